@@ -1,0 +1,92 @@
+"""What enters the house is looked at once, here.
+
+A bad concrete value raises `ValueError` with the argument, the value and the range. A bad
+traced value, which cannot raise, becomes NaN: every comparison with NaN is False, so nothing
+downstream can take it for a small delta.
+"""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdp._types import RealLike, Reals, RealsOrComplexes
+
+
+def require_float64() -> None:
+    """Refuse privacy arithmetic in single precision."""
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError(
+            "jaxdp computes privacy in float64 and JAX runs in float32 here: call "
+            "jax.config.update('jax_enable_x64', True) before any computation, or set "
+            "JAX_ENABLE_X64=1 in the environment"
+        )
+
+
+def is_concrete(value: object) -> bool:
+    return not isinstance(value, Tracer)
+
+
+def real(
+    name: str,
+    value: RealLike,
+    lower: float = -np.inf,
+    upper: float = np.inf,
+    *,
+    open_lower: bool = False,
+) -> Reals:
+    """`value` as float64, known to lie in [lower, upper] (or (lower, upper]) or to be NaN."""
+    require_float64()
+    if is_concrete(value):
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu" and array.dtype != jnp.bfloat16:
+            raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
+        bad = ~(array > lower if open_lower else array >= lower) | ~(array <= upper)
+        if bad.any():
+            bracket = "(" if open_lower else "["
+            first = array[bad].flat[0] if array.ndim else array
+            raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
+        return jnp.asarray(array, dtype=jnp.float64)
+    array = jnp.asarray(value, dtype=jnp.float64)
+    inside = (array > lower if open_lower else array >= lower) & (array <= upper)
+    return jnp.where(inside, array, jnp.nan)
+
+
+def argument(name: str, value: RealLike) -> RealsOrComplexes:
+    """A real or complex argument, in double precision; NaN stays NaN."""
+    require_float64()
+    array = jnp.asarray(value)
+    if jnp.iscomplexobj(array):
+        return array.astype(jnp.complex128)
+    return real(name, value)
+
+
+def positive(name: str, value: RealLike) -> Reals:
+    """A scale: above zero; infinite is legal and means that nothing is learnt."""
+    return real(name, value, 0.0, open_lower=True)
+
+
+def nonnegative(name: str, value: RealLike) -> Reals:
+    return real(name, value, 0.0)
+
+
+def probability(name: str, value: RealLike) -> Reals:
+    return real(name, value, 0.0, 1.0)
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+def extra(module: str, extra_name: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{module} is needed here: pip install 'jaxdp[{extra_name}]'") from error

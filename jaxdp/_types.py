@@ -1,0 +1,15 @@
+"""Array aliases. They keep signatures on one line; the tests check them with beartype."""
+
+from typing import TypeAlias
+
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Complex, Float, Inexact, PRNGKeyArray, UInt32
+
+RealLike: TypeAlias = ArrayLike
+Bools: TypeAlias = Bool[Array, "..."]
+Reals: TypeAlias = Float[Array, "..."]
+Complexes: TypeAlias = Complex[Array, "..."]
+RealsOrComplexes: TypeAlias = Inexact[Array, "..."]
+Vector: TypeAlias = Float[Array, " coordinates"]
+Key: TypeAlias = PRNGKeyArray | UInt32[Array, "*words"]
+Shape: TypeAlias = tuple[int, ...]

@@ -1,0 +1,1 @@
+"""What is promised, one notion a file."""

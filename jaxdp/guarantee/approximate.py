@@ -1,0 +1,62 @@
+"""Approximate differential privacy."""
+
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.guarantee.base import Guarantee, require_count, require_same
+from jaxdp.guarantee.pure import PureDP
+
+
+@final
+@pytree
+class ApproxDP(Guarantee):
+    """delta(`epsilon`) <= `delta`, and nothing else is known.
+
+    The worst mechanism reveals its input with probability `delta` and is randomised response
+    otherwise; delta elsewhere and the trade-off are its own, hence exact. Composition is that of
+    the worst mechanisms, loosened to one (epsilon, delta): epsilons add, 1 - delta multiplies.
+    Source: Kairouz, Oh & Viswanath, ICML 2015.
+    """
+
+    epsilon_bound: Reals
+    delta_bound: Reals
+
+    def __init__(self, epsilon: RealLike, delta: RealLike):
+        assign(
+            self,
+            epsilon_bound=_check.nonnegative("epsilon", epsilon),
+            delta_bound=_check.probability("delta", delta),
+        )
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
+        pure = PureDP(self.epsilon_bound).log_delta(epsilon)
+        failure, pure = jnp.broadcast_arrays(self.delta_bound, pure)
+        value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
+        return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
+        bound, failure, fpr = jnp.broadcast_arrays(
+            self.epsilon_bound, self.delta_bound, _check.probability("fpr", fpr)
+        )
+        falling = 1.0 - failure - jnp.where(fpr == 0, 0.0, jnp.exp(bound) * fpr)
+        flat = jnp.exp(-bound) * (1.0 - failure - fpr)
+        return jnp.maximum(jnp.maximum(falling, flat), 0.0)
+
+    def __add__(self, other: "ApproxDP") -> "ApproxDP":
+        require_same(self, other)
+        epsilon = round_up(self.epsilon_bound + other.epsilon_bound, 1)
+        both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
+        return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
+
+    def __rmul__(self, count: RealLike) -> "ApproxDP":
+        count = require_count(count)
+        epsilon = round_up(count * self.epsilon_bound, 1)
+        delta = -jnp.expm1(count * log1m(self.delta_bound))
+        return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))

@@ -1,0 +1,143 @@
+"""What every guarantee offers, and the budget that is asked of it."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.bracket import last_feasible, least_value
+from jaxdp._numeric.elementary import ULP, log1p
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.noise.base import exp_up
+
+_LEAST_EPSILON = 1e-30
+_LARGEST_EPSILON = 1e30
+_LEAST_ORDER_EXCESS = 1e-9
+_LARGEST_ORDER_EXCESS = 1e12
+
+
+class Guarantee(abc.ABC):
+    """A bound on what an adversary can learn. Kinds never mix: convert first (`to_gdp`, ...).
+
+    Parameters are arrays and broadcast; epsilon is in nats; bad input: `ValueError` when
+    concrete, NaN when traced.
+    """
+
+    @abc.abstractmethod
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of an upper bound on delta at `epsilon`, rounding included."""
+
+    @abc.abstractmethod
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """A lower bound on the false-negative rate of any test with false-positive rate `fpr`."""
+
+    @abc.abstractmethod
+    def __add__(self, other: Any) -> "Guarantee":
+        """The guarantee of an adaptive composition of the two."""
+
+    @abc.abstractmethod
+    def __rmul__(self, count: RealLike) -> "Guarantee":
+        """The guarantee of `count` adaptive repetitions; `count` may be traced."""
+
+    def delta(self, epsilon: RealLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+    def epsilon(self, delta: RealLike) -> Reals:
+        """The least epsilon >= 0 with delta(epsilon) <= `delta`; inf where there is none."""
+        return epsilon_of(self.log_delta, _check.probability("delta", delta))
+
+
+@final
+@pytree
+class Budget:
+    """What a calibration must meet: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1]."""
+
+    epsilon: Reals
+    delta: Reals
+
+    def __init__(self, epsilon: RealLike, delta: RealLike):
+        assign(
+            self,
+            epsilon=_check.nonnegative("epsilon", epsilon),
+            delta=_check.probability("delta", delta),
+        )
+
+
+def require_same(left: object, right: object) -> None:
+    if type(left) is not type(right):
+        raise TypeError(
+            f"cannot compose {type(left).__name__} with {type(right).__name__}: convert one first"
+        )
+
+
+def require_count(count: RealLike) -> Reals:
+    return _check.real("count", count, 0.0)
+
+
+def excess(log_delta: Reals, target_delta: Reals) -> Reals:
+    """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
+    gap = log_delta - jnp.log(target_delta)
+    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
+
+
+def rounding_slack(target_delta: Reals) -> Reals:
+    """The rounding of log delta at a target, in two compilations and one exponential."""
+    return 8.0 * ULP * (1.0 + jnp.abs(jnp.log(target_delta)))
+
+
+def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
+    """The least epsilon >= 0 with log_delta(epsilon) <= log(delta), for decreasing `log_delta`."""
+    shape = jnp.broadcast_shapes(delta.shape, jax.eval_shape(log_delta, delta).shape)
+    delta = jnp.broadcast_to(delta, shape)
+
+    def residual(epsilon: Reals) -> Reals:
+        return excess(log_delta(epsilon), delta)
+
+    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
+    zero = jnp.minimum(delta, 0.0)
+    found = last_feasible(
+        residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, rounding_slack(delta)
+    )
+    return jnp.where(residual(zero) <= 0, zero, found)
+
+
+def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
+    """log delta <= min over s > 0 of K(s) - s epsilon - log(1 + s) - s log(1 + 1/s).
+
+    K(s) = s times the Renyi divergence of order 1 + s, elementwise in the shape of `epsilon`.
+    Every s gives a bound, so the minimisation need not be exact to be safe.
+    Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+    """
+
+    def bound(s: Reals) -> Reals:
+        gain, cost = cgf(s), s * epsilon
+        entropy = log1p(s) + s * log1p(1.0 / s)
+        return gain - cost - entropy + 4.0 * ULP * (jnp.abs(gain) + jnp.abs(cost) + entropy)
+
+    start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
+    stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
+    return jnp.minimum(least_value(bound, start, stop), 0.0)
+
+
+def tradeoff_of(log_delta: Callable[[Reals], Reals], fpr: Reals) -> Reals:
+    """fnr >= sup over epsilon of 1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr).
+
+    Every epsilon gives a bound. Source: Dong, Roth & Su, JRSS-B 84, 2022, proposition 6.
+    """
+    fpr = jnp.broadcast_to(
+        fpr, jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
+    )
+
+    def negative(epsilon: Reals) -> Reals:
+        power = 1.0 - jnp.exp(log_delta(epsilon))
+        falling = power - jnp.where(fpr == 0, 0.0, jnp.exp(epsilon) * fpr)
+        return -jnp.maximum(falling, jnp.exp(-epsilon) * (power - fpr))
+
+    start = jnp.full(fpr.shape, _LEAST_EPSILON)
+    best = jnp.minimum(least_value(negative, start, jnp.full(fpr.shape, 1e4)), 0.0)
+    return -best * (1.0 - 16.0 * ULP)

@@ -1,0 +1,59 @@
+"""Pure differential privacy."""
+
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.guarantee.base import Guarantee, require_count, require_same
+
+
+@final
+@pytree
+class PureDP(Guarantee):
+    """The privacy loss never exceeds `epsilon`.
+
+    The worst mechanism is randomised response, P = (p, 1 - p) against (1 - p, p) with
+    p = 1 / (1 + e^-epsilon); delta and trade-off are its own, hence exact.
+    Source: Kairouz, Oh & Viswanath, ICML 2015.
+    """
+
+    epsilon_bound: Reals
+
+    def __init__(self, epsilon: RealLike):
+        assign(self, epsilon_bound=_check.nonnegative("epsilon", epsilon))
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of (e^e0 - e^epsilon) / (1 + e^e0) for |epsilon| <= e0, e0 the `epsilon` of this.
+
+        delta is 0 above e0 and 1 - e^epsilon below -e0. Relative error of log delta:
+        (16 + 4 e0) ulp, upwards.
+        """
+        return _log_delta(self.epsilon_bound, _check.real("epsilon", epsilon))
+
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
+        bound, fpr = jnp.broadcast_arrays(self.epsilon_bound, _check.probability("fpr", fpr))
+        falling = 1.0 - jnp.exp(bound) * fpr
+        return jnp.maximum(jnp.where(fpr == 0, 1.0, falling), jnp.exp(-bound) * (1.0 - fpr))
+
+    def __add__(self, other: "PureDP") -> "PureDP":
+        require_same(self, other)
+        return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
+
+    def __rmul__(self, count: RealLike) -> "PureDP":
+        return PureDP(round_up(require_count(count) * self.epsilon_bound, 1))
+
+
+def _log_delta(bound: Reals, epsilon: Reals) -> Reals:
+    bound, epsilon = jnp.broadcast_arrays(bound, epsilon)
+    gap = bound - epsilon
+    inside = jnp.where(gap <= 0, 1.0, gap)
+    value = log1mexp(inside) - log1p(jnp.exp(-bound))
+    value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)
+    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
+    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
+    return jnp.where(gap <= 0, -jnp.inf, value)

@@ -1,0 +1,1 @@
+"""Scalar noise distributions, one a file."""

@@ -1,0 +1,94 @@
+"""What every noise offers. A distribution is final: nothing here is overridden."""
+
+import abc
+from typing import cast
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import round_up
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
+
+
+class Noise(abc.ABC):
+    """A symmetric scalar distribution that is added to a query's answer.
+
+    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and
+    `x` are in the query's unit; epsilon and privacy losses in nats; delta is a probability.
+    Bad concrete input raises `ValueError`; bad traced input gives NaN, never a small delta.
+
+    With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
+    or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
+    """
+
+    @abc.abstractmethod
+    def log_density(self, x: RealLike) -> Reals:
+        """log g(x)."""
+
+    @abc.abstractmethod
+    def log_survival(self, x: RealLike) -> Reals:
+        """log P[T > x], accurate in both tails."""
+
+    @abc.abstractmethod
+    def quantile(self, u: RealLike) -> Reals:
+        """The x with P[T <= x] = u, for u in [0, 1]."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key, shape: Shape = ()) -> Reals:
+        """Draws of shape `shape` (parameters broadcast to it), for simulation and training.
+
+        Floating-point draws leak through their rounding (Mironov, CCS 2012): what leaves the
+        house must come from a lattice.
+        """
+
+    @abc.abstractmethod
+    def absolute_moment(self, power: RealLike) -> Reals:
+        """E|T|^power, power > -1."""
+
+    @abc.abstractmethod
+    def fisher_information(self) -> Reals:
+        """E[(d log g / dx)^2], in one over the query's unit squared."""
+
+    @abc.abstractmethod
+    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
+
+        delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
+        Rounding is included: the value returned is never below the true one.
+        """
+
+    @abc.abstractmethod
+    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+        """K(z) = log E[exp(z L)] of the privacy loss at `shift`; z real or complex."""
+
+    @abc.abstractmethod
+    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(xi, rho) with Renyi divergence of every order a > 1 at most xi + a rho."""
+
+    @abc.abstractmethod
+    def pure_epsilon(self, shift: RealLike) -> Reals:
+        """The least epsilon with delta = 0: infinite where there is none."""
+
+    def variance(self) -> Reals:
+        """E T^2, in the query's unit squared."""
+        return self.absolute_moment(2.0)
+
+    def mean_absolute(self) -> Reals:
+        """E |T|, in the query's unit."""
+        return self.absolute_moment(1.0)
+
+    def delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """exp(log_delta), rounded up; see `log_delta`."""
+        return exp_up(self.log_delta(shift, epsilon))
+
+    def renyi(self, shift: RealLike, order: RealLike) -> Reals:
+        """The Renyi divergence of an order > 1: cgf(shift, order - 1) / (order - 1)."""
+        s = _check.real("order", order, 1.0, open_lower=True) - 1.0
+        return cast(Reals, self.cgf(shift, s) / s)
+
+
+def exp_up(log_delta: Reals) -> Reals:
+    """exp, rounded up by 4 ulp and to the least normal number where it would underflow to 0."""
+    tiny = jnp.finfo(jnp.float64).tiny
+    value = jnp.minimum(round_up(jnp.exp(log_delta), 4), 1.0)
+    return jnp.where(log_delta > -jnp.inf, jnp.maximum(value, tiny), value)

@@ -1,0 +1,210 @@
+"""Composite empirical risk: a mean loss of a linear score, plus a separable penalty.
+
+F(theta) = (1/n) sum_i loss(s_i) + penalty(theta), with the state s = design^T theta + offset:
+squared:  design = features^T, offset = -targets, loss(s) = s^2 / 2;
+logistic: design = (labels * features)^T, offset = 0, loss(s) = log(1 + exp(-s)), labels +-1.
+A coordinate step then reads one contiguous row of `design` and nothing else of size n but s.
+"""
+
+import abc
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxdp import _check
+from jaxdp._pytree import assign, pytree, static
+from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.noise.laplace import Laplace
+
+LOSSES = ("squared", "logistic")
+ORIGINS = ("public", "released", "records")
+_CURVATURE = {"squared": 1.0, "logistic": 0.25}
+# A private smoothness below this share of its bound would make a step unboundedly long.
+_SMOOTHNESS_FLOOR = 1e-3
+
+
+class Penalty(abc.ABC):
+    """A convex, separable penalty with a closed proximal operator."""
+
+    strength: Reals
+
+    @abc.abstractmethod
+    def value(self, theta: Reals) -> Reals:
+        """The penalty of the whole vector."""
+
+    @abc.abstractmethod
+    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
+        """argmin_u penalty_j(u) + (u - point)^2 / (2 step), for one coordinate's `strength`."""
+
+
+@final
+@pytree
+class L1(Penalty):
+    """strength * sum |theta_j|; `strength` is a number or one a coordinate (0: an intercept)."""
+
+    strength: Reals
+
+    def __init__(self, strength: RealLike):
+        assign(self, strength=_check.nonnegative("strength", strength))
+
+    def value(self, theta: Reals) -> Reals:
+        return jnp.sum(self.strength * jnp.abs(theta))
+
+    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
+        return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
+
+
+@final
+@pytree
+class L2(Penalty):
+    """strength / 2 * sum theta_j^2; `strength` is one number or one a coordinate."""
+
+    strength: Reals
+
+    def __init__(self, strength: RealLike):
+        assign(self, strength=_check.nonnegative("strength", strength))
+
+    def value(self, theta: Reals) -> Reals:
+        return 0.5 * jnp.sum(self.strength * theta**2)
+
+    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
+        return point / (1.0 + strength * step)
+
+
+@final
+@pytree
+class Problem:
+    """The data and penalty of one regression; see the module for the layout. Make it with `glm`."""
+
+    design: jax.Array  # (coordinates, records), float32 or float64
+    offset: jax.Array  # (records,)
+    penalty: Penalty
+    loss: str = static()
+
+    def state(self, theta: Reals) -> jax.Array:
+        """s = design^T theta + offset, in the data's precision."""
+        return theta.astype(self.design.dtype) @ self.design + self.offset
+
+    def objective(self, theta: Reals) -> Reals:
+        """F(theta). A function of the records: not private."""
+        return self.objective_at(self.state(theta), theta)
+
+    def objective_at(self, state: jax.Array, theta: Reals) -> Reals:
+        """F from a state that is already there."""
+        loss = 0.5 * state**2 if self.loss == "squared" else jnp.logaddexp(0.0, -state)
+        return jnp.mean(loss, dtype=jnp.float64) + self.penalty.value(theta)
+
+    def slope(self, state: jax.Array) -> jax.Array:
+        """d loss / d s of each record."""
+        return state if self.loss == "squared" else -1.0 / (1.0 + jnp.exp(state))
+
+
+def glm(
+    features: ArrayLike,
+    targets: ArrayLike,
+    *,
+    loss: str,
+    penalty: Penalty,
+    dtype: jax.typing.DTypeLike = jnp.float64,
+) -> Problem:
+    """A linear ("squared") or logistic ("logistic") regression on (n, p) features.
+
+    Logistic targets are labels with two values, the larger being the positive class. `dtype`
+    is the precision of the data and of the state (float32 halves the time of a solver);
+    parameters, noise and accounting stay in float64. Non-finite data raise `ValueError`.
+    """
+    _check.require_float64()
+    _check.one_of("loss", loss, LOSSES)
+    matrix, values = np.asarray(features, dtype=np.float64), np.asarray(targets)
+    if matrix.ndim != 2 or values.shape != matrix.shape[:1] or 0 in matrix.shape:
+        raise ValueError(
+            "features must have shape (n, p) and targets (n,), n and p positive; got "
+            f"{matrix.shape} and {values.shape}"
+        )
+    if not np.isfinite(matrix).all():
+        raise ValueError("features must be finite: impute or drop missing values first")
+    strength = jnp.shape(penalty.strength)
+    if strength not in ((), matrix.shape[1:]):
+        raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
+    if loss == "squared":
+        offset = -_finite_targets(values)
+    else:
+        matrix, offset = matrix * _signs(values)[:, None], np.zeros(len(values))
+    design = jnp.asarray(np.ascontiguousarray(matrix.T), dtype=dtype)
+    return Problem(design, jnp.asarray(offset, dtype=dtype), penalty, loss)
+
+
+def _finite_targets(values: np.ndarray) -> np.ndarray:
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("targets must be finite")
+    return values
+
+
+def _signs(values: np.ndarray) -> np.ndarray:
+    labels = np.unique(values)
+    if len(labels) != 2:
+        raise ValueError(f"logistic targets must have two labels, got {len(labels)}: {labels[:5]}")
+    return np.where(values == labels[1], 1.0, -1.0)
+
+
+@final
+@pytree
+class Smoothness:
+    """M_j, the curvature of the mean loss along each coordinate, and where it comes from.
+
+    Steps and clipping thresholds are made of it, so it must be public or released: a solver
+    refuses `origin` "records".
+    """
+
+    values: Vector
+    origin: str = static()
+
+    def __init__(self, values: RealLike, origin: str):
+        _check.one_of("origin", origin, ORIGINS)
+        assign(self, values=_check.positive("smoothness", values), origin=origin)
+
+    def as_public(self) -> "Smoothness":
+        """The same values, declared public by the caller, as published experiments do.
+
+        Where the records decided them, what is trained with them is not private end to end.
+        """
+        return Smoothness(self.values, "public")
+
+
+def coordinate_smoothness(problem: Problem) -> Smoothness:
+    """M_j = c (1/n) sum_i x_ij^2 from the records: c = 1 (squared) or 1/4 (logistic)."""
+    mean_square = jnp.mean(problem.design**2, axis=1, dtype=jnp.float64)
+    return Smoothness(_CURVATURE[problem.loss] * mean_square, "records")
+
+
+def bounded_smoothness(loss: str, feature_bounds: RealLike) -> Smoothness:
+    """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j."""
+    _check.one_of("loss", loss, LOSSES)
+    bounds = _check.positive("feature_bounds", feature_bounds)
+    return Smoothness(_CURVATURE[loss] * bounds**2, "public")
+
+
+def private_smoothness(
+    problem: Problem, feature_bounds: RealLike, epsilon: RealLike, key: Key
+) -> tuple[Smoothness, PureDP]:
+    """M_j released by the Laplace mechanism, and the PureDP(epsilon) that it costs.
+
+    Each record's curvature x_ij^2 is clipped to bound_j^2, so a mean over n (public) records
+    moves by at most curvature bound_j^2 / n, replacing, adding or removing one; epsilon is split
+    evenly over the p coordinates. Floored at 1e-3 of its bound. Compose the cost with the
+    solver's: to_approx(...) + ApproxDP. Source: Mangold et al., ICML 2022, section 5.
+    """
+    epsilon = _check.positive("epsilon", epsilon)
+    bounds = bounded_smoothness(problem.loss, feature_bounds).values
+    coordinates, records = problem.design.shape
+    bounds = jnp.broadcast_to(bounds, (coordinates,))
+    curvature = _CURVATURE[problem.loss] * problem.design**2
+    clipped = jnp.mean(jnp.minimum(curvature, bounds[:, None]), axis=1, dtype=jnp.float64)
+    noise = Laplace(coordinates * bounds / (records * epsilon)).sample(key)
+    values = jnp.clip(clipped + noise, _SMOOTHNESS_FLOOR * bounds, bounds)
+    return Smoothness(values, "released"), PureDP(epsilon)

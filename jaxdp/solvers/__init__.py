@@ -1,0 +1,3 @@
+"""Private solvers. They consume scales and know nothing of epsilon beyond their plan."""
+
+from jaxdp.solvers import coordinate_descent as coordinate_descent
