@@ -156,8 +156,9 @@ def _terms(mu: Reals, epsilon: Reals) -> _Terms:
     a = ratio - 0.5 * safe
     below = a < 0
     near = jnp.minimum(jnp.abs(a), _LARGEST)
-    far = jnp.minimum(a + safe, _LARGEST)
-    pair = mills_pair(near, jnp.where(below, 2.0 * ratio, safe))
+    width = jnp.where(below, 2.0 * ratio, safe)
+    far = jnp.minimum(near + width, _LARGEST)
+    pair = mills_pair(near, width)
     # Q(a) - e^epsilon Q(b) = (1 - 2 Q(|a|)) + phi(a) (R(|a|) - R(b)) where a < 0.
     excess = pair.difference + jnp.where(below, _erf_over_density(near), 0.0)
     excess = jnp.where(mu == 0, 0.0, excess)

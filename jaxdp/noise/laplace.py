@@ -122,8 +122,7 @@ def _log_survival(scale: Reals, x: Reals) -> Reals:
 @jax.jit
 def _quantile(scale: Reals, u: Reals) -> Reals:
     scale, u = jnp.broadcast_arrays(_guarded(scale), u)
-    left = u < 0.5
-    return scale * jnp.where(left, 1.0, -1.0) * log1p(jnp.where(left, 1.0, -1.0) * (2.0 * u - 1.0))
+    return jnp.where(u < 0.5, scale, -scale) * jnp.log(2.0 * jnp.minimum(u, 1.0 - u))
 
 
 @jax.jit
