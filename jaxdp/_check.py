@@ -6,6 +6,7 @@ downstream can take it for a small delta.
 """
 
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,8 @@ def real(
 ) -> Reals:
     """`value` as float64, known to lie in [lower, upper] (or (lower, upper]) or to be NaN."""
     require_float64()
+    if isinstance(value, Sequence):
+        value = jnp.asarray(value)
     if is_concrete(value):
         array = np.asarray(value)
         if array.dtype.kind not in "fiu" and array.dtype != jnp.bfloat16:

@@ -1,15 +1,17 @@
 """Array aliases. They keep signatures on one line; the tests check them with beartype."""
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Complex, Float, Inexact, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, UInt32
 
-RealLike: TypeAlias = ArrayLike
+RealLike: TypeAlias = ArrayLike | Sequence[Any]
 Bools: TypeAlias = Bool[Array, "..."]
 Reals: TypeAlias = Float[Array, "..."]
 Complexes: TypeAlias = Complex[Array, "..."]
 RealsOrComplexes: TypeAlias = Inexact[Array, "..."]
+Index: TypeAlias = Int[Array, ""]
 Vector: TypeAlias = Float[Array, " coordinates"]
 Key: TypeAlias = PRNGKeyArray | UInt32[Array, "*words"]
 Shape: TypeAlias = tuple[int, ...]

@@ -79,7 +79,9 @@ def check_moments(case: Case) -> None:
         ):
             assert abs(oracle.relative_error(float(value), truth)) < 1e-13
         if case.has_fisher:
-            truth = oracle.expectation(law, lambda t, slope=slope: slope(t + mp.mpf(10) ** -30) ** 2)
+            truth = oracle.expectation(
+                law, lambda t, slope=slope: slope(t + mp.mpf(10) ** -30) ** 2
+            )
             assert abs(oracle.relative_error(float(noise.fisher_information()), truth)) < 1e-10
 
 

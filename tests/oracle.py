@@ -126,7 +126,9 @@ def laplace_log_delta(scale: float, shift: float, epsilon: float) -> mp.mpf:
     """-inf where delta is 0."""
     r, e = mp.mpf(shift) / mp.mpf(scale), mp.mpf(epsilon)
     exponent = min(e, (e - r) / 2)
-    return -mp.inf if exponent >= 0 else mp.log(-mp.expm1(exponent))
+    if exponent >= 0:
+        return -mp.inf
+    return mp.log(-mp.expm1(exponent)) if exponent > -1 else mp.log1p(-mp.exp(exponent))
 
 
 def relative_error(value: float, truth: mp.mpf) -> float:

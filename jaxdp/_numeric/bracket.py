@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Reals
+from jaxdp._types import Index, Reals
 
 _BISECTIONS = 64
 _GOLDEN = 0.6180339887498949
@@ -29,7 +29,7 @@ def last_feasible(
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        def halve(_: int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
             good, bad = ends
             middle = jnp.sqrt(good) * jnp.sqrt(bad)
             passes = function(middle) <= -slack
@@ -54,7 +54,7 @@ def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) 
     below the true minimum.
     """
 
-    def shrink(_: int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+    def shrink(_: Index, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, best = state
         width = _GOLDEN * (high - low)
         left, right = function(jnp.exp(high - width)), function(jnp.exp(low + width))

@@ -46,9 +46,12 @@ class GDP(Guarantee):
         unit = Gaussian(1.0)
         mu, fpr = jnp.broadcast_arrays(self.mu, _check.probability("fpr", fpr))
         threshold = -unit.quantile(fpr)
-        fnr = jnp.exp(unit.log_survival(mu - threshold))
+        point = mu - threshold
+        fnr = jnp.exp(unit.log_survival(point))
+        # The quantile's rounding, times the hazard of the normal law (at most 1 + point).
         distance = jnp.minimum(jnp.abs(threshold) + mu, 1e100)
-        fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance**2), 0.0)
+        hazard = jnp.where(point > 0, 1.0 + point, jnp.exp(-0.5 * point**2))
+        fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
         return jnp.where(fpr == 0, 1.0, fnr)
 
     def __add__(self, other: "GDP") -> "GDP":

@@ -18,7 +18,9 @@ _ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(13))
 # Below this |a| the complement 1 - delta may exceed 1/2: Q(0.6745) = 1/4.
 _ERF_REACH = 0.7
 _VALUE_ULPS = 4.0
+# Half an ulp of mu itself; epsilon / mu, at most half of a + mu where a < 0; a^2.
 _RATIO_ULPS = 2.5
+_RATIO_ULPS_BELOW = 1.5
 # Squares of anything larger overflow; delta only falls beyond.
 _LARGEST = 1e150
 
@@ -192,11 +194,11 @@ def log_delta_of_ratio(mu: Reals, epsilon: Reals) -> Reals:
         jnp.where(backward, mixture, t.excess)
     )
     large = log1m_near(jnp.where(backward, decay, 1.0) * complement)
-    amplification = (1.0 + t.near) * t.far * jnp.where(backward & ~t.below, tail, 1.0)
-    # Measured: 1.7 units of |log delta| + amplification; the rounding of mu itself adds 0.5.
+    amplification = (1.0 + t.near) * t.far * jnp.where(backward & ~t.below, 3.0 * tail, 1.0)
+    # Measured over the whole range: 1.7 units of |log delta| + amplification.
     error = jnp.where(
         near_one,
-        jnp.abs(large) * (_VALUE_ULPS + _RATIO_ULPS * amplification),
+        jnp.abs(large) * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification),
         _VALUE_ULPS * jnp.abs(small) + _RATIO_ULPS * amplification,
     )
     upper = jnp.where(near_one, large, small) + ULP * error

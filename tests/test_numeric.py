@@ -1,0 +1,130 @@
+"""The special functions against mpmath, and the brackets on functions with known roots."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from jaxdp._numeric import elementary
+from jaxdp._numeric.bracket import last_feasible, least_value
+from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
+
+mp.mp.dps = 50
+RNG = np.random.default_rng(0)
+ULP = 2.0**-52
+
+
+def mills_truth(t):
+    t = mp.mpf(t)
+    if t < 1000:
+        return mp.sqrt(mp.pi / 2) * mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2))
+    return sum((-1) ** k * mp.fac2(2 * k - 1) / t ** (2 * k + 1) for k in range(25))
+
+
+def worst(function, truth, points):
+    values = np.asarray(jax.jit(function)(jnp.asarray(points)))
+    errors = [
+        abs(mp.mpf(float(v)) - truth(mp.mpf(float(x)))) / abs(truth(mp.mpf(float(x))))
+        for x, v in zip(points, values, strict=True)
+    ]
+    return float(max(errors)) / ULP
+
+
+def test_the_mills_polynomial_is_what_its_docstring_says():
+    shift = mp.mpf(5)
+    for y in (-1, -0.7, 0.1, 0.6, 0.93):
+        t = shift * (1 + mp.mpf(y)) / (1 - mp.mpf(y))
+        value = sum(mp.mpf(c) * mp.mpf(y) ** k for k, c in enumerate(_H))
+        assert abs(value / ((t + shift) * mills_truth(t)) - 1) < 5e-16
+    assert len(_H) == 25
+
+
+@pytest.mark.parametrize(
+    ("function", "truth", "points", "ulps"),
+    [
+        (elementary.log1p, mp.log1p, RNG.uniform(-0.999, 3, 400), 4),
+        (elementary.log1p, mp.log1p, RNG.choice([-1, 1], 400) * 10 ** RNG.uniform(-18, -1, 400), 4),
+        (elementary.log1m, lambda y: mp.log1p(-y), 10 ** RNG.uniform(-18, -0.01, 400), 4),
+        (
+            elementary.log1mexp,
+            lambda y: mp.log(-mp.expm1(-y)),
+            10 ** RNG.uniform(-18, 2, 400),
+            8,
+        ),
+        (
+            elementary.expm1_minus,
+            lambda x: mp.expm1(x) - x,
+            RNG.choice([-1, 1], 400) * 10 ** RNG.uniform(-12, 2, 400),
+            16,
+        ),
+        (mills, mills_truth, 10 ** RNG.uniform(-12, 10, 400), 16),
+    ],
+    ids=["log1p", "log1p_small", "log1m", "log1mexp", "expm1_minus", "mills"],
+)
+def test_special_functions(function, truth, points, ulps):
+    with mp.workdps(60):
+        assert worst(function, truth, points) < ulps
+
+
+def test_mills_difference_keeps_its_digits():
+    lower = 10 ** RNG.uniform(-12, 6, 400)
+    width = 10 ** RNG.uniform(-12, 6, 400)
+    pair = jax.jit(mills_pair)(lower, width)
+    with mp.workdps(100):
+        for a, w, difference in zip(lower, width, np.asarray(pair.difference), strict=True):
+            low, high = mp.mpf(float(a)), mp.mpf(float(a)) + mp.mpf(float(w))
+            truth = mills_truth(low) - mills_truth(high)
+            if low < 1000 <= high and high - low < 1:
+                continue  # the oracle changes its formula between the ends
+            assert abs(mp.mpf(float(difference)) / truth - 1) < 8e-15, (a, w)
+
+
+def test_log_normal_survival():
+    points = np.concatenate([RNG.uniform(-30, 30, 200), [0.0, -0.0, 1e-300, 38.6, 1e4]])
+    values = np.asarray(jax.jit(log_normal_survival)(points))
+    for x, value in zip(points, values, strict=True):
+        with mp.workdps(400):
+            tail = mp.erfc(mp.mpf(float(abs(x))) / mp.sqrt(2)) / 2
+            truth = mp.log(tail) if x > 0 else mp.log1p(-tail)
+        assert abs(value / truth - 1) < 1e-13, x
+
+
+def test_product_gap_is_exact_to_the_last_place():
+    a = RNG.uniform(0.5, 2, 2000)
+    b = RNG.uniform(0.5, 2, 2000)
+    c = a * b * (1 + RNG.integers(-3, 4, 2000) * ULP)
+    gaps = np.asarray(jax.jit(elementary.product_gap)(c, a, b))
+    for x, y, z, gap in zip(a, b, c, gaps, strict=True):
+        truth = mp.mpf(float(z)) - mp.mpf(float(x)) * mp.mpf(float(y))
+        assert abs(mp.mpf(float(gap)) - truth) <= 2 * ULP * abs(truth)
+    assert elementary.product_gap(*jnp.array([0.0005, 0.001, 0.5])) == 0
+
+
+def test_last_feasible_ends_on_the_safe_side():
+    target = jnp.array([1e-8, 0.3, 2.0, 7e8, 1e13, jnp.nan])
+    safe, unsafe = jnp.full(6, 1e12), jnp.full(6, 1e-10)
+    slack = jnp.full(6, 1e-15)
+
+    def find(goal):
+        return last_feasible(lambda x: jnp.log(goal) - jnp.log(x), safe, unsafe, slack)
+
+    found = find(target)
+    assert np.all(found[:4] >= target[:4])
+    np.testing.assert_allclose(found[:4], target[:4], rtol=1e-13)
+    assert np.all(np.isinf(found[4:]))
+    assert find(jnp.full(6, 1e-11))[0] == 1e-10
+    np.testing.assert_allclose(jax.jacrev(find)(target).diagonal()[:4], 1.0, rtol=1e-12)
+    np.testing.assert_allclose(jax.jacfwd(find)(target).diagonal()[:4], 1.0, rtol=1e-12)
+
+
+def test_least_value_is_never_below_the_minimum():
+    center = jnp.array([1e-6, 0.5, 3e4])
+
+    def function(x):
+        return jnp.log(x / center) ** 2 + 2.0
+
+    found = least_value(function, jnp.full(3, 1e-9), jnp.full(3, 1e9))
+    assert np.all(found >= 2.0)
+    np.testing.assert_allclose(found, 2.0, atol=1e-14)
+    assert np.isnan(least_value(lambda x: x * jnp.nan, jnp.ones(1), 2 * jnp.ones(1))[0])
