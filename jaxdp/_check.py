@@ -6,7 +6,6 @@ downstream can take it for a small delta.
 """
 
 import importlib
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -42,7 +41,7 @@ def real(
 ) -> Reals:
     """`value` as float64, known to lie in [lower, upper] (or (lower, upper]) or to be NaN."""
     require_float64()
-    if isinstance(value, Sequence):
+    if isinstance(value, list | tuple):
         value = jnp.asarray(value)
     if is_concrete(value):
         array = np.asarray(value)

@@ -15,6 +15,8 @@ from jaxdp.noise.laplace import Laplace
 
 FAMILIES = ("gaussian", "laplace")
 METHODS = ("inid", "spr", "iid")
+# Smaller sensitivities get the noise of this share of the largest: no power of it underflows.
+_LEAST_SHARE = 1e-100
 
 
 def allocate(
@@ -119,7 +121,7 @@ def _allocate(
     # Units of the largest sensitivity, so that no power of it overflows.
     unit = jnp.max(sensitivities, axis=-1, keepdims=True)
     unit = jnp.where(unit == 0, 1.0, unit)
-    relative = sensitivities / unit
+    relative = jnp.where(sensitivities == 0, 0.0, jnp.maximum(sensitivities / unit, _LEAST_SHARE))
     shape = allocation_shape(family, relative, weights, power, method)
     safe = jnp.where(relative == 0, 1.0, shape)
     norm = 2.0 if family == "gaussian" else 1.0

@@ -26,8 +26,6 @@ class Mechanism:
     sensitivity: Reals
 
     def __init__(self, noise: Noise, sensitivity: RealLike):
-        if not isinstance(noise, Noise):
-            raise ValueError(f"noise must be a Noise, got {type(noise).__name__}")
         assign(self, noise=noise, sensitivity=_check.nonnegative("sensitivity", sensitivity))
 
     def log_delta(self, epsilon: RealLike) -> Reals:

@@ -38,7 +38,8 @@ class ApproxDP(Guarantee):
         pure = PureDP(self.epsilon_bound).log_delta(epsilon)
         failure, pure = jnp.broadcast_arrays(self.delta_bound, pure)
         value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
-        return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+        upper = jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+        return jnp.where(value == -jnp.inf, -jnp.inf, upper)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""

@@ -49,7 +49,7 @@ class Guarantee(abc.ABC):
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`; inf where there is none."""
-        return epsilon_of(self.log_delta, _check.probability("delta", delta))
+        return _epsilon(self, _check.probability("delta", delta))
 
 
 @final
@@ -88,6 +88,11 @@ def excess(log_delta: Reals, target_delta: Reals) -> Reals:
 def rounding_slack(target_delta: Reals) -> Reals:
     """The rounding of log delta at a target, in two compilations and one exponential."""
     return 8.0 * ULP * (1.0 + jnp.abs(jnp.log(target_delta)))
+
+
+@jax.jit
+def _epsilon(guarantee: Guarantee, delta: Reals) -> Reals:
+    return epsilon_of(guarantee.log_delta, delta)
 
 
 def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:

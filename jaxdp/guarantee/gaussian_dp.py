@@ -2,6 +2,7 @@
 
 from typing import final
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
@@ -19,7 +20,7 @@ from jaxdp.guarantee.base import (
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
 
-_LEAST_MU = 1e-150
+_LEAST_MU = 1e-300
 _LARGEST_MU = 1e15
 
 
@@ -62,11 +63,12 @@ class GDP(Guarantee):
         return GDP(round_up(jnp.sqrt(require_count(count)) * self.mu, 2))
 
 
+@jax.jit
 def largest_gdp(budget: Budget) -> GDP:
     """The largest mu with delta(budget.epsilon) <= budget.delta: s* of the i.n.i.d. paper, (P2).
 
     Safe side, to 1e-15 relative; batched over the budget; differentiable by the implicit
-    function theorem. mu = 0 (infinite noise) where nothing in (1e-150, 1e15) is feasible.
+    function theorem. mu = 0 (infinite noise) where nothing in (1e-300, 1e15) is feasible.
     """
     epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
 

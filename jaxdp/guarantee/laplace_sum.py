@@ -2,10 +2,12 @@
 
 import jax.numpy as jnp
 
-from jaxdp._numeric.elementary import log1m, round_up
+from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._types import Reals
 from jaxdp.guarantee.base import Budget, log_delta_of_cgf
 from jaxdp.noise.laplace import Laplace
+
+_LARGEST_RATIO = 1e15
 
 
 def log_delta_of_laplaces(ratios: Reals, counts: Reals, epsilon: Reals) -> Reals:
@@ -28,6 +30,11 @@ def log_delta_of_laplaces(ratios: Reals, counts: Reals, epsilon: Reals) -> Reals
 
 
 def largest_laplace_ratio(budget: Budget) -> Reals:
-    """The largest shift / scale of one Laplace: epsilon - 2 log(1 - delta), rounded down."""
+    """The largest shift / scale of one Laplace: epsilon - 2 log(1 - delta), and at most 1e15.
+
+    Rounded down so that the delta which `Laplace.log_delta` reports is inside the budget.
+    """
     epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
-    return round_up(epsilon - 2.0 * log1m(delta), -8)
+    reported_ulps = 16.0 + 10.0 * jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta)))
+    allowance = -2.0 * log1m(delta) * (1.0 - reported_ulps * ULP)
+    return jnp.minimum(round_up(epsilon + allowance, -8), _LARGEST_RATIO)

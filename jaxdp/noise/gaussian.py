@@ -163,7 +163,7 @@ def _terms(mu: Reals, epsilon: Reals) -> _Terms:
     pair = mills_pair(near, width)
     # Q(a) - e^epsilon Q(b) = (1 - 2 Q(|a|)) + phi(a) (R(|a|) - R(b)) where a < 0.
     excess = pair.difference + jnp.where(below, _erf_over_density(near), 0.0)
-    excess = jnp.where(mu == 0, 0.0, excess)
+    excess = jnp.where(mu == 0, 0.0, jnp.maximum(excess, jnp.finfo(jnp.float64).tiny))
     log_density = -0.5 * near * near - LOG_SQRT_2PI
     both = pair.lower + pair.upper
     return _Terms(size, near, far, below, log_density, excess, both, pair.lower, pair.upper)

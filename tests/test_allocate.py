@@ -1,0 +1,165 @@
+"""Allocations: the constraint is met exactly, the optimum is an optimum, the edges are handled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize
+
+import jaxdp as dp
+
+METHODS = ("inid", "spr", "iid")
+SENSITIVITIES = np.array([0.5, 1.0, 2.0, 0.25, 30.0])
+BUDGET = dp.Budget(1.0, 1e-6)
+profiles = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8).map(np.array)
+
+
+def spent(family, sensitivities, scales, counts=1.0):
+    ratios = np.where(sensitivities == 0, 0, sensitivities / np.where(scales == 0, 1, scales))
+    return np.sqrt(np.sum(counts * ratios**2)) if family == "gaussian" else np.sum(counts * ratios)
+
+
+def level(family, budget):
+    if family == "gaussian":
+        return float(dp.largest_gdp(budget).mu)
+    return float(budget.epsilon - 2 * np.log1p(-budget.delta))
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+@pytest.mark.parametrize("method", METHODS)
+@given(sensitivities=profiles, power=st.floats(0.5, 4))
+def test_the_budget_is_met_and_never_exceeded(family, method, sensitivities, power):
+    scales = np.asarray(dp.allocate(family, sensitivities, BUDGET, power=power, method=method))
+    total, target = spent(family, sensitivities, scales), level(family, BUDGET)
+    assert total <= target
+    np.testing.assert_allclose(total, target, rtol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+@given(sensitivities=profiles)
+def test_inid_is_never_worse(family, sensitivities):
+    error = {
+        m: float(dp.allocation_error(family, dp.allocate(family, sensitivities, BUDGET, method=m)))
+        for m in METHODS
+    }
+    assert error["inid"] <= min(error["spr"], error["iid"]) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.5])
+def test_inid_is_the_optimum_of_its_weighted_error(family, power):
+    """Against a numerical minimiser of the same problem, in logarithms of the scales."""
+    weights, counts = np.array([1.0, 5.0, 0.1, 2.0, 7.0]), np.array([1.0, 2.0, 3.0, 1.0, 10.0])
+    scales = dp.allocate(family, SENSITIVITIES, BUDGET, weights, power, counts=counts)
+    np.testing.assert_allclose(
+        spent(family, SENSITIVITIES, np.asarray(scales), counts), level(family, BUDGET), rtol=1e-13
+    )
+
+    def error(log_scales):
+        shape = np.exp(log_scales)
+        factor = spent(family, SENSITIVITIES, shape, counts) / level(family, BUDGET)
+        return np.log(np.sum(counts * weights * (factor * shape) ** power))
+
+    best = optimize.minimize(error, np.zeros(5), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(error(np.log(np.asarray(scales))), best.fun, rtol=0, atol=1e-8)
+    found = best.x - best.x[0]
+    np.testing.assert_allclose(np.log(scales / scales[0]), found, atol=1e-4)
+
+
+def test_weights_of_the_issue():
+    """Variance proportional to sensitivity / sqrt(weight)."""
+    weights = np.array([1.0, 4.0, 9.0, 0.25, 1.0])
+    scales = np.asarray(dp.allocate("gaussian", SENSITIVITIES, BUDGET, weights))
+    ratio = scales**2 * np.sqrt(weights) / SENSITIVITIES
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+def test_zero_sensitivities_get_no_noise(family):
+    sensitivities = np.array([0.0, 2.0, 0.0, 0.5])
+    for method in ("inid", "spr"):
+        scales = np.asarray(dp.allocate(family, sensitivities, BUDGET, method=method))
+        assert np.all((scales == 0) == (sensitivities == 0))
+        rest = np.asarray(dp.allocate(family, sensitivities[[1, 3]], BUDGET, method=method))
+        np.testing.assert_allclose(scales[[1, 3]], rest, rtol=1e-14)
+    equal = np.asarray(dp.allocate(family, sensitivities, BUDGET, method="iid"))
+    assert np.all(equal == equal[0])
+    assert equal[0] > 0
+    for method in METHODS:
+        assert np.all(np.asarray(dp.allocate(family, np.zeros(3), BUDGET, method=method)) == 0)
+    assert dp.allocation_error(family, np.zeros(3)) == 0
+
+
+def test_one_hot_profile_gains_its_dimension():
+    """13.01 dB at 20 coordinates, for both families."""
+    for family in ("gaussian", "laplace"):
+        error = [
+            float(
+                dp.allocation_error(
+                    family, dp.allocate(family, np.eye(20)[3], BUDGET, method=method)
+                )
+            )
+            for method in ("iid", "inid")
+        ]
+        np.testing.assert_allclose(error[0] / error[1], 20, rtol=1e-12)
+
+
+def test_it_is_batched_and_differentiable():
+    batch = dp.Budget(jnp.array([0.5, 1.0]), 1e-6)
+    scales = dp.allocate("gaussian", SENSITIVITIES, batch)
+    assert scales.shape == (2, 5)
+    single = dp.allocate("gaussian", SENSITIVITIES, dp.Budget(1.0, 1e-6))
+    np.testing.assert_allclose(scales[1], single, rtol=1e-14)
+    mapped = jax.vmap(lambda e: dp.allocate("gaussian", SENSITIVITIES, dp.Budget(e, 1e-6)))
+    np.testing.assert_allclose(mapped(batch.epsilon), scales, rtol=1e-14)
+
+    def error(sensitivities):
+        return dp.allocation_error("gaussian", dp.allocate("gaussian", sensitivities, BUDGET))
+
+    gradient = jax.grad(error)(jnp.asarray(SENSITIVITIES))
+    # The least error is (sum of sensitivities)^2 / mu^2.
+    expected = 2 * SENSITIVITIES.sum() / level("gaussian", BUDGET) ** 2
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9)
+
+
+def test_extreme_sensitivities_do_not_overflow():
+    sensitivities = np.array([1e-200, 1e200, 3e-290])
+    for family in ("gaussian", "laplace"):
+        scales = np.asarray(dp.allocate(family, sensitivities, BUDGET))
+        assert np.all(scales > 0)
+        assert np.all(np.isfinite(scales))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: dp.allocate("cauchy", SENSITIVITIES, BUDGET), "family"),
+        (lambda: dp.allocate("gaussian", SENSITIVITIES, BUDGET, method="best"), "method"),
+        (lambda: dp.allocate("gaussian", [-1.0, 1.0], BUDGET), "sensitivities"),
+        (lambda: dp.allocate("gaussian", [np.nan, 1.0], BUDGET), "sensitivities"),
+        (lambda: dp.allocate("gaussian", [np.inf, 1.0], BUDGET), "sensitivities"),
+        (lambda: dp.allocate("gaussian", 1.0, BUDGET), "sensitivities"),
+        (lambda: dp.allocate("gaussian", [1.0, 1.0], BUDGET, [1.0, 0.0]), "weights"),
+        (lambda: dp.allocate("gaussian", [1.0], BUDGET, [1.0], method="iid"), "weights"),
+        (lambda: dp.allocate("gaussian", [1.0], BUDGET, power=0.0), "power"),
+        (lambda: dp.allocate("gaussian", [1.0], dp.PureDP(1.0)), "budget"),
+        (lambda: dp.allocate("laplace", [1.0], dp.GDP(1.0)), "budget"),
+        (lambda: dp.allocation_error("gaussian", [-1.0]), "scales"),
+    ],
+)
+def test_bad_input(call, name):
+    with pytest.raises(ValueError, match=name):
+        call()
+
+
+def test_bad_traced_input_is_never_little_noise():
+    def traced(sensitivities):
+        return dp.allocate("gaussian", sensitivities, BUDGET)
+
+    for bad in (jnp.array([-1.0, 1.0]), jnp.array([jnp.nan, 1.0]), jnp.array([jnp.inf, 1.0])):
+        assert not np.any(np.asarray(jax.jit(traced)(bad)) < 1e300)
+    infinite = dp.allocate("gaussian", [1.0, 0.0], dp.Budget(1.0, 0.0))
+    assert infinite[0] == np.inf
+    assert infinite[1] == 0

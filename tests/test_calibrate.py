@@ -1,0 +1,156 @@
+"""Calibration: never unsafe, tight, batched, differentiable; infinite where nothing passes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdp as dp
+
+FAMILIES = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
+BUDGETS = st.tuples(st.floats(1e-3, 12), st.floats(-100, -0.1).map(lambda d: 10.0**d))
+
+
+def true_log_delta(family, scale, shift, epsilon):
+    if family == "gaussian":
+        # shift / scale with the digits that a double lacks
+        with mp.workdps(60):
+            mu = mp.mpf(shift) / mp.mpf(scale)
+            a = mp.mpf(epsilon) / mu - mu / 2
+        with mp.workdps(200):
+            tail = mp.erfc(a / mp.sqrt(2)) / 2
+            other = mp.erfc((a + mu) / mp.sqrt(2)) / 2
+            return mp.log(tail - mp.exp(mp.mpf(epsilon)) * other)
+    return oracle.laplace_log_delta(scale, shift, epsilon)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def calibrated(family, epsilon, delta, shift):
+    def build(scale):
+        return dp.Mechanism(FAMILIES[family](scale), shift)
+
+    return dp.calibrate(build, dp.Budget(epsilon, delta))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(budget=BUDGETS, log_shift=st.floats(-6, 6))
+def test_the_true_delta_never_exceeds_the_target(family, budget, log_shift):
+    epsilon, delta = budget
+    shift = float(10.0**log_shift)
+    build = FAMILIES[family]
+    fitted = float(dp.fit_noise(family, dp.Budget(epsilon, delta), shift).scale)
+    found = float(dp.calibrate(lambda s: dp.Mechanism(build(s), shift), dp.Budget(epsilon, delta)))
+    for scale in (fitted, found):
+        assert true_log_delta(family, scale, shift, epsilon) <= mp.log(mp.mpf(delta))
+        assert float(build(scale).delta(shift, epsilon)) <= delta
+        smaller = true_log_delta(family, scale * (1 - 1e-11), shift, epsilon)
+        assert smaller > mp.log(mp.mpf(delta))
+    np.testing.assert_allclose(fitted, found, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_hundred_thousand_budgets_at_once(family):
+    rng = np.random.default_rng(3)
+    epsilon = jnp.asarray(rng.uniform(0.01, 10, 100_000))
+    delta = jnp.asarray(10 ** rng.uniform(-300, -1, 100_000))
+
+    @jax.jit
+    def scales(epsilon, delta):
+        def build(scale):
+            return dp.Mechanism(FAMILIES[family](scale), 1.0)
+
+        return dp.calibrate(build, dp.Budget(epsilon, delta), lower=1e-3, upper=1e6)
+
+    found = scales(epsilon, delta)
+    assert np.all(np.isfinite(found))
+    assert np.all(FAMILIES[family](found).delta(1.0, epsilon) <= delta)
+    mapped = jax.vmap(scales)(epsilon[:100], delta[:100])
+    np.testing.assert_allclose(mapped, found[:100], rtol=1e-14)
+
+
+def test_nothing_feasible_gives_infinite_noise():
+    def build(scale):
+        return dp.Mechanism(dp.Gaussian(scale), 1.0)
+
+    assert dp.calibrate(build, dp.Budget(1.0, 0.0)) == np.inf
+    assert dp.calibrate(build, dp.Budget(1.0, 1e-5), upper=2.0) == np.inf
+    bad = jnp.array([jnp.nan, -1.0, 2.0])
+    found = jax.vmap(lambda d: dp.calibrate(build, dp.Budget(1.0, d)))(bad)
+    assert np.all(found == np.inf)
+    found = jax.vmap(lambda e: dp.calibrate(build, dp.Budget(e, 1e-5)))(bad[:2])
+    assert np.all(found == np.inf)
+    found = jax.vmap(
+        lambda s: dp.calibrate(lambda x: dp.Mechanism(dp.Gaussian(x), s), dp.Budget(1.0, 0.1))
+    )(bad[:2])
+    assert np.all(found == np.inf)
+
+
+def test_the_bracket():
+    def build(scale):
+        return dp.Mechanism(dp.Laplace(scale), 1.0)
+
+    assert dp.calibrate(build, dp.Budget(1.0, 0.0), lower=5.0) == 5.0
+    with pytest.raises(ValueError, match="lower"):
+        dp.calibrate(build, dp.Budget(1.0, 0.1), lower=2.0, upper=1.0)
+    with pytest.raises(ValueError, match="lower must lie in"):
+        dp.calibrate(build, dp.Budget(1.0, 0.1), lower=0.0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_derivatives_by_the_implicit_function_theorem(family):
+    def scale(epsilon, delta, shift):
+        def build(s):
+            return dp.Mechanism(FAMILIES[family](s), shift)
+
+        return dp.calibrate(build, dp.Budget(epsilon, delta))
+
+    point = (1.2, 0.02, 3.0)
+    gradient = jax.grad(scale, (0, 1, 2))(*point)
+    forward = jax.jacfwd(scale, (0, 1, 2))(*point)
+    np.testing.assert_allclose(gradient, forward, rtol=1e-12)
+    for k in range(3):
+        h = 1e-6 * point[k]
+        up, down = list(point), list(point)
+        up[k], down[k] = point[k] + h, point[k] - h
+        numeric = (scale(*up) - scale(*down)) / (2 * h)
+        np.testing.assert_allclose(gradient[k], numeric, rtol=1e-6)
+
+
+def test_fit_laplace_after_many_releases():
+    """The bound's scale: safe for the exact composition, and pure while that is better."""
+    budget = dp.Budget(1.0, 20640.0**-2)
+    counts = jnp.array([1, 2, 8, 12, 40, 400])
+    scale = np.asarray(dp.fit_noise("laplace", budget, 1.0, counts).scale)
+    np.testing.assert_allclose(scale[:4], counts[:4], rtol=1e-4)
+    # Exactly composed, 40 and 400 releases need std 44.7 and 150.4 (found by FFT, 0.1 %).
+    exact = np.array([44.7, 150.4]) / np.sqrt(2)
+    assert np.all(scale[4:] > exact * 0.999)
+    assert np.all(scale[4:] < exact * 1.06)
+
+
+def test_fit_gaussian_after_many_releases_is_one_gaussian():
+    budget = dp.Budget(0.5, 1e-9)
+    one = dp.fit_noise("gaussian", budget, 1.0).scale
+    many = dp.fit_noise("gaussian", budget, jnp.array([1.0, 2.0]), count=jnp.array([9, 16])).scale
+    np.testing.assert_allclose(many, one * np.array([3.0, 8.0]), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda b: dp.fit_noise("cauchy", b, 1.0), "family"),
+        (lambda b: dp.fit_noise("gaussian", b, 0.0), "sensitivity"),
+        (lambda b: dp.fit_noise("gaussian", b, -1.0), "sensitivity"),
+        (lambda b: dp.fit_noise("gaussian", b, 1.0, count=0), "count"),
+        (lambda b: dp.fit_noise("gaussian", b, 1.0, objective="mode"), "objective"),
+    ],
+)
+def test_bad_input(call, name):
+    with pytest.raises(ValueError, match=name):
+        call(dp.Budget(1.0, 1e-6))

@@ -1,0 +1,234 @@
+"""Guarantees: their own worst case, composition, and every conversion."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdp as dp
+
+KINDS = (dp.PureDP(0.7), dp.ApproxDP(0.7, 1e-3), dp.ZCDP(0.01, 0.2), dp.GDP(0.6))
+EPSILONS = np.array([-3.0, -0.7, -0.1, 0.0, 0.2, 0.7, 0.71, 1.5, 4.0])
+
+
+def randomised_response(bound, epsilon, failure=0.0):
+    """delta of the four-point worst pair, from its probabilities."""
+    p = 1 / (1 + mp.exp(-mp.mpf(bound)))
+    pairs = ((p, 1 - p), (1 - p, p))
+    e = mp.exp(mp.mpf(epsilon))
+    inner = sum(max(mp.mpf(0), a - e * b) for a, b in pairs) if epsilon < bound else mp.mpf(0)
+    return mp.mpf(failure) + (1 - mp.mpf(failure)) * inner
+
+
+@pytest.mark.parametrize("bound", [1e-9, 0.3, 2.0, 30.0])
+def test_pure_is_randomised_response(bound):
+    for epsilon in (*EPSILONS, bound, -bound, float(np.nextafter(bound, 0)), bound / 2):
+        truth = randomised_response(bound, float(epsilon))
+        value = float(dp.PureDP(bound).log_delta(epsilon))
+        error = oracle.relative_error(value, mp.log(truth) if truth else -mp.inf)
+        assert 0 <= error < 1e-13, (bound, epsilon)
+
+
+@pytest.mark.parametrize(("bound", "failure"), [(0.5, 1e-6), (2.0, 0.2), (1.0, 0.0), (1.0, 1.0)])
+def test_approximate_is_the_four_point_pair(bound, failure):
+    for epsilon in (*EPSILONS, bound, -bound):
+        truth = randomised_response(bound, float(epsilon), failure)
+        value = float(dp.ApproxDP(bound, failure).delta(epsilon))
+        assert 0 <= mp.mpf(value) - truth <= 3e-14 * truth
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: type(k).__name__)
+def test_epsilon_inverts_delta(kind):
+    deltas = np.array([1e-300, 1e-9, 1.1e-3, 0.05, 0.3])
+    epsilon = np.asarray(kind.epsilon(deltas))
+    finite = np.isfinite(epsilon)
+    assert np.all(kind.delta(epsilon[finite]) <= deltas[finite])
+    inside = finite & (epsilon > 0)
+    assert np.all(kind.delta(epsilon[inside] * (1 - 1e-9)) > deltas[inside] * (1 - 1e-6))
+    assert kind.epsilon(1.0) == 0
+    assert np.all(np.diff(epsilon[finite]) <= 0)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: type(k).__name__)
+def test_tradeoff_and_profile_are_one(kind):
+    """fnr is the best of the lines 1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr)."""
+    fpr = np.array([0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0])
+    fnr = np.asarray(kind.tradeoff(fpr))
+    epsilon = np.linspace(-12, 12, 4801)
+    power = 1 - np.asarray(kind.delta(epsilon))
+    falling = power - np.exp(epsilon) * fpr[:, None]
+    flat = np.exp(-epsilon) * (power - fpr[:, None])
+    best = np.maximum(np.maximum(falling, flat).max(axis=1), 0)
+    np.testing.assert_allclose(fnr[1:], best[1:], atol=3e-4)
+    # ZCDP's is a bound made of a bound: below, never above, what its delta gives.
+    assert np.all(fnr[1:] >= best[1:] - 1e-5)
+    assert fnr[-1] == 0
+
+
+def test_gdp_tradeoff_is_rounded_down():
+    for mu in (1e-3, 0.5, 3.0, 20.0):
+        for fpr in (1e-300, 1e-12, 0.1, 0.5, 0.97):
+            with mp.workdps(60):
+                threshold = mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(fpr)) if fpr > 1e-40 else None
+                if threshold is None:
+                    continue
+                truth = mp.erfc((mu - threshold) / mp.sqrt(2)) / 2
+            error = oracle.relative_error(float(dp.GDP(mu).tradeoff(fpr)), truth)
+            assert -1e-10 < error <= 0, (mu, fpr)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: type(k).__name__)
+def test_repetition_is_a_sum(kind):
+    three, summed = 3 * kind, kind + kind + kind
+    for a, b in zip(jax.tree.leaves(three), jax.tree.leaves(summed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    traced = jax.jit(lambda n: n * kind)(3)
+    for a, b in zip(jax.tree.leaves(three), jax.tree.leaves(traced), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-15)
+    zero = 0 * kind
+    assert zero.delta(0.0) <= 1e-12
+
+
+def test_kinds_never_mix():
+    for one in KINDS:
+        for two in KINDS:
+            if type(one) is not type(two):
+                with pytest.raises(TypeError, match="cannot compose"):
+                    one + two
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda: dp.PureDP(-1.0), "epsilon"),
+        (lambda: dp.PureDP(np.nan), "epsilon"),
+        (lambda: dp.ApproxDP(1.0, 1.5), "delta"),
+        (lambda: dp.ApproxDP(-0.1, 0.5), "epsilon"),
+        (lambda: dp.ZCDP(0.0, np.nan), "rho"),
+        (lambda: dp.ZCDP(-1.0, 1.0), "xi"),
+        (lambda: dp.GDP(-0.1), "mu"),
+        (lambda: dp.Budget(-1.0, 0.1), "epsilon"),
+        (lambda: dp.Budget(1.0, 2.0), "delta"),
+        (lambda: dp.GDP(1.0).epsilon(-0.1), "delta"),
+        (lambda: dp.GDP(1.0).tradeoff(1.1), "fpr"),
+        (lambda: -1 * dp.GDP(1.0), "count"),
+        (lambda: dp.GDP(np.array([1.0, -2.0])), "mu"),
+        (lambda: dp.GDP("1"), "mu"),
+    ],
+)
+def test_bad_values_raise(build, name):
+    with pytest.raises(ValueError, match=name):
+        build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda v: dp.PureDP(v),
+        lambda v: dp.ApproxDP(v, 0.1),
+        lambda v: dp.ApproxDP(0.1, v),
+        lambda v: dp.ZCDP(v, 0.1),
+        lambda v: dp.ZCDP(0.1, v),
+        lambda v: dp.GDP(v),
+        lambda v: v * dp.GDP(1.0),
+    ],
+)
+def test_bad_traced_values_are_never_private(build):
+    for value in (-1.0, np.nan):
+        assert not jax.jit(lambda v: build(v).delta(1.0))(value) <= 1
+        assert not jax.jit(lambda v: build(v).epsilon(0.1))(value) <= 1e300
+
+
+@given(st.floats(1e-6, 30), st.floats(1.0001, 1e4))
+def test_pure_to_zcdp_bounds_every_order(epsilon, order):
+    """The divergence of randomised response, which no PureDP mechanism exceeds, and rho meets."""
+    rho = float(dp.to_zcdp(dp.PureDP(epsilon)).rho)
+    assert rho <= epsilon**2 / 2 * (1 + 1e-12)
+    with mp.workdps(40):
+        s = mp.mpf(order) - mp.mpf(1) / 2
+        half = mp.mpf(epsilon) / 2
+        divergence = (mp.log(mp.cosh(s * epsilon)) - mp.log(mp.cosh(half))) / (mp.mpf(order) - 1)
+    assert divergence <= mp.mpf(order) * mp.mpf(rho)
+    kullback_leibler = epsilon * np.tanh(epsilon / 2)
+    np.testing.assert_allclose(rho, kullback_leibler, rtol=1e-13)
+
+
+@given(st.floats(1e-6, 30), st.floats(1.000001, 1e4))
+def test_laplace_zcdp_is_the_least_rho(ratio, order):
+    """Below r^2 / 2, above every order's divergence, and met at order 1."""
+    noise = dp.Laplace(1.0)
+    rho = float(noise.zcdp(ratio)[1])
+    assert rho <= ratio**2 / 2 * (1 + 1e-12)
+    assert float(noise.renyi(ratio, order)) <= order * rho * (1 + 1e-13)
+    np.testing.assert_allclose(float(noise.renyi(ratio, 1 + 1e-9)), rho, rtol=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.4, 1.0, 5.0, 12.0])
+def test_pure_to_gdp_is_above_and_touches(epsilon):
+    pure = dp.PureDP(epsilon)
+    gdp = dp.to_gdp(pure)
+    fpr = np.concatenate([np.logspace(-9, -0.001, 200), [1 / (1 + np.exp(epsilon))]])
+    assert np.all(gdp.tradeoff(fpr) <= np.asarray(pure.tradeoff(fpr)) * (1 + 1e-12))
+    np.testing.assert_allclose(gdp.tradeoff(fpr[-1]), pure.tradeoff(fpr[-1]), rtol=1e-9)
+
+
+def test_conversions_between_kinds():
+    gdp = dp.GDP(0.4)
+    np.testing.assert_allclose(dp.to_zcdp(gdp).rho, 0.08, rtol=1e-15)
+    approx = dp.to_approx(gdp, 1e-6)
+    assert gdp.delta(approx.epsilon_bound) <= 1e-6
+    assert dp.to_pure(dp.ApproxDP(1.0, 0.0)).epsilon_bound == 1.0
+    assert dp.to_pure(dp.ApproxDP(1.0, 1e-9)).epsilon_bound == np.inf
+    assert dp.to_approx(dp.PureDP(1.0), 0.0).epsilon_bound <= 1.0 + 1e-12
+    for kind in KINDS:
+        converters = {dp.PureDP: dp.to_pure, dp.ZCDP: dp.to_zcdp, dp.GDP: dp.to_gdp}
+        if type(kind) in converters:
+            assert converters[type(kind)](kind) is kind
+    for convert, kind in (
+        (dp.to_pure, dp.GDP(1.0)),
+        (dp.to_pure, dp.ZCDP(0.0, 1.0)),
+        (dp.to_zcdp, dp.ApproxDP(1.0, 0.1)),
+        (dp.to_gdp, dp.ApproxDP(1.0, 0.1)),
+        (dp.to_gdp, dp.ZCDP(0.0, 1.0)),
+    ):
+        with pytest.raises(TypeError):
+            convert(kind)
+
+
+@given(st.floats(0.01, 3), st.floats(0, 20))
+def test_zcdp_of_a_gaussian_is_above_it(mu, epsilon):
+    gdp = dp.GDP(mu)
+    assert dp.to_zcdp(gdp).log_delta(epsilon) >= gdp.log_delta(epsilon) * (1 - 1e-12)
+
+
+@given(st.floats(0, 8), st.floats(1e-14, 0.9), st.floats(0.05, 1.0))
+def test_largest_gdp_is_safe_and_tight(epsilon, delta, power):
+    target = float(np.float64(delta) ** (1 + 20 * (1 - power)))
+    mu = float(dp.largest_gdp(dp.Budget(epsilon, target)).mu)
+    truth = mp.exp(oracle.gaussian_log_delta(mu, epsilon))
+    assert truth <= mp.mpf(target)
+    assert mp.exp(oracle.gaussian_log_delta(mu * (1 + 1e-10), epsilon)) > mp.mpf(target)
+
+
+def test_largest_gdp_is_batched_and_differentiable():
+    budget = dp.Budget(jnp.array([[0.1], [1.0]]), jnp.array([1e-9, 1e-3, 0.0]))
+    mu = dp.largest_gdp(budget).mu
+    assert mu.shape == (2, 3)
+    assert np.all(mu[:, 2] == 0)
+
+    def level(epsilon, delta):
+        return dp.largest_gdp(dp.Budget(epsilon, delta)).mu
+
+    for k in (0, 1):
+        point = [1.0, 1e-3]
+        h = 1e-6 * point[k]
+        up, down = list(point), list(point)
+        up[k], down[k] = point[k] + h, point[k] - h
+        numeric = (level(*up) - level(*down)) / (2 * h)
+        np.testing.assert_allclose(jax.grad(level, k)(*point), numeric, rtol=1e-6)
+    bad = jax.vmap(level)(jnp.array([1.0, jnp.nan, 1.0]), jnp.array([jnp.nan, 0.1, -0.1]))
+    assert np.all(bad == 0)

@@ -1,0 +1,66 @@
+"""A mechanism is its noise at its sensitivity, batched."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+
+def test_it_is_the_noise_at_the_sensitivity():
+    for noise in (dp.Gaussian(jnp.array([1.0, 3.0])), dp.Laplace(2.0)):
+        mechanism = dp.Mechanism(noise, 1.5)
+        epsilon = jnp.array([0.1, 0.6])
+        np.testing.assert_array_equal(mechanism.log_delta(epsilon), noise.log_delta(1.5, epsilon))
+        np.testing.assert_array_equal(mechanism.delta(epsilon), noise.delta(1.5, epsilon))
+        np.testing.assert_array_equal(mechanism.renyi(3.0), noise.renyi(1.5, 3.0))
+        assert isinstance(mechanism.zcdp(), dp.ZCDP)
+
+
+def test_epsilon_inverts_delta_from_the_safe_side():
+    mechanism = dp.Mechanism(dp.Gaussian(jnp.array([[0.5], [4.0]])), 1.0)
+    delta = 10.0 ** -jnp.array([300.0, 30.0, 5.0, 0.2])
+    epsilon = mechanism.epsilon(delta)
+    assert epsilon.shape == (2, 4)
+    assert np.all(np.asarray(mechanism.delta(epsilon)) <= np.asarray(delta))
+    inside = epsilon > 0
+    closer = np.asarray(mechanism.delta(jnp.where(inside, epsilon * (1 - 1e-12), epsilon)))
+    wanted = np.broadcast_to(delta, (2, 4))
+    assert np.all(closer[inside] > wanted[inside] * (1 - 1e-9))
+    assert mechanism.epsilon(1.0)[0, 0] == 0
+    assert np.all(mechanism.epsilon(0.0) == np.inf)
+    assert dp.Mechanism(dp.Laplace(0.5), 1.0).epsilon(0.0) == pytest.approx(2.0, rel=1e-14)
+    assert dp.Mechanism(dp.Laplace(0.5), 0.0).epsilon(0.0) == 0
+
+
+def test_epsilon_has_derivatives():
+    def epsilon(scale, sensitivity, delta):
+        return dp.Mechanism(dp.Gaussian(scale), sensitivity).epsilon(delta)
+
+    point = (2.0, 1.0, 1e-6)
+    gradient = jax.grad(epsilon, (0, 1, 2))(*point)
+    for k in range(3):
+        h = 1e-6 * point[k]
+        up, down = list(point), list(point)
+        up[k], down[k] = point[k] + h, point[k] - h
+        numeric = (epsilon(*up) - epsilon(*down)) / (2 * h)
+        np.testing.assert_allclose(gradient[k], numeric, rtol=1e-6)
+    assert jax.grad(epsilon)(1e6, 1.0, 0.5) == 0  # clamped at epsilon = 0
+
+
+def test_batches_through_vmap():
+    scales = jnp.array([0.5, 1.0, 2.0])
+    mechanisms = dp.Mechanism(dp.Gaussian(scales), 1.0)
+    mapped = jax.vmap(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0).epsilon(1e-5))(scales)
+    np.testing.assert_allclose(mapped, mechanisms.epsilon(1e-5), rtol=1e-14)
+
+
+def test_bad_input():
+    for bad in (-1.0, np.nan):
+        with pytest.raises(ValueError, match="sensitivity"):
+            dp.Mechanism(dp.Gaussian(1.0), bad)
+        traced = jax.jit(lambda s: dp.Mechanism(dp.Gaussian(1.0), s).delta(1.0))(bad)
+        assert not traced <= 1
+    with pytest.raises(ValueError, match="delta"):
+        dp.Mechanism(dp.Gaussian(1.0), 1.0).epsilon(1.5)
