@@ -8,8 +8,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, require_count, require_same
-from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_count, require_same
 
 
 @final
@@ -35,7 +34,7 @@ class ApproxDP(Guarantee):
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
-        pure = PureDP(self.epsilon_bound).log_delta(epsilon)
+        pure = log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
         failure, pure = jnp.broadcast_arrays(self.delta_bound, pure)
         value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
         upper = jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)

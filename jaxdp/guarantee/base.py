@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible, least_value
-from jaxdp._numeric.elementary import ULP, log1p
+from jaxdp._numeric.elementary import ULP, log1mexp, log1p
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.noise.base import exp_up
@@ -146,3 +146,15 @@ def tradeoff_of(log_delta: Callable[[Reals], Reals], fpr: Reals) -> Reals:
     start = jnp.full(fpr.shape, _LEAST_EPSILON)
     best = jnp.minimum(least_value(negative, start, jnp.full(fpr.shape, 1e4)), 0.0)
     return -best * (1.0 - 16.0 * ULP)
+
+
+def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
+    """`PureDP.log_delta`: that of randomised response at `bound`."""
+    bound, epsilon = jnp.broadcast_arrays(bound, epsilon)
+    gap = bound - epsilon
+    inside = jnp.where(gap <= 0, 1.0, gap)
+    value = log1mexp(inside) - log1p(jnp.exp(-bound))
+    value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)
+    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
+    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
+    return jnp.where(gap <= 0, -jnp.inf, value)

@@ -5,10 +5,10 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
+from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, require_count, require_same
+from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_count, require_same
 
 
 @final
@@ -32,7 +32,7 @@ class PureDP(Guarantee):
         delta is 0 above e0 and 1 - e^epsilon below -e0. Relative error of log delta:
         (16 + 4 e0) ulp, upwards.
         """
-        return _log_delta(self.epsilon_bound, _check.real("epsilon", epsilon))
+        return log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
@@ -46,14 +46,3 @@ class PureDP(Guarantee):
 
     def __rmul__(self, count: RealLike) -> "PureDP":
         return PureDP(round_up(require_count(count) * self.epsilon_bound, 1))
-
-
-def _log_delta(bound: Reals, epsilon: Reals) -> Reals:
-    bound, epsilon = jnp.broadcast_arrays(bound, epsilon)
-    gap = bound - epsilon
-    inside = jnp.where(gap <= 0, 1.0, gap)
-    value = log1mexp(inside) - log1p(jnp.exp(-bound))
-    value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)
-    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
-    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
-    return jnp.where(gap <= 0, -jnp.inf, value)

@@ -223,7 +223,7 @@ def _steps_and_clip(curvature: Vector, step: RealLike, clip: RealLike) -> tuple[
             "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
             stacklevel=3,
         )
-    clip = _check.positive("clip", clip)
+    clip = _check.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
     if clip.ndim == 0:
         clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
     if clip.shape != curvature.shape:

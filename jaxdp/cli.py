@@ -1,0 +1,42 @@
+"""The `jaxdp` command. Needs the extra `cli`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import jax
+
+from jaxdp import _check, demo
+
+
+def main() -> None:
+    """Run the command line; a failure is one line on stderr and a non-zero exit."""
+    try:
+        typer = _check.extra("typer", "cli")
+    except ImportError as error:
+        sys.exit(f"jaxdp: {error}")
+    jax.config.update("jax_enable_x64", True)
+    app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+    @app.callback()
+    def root() -> None:
+        """A numerical privacy accountant in JAX."""
+
+    @app.command("demo")
+    def demo_command(
+        out: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(),
+        as_json: Annotated[
+            bool, typer.Option("--json", help="Print the numbers as JSON, nothing else.")
+        ] = False,
+    ) -> None:
+        """Sweep delta, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
+        try:
+            report = demo.main(out, (lambda line: None) if as_json else typer.echo)
+        except (ImportError, OSError, ValueError) as error:
+            typer.echo(f"jaxdp demo: {error}", err=True)
+            raise typer.Exit(1) from error
+        if as_json:
+            typer.echo(json.dumps(report))
+
+    app()

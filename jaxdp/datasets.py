@@ -1,0 +1,170 @@
+"""Real data for examples, tests and benchmarks. None of it is shipped.
+
+"diabetes" and "breast_cancer" come with scikit-learn and need no download. The others are looked
+for as NAME.csv.gz in $JAXDP_DATA, then in ../shared/data, and are then fetched by scikit-learn.
+"""
+
+import csv
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdp import _check
+
+FOLDER = "JAXDP_DATA"
+
+
+class Dataset(NamedTuple):
+    """Features (n, p), targets (n,), the names of the features, and where they were read."""
+
+    name: str
+    features: np.ndarray
+    targets: np.ndarray
+    feature_names: tuple[str, ...]
+    source: str
+
+
+def load(name: str) -> Dataset:
+    """One of `NAMES`. Features and targets are float64, without missing values.
+
+    california_housing: 20,640 x 8, median house value in 100,000 dollars (regression);
+    electricity: 45,312 x 8, price up (1) or down (0); all in [0, 1] but `day`, in 1..7;
+    cylinder_bands: 540 x 62, band (1) or none (0): 19 numbers (missing: the median) and the
+        indicators of 14 nominal columns, the first level of each dropped, missing being a level;
+    diabetes: 442 x 10 (regression); breast_cancer: 569 x 30, benign (1) or malignant (0).
+    A data set that cannot be had raises `FileNotFoundError` and says where to put it.
+    """
+    _check.one_of("name", name, NAMES)
+    return _READERS[name](name)
+
+
+def available(name: str) -> bool:
+    """Whether `load(name)` needs no network."""
+    return name in _BUNDLED or _local(name) is not None
+
+
+def _local(name: str) -> Path | None:
+    candidates = [Path("../shared/data"), Path(__file__).parents[1] / "../shared/data"]
+    if FOLDER in os.environ:
+        candidates.insert(0, Path(os.environ[FOLDER]))
+    paths = (folder / f"{name}.csv.gz" for folder in candidates)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
+    """Column names, rows of strings and source: from a local file, else from `fetch`."""
+    path = _local(name)
+    if path is not None:
+        with gzip.open(path, "rt", newline="") as file:
+            header, *rows = csv.reader(file)
+        return header, rows, str(path)
+    _check.extra("sklearn", "learn")
+    try:
+        header, rows = fetch()
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{name}: not in ${FOLDER} nor in ../shared/data, and fetching it failed ({error}). "
+            f"Put {name}.csv.gz (header row, target in the last column) into a folder and set "
+            f"{FOLDER} to it, or use 'diabetes' or 'breast_cancer', which need no download"
+        ) from error
+    return header, rows, "scikit-learn's fetcher"
+
+
+def _california_housing(name: str) -> Dataset:
+    def fetch():
+        from sklearn.datasets import fetch_california_housing
+
+        bunch: Any = fetch_california_housing()
+        rows = np.column_stack([bunch.data, bunch.target])
+        return [*bunch.feature_names, "MedHouseVal"], rows.astype(str).tolist()
+
+    header, rows, source = _table(name, fetch)
+    return _numeric(name, header, np.array(rows, dtype=np.float64), source)
+
+
+def _electricity(name: str) -> Dataset:
+    def fetch():
+        return _openml(151)
+
+    header, rows, source = _table(name, fetch)
+    upward = {"UP": "1", "DOWN": "0"}
+    values = [[*row[:-1], upward.get(row[-1], row[-1])] for row in rows]
+    return _numeric(name, header, np.array(values, dtype=np.float64), source)
+
+
+def _openml(identifier: int) -> tuple[list[str], list[list[str]]]:
+    from sklearn.datasets import fetch_openml
+
+    bunch: Any = fetch_openml(data_id=identifier, as_frame=True)
+    frame = bunch.frame
+    text = frame.astype(object).where(frame.notna(), "").astype(str)
+    return [str(c) for c in frame.columns], text.to_numpy().tolist()
+
+
+# Identifiers of a job, not properties of it.
+_BANDS_DROPPED = (
+    "timestamp",
+    "cylinder_number",
+    "customer",
+    "job_number",
+    "ink_color",
+    "cylinder_division",
+)
+# Machine numbers: nominal, though written in digits.
+_BANDS_CODES = ("press", "unit_number", "plating_tank")
+
+
+def _cylinder_bands(name: str) -> Dataset:
+    def fetch():
+        return _openml(6332)
+
+    header, rows, source = _table(name, fetch)
+    columns, names = [], []
+    for column, cells in zip(
+        header[:-1], zip(*(row[:-1] for row in rows), strict=True), strict=True
+    ):
+        if column in _BANDS_DROPPED:
+            continue
+        numbers = None if column in _BANDS_CODES else _as_numbers(cells)
+        if numbers is not None:
+            columns.append(np.where(np.isnan(numbers), np.nanmedian(numbers), numbers))
+            names.append(column)
+            continue
+        levels = sorted({cell.lower() for cell in cells})
+        for level in levels[1:]:
+            columns.append(np.array([cell.lower() == level for cell in cells], dtype=np.float64))
+            names.append(f"{column}={level or 'missing'}")
+    targets = np.array([row[-1].lower() == "band" for row in rows], dtype=np.float64)
+    return Dataset(name, np.column_stack(columns), targets, tuple(names), source)
+
+
+def _as_numbers(cells: tuple[str, ...]) -> np.ndarray | None:
+    try:
+        return np.array([float(cell) if cell else np.nan for cell in cells])
+    except ValueError:
+        return None
+
+
+def _numeric(name: str, header: list[str], values: np.ndarray, source: str) -> Dataset:
+    return Dataset(name, values[:, :-1], values[:, -1], tuple(header[:-1]), source)
+
+
+def _bundled(name: str) -> Dataset:
+    sources = _check.extra("sklearn.datasets", "learn")
+    bunch = getattr(sources, f"load_{name}")()
+    features, targets = (np.asarray(a, dtype=np.float64) for a in (bunch.data, bunch.target))
+    return Dataset(name, features, targets, tuple(map(str, bunch.feature_names)), "scikit-learn")
+
+
+_BUNDLED = ("diabetes", "breast_cancer")
+_READERS: dict[str, Callable[[str], Dataset]] = {
+    "california_housing": _california_housing,
+    "electricity": _electricity,
+    "cylinder_bands": _cylinder_bands,
+    **dict.fromkeys(_BUNDLED, _bundled),
+}
+NAMES = tuple(_READERS)

@@ -1,0 +1,249 @@
+"""The main job on real input: a sweep, calibrated i.n.i.d. noise, two private regressions.
+
+`main` prints it, in 80 columns, and leaves a picture and a JSON file of every number printed.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check, datasets, plot
+from jaxdp.allocate import METHODS, allocate, allocation_error
+from jaxdp.guarantee.base import Budget
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
+from jaxdp.solvers import coordinate_descent
+
+SIDE = 1000
+SEEDS = 10
+PASSES = 50
+EPSILON = 1.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """A regression and, for each allocation, its (step, clip / sqrt(sum M))."""
+
+    data: str
+    loss: str
+    penalty: Penalty
+    settings: Mapping[str, tuple[float, float]]
+    standardise: bool = False
+
+
+def trainings() -> tuple[Training, Training]:
+    """Real data where they can be read, with the published settings; else the bundled sets."""
+    lasso = {"iid": (0.0215, 0.56), "spr": (0.464, 1.78), "inid": (0.215, 1.78)}
+    logistic = {"iid": (0.316, 1.31), "spr": (1.0, 2.57), "inid": (1.0, 2.57)}
+    if datasets.available("california_housing") and datasets.available("electricity"):
+        return (
+            Training("california_housing", "squared", L1(0.1), lasso),
+            Training("electricity", "logistic", L2(1 / 45312), logistic),
+        )
+    small = dict.fromkeys(("iid", "spr", "inid"), (0.1, 1.0))
+    return (
+        Training("diabetes", "squared", L1(0.05), small, standardise=True),
+        Training("breast_cancer", "logistic", L2(0.01), small, standardise=True),
+    )
+
+
+def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Run the four parts, write `out`/demo.png and `out`/demo.json, return the numbers."""
+    pyplot = _check.extra("matplotlib.pyplot", "plot")
+    started = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    figure, axes = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    say(f"[1/4] delta over {SIDE * SIDE:,} (scale, epsilon) points")
+    report: dict[str, Any] = {"sweep": sweep(say)}
+    say("[2/4] noise for 20 coordinates of unequal sensitivity, delta = 1e-6")
+    report["allocation"] = allocation(say)
+    say(f"[3/4] private coordinate descent, epsilon = {EPSILON:g}, delta = 1/n^2, {PASSES} passes")
+    report["training"] = []
+    for job, panel in zip(trainings(), axes[1:], strict=True):
+        numbers, curves = train(job, say)
+        report["training"].append(numbers)
+        plot.training(panel, curves, f"DP-CD, {job.data} (evaluation only: not private)")
+    say("      Smoothness, steps and thresholds are taken as public, and the errors are")
+    say("      evaluation: computed from the records, they are not part of what is private.")
+    say("[4/4] picture and numbers")
+    epsilon = np.linspace(0.0, 8.0, 400)
+    equal = {
+        "Gaussian, variance 2": Mechanism(Gaussian(np.sqrt(2.0)), 1.0),
+        "Laplace, variance 2": Mechanism(Laplace(1.0), 1.0),
+    }
+    plot.profile(axes[0], equal, epsilon)
+    report["seconds"] = time.perf_counter() - started
+    picture, numbers = out / "demo.png", out / "demo.json"
+    _replace(picture, lambda path: figure.savefig(path, format="png", dpi=110))
+    pyplot.close(figure)
+    _replace(numbers, lambda path: path.write_text(json.dumps(report, indent=1) + "\n"))
+    say(f"      {picture} and {numbers}, {report['seconds']:.1f} s in all")
+    return report
+
+
+def sweep(say: Callable[[str], None]) -> dict[str, Any]:
+    """Time log delta over a grid; the grid is broadcast, never stored."""
+    scale = jnp.logspace(np.log10(0.3), np.log10(30.0), SIDE)[:, None]
+    epsilon = jnp.logspace(-2, 1, SIDE)[None, :]
+    rows = {}
+    for name, noise in (("gaussian", Gaussian(scale)), ("laplace", Laplace(scale))):
+        first = time.perf_counter()
+        values = noise.log_delta(1.0, epsilon).block_until_ready()
+        compiled = time.perf_counter()
+        repeats = []
+        for _ in range(5):
+            start = time.perf_counter()
+            noise.log_delta(1.0, epsilon).block_until_ready()
+            repeats.append(time.perf_counter() - start)
+        seconds = float(np.median(repeats))
+        finite = values[jnp.isfinite(values)]
+        rows[name] = {
+            "points_per_second": values.size / seconds,
+            "seconds": seconds,
+            "first_call_seconds": compiled - first,
+            "least_log10_delta": float(jnp.min(finite)) / np.log(10.0),
+        }
+        say(
+            f"      {name:<9}{values.size / seconds / 1e6:7.1f} million points/s, "
+            f"first call {compiled - first:.2f} s, "
+            f"least delta 1e{rows[name]['least_log10_delta']:.0f}"
+        )
+    return rows
+
+
+def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Gaussian against Laplace, equal against unequal scales, three profiles."""
+    budget = Budget(EPSILON, 1e-6)
+    index = np.arange(1.0, 21.0)
+    profiles = {"linear": index, "quadratic": index**2, "exponential": np.exp(-index)}
+    say("      profile      noise     scales    least    greatest  squared error   gain")
+    rows = []
+    for profile, sensitivities in profiles.items():
+        sensitivities = sensitivities / np.linalg.norm(sensitivities)
+        for family in ("gaussian", "laplace"):
+            error = {}
+            for method in METHODS:
+                scales = allocate(family, sensitivities, budget, method=method)
+                error[method] = float(allocation_error(family, scales))
+                row = {
+                    "profile": profile,
+                    "family": family,
+                    "method": method,
+                    "least_scale": float(scales.min()),
+                    "greatest_scale": float(scales.max()),
+                    "squared_error": error[method],
+                }
+                rows.append(row)
+            for row in rows[-len(METHODS) :]:
+                gain = 10 * float(np.log10(error["iid"] / row["squared_error"]))
+                row["gain_db"] = round(gain, 12) + 0.0  # no minus zero
+                say(
+                    f"      {profile:<13}{family:<10}{row['method']:<6}"
+                    f"{row['least_scale']:9.3g} {row['greatest_scale']:11.4g} "
+                    f"{row['squared_error']:14.6g} {row['gain_db']:+6.2f} dB"
+                )
+    return rows
+
+
+def train(
+    job: Training, say: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Relative errors of each allocation over fresh seeds, against the non-private optimum."""
+    data = datasets.load(job.data)
+    features, targets = data.features, data.targets
+    if job.standardise:
+        features = (features - features.mean(axis=0)) / features.std(axis=0)
+        if job.loss == "squared":
+            targets = (targets - targets.mean()) / targets.std()
+    problem = glm(features, targets, loss=job.loss, penalty=job.penalty, dtype=jnp.float32)
+    exact = glm(features, targets, loss=job.loss, penalty=job.penalty)
+    best = float(exact.objective(jnp.asarray(_optimum(job, features, targets))))
+    records, coordinates = features.shape
+    name = "LASSO" if job.loss == "squared" else "logistic regression"
+    say(f"      {name}, {job.data} {records:,} x {coordinates}, optimum {best:.7f}")
+    numbers: dict[str, Any] = {"data": job.data, "loss": job.loss, "optimum": best}
+    numbers |= {"records": records, "allocations": {}}
+    curves = {}
+    for method, (step, clip) in job.settings.items():
+        start = time.perf_counter()
+        objective, rho = _chains(problem, records, method, step, clip)
+        curves[method] = np.asarray(objective) / best - 1.0
+        seconds = (time.perf_counter() - start) / SEEDS
+        final = curves[method][:, -1]
+        mean, deviation = float(final.mean()), float(final.std(ddof=1) / np.sqrt(SEEDS))
+        numbers["allocations"][method] = {
+            "step": step,
+            "clip": clip,
+            "relative_error": mean,
+            "standard_error": deviation,
+            "rho": float(rho),
+            "seconds_per_chain": seconds,
+        }
+    baseline = numbers["allocations"]["iid"]["relative_error"]
+    for method, row in numbers["allocations"].items():
+        row["improvement_over_iid"] = baseline / row["relative_error"]
+        say(
+            f"        {method:<5} error {row['relative_error']:.4f} +- "
+            f"{row['standard_error']:.4f}, {row['improvement_over_iid']:6.2f} x better than iid, "
+            f"rho {row['rho']:.6f}"
+        )
+    return numbers, curves
+
+
+def _chains(
+    problem: Problem, records: int, method: str, step: float, clip: float
+) -> tuple[jax.Array, jax.Array]:
+    """The objective after each pass, (SEEDS, PASSES), and the rho that the plans spend."""
+    curvature = coordinate_smoothness(problem).as_public()
+    threshold = clip * float(jnp.sqrt(jnp.sum(curvature.values)))
+
+    def chain(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        order, noise = jax.random.split(key)
+        plan = coordinate_descent.plan(
+            Budget(EPSILON, float(records) ** -2),
+            smoothness=curvature,
+            clip=threshold,
+            records=records,
+            passes=PASSES,
+            relation="replace_one",
+            step=step,
+            allocation=method,
+            key=order,
+        )
+        _, trace = coordinate_descent.run(problem, plan, noise, trace=True)
+        return trace.objective, plan.rho
+
+    objective, rho = jax.lax.map(chain, jax.random.split(jax.random.key(0), SEEDS))
+    return objective, rho[0]
+
+
+def _optimum(job: Training, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    models = _check.extra("sklearn.linear_model", "learn")
+    strength = float(job.penalty.strength)
+    if job.loss == "squared":
+        model = models.Lasso(alpha=strength, fit_intercept=False, tol=1e-10, max_iter=100_000)
+    else:
+        model = models.LogisticRegression(
+            C=1.0 / (strength * len(targets)),
+            fit_intercept=False,
+            solver="newton-cholesky",
+            tol=1e-10,
+        )
+    return np.ravel(model.fit(features, targets).coef_)
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write beside `path` and move: a reader never sees half a file."""
+    partial = path.with_name(path.name + ".partial")
+    write(partial)
+    os.replace(partial, path)

@@ -1,0 +1,81 @@
+"""A file imports only from lower floors, or from its own package's base."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "jaxdp"
+FLOORS = (
+    ("_types", "_pytree", "_check", "_numeric"),
+    ("noise",),
+    ("guarantee",),
+    ("mechanism", "conversions", "problems"),
+    ("calibrate", "allocate"),
+    ("solvers",),
+    ("datasets", "plot"),
+    ("demo",),
+    ("cli",),
+)
+FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
+
+
+def module_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxdp"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                target = ROOT / Path(*whole.split(".")[1:])
+                is_module = target.with_suffix(".py").exists() or target.is_dir()
+                yield whole if is_module else node.module
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("jaxdp"))
+
+
+def violations(module, imported):
+    own, other = module.split("."), imported.split(".")[1:]
+    if not other:
+        return []
+    if own[0] == other[0] == "_numeric" or (own[0] in FLOORS[0] and other[0] in FLOORS[0]):
+        return []
+    if own[0] == other[0]:
+        allowed = other[-1] == "base" or own[-1] == "__init__"
+    else:
+        allowed = FLOOR[other[0]] < FLOOR[own[0]]
+    return [] if allowed else [f"{module} imports {imported}"]
+
+
+def test_imports_point_down():
+    found = []
+    for path in ROOT.rglob("*.py"):
+        module = module_of(path)
+        if module != "__init__":
+            assert module.split(".")[0] in FLOOR, f"{module} has no floor"
+            found += [v for i in imports(path) for v in violations(module, i)]
+    assert found == []
+
+
+def test_the_walk_sees_an_import_upwards():
+    assert violations("noise.gaussian", "jaxdp.guarantee.pure")
+    assert violations("noise.gaussian", "jaxdp.noise.laplace")
+    assert not violations("noise.gaussian", "jaxdp.noise.base")
+    assert not violations("mechanism", "jaxdp.noise.base")
+
+
+def test_only_core_dependencies_are_imported_at_the_top():
+    """jax, numpy, jaxtyping and optax; the rest inside the functions that need them."""
+    core = {"jax", "numpy", "jaxtyping", "optax", "jaxdp"}
+    import sys
+
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = []
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "jaxdp"]
+            for name in names:
+                package = name.split(".")[0]
+                assert package in core or package in sys.stdlib_module_names, (path, name)
