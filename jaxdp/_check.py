@@ -52,6 +52,8 @@ def real(
             bracket = "(" if open_lower else "["
             first = array[bad].flat[0] if array.ndim else array
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
+        if isinstance(value, jax.Array) and value.dtype == jnp.float64:
+            return value
         return jnp.asarray(array, dtype=jnp.float64)
     array = jnp.asarray(value, dtype=jnp.float64)
     inside = (array > lower if open_lower else array >= lower) & (array <= upper)

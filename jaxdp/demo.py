@@ -38,22 +38,30 @@ class Training:
     loss: str
     penalty: Penalty
     settings: Mapping[str, tuple[float, float]]
-    standardise: bool = False
+    scaled: bool = False  # features by their greatest magnitude, targets centred
 
 
 def trainings() -> tuple[Training, Training]:
     """Real data where they can be read, with the published settings; else the bundled sets."""
-    lasso = {"iid": (0.0215, 0.56), "spr": (0.464, 1.78), "inid": (0.215, 1.78)}
-    logistic = {"iid": (0.316, 1.31), "spr": (1.0, 2.57), "inid": (1.0, 2.57)}
+    lasso: dict[str, tuple[float, float]] = {
+        "iid": (0.0215, 0.56),
+        "spr": (0.464, 1.78),
+        "inid": (0.215, 1.78),
+    }
+    logistic: dict[str, tuple[float, float]] = {
+        "iid": (0.316, 1.31),
+        "spr": (1.0, 2.57),
+        "inid": (1.0, 2.57),
+    }
     if datasets.available("california_housing") and datasets.available("electricity"):
         return (
             Training("california_housing", "squared", L1(0.1), lasso),
             Training("electricity", "logistic", L2(1 / 45312), logistic),
         )
-    small = dict.fromkeys(("iid", "spr", "inid"), (0.1, 1.0))
+    small: dict[str, tuple[float, float]] = dict.fromkeys(("iid", "spr", "inid"), (0.02, 1.0))
     return (
-        Training("diabetes", "squared", L1(0.05), small, standardise=True),
-        Training("breast_cancer", "logistic", L2(0.01), small, standardise=True),
+        Training("diabetes", "squared", L1(0.02), small, scaled=True),
+        Training("breast_cancer", "logistic", L2(0.01), small, scaled=True),
     )
 
 
@@ -72,9 +80,9 @@ def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
     for job, panel in zip(trainings(), axes[1:], strict=True):
         numbers, curves = train(job, say)
         report["training"].append(numbers)
-        plot.training(panel, curves, f"DP-CD, {job.data} (evaluation only: not private)")
+        plot.training(panel, curves, f"{job.data}: diagnostic, not private")
     say("      Smoothness, steps and thresholds are taken as public, and the errors are")
-    say("      evaluation: computed from the records, they are not part of what is private.")
+    say("      evaluation: computed from the records, they are not private output.")
     say("[4/4] picture and numbers")
     epsilon = np.linspace(0.0, 8.0, 400)
     equal = {
@@ -114,7 +122,7 @@ def sweep(say: Callable[[str], None]) -> dict[str, Any]:
             "least_log10_delta": float(jnp.min(finite)) / np.log(10.0),
         }
         say(
-            f"      {name:<9}{values.size / seconds / 1e6:7.1f} million points/s, "
+            f"      {name:<9}{values.size / seconds / 1e6:7.1f} million/s, "
             f"first call {compiled - first:.2f} s, "
             f"least delta 1e{rows[name]['least_log10_delta']:.0f}"
         )
@@ -126,7 +134,7 @@ def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:
     budget = Budget(EPSILON, 1e-6)
     index = np.arange(1.0, 21.0)
     profiles = {"linear": index, "quadratic": index**2, "exponential": np.exp(-index)}
-    say("      profile      noise     scales    least    greatest  squared error   gain")
+    say("      profile     noise    scales     least  greatest squared error     gain")
     rows = []
     for profile, sensitivities in profiles.items():
         sensitivities = sensitivities / np.linalg.norm(sensitivities)
@@ -148,9 +156,9 @@ def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:
                 gain = 10 * float(np.log10(error["iid"] / row["squared_error"]))
                 row["gain_db"] = round(gain, 12) + 0.0  # no minus zero
                 say(
-                    f"      {profile:<13}{family:<10}{row['method']:<6}"
-                    f"{row['least_scale']:9.3g} {row['greatest_scale']:11.4g} "
-                    f"{row['squared_error']:14.6g} {row['gain_db']:+6.2f} dB"
+                    f"      {profile:<12}{family:<9}{row['method']:<6}"
+                    f"{row['least_scale']:10.3g}{row['greatest_scale']:10.4g}"
+                    f"{row['squared_error']:14.6g}{row['gain_db']:+6.2f} dB"
                 )
     return rows
 
@@ -161,8 +169,8 @@ def train(
     """Relative errors of each allocation over fresh seeds, against the non-private optimum."""
     data = datasets.load(job.data)
     features, targets = data.features, data.targets
-    if job.standardise:
-        features = (features - features.mean(axis=0)) / features.std(axis=0)
+    if job.scaled:
+        features = features / np.abs(features).max(axis=0)
         if job.loss == "squared":
             targets = (targets - targets.mean()) / targets.std()
     problem = glm(features, targets, loss=job.loss, penalty=job.penalty, dtype=jnp.float32)
@@ -194,7 +202,7 @@ def train(
         row["improvement_over_iid"] = baseline / row["relative_error"]
         say(
             f"        {method:<5} error {row['relative_error']:.4f} +- "
-            f"{row['standard_error']:.4f}, {row['improvement_over_iid']:6.2f} x better than iid, "
+            f"{row['standard_error']:.4f} ({row['improvement_over_iid']:.2f} x below iid), "
             f"rho {row['rho']:.6f}"
         )
     return numbers, curves

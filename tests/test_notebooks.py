@@ -1,0 +1,27 @@
+"""The notebooks run from top to bottom, and are committed without outputs."""
+
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_runs(path):
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    )
+    client.execute()
+    assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) == 2
