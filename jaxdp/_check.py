@@ -32,6 +32,7 @@ _to_device = jax.jit(lambda array: array)
 
 
 def is_concrete(value: object) -> bool:
+    """Whether the value is known now, and can be looked at."""
     return not isinstance(value, Tracer)
 
 
@@ -79,14 +80,31 @@ def positive(name: str, value: RealLike) -> Reals:
 
 
 def nonnegative(name: str, value: RealLike) -> Reals:
+    """A sensitivity or an epsilon: zero or more."""
     return real(name, value, 0.0)
 
 
 def probability(name: str, value: RealLike) -> Reals:
+    """In [0, 1]."""
     return real(name, value, 0.0, 1.0)
 
 
+def whole(name: str, value: RealLike, lower: float = 0.0) -> Reals:
+    """A count: a whole number, not below `lower`; NaN where a traced value is not whole."""
+    count = real(name, value, lower)
+    is_whole = count == jnp.round(count)
+    if is_concrete(count) and not bool(is_whole.all()):
+        raise ValueError(f"{name} must be whole, got {value}")
+    return jnp.where(is_whole, count, jnp.nan)
+
+
+def guard(value: Reals, upper: float = np.inf) -> Reals:
+    """A stored parameter as it may have come through a transformation: NaN outside [0, upper]."""
+    return jnp.where((value >= 0) & (value <= upper), value, jnp.nan)
+
+
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """A named choice."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return value

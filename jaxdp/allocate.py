@@ -57,7 +57,7 @@ def allocate(
         raise ValueError("sensitivities must have a coordinate axis, got a scalar")
     finite = _check.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
     weights = _check.positive("weights", 1.0 if weights is None else weights)
-    counts = _check.nonnegative("counts", 1.0 if counts is None else counts)
+    counts = _check.whole("counts", 1.0 if counts is None else counts)
     power = _check.real("power", power, 0.0, open_lower=True)
     level = _level(family, budget)
     return _allocate(family, method, finite, level, weights, power, counts)

@@ -79,7 +79,7 @@ def fit_noise(
     _check.one_of("family", family, FAMILIES)
     _check.one_of("objective", objective, OBJECTIVES)
     sensitivity = _check.positive("sensitivity", sensitivity)
-    count = _check.real("count", count, 1.0)
+    count = _check.whole("count", count, 1.0)
     fit = _fit_gaussian if family == "gaussian" else _fit_laplace
     return fit(budget, *jnp.broadcast_arrays(sensitivity, count))
 

@@ -343,6 +343,13 @@ def test_a_plan_for_other_coordinates_is_refused():
         cd.run(problem, make_plan(), jax.random.key(0))
 
 
+def test_a_plan_for_other_records_is_refused():
+    """Its noise is for a mean over its own number of records."""
+    problem = dp.glm(np.ones((10, 5)), np.ones(10), loss="squared", penalty=dp.L1(0.1))
+    with pytest.raises(ValueError, match="plan is for 1000 records"):
+        cd.run(problem, make_plan(), jax.random.key(0))
+
+
 def test_bad_traced_hyper_parameters_are_never_private():
     def delta(clip, step):
         return make_plan(clip=clip, step=step).delta(1.0)

@@ -143,6 +143,34 @@ def test_bad_traced_values_are_never_private(build):
         assert not jax.jit(lambda v: build(v).epsilon(0.1))(value) <= 1e300
 
 
+@pytest.mark.parametrize("kind", [*KINDS, dp.Budget(1.0, 0.1)], ids=lambda k: type(k).__name__)
+def test_values_that_bypass_the_constructor_are_never_private(kind):
+    """As an optimiser's step may leave them: negative, above one, NaN."""
+    leaves, tree = jax.tree.flatten(kind)
+    for k in range(len(leaves)):
+        for bad in (-0.5, np.nan):
+            broken = jax.tree.unflatten(
+                tree, [jnp.asarray(bad) if i == k else leaf for i, leaf in enumerate(leaves)]
+            )
+            if isinstance(kind, dp.Budget):
+                assert dp.largest_gdp(broken).mu == 0
+                continue
+            assert not jax.jit(lambda b: b.delta(1.0))(broken) <= 1
+            assert not jax.jit(lambda b: b.tradeoff(0.1))(broken) > 0
+    above = jax.tree.unflatten(
+        jax.tree.structure(dp.Budget(1.0, 0.1)), [jnp.asarray(1.0), jnp.asarray(2.0)]
+    )
+    assert dp.largest_gdp(above).mu == 0
+
+
+def test_counts_are_whole():
+    for count in (0.5, -1, np.nan):
+        with pytest.raises(ValueError, match="count"):
+            count * dp.GDP(1.0)
+        assert not jax.jit(lambda n: (n * dp.GDP(1.0)).delta(1.0))(count) <= 1
+    assert (2**40 * dp.GDP(2.0**-20)).mu == pytest.approx(1.0, rel=1e-14)
+
+
 @given(st.floats(1e-6, 30), st.floats(1.0001, 1e4))
 def test_pure_to_zcdp_bounds_every_order(epsilon, order):
     """The divergence of randomised response, which no PureDP mechanism exceeds, and rho meets."""

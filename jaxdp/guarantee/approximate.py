@@ -8,7 +8,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_count, require_same
+from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_same, tradeoff_of_pure
 
 
 @final
@@ -35,19 +35,15 @@ class ApproxDP(Guarantee):
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
         pure = log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
-        failure, pure = jnp.broadcast_arrays(self.delta_bound, pure)
+        failure, pure = jnp.broadcast_arrays(_check.guard(self.delta_bound, 1.0), pure)
         value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
         upper = jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
         return jnp.where(value == -jnp.inf, -jnp.inf, upper)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
-        bound, failure, fpr = jnp.broadcast_arrays(
-            self.epsilon_bound, self.delta_bound, _check.probability("fpr", fpr)
-        )
-        falling = 1.0 - failure - jnp.where(fpr == 0, 0.0, jnp.exp(bound) * fpr)
-        flat = jnp.exp(-bound) * (1.0 - failure - fpr)
-        return jnp.maximum(jnp.maximum(falling, flat), 0.0)
+        fpr = _check.probability("fpr", fpr)
+        return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
     def __add__(self, other: "ApproxDP") -> "ApproxDP":
         require_same(self, other)
@@ -56,7 +52,7 @@ class ApproxDP(Guarantee):
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
 
     def __rmul__(self, count: RealLike) -> "ApproxDP":
-        count = require_count(count)
+        count = _check.whole("count", count)
         epsilon = round_up(count * self.epsilon_bound, 1)
         delta = -jnp.expm1(count * log1m(self.delta_bound))
         return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))

@@ -69,19 +69,16 @@ class Budget:
 
 
 def require_same(left: object, right: object) -> None:
+    """Kinds never mix silently."""
     if type(left) is not type(right):
         raise TypeError(
             f"cannot compose {type(left).__name__} with {type(right).__name__}: convert one first"
         )
 
 
-def require_count(count: RealLike) -> Reals:
-    return _check.real("count", count, 0.0)
-
-
 def excess(log_delta: Reals, target_delta: Reals) -> Reals:
     """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
-    gap = log_delta - jnp.log(target_delta)
+    gap = log_delta - jnp.log(_check.guard(target_delta, 1.0))
     return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
 
 
@@ -150,7 +147,7 @@ def tradeoff_of(log_delta: Callable[[Reals], Reals], fpr: Reals) -> Reals:
 
 def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
     """`PureDP.log_delta`: that of randomised response at `bound`."""
-    bound, epsilon = jnp.broadcast_arrays(bound, epsilon)
+    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
     gap = bound - epsilon
     inside = jnp.where(gap <= 0, 1.0, gap)
     value = log1mexp(inside) - log1p(jnp.exp(-bound))
@@ -158,3 +155,13 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
     relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
     value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
     return jnp.where(gap <= 0, -jnp.inf, value)
+
+
+def tradeoff_of_pure(bound: Reals, failure: RealLike, fpr: Reals) -> Reals:
+    """max(0, 1 - failure - e^bound fpr, e^-bound (1 - failure - fpr)), rounded down."""
+    bound, failure, fpr = jnp.broadcast_arrays(
+        _check.guard(bound), _check.guard(jnp.asarray(failure), 1.0), fpr
+    )
+    falling = 1.0 - failure - jnp.where(fpr == 0, 0.0, jnp.exp(bound) * fpr + 4.0 * ULP)
+    flat = jnp.exp(-bound) * (1.0 - failure - fpr) * (1.0 - 4.0 * ULP)
+    return jnp.maximum(jnp.maximum(falling, flat), 0.0)

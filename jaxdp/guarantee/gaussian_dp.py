@@ -14,7 +14,6 @@ from jaxdp.guarantee.base import (
     Budget,
     Guarantee,
     excess,
-    require_count,
     require_same,
     rounding_slack,
 )
@@ -45,7 +44,7 @@ class GDP(Guarantee):
     def tradeoff(self, fpr: RealLike) -> Reals:
         """Phi(Phi^-1(1 - fpr) - mu), rounded down."""
         unit = Gaussian(1.0)
-        mu, fpr = jnp.broadcast_arrays(self.mu, _check.probability("fpr", fpr))
+        mu, fpr = jnp.broadcast_arrays(_check.guard(self.mu), _check.probability("fpr", fpr))
         threshold = -unit.quantile(fpr)
         point = mu - threshold
         fnr = jnp.exp(unit.log_survival(point))
@@ -53,14 +52,14 @@ class GDP(Guarantee):
         distance = jnp.minimum(jnp.abs(threshold) + mu, 1e100)
         hazard = jnp.where(point > 0, 1.0 + point, jnp.exp(-0.5 * point**2))
         fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
-        return jnp.where(fpr == 0, 1.0, fnr)
+        return jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr)
 
     def __add__(self, other: "GDP") -> "GDP":
         require_same(self, other)
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":
-        return GDP(round_up(jnp.sqrt(require_count(count)) * self.mu, 2))
+        return GDP(round_up(jnp.sqrt(_check.whole("count", count)) * self.mu, 2))
 
 
 @jax.jit

@@ -2,13 +2,11 @@
 
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp import _check
 from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_count, require_same
+from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_same, tradeoff_of_pure
 
 
 @final
@@ -36,13 +34,11 @@ class PureDP(Guarantee):
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
-        bound, fpr = jnp.broadcast_arrays(self.epsilon_bound, _check.probability("fpr", fpr))
-        falling = 1.0 - jnp.exp(bound) * fpr
-        return jnp.maximum(jnp.where(fpr == 0, 1.0, falling), jnp.exp(-bound) * (1.0 - fpr))
+        return tradeoff_of_pure(self.epsilon_bound, 0.0, _check.probability("fpr", fpr))
 
     def __add__(self, other: "PureDP") -> "PureDP":
         require_same(self, other)
         return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
 
     def __rmul__(self, count: RealLike) -> "PureDP":
-        return PureDP(round_up(require_count(count) * self.epsilon_bound, 1))
+        return PureDP(round_up(_check.whole("count", count) * self.epsilon_bound, 1))

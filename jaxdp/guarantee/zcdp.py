@@ -11,7 +11,6 @@ from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
-    require_count,
     require_same,
     tradeoff_of,
 )
@@ -34,7 +33,9 @@ class ZCDP(Guarantee):
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """The least bound over orders of Canonne, Kamath & Steinke, 2020, proposition 12."""
-        xi, rho, epsilon = jnp.broadcast_arrays(self.xi, self.rho, _check.real("epsilon", epsilon))
+        xi, rho, epsilon = jnp.broadcast_arrays(
+            _check.guard(self.xi), _check.guard(self.rho), _check.real("epsilon", epsilon)
+        )
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
@@ -46,5 +47,5 @@ class ZCDP(Guarantee):
         return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
 
     def __rmul__(self, count: RealLike) -> "ZCDP":
-        count = require_count(count)
+        count = _check.whole("count", count)
         return ZCDP(round_up(count * self.xi, 1), round_up(count * self.rho, 1))

@@ -41,6 +41,7 @@ class Plan:
     clip: Vector  # bound on each record's partial derivative
     sensitivities: Vector  # of the clipped mean gradient, between neighbours
     scales: Vector  # of the noise on it
+    records: int | None = static()  # that the sensitivities hold for; None without noise
     noise: str = static()
     iterate: str = static()
     relation: str = static()
@@ -131,15 +132,16 @@ def plan(
         _check.one_of(name, value, choices)
     curvature = _public_values(smoothness)
     steps, thresholds = _steps_and_clip(curvature, step, clip)
-    sensitivities = _REPLACED[relation] * thresholds / _positive_integer("records", records)
+    records = _positive_integer("records", records)
+    sensitivities = _REPLACED[relation] * thresholds / records
     sequence = _sequence(order, _positive_integer("passes", passes), len(curvature), key)
-    draft = Plan(
-        sequence, steps, thresholds, sensitivities, jnp.ones_like(steps), noise, iterate, relation
-    )
+    unit = jnp.ones_like(steps)
+    names = records, noise, iterate, relation
+    draft = Plan(sequence, steps, thresholds, sensitivities, unit, *names)
     shape = _scale_shape(allocation, sensitivities, curvature, penalty)
     calibrated = _gaussian_scales if noise == "gaussian" else _laplace_scales
     scales = round_up(shape * calibrated(draft, shape, budget), 8)
-    return Plan(sequence, steps, thresholds, sensitivities, scales, noise, iterate, relation)
+    return Plan(sequence, steps, thresholds, sensitivities, scales, *names)
 
 
 def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:
@@ -150,7 +152,8 @@ def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: Real
     sequence = _sequence("cyclic", _positive_integer("passes", passes), len(curvature), None)
     steps = _check.positive("step", step) / curvature
     silent = jnp.zeros_like(curvature)
-    return Plan(sequence, steps, unbounded, unbounded, silent, "gaussian", "last", "replace_one")
+    names = None, "gaussian", "last", "replace_one"
+    return Plan(sequence, steps, unbounded, unbounded, silent, *names)
 
 
 def run(
@@ -159,12 +162,21 @@ def run(
     """theta, of shape (p,), started at 0; with `trace`, also F after each pass, NOT PRIVATE.
 
     Only theta is covered by the plan's guarantee. `key` draws the noise: use it once, keep it
-    secret. Batches over keys, plans and problems by `jax.vmap`; on a CPU `jax.lax.map` over
+    secret, and give the plan another. In float32 the mean of the clipped gradients is rounded,
+    which, like the rounding of the noise, is outside the guarantee.
+
+    Batches over keys, plans and problems by `jax.vmap`; on a CPU `jax.lax.map` over long
     chains is faster, since one chain's state stays in cache. Time is linear in passes * p * n.
     """
+    _check.require_float64()
     if plan.steps.shape[-1] != problem.design.shape[-2]:
         raise ValueError(
             f"plan has {plan.steps.shape[-1]} coordinates, problem {problem.design.shape[-2]}"
+        )
+    if plan.records not in (None, problem.design.shape[-1]):
+        raise ValueError(
+            f"plan is for {plan.records} records, problem has {problem.design.shape[-1]}: its "
+            "noise would not fit"
         )
     theta, objective = _run(problem, plan, key, trace)
     return theta if objective is None else (theta, NotPrivateTrace(objective))
