@@ -16,6 +16,9 @@ from jaxdp.guarantee.gaussian_dp import GDP as GDP
 from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
 from jaxdp.guarantee.pure import PureDP as PureDP
 from jaxdp.guarantee.zcdp import ZCDP as ZCDP
+from jaxdp.lower_bounds import lower_bound as lower_bound
+from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
+from jaxdp.lower_bounds import randomised_response as randomised_response
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
 from jaxdp.noise.gaussian import Gaussian as Gaussian
@@ -28,5 +31,7 @@ from jaxdp.problems import bounded_smoothness as bounded_smoothness
 from jaxdp.problems import coordinate_smoothness as coordinate_smoothness
 from jaxdp.problems import glm as glm
 from jaxdp.problems import private_smoothness as private_smoothness
+from jaxdp.profiles import gini as gini
+from jaxdp.profiles import sensitivity_profile as sensitivity_profile
 
 __version__ = "0.1.0"

@@ -22,6 +22,7 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
+from jaxdp.profiles import sensitivity_profile
 from jaxdp.solvers import coordinate_descent
 
 SIDE = 1000
@@ -132,12 +133,10 @@ def sweep(say: Callable[[str], None]) -> dict[str, Any]:
 def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Gaussian against Laplace, equal against unequal scales, three profiles."""
     budget = Budget(EPSILON, 1e-6)
-    index = np.arange(1.0, 21.0)
-    profiles = {"linear": index, "quadratic": index**2, "exponential": np.exp(-index)}
     say("      profile     noise    scales     least  greatest squared error     gain")
     rows = []
-    for profile, sensitivities in profiles.items():
-        sensitivities = sensitivities / np.linalg.norm(sensitivities)
+    for profile in ("linear", "quadratic", "exponential"):
+        sensitivities = sensitivity_profile(profile, 20, norm=1.0)
         for family in ("gaussian", "laplace"):
             error = {}
             for method in METHODS:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
-    ("_types", "_pytree", "_check", "_numeric"),
+    ("_types", "_pytree", "_check", "_numeric", "profiles"),
     ("noise",),
     ("guarantee",),
     ("mechanism", "conversions", "problems"),
-    ("calibrate", "allocate"),
+    ("calibrate", "allocate", "lower_bounds"),
     ("solvers",),
     ("datasets", "plot"),
     ("demo",),

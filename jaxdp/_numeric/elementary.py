@@ -72,7 +72,7 @@ def expm1_minus(x: RealsOrComplexes) -> RealsOrComplexes:
 
 def round_up(value: Reals, ulps: int) -> Reals:
     """A little more than `value`: by `ulps` units of its last place (less, if negative)."""
-    return value + ulps * ULP * jnp.abs(value)
+    return value * (1.0 + ulps * ULP * jnp.sign(value))
 
 
 def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:

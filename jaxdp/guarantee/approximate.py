@@ -37,8 +37,7 @@ class ApproxDP(Guarantee):
         pure = log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
         failure, pure = jnp.broadcast_arrays(_check.guard(self.delta_bound, 1.0), pure)
         value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
-        upper = jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
-        return jnp.where(value == -jnp.inf, -jnp.inf, upper)
+        return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""

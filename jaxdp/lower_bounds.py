@@ -1,0 +1,117 @@
+"""The least variance that an unbiased private mechanism can have, and one that has it."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
+from jaxdp._types import Key, RealLike, Reals, Shape
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.zcdp import ZCDP
+
+_NODES = 801
+_REACH = 13.0
+# Rounding, and the trapezoid's error (below 1e-15 for every mu).
+_SAFETY_ULPS = -256
+
+
+def lower_bound(guarantee: Guarantee, sensitivity: RealLike) -> Reals:
+    """A bound on the larger variance at two inputs whose answers differ by `sensitivity` = m.
+
+    PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `randomised_response`;
+    ApproxDP: m^2 (1 - delta) / (4 (sinh^2(epsilon / 2) + delta)), attained;
+    GDP:      (m^2 / 4)(1 / c - 1), c = (1/2) int (p - q)^2 / (p + q) for N(0, 1) and N(mu, 1):
+              the form for every pair of laws, hence for every trade-off;
+    ZCDP:     m^2 / (exp(xi + 2 rho) - 1), from the divergence of order 2.
+
+    Units: the query's, squared. Rounded down by 1e-13; batched. Proof: P and Q being symmetric
+    about the middle of the two answers without loss, Cauchy-Schwarz on the mean difference
+    int t (p - q) gives E t^2 >= (m / 2)^2 / c. Source: Hammersley-Chapman-Robbins for PureDP and
+    ZCDP; the exact ApproxDP and GDP forms are ours.
+    """
+    sensitivity = _check.nonnegative("sensitivity", sensitivity)
+    per_unit = _unit_bound(guarantee)
+    per_unit, sensitivity = jnp.broadcast_arrays(per_unit, sensitivity)
+    return round_up(per_unit * sensitivity**2, _SAFETY_ULPS)
+
+
+def lower_bound_covariance(
+    guarantee: Guarantee, axes: RealLike, records: int, *, worst_case: bool = False
+) -> Reals:
+    """S with Cov >= S, for the mean of `records` values in K = {U u : |u| <= 1}, U = `axes`.
+
+    Replacing one record moves direction v by up to its width 2 |U^T v| / n, and by at least half
+    of that from any data set, so every data set has Cov >= U U^T / n^2 times the bound for
+    sensitivity 1; a covariance that does not depend on the data (`worst_case`) has 4 times that.
+    Shapes: axes (d, k); result (d, d), batched in front over the guarantee.
+    """
+    matrix = _check.real("axes", axes)
+    if matrix.ndim != 2:
+        raise ValueError(f"axes must have shape (d, k), got {matrix.shape}")
+    step = (2.0 if worst_case else 1.0) / _check.whole("records", records, 1.0)
+    return jnp.einsum("...,ij->...ij", lower_bound(guarantee, step), matrix @ matrix.T)
+
+
+def randomised_response(
+    key: Key,
+    value: RealLike,
+    lower: RealLike,
+    upper: RealLike,
+    epsilon: RealLike,
+    shape: Shape = (),
+) -> Reals:
+    """An unbiased PureDP(epsilon) answer for a value in [lower, upper]: one of two numbers.
+
+    middle +- (width / 2) coth(epsilon / 2), the sign + with probability
+    (1 + tanh(epsilon / 2) (value - middle) / (width / 2)) / 2. At both ends its variance is the
+    lower bound width^2 / (4 sinh^2(epsilon / 2)); inside it is larger, by up to width^2 / 4.
+    A value outside gives NaN.
+    """
+    value, lower, upper, epsilon = jnp.broadcast_arrays(
+        _check.real("value", value),
+        _check.real("lower", lower),
+        _check.real("upper", upper),
+        _check.positive("epsilon", epsilon),
+    )
+    half, middle = 0.5 * (upper - lower), 0.5 * (upper + lower)
+    inside = (value >= lower) & (value <= upper) & (half > 0)
+    slope = jnp.tanh(0.5 * epsilon)
+    chance = 0.5 * (1.0 + slope * (value - middle) / half)
+    shape = jnp.broadcast_shapes(shape, value.shape)
+    above = jax.random.uniform(key, shape, dtype=jnp.float64) < chance
+    return jnp.where(inside, middle + jnp.where(above, 1.0, -1.0) * half / slope, jnp.nan)
+
+
+def _unit_bound(guarantee: Guarantee) -> Reals:
+    match guarantee:
+        case PureDP(epsilon_bound=epsilon):
+            return 0.25 / jnp.sinh(0.5 * _check.guard(epsilon)) ** 2
+        case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
+            delta = _check.guard(delta, 1.0)
+            return 0.25 * (1.0 - delta) / (jnp.sinh(0.5 * _check.guard(epsilon)) ** 2 + delta)
+        case ZCDP(xi=xi, rho=rho):
+            return 1.0 / jnp.expm1(_check.guard(xi) + 2.0 * _check.guard(rho))
+        case GDP(mu=mu):
+            return _unit_bound_of_gdp(_check.guard(mu))
+        case _:
+            raise TypeError(f"no lower bound is known from a {type(guarantee).__name__}")
+
+
+@jax.jit
+def _unit_bound_of_gdp(mu: Reals) -> Reals:
+    """(1 - c) / (4 c), with 1 - c = exp(-mu^2/8) E sech(mu u / 2), u standard normal.
+
+    Below mu = 2, c = exp(-mu^2/8) E sinh(mu u / 2) tanh(mu u / 2), whose terms are positive.
+    """
+    reach = _REACH * jnp.minimum(1.0, 12.0 / mu)[..., None]
+    u = reach * jnp.linspace(-1.0, 1.0, _NODES)
+    half = 0.5 * mu[..., None] * u
+    weight = jnp.exp(-0.5 * u * u - LOG_SQRT_2PI) * (2.0 * reach / (_NODES - 1))
+    scale = jnp.exp(-(mu**2) / 8.0)
+    complement = scale * jnp.sum(weight / jnp.cosh(half), axis=-1)
+    small = jnp.where(mu[..., None] < 2.0, half, 0.0)
+    near = scale * jnp.sum(weight * jnp.sinh(small) * jnp.tanh(small), axis=-1)
+    return 0.25 * complement / jnp.where(mu < 2.0, near, 1.0 - complement)

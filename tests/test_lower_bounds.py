@@ -1,0 +1,143 @@
+"""Lower bounds: reference values, what attains them, and that no noise of ours beats them."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from references import expected, records
+from scipy import optimize
+
+import jaxdp as dp
+
+
+def test_reference_values():
+    for quantity, build in (
+        ("hcr_var", lambda i: dp.PureDP(i["eps"])),
+        ("hcr_var_zcdp", lambda i: dp.ZCDP(0.0, i["rho"])),
+        ("approx_dp_unbiased_var", lambda i: dp.ApproxDP(i["eps"], float(i["delta"]))),
+    ):
+        for row in records("hcr_bound", quantity):
+            value = float(dp.lower_bound(build(row["inputs"]), row["params"]["Delta"]))
+            assert -1e-12 < oracle.relative_error(value, expected(row)) < 0, row["id"]
+
+
+def test_ratios_to_the_bound():
+    for row in records("hcr_bound", "laplace_over_hcr"):
+        epsilon = row["inputs"]["eps"]
+        ratio = dp.Laplace(1 / epsilon).variance() / dp.lower_bound(dp.PureDP(epsilon), 1.0)
+        assert abs(oracle.relative_error(float(ratio), expected(row))) < 1e-12
+    for row in records("hcr_bound", "gaussian_over_hcr_zcdp"):
+        rho = row["inputs"]["rho"]
+        variance = dp.Gaussian(np.sqrt(0.5 / rho)).variance()
+        ratio = variance / dp.lower_bound(dp.ZCDP(0.0, rho), 1.0)
+        assert abs(oracle.relative_error(float(ratio), expected(row))) < 1e-12
+
+
+def least_variance(p, q, sensitivity):
+    """The unbiased estimator on a finite pair of laws with the least greater variance."""
+    p, q = np.asarray(p), np.asarray(q)
+    means = optimize.LinearConstraint(np.array([p, q]), *[[-sensitivity / 2, sensitivity / 2]] * 2)
+    worst = optimize.minimize(
+        lambda t: max(p @ t**2, q @ t**2) - sensitivity**2 / 4,
+        np.linspace(-1, 1, len(p)),
+        constraints=[means],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-14},
+    )
+    return worst.fun
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (1.0, 0.1), (3.0, 0.01), (0.2, 0.3)])
+def test_approximate_bound_is_attained_by_the_four_point_pair(epsilon, delta):
+    high, low = np.exp(epsilon) / (1 + np.exp(epsilon)), 1 / (1 + np.exp(epsilon))
+    p = [0.0, (1 - delta) * low, (1 - delta) * high, delta]
+    bound = float(dp.lower_bound(dp.ApproxDP(epsilon, delta), 2.0))
+    attained = least_variance(p, p[::-1], 2.0)
+    np.testing.assert_allclose(attained, bound, rtol=1e-5)
+    # The estimator is in closed form: proportional to (p - q) / (p + q).
+    t = np.array([-1.0, -np.tanh(epsilon / 2), np.tanh(epsilon / 2), 1.0])
+    t /= np.array(p) @ t
+    np.testing.assert_allclose(np.array(p) @ t**2 - 1, bound, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 0.1, 1.0, 1.999, 2.0, 5.0, 30.0])
+def test_gaussian_bound_is_its_integral(mu):
+    def mass(x):
+        p, q = mp.npdf(x), mp.npdf(x, mu)
+        return (p - q) ** 2 / (2 * (p + q)), 2 * p * q / (p + q)
+
+    grid = [mu / 2 + k for k in (-40, -20, -8, -3, -1, -0.2, 0, 0.2, 1, 3, 8, 20, 40)]
+    size = mp.exp(mp.mpf(mu) ** 2 / 8)  # mpmath stops on an absolute error
+    c = mp.quad(lambda x: mass(x)[0] / min(mu, 1) ** 2, grid) * min(mu, 1) ** 2
+    rest = mp.quad(lambda x: mass(x)[1] * size, grid) / size
+    value = float(dp.lower_bound(dp.GDP(mu), 1.0))
+    assert -2e-13 < oracle.relative_error(value, rest / c / 4) < 0
+
+
+def test_no_noise_beats_its_bound():
+    for epsilon in (0.1, 1.0, 5.0):
+        budget = dp.Budget(epsilon, 1e-5)
+        for family in ("gaussian", "laplace"):
+            noise = dp.fit_noise(family, budget, 1.0)
+            assert noise.variance() > dp.lower_bound(dp.ApproxDP(epsilon, 1e-5), 1.0)
+    for mu in (0.01, 1.0, 4.0):
+        assert dp.Gaussian(1 / mu).variance() >= dp.lower_bound(dp.GDP(mu), 1.0)
+    # Small steps: the Gaussian is optimal among unbiased mechanisms, the Laplace off by 2.
+    assert dp.Gaussian(1e4).variance() / dp.lower_bound(dp.GDP(1e-4), 1.0) < 1 + 1e-7
+    ratio = dp.Laplace(1e4).variance() / dp.lower_bound(dp.PureDP(1e-4), 1.0)
+    assert ratio == pytest.approx(2.0, rel=1e-7)
+
+
+def test_randomised_response_is_unbiased_private_and_attains_the_bound():
+    epsilon, keys = 1.3, jax.random.split(jax.random.key(0), 3)
+    for value, key in zip((-1.0, 0.4, 3.0), keys, strict=True):
+        draws = np.asarray(dp.randomised_response(key, value, -1.0, 3.0, epsilon, (400_000,)))
+        answers, counts = np.unique(draws, return_counts=True)
+        chance = counts[1] / 400_000
+        # Five deviations of a binomial of 400,000: a false alarm once in 2 million keys.
+        slope = np.tanh(epsilon / 2)
+        assert abs(chance - 0.5 * (1 + slope * (value - 1) / 2)) < 5 * 0.5 / np.sqrt(400_000)
+        np.testing.assert_allclose(answers, [1 - 2 / slope, 1 + 2 / slope], rtol=1e-15)
+        exact = 0.5 * (1 + slope * (value - 1) / 2)
+        np.testing.assert_allclose(answers @ [1 - exact, exact], value, atol=1e-12)
+        if value != 0.4:
+            variance = answers**2 @ [1 - exact, exact] - value**2
+            np.testing.assert_allclose(variance, dp.lower_bound(dp.PureDP(epsilon), 4.0), rtol=1e-9)
+    chances = 0.5 * (1 + np.tanh(epsilon / 2) * np.array([-1.0, 1.0]))
+    np.testing.assert_allclose(np.log(chances[1] / chances[0]), epsilon, rtol=1e-12)
+    assert np.isnan(dp.randomised_response(keys[0], 4.0, -1.0, 3.0, epsilon))
+
+
+def test_covariance():
+    axes = np.array([[2.0, 0.0], [0.0, 0.5], [1.0, 1.0]])
+    pure = dp.PureDP(0.7)
+    bound = np.asarray(dp.lower_bound_covariance(pure, axes, 100))
+    unit = float(dp.lower_bound(pure, 1.0))
+    np.testing.assert_allclose(bound, unit * axes @ axes.T / 1e4, rtol=1e-12)
+    worst = dp.lower_bound_covariance(pure, axes, 100, worst_case=True)
+    np.testing.assert_allclose(worst, 4 * bound, rtol=1e-12)
+    # Gaussian noise (2 / n)^2 U U^T / (2 rho), as rho -> 0: the worst case's bound, 4 pointwise.
+    rho, matrix = 1e-6, axes @ axes.T
+    gaussian = (2 / 100) ** 2 * matrix / (2 * rho)
+    zcdp = dp.ZCDP(0.0, rho)
+    pointwise = np.asarray(dp.lower_bound_covariance(zcdp, axes, 100))
+    np.testing.assert_allclose(gaussian, 4.0 * pointwise, rtol=1e-5)
+    batch = dp.lower_bound_covariance(dp.PureDP(jnp.array([0.1, 0.7])), axes, 100)
+    np.testing.assert_allclose(batch[1], bound, rtol=1e-14)
+
+
+def test_bad_input():
+    for call, name in (
+        (lambda: dp.lower_bound(dp.PureDP(1.0), -1.0), "sensitivity"),
+        (lambda: dp.lower_bound_covariance(dp.PureDP(1.0), [1.0], 10), "axes"),
+        (lambda: dp.lower_bound_covariance(dp.PureDP(1.0), [[1.0]], 0), "records"),
+        (lambda: dp.randomised_response(jax.random.key(0), 0.0, 0.0, 1.0, 0.0), "epsilon"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            call()
+    assert np.isnan(jax.jit(lambda e: dp.lower_bound(dp.PureDP(e), 1.0))(-1.0))
+    assert dp.lower_bound(dp.PureDP(0.0), 1.0) == np.inf
+    assert dp.lower_bound(dp.PureDP(np.inf), 1.0) == 0
+    assert dp.lower_bound(dp.ApproxDP(1.0, 1.0), 1.0) == 0
