@@ -16,8 +16,8 @@ from jaxdp.noise.base import exp_up
 
 _LEAST_EPSILON = 1e-30
 _LARGEST_EPSILON = 1e30
-_LEAST_ORDER_EXCESS = 1e-9
-_LARGEST_ORDER_EXCESS = 1e12
+_LEAST_ORDER_EXCESS = 1e-30
+_LARGEST_ORDER_EXCESS = 1e30
 
 
 class Guarantee(abc.ABC):
@@ -124,25 +124,6 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
     stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
     return jnp.minimum(least_value(bound, start, stop), 0.0)
-
-
-def tradeoff_of(log_delta: Callable[[Reals], Reals], fpr: Reals) -> Reals:
-    """fnr >= sup over epsilon of 1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr).
-
-    Every epsilon gives a bound. Source: Dong, Roth & Su, JRSS-B 84, 2022, proposition 6.
-    """
-    fpr = jnp.broadcast_to(
-        fpr, jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
-    )
-
-    def negative(epsilon: Reals) -> Reals:
-        power = 1.0 - jnp.exp(log_delta(epsilon))
-        falling = power - jnp.where(fpr == 0, 0.0, jnp.exp(epsilon) * fpr)
-        return -jnp.maximum(falling, jnp.exp(-epsilon) * (power - fpr))
-
-    start = jnp.full(fpr.shape, _LEAST_EPSILON)
-    best = jnp.minimum(least_value(negative, start, jnp.full(fpr.shape, 1e4)), 0.0)
-    return -best * (1.0 - 16.0 * ULP)
 
 
 def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:

@@ -2,18 +2,22 @@
 
 from typing import final
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
+from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
     require_same,
-    tradeoff_of,
 )
+
+_ORDERS = 301
+# Far above the rounding of a divergence of order 1 + 1e-6.
+_ROUNDING = 1e-9
 
 
 @final
@@ -39,8 +43,13 @@ class ZCDP(Guarantee):
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
-        """The trade-off of this delta(epsilon): a lower bound, like it."""
-        return tradeoff_of(self.log_delta, _check.probability("fpr", fpr))
+        """The least fnr whose two-point test obeys the curve at every order, both ways round.
+
+        (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1)(xi + a rho)), by data
+        processing, and attained: the two points satisfy the curve. Rounded down. 301 orders are
+        looked at, in [1 + 1e-6, 1e6]: each gives a bound, the best is within 1e-5 of them all.
+        """
+        return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr))
 
     def __add__(self, other: "ZCDP") -> "ZCDP":
         require_same(self, other)
@@ -49,3 +58,36 @@ class ZCDP(Guarantee):
     def __rmul__(self, count: RealLike) -> "ZCDP":
         count = _check.whole("count", count)
         return ZCDP(round_up(count * self.xi, 1), round_up(count * self.rho, 1))
+
+
+@jax.jit
+def _tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
+    xi, rho, fpr = jnp.broadcast_arrays(_check.guard(xi), _check.guard(rho), fpr)
+
+    # An order that is missed leaves a constraint out, and the bound lower.
+    s = jnp.broadcast_to(jnp.logspace(-6.0, 6.0, _ORDERS), (*fpr.shape, _ORDERS))
+    q = jnp.broadcast_to(fpr[..., None], s.shape)
+    curve = xi[..., None] + (s + 1.0) * rho[..., None]
+
+    def breaks_the_curve(fnr: Reals) -> Bools:
+        p = jnp.broadcast_to(1.0 - fnr[..., None], s.shape)
+        divergence = jnp.maximum(_log_moment(p, q, s), _log_moment(q, p, s)) / s
+        return jnp.any(divergence > curve + _ROUNDING * (1.0 + curve), axis=-1)
+
+    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        low, high = ends
+        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        broken = breaks_the_curve(middle)
+        return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
+
+    tiny = jnp.full_like(fpr, jnp.finfo(jnp.float64).tiny)
+    fnr = jax.lax.fori_loop(0, 60, halve, (tiny, jnp.maximum(1.0 - fpr, tiny)))[0]
+    fnr = jnp.where(fnr <= tiny, 0.0, fnr)
+    fnr = jnp.where((fpr == 0) & jnp.isfinite(xi + rho), 1.0, fnr)
+    return jnp.where(jnp.isnan(xi + rho + fpr), jnp.nan, fnr)
+
+
+def _log_moment(p: Reals, q: Reals, s: Reals) -> Reals:
+    """log(p^(1 + s) q^-s + (1 - p)^(1 + s) (1 - q)^-s): s times the divergence of two points."""
+    first = (1.0 + s) * jnp.log(p) - s * jnp.log(q)
+    return jnp.logaddexp(first, (1.0 + s) * log1m(p) - s * log1m(q))
