@@ -171,6 +171,7 @@ def check_limits(case: Case) -> None:
     assert noise.delta(0.0, 3.0) == 0
     np.testing.assert_allclose(noise.delta(0.0, -1.0), 1 - np.exp(-1), rtol=1e-14)
     assert noise.delta(1.0, np.inf) == 0
+    assert case.family(1e200).delta(1e-200, 0.0) > 0  # the ratio underflows, the loss does not
     assert noise.delta(1.0, -np.inf) == 1
     assert noise.delta(np.inf, 1.0) == 1
     assert case.family(np.inf).delta(1.0, 0.0) == 0

@@ -3,6 +3,7 @@
 import abc
 from typing import cast
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
@@ -92,3 +93,17 @@ def exp_up(log_delta: Reals) -> Reals:
     tiny = jnp.finfo(jnp.float64).tiny
     value = jnp.minimum(round_up(jnp.exp(log_delta), 4), 1.0)
     return jnp.where(log_delta > -jnp.inf, jnp.maximum(value, tiny), value)
+
+
+def guarded(scale: Reals) -> Reals:
+    """A scale as it may have come through a transformation: NaN unless positive."""
+    return jnp.where(scale > 0, scale, jnp.nan)
+
+
+@jax.jit
+def ratio_of(shift: Reals, scale: Reals) -> Reals:
+    """shift / scale; a positive ratio that underflows becomes 9e-308, not 0."""
+    shift, scale = jnp.broadcast_arrays(shift, guarded(scale))
+    ratio = shift / scale
+    lost = (ratio == 0) & (shift > 0) & jnp.isfinite(scale)
+    return jnp.where(lost, 4.0 * jnp.finfo(jnp.float64).tiny, ratio)

@@ -12,7 +12,7 @@ from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(13))
 # Below this |a| the complement 1 - delta may exceed 1/2: Q(0.6745) = 1/4.
@@ -55,7 +55,7 @@ class Gaussian(Noise):
         """scale times standard normal draws; see `Noise.sample`."""
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
         normal = jax.random.normal(key, shape, dtype=jnp.float64)
-        return jnp.broadcast_to(_guarded(self.scale), shape) * normal
+        return jnp.broadcast_to(guarded(self.scale), shape) * normal
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p = scale^p 2^(p/2) Gamma((p + 1) / 2) / sqrt(pi), p > -1. Relative error: 1e-14."""
@@ -63,7 +63,7 @@ class Gaussian(Noise):
 
     def fisher_information(self) -> Reals:
         """1 / scale^2."""
-        return 1.0 / _guarded(self.scale) ** 2
+        return 1.0 / guarded(self.scale) ** 2
 
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
         """log of delta = Q(a) - e^epsilon Q(a + mu), mu = shift / scale, a = epsilon / mu - mu / 2.
@@ -82,58 +82,48 @@ class Gaussian(Noise):
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)): exact. Source: Bun & Steinke, TCC 2016, proposition 6."""
-        mu = _ratio(_check.nonnegative("shift", shift), self.scale)
+        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(mu), 0.5 * mu * mu
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
-        mu = _ratio(_check.nonnegative("shift", shift), self.scale)
+        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return jnp.where(mu == 0, 0.0, jnp.where(mu > 0, jnp.inf, jnp.nan))
-
-
-def _guarded(scale: Reals) -> Reals:
-    return jnp.where(scale > 0, scale, jnp.nan)
-
-
-@jax.jit
-def _ratio(shift: Reals, scale: Reals) -> Reals:
-    shift, scale = jnp.broadcast_arrays(shift, scale)
-    return shift / _guarded(scale)
 
 
 @jax.jit
 def _log_density(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(_guarded(scale), x)
+    scale, x = jnp.broadcast_arrays(guarded(scale), x)
     return -0.5 * (x / scale) ** 2 - jnp.log(scale) - LOG_SQRT_2PI
 
 
 @jax.jit
 def _log_survival(scale: Reals, x: Reals) -> Reals:
-    return log_normal_survival(_ratio(x, scale))
+    return log_normal_survival(ratio_of(x, scale))
 
 
 @jax.jit
 def _quantile(scale: Reals, u: Reals) -> Reals:
-    scale, u = jnp.broadcast_arrays(_guarded(scale), u)
+    scale, u = jnp.broadcast_arrays(guarded(scale), u)
     return scale * ndtri(u)
 
 
 @jax.jit
 def _absolute_moment(scale: Reals, power: Reals) -> Reals:
-    scale, power = jnp.broadcast_arrays(_guarded(scale), power)
+    scale, power = jnp.broadcast_arrays(guarded(scale), power)
     log_unit = 0.5 * power * jnp.log(2.0) + gammaln(0.5 * (power + 1.0)) - 0.5 * jnp.log(jnp.pi)
     return scale**power * jnp.exp(log_unit)
 
 
 @jax.jit
 def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    mu, z = jnp.broadcast_arrays(_ratio(shift, scale), z)
+    mu, z = jnp.broadcast_arrays(ratio_of(shift, scale), z)
     return 0.5 * mu * mu * z * (z + 1.0)
 
 
 @jax.jit
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    mu, epsilon = jnp.broadcast_arrays(_ratio(shift, scale), epsilon)
+    mu, epsilon = jnp.broadcast_arrays(ratio_of(shift, scale), epsilon)
     return log_delta_of_ratio(mu, epsilon)
 
 

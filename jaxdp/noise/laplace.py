@@ -19,7 +19,7 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
 @final
@@ -52,7 +52,7 @@ class Laplace(Noise):
         """scale times standard Laplace draws; see `Noise.sample`."""
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
         unit = jax.random.laplace(key, shape, dtype=jnp.float64)
-        return jnp.broadcast_to(_guarded(self.scale), shape) * unit
+        return jnp.broadcast_to(guarded(self.scale), shape) * unit
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p = scale^p Gamma(p + 1), p > -1. Relative error: 1e-14."""
@@ -60,7 +60,7 @@ class Laplace(Noise):
 
     def fisher_information(self) -> Reals:
         """1 / scale^2."""
-        return 1.0 / _guarded(self.scale) ** 2
+        return 1.0 / guarded(self.scale) ** 2
 
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
         """log of delta = 1 - exp((epsilon - r) / 2) for |epsilon| <= r = shift / scale.
@@ -89,52 +89,43 @@ class Laplace(Noise):
         K = sum_k log(1 + x / x_k) + constant is concave in x and K / (x - 1/4), which is the
         Renyi divergence over its order, is largest at order 1: the Kullback-Leibler divergence.
         """
-        r = _ratio(_check.nonnegative("shift", shift), self.scale)
+        r = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(r), round_up(expm1_minus(-r), 16)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale, rounded up."""
-        return round_up(_ratio(_check.nonnegative("shift", shift), self.scale), 1)
-
-
-def _guarded(scale: Reals) -> Reals:
-    return jnp.where(scale > 0, scale, jnp.nan)
-
-
-@jax.jit
-def _ratio(shift: Reals, scale: Reals) -> Reals:
-    shift, scale = jnp.broadcast_arrays(shift, scale)
-    return shift / _guarded(scale)
+        return round_up(ratio_of(_check.nonnegative("shift", shift), self.scale), 1)
 
 
 @jax.jit
 def _log_density(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(_guarded(scale), x)
+    scale, x = jnp.broadcast_arrays(guarded(scale), x)
     return -jnp.abs(x) / scale - jnp.log(scale) - LOG_2
 
 
 @jax.jit
 def _log_survival(scale: Reals, x: Reals) -> Reals:
-    z = _ratio(x, scale)
+    z = ratio_of(x, scale)
     return jnp.where(z > 0, -z - LOG_2, log1m(0.5 * jnp.exp(-jnp.abs(z))))
 
 
 @jax.jit
 def _quantile(scale: Reals, u: Reals) -> Reals:
-    scale, u = jnp.broadcast_arrays(_guarded(scale), u)
+    scale, u = jnp.broadcast_arrays(guarded(scale), u)
     return jnp.where(u < 0.5, scale, -scale) * jnp.log(2.0 * jnp.minimum(u, 1.0 - u))
 
 
 @jax.jit
 def _absolute_moment(scale: Reals, power: Reals) -> Reals:
-    scale, power = jnp.broadcast_arrays(_guarded(scale), power)
+    scale, power = jnp.broadcast_arrays(guarded(scale), power)
     return scale**power * jnp.exp(gammaln(power + 1.0))
 
 
 @jax.jit
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    scale, shift, epsilon = jnp.broadcast_arrays(_guarded(scale), shift, epsilon)
-    r = shift / scale
+    scale, shift, epsilon, r = jnp.broadcast_arrays(
+        guarded(scale), shift, epsilon, ratio_of(shift, scale)
+    )
     close = jnp.isfinite(scale) & (jnp.abs(epsilon - r) < 0.5 * r)
     gap = product_gap(shift, epsilon, jnp.where(close, scale, 1.0)) / scale
     exponent = jnp.minimum(epsilon, 0.5 * jnp.where(close, -gap, epsilon - r))
@@ -147,7 +138,7 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
 
 @jax.jit
 def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    r, z = jnp.broadcast_arrays(_ratio(shift, scale), z)
+    r, z = jnp.broadcast_arrays(ratio_of(shift, scale), z)
     z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)  # K(z) = K(-1 - z)
     middle = jnp.abs(2.0 * z + 1.0) < 0.5
     growing = ~middle & (jnp.abs(z) * r > 1.0)
