@@ -68,7 +68,7 @@ def test_inid_is_the_optimum_of_its_weighted_error(family, power):
     np.testing.assert_allclose(np.log(scales / scales[0]), found, atol=1e-4)
 
 
-def test_weights_of_the_issue():
+def test_variance_is_proportional_to_sensitivity_over_root_weight():
     """Variance proportional to sensitivity / sqrt(weight)."""
     weights = np.array([1.0, 4.0, 9.0, 0.25, 1.0])
     scales = np.asarray(dp.allocate("gaussian", SENSITIVITIES, BUDGET, weights))
