@@ -12,7 +12,7 @@ def sensitivity_profile(name: str, count: int, norm: RealLike | None = None) -> 
     """Sensitivities of `count` coordinates: 1, i, i^2, exp(-i) or (1, 0, ...), i = 1..count.
 
     `norm` scales them to that Euclidean norm. Source: Muthukrishnan & Kalyani, section V; the
-    base of the exponential profile is taken as e, which reproduces its figures.
+    base of its exponential profile is taken as e.
     """
     _check.one_of("name", name, PROFILES)
     if count < 1:
