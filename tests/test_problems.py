@@ -112,6 +112,12 @@ def test_private_smoothness_costs_its_epsilon_and_is_bounded():
         (lambda: dp.glm(FEATURES, TARGETS, loss="hinge", penalty=dp.L1(0.1)), "loss must be"),
         (lambda: dp.glm(FEATURES, TARGETS, loss="squared", penalty=dp.L1([1.0] * 3)), "strength"),
         (lambda: dp.L1(-1.0), "strength"),
+        (
+            lambda: dp.glm(
+                FEATURES, TARGETS, loss="squared", penalty=dp.L1(0.1), dtype=jnp.float16
+            ),
+            "dtype",
+        ),
         (lambda: dp.Smoothness([0.0, 1.0], "public"), "smoothness"),
         (lambda: dp.Smoothness([1.0], "guess"), "origin"),
         (lambda: dp.bounded_smoothness("squared", [-1.0]), "feature_bounds"),

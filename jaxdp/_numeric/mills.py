@@ -56,7 +56,7 @@ def mills_pair(lower: Reals, width: Reals) -> MillsPair:
     """The Mills ratio at `lower` >= 0 and `lower + width`, and the (non-negative) difference.
 
     `width` >= 0 is an argument of its own, so the difference keeps full relative accuracy as
-    width -> 0. Relative error of all three: 8e-15 measured, for lower, width in [1e-12, 1e12].
+    width -> 0. Relative error of all three: 8e-15 measured, for lower, width in [1e-12, 1e6].
     """
     u_lower = 1.0 / (lower + _SHIFT)
     u_upper = 1.0 / (lower + width + _SHIFT)

@@ -47,7 +47,7 @@ class ZCDP(Guarantee):
 
         (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1)(xi + a rho)), by data
         processing, and attained: the two points satisfy the curve. Rounded down. 301 orders are
-        looked at, in [1 + 1e-6, 1e6]: each gives a bound, the best is within 1e-5 of them all.
+        looked at, from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
         """
         return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr))
 

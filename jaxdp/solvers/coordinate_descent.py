@@ -112,8 +112,7 @@ def plan(
         `records` = n public and fixed in the mean. Required: it doubles the noise.
     order: "permutation" draws a fresh one each pass, "cyclic" goes in order, "iid" draws with
         replacement. The draw is made here, from `key`, independently of the data; the noise is
-        calibrated to it, so no draw overspends (a noise that is calibrated to expected visits
-        was measured up to 46 % over its rho).
+        calibrated to it, so no draw overspends, as noise for the expected visits may.
     allocation, with l_j the sensitivity: scale_j^2 proportional to l_j^2 ("spr", equal cost per
         update), l_j ("inid", least total variance), l_j sqrt(M_j + l2) ("weighted", least noise in
         the objective; l2 is that of `penalty`), 1 ("iid").
@@ -163,7 +162,8 @@ def run(
 
     Only theta is covered by the plan's guarantee. `key` draws the noise: use it once, keep it
     secret, and give the plan another. In float32 the mean of the clipped gradients is rounded,
-    which, like the rounding of the noise, is outside the guarantee.
+    which, like the rounding of the noise, is outside the guarantee: experiment in float32, and
+    take float64, the default of `glm`, for what must hold.
 
     Batches over keys, plans and problems by `jax.vmap`; on a CPU `jax.lax.map` over long
     chains is faster, since one chain's state stays in cache. Time is linear in passes * p * n.
