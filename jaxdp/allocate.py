@@ -59,7 +59,7 @@ def allocate(
     weights = _check.positive("weights", 1.0 if weights is None else weights)
     counts = _check.whole("counts", 1.0 if counts is None else counts)
     power = _check.real("power", power, 0.0, open_lower=True)
-    level = _level(family, budget)
+    level = _check.guard(_level(family, budget))
     return _allocate(family, method, finite, level, weights, power, counts)
 
 
