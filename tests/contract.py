@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,33 @@ SCALES = (0.3, 1.0, 7.5)
 
 @dataclass(frozen=True)
 class Case:
-    """A one-parameter family, its law for the oracle, and its epsilons where a regime ends."""
+    """A one-parameter family, its law for the oracle, and its epsilons where a regime ends.
+
+    On a line, `family(scale)` is `scale` times `family(1.0)`. On the lattice of the integers
+    shifts are whole and there is no such rule.
+    """
 
     name: str
     family: Callable[..., Noise]
-    law: Callable[[float], oracle.Law]
+    law: Callable[[float], Any]
     boundaries: Callable[[float], list[float]]  # of the ratio shift / scale
     has_fisher: bool = True
+    lattice: bool = False
+    # The support ends at this many scales: beyond, the loss is infinite.
+    bound: float = np.inf
+    # What an error calls the parameters.
+    parameters: str = "scale"
+
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """(scale, shift)."""
+        if self.lattice:
+            return ((1.0, 1.0), (0.5, 3.0), (3.0, 2.0), (20.0, 1.0))
+        ratios = ((1.0, 1.0), (0.5, 1e-3), (3.0, 4.0), (0.25, 17.0), (8.0, 0.125))
+        return tuple((scale, ratio * scale) for scale, ratio in ratios)
+
+    def inside(self, x: np.ndarray) -> np.ndarray:
+        """Those of x, in scales, that the support contains."""
+        return x[abs(x) < self.bound]
 
 
 def ulps_around(x: float) -> list[float]:
@@ -36,63 +57,91 @@ def ulps_around(x: float) -> list[float]:
 def check_density(case: Case) -> None:
     for scale in SCALES:
         noise, law = case.family(scale), case.law(scale)
-        for x in np.array([-9.0, -1.3, -1e-3, 0.0, 1e-9, 0.4, 3.0, 25.0]) * scale:
-            truth = law.log_density(mp.mpf(float(x)))
-            assert abs(oracle.relative_error(float(noise.log_density(x)), truth)) < 1e-13
-        edges = np.concatenate([np.linspace(0, 8, 33), [12, 20, 40]]) * scale
-        nodes, weights = np.polynomial.legendre.leggauss(40)
-        half = np.diff(edges)[:, None] / 2
-        x = (edges[:-1] + edges[1:])[:, None] / 2 + half * nodes
-        mass = 2 * np.sum(half * weights * np.exp(np.asarray(noise.log_density(x))))
-        assert abs(mass - 1) < 1e-12
+        if case.lattice:
+            x = np.array([-9.0, -2.0, -1.0, 0.0, 1.0, 3.0, 25.0])
+            assert noise.log_density(0.5) == -np.inf
+        else:
+            x = case.inside(np.array([-9.0, -1.3, -1e-3, 0.0, 1e-9, 0.4, 3.0, 25.0])) * scale
+        for point in x:
+            truth = law.log_density(mp.mpf(float(point)))
+            assert abs(oracle.relative_error(float(noise.log_density(point)), truth)) < 1e-13
+        assert abs(total_mass(case, noise, law, scale) - 1) < 1e-12
+
+
+def total_mass(case: Case, noise: Noise, law: Any, scale: float) -> float:
+    if case.lattice:
+        x = np.arange(-1000.0, 1001.0)
+        return float(np.sum(np.exp(np.asarray(noise.log_density(x)))))
+    ends = [float(min(abs(k), 40 * scale)) for k in law.kinks]
+    ends += [] if np.isinf(case.bound) else [case.bound * scale]
+    edges = np.concatenate([np.linspace(0, 8, 33), [12, 20, 40]]) * scale
+    edges = np.unique([*edges[edges <= case.bound * scale], *ends])
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    half = np.diff(edges)[:, None] / 2
+    x = (edges[:-1] + edges[1:])[:, None] / 2 + half * nodes
+    return 2 * float(np.sum(half * weights * np.exp(np.asarray(noise.log_density(x)))))
 
 
 def check_survival(case: Case) -> None:
     for scale in SCALES:
         noise, law = case.family(scale), case.law(scale)
-        for ratio in (-30.0, -6.0, -1.0, -1e-8, 0.0, 1e-3, 0.7, 1.0, 8.0, 38.0, 60.0):
-            truth = mp.log(oracle.survival(law, ratio * scale))
-            value = float(noise.log_survival(ratio * scale))
-            assert abs(oracle.relative_error(value, truth)) < 2e-13, (scale, ratio)
+        ratios = np.array([-30.0, -6.0, -1.0, -1e-8, 0.0, 1e-3, 0.7, 1.0, 8.0, 38.0, 60.0])
+        unit = 1.0 if case.lattice else scale
+        for point in case.inside(ratios) * unit:
+            truth = mp.log(law.survival(float(point)))
+            value = float(noise.log_survival(point))
+            assert abs(oracle.relative_error(value, truth)) < 2e-13, (scale, point)
+    if case.bound < np.inf:
+        assert case.family(1.0).log_survival(case.bound) == -np.inf
+        assert case.family(1.0).log_survival(-case.bound) == 0
 
 
 def check_quantile(case: Case) -> None:
     noise = case.family(1.7)
     u = np.array([1e-300, 1e-16, 1e-3, 0.2, 0.4999999, 0.5, 0.61, 0.999, 1 - 1e-12])
-    below = np.exp(np.asarray(noise.log_survival(-noise.quantile(u))))
-    np.testing.assert_allclose(below, u, rtol=1e-11)
-    assert noise.quantile(0.0) == -np.inf
-    assert noise.quantile(1.0) == np.inf
+    at = np.asarray(noise.quantile(u))
+    if case.lattice:
+        assert np.all(at == np.round(at))
+        assert np.all(np.exp(np.asarray(noise.log_survival(-at - 1))) >= u * (1 - 1e-11))
+        assert np.all(np.exp(np.asarray(noise.log_survival(-at))) < u * (1 + 1e-11))
+    else:
+        below = np.exp(np.asarray(noise.log_survival(-at)))
+        # Near the end of a bounded support the quantile has no relative accuracy to give.
+        well = abs(at) < 0.99 * 1.7 * case.bound
+        np.testing.assert_allclose(below[well], u[well], rtol=1e-11)
+        assert np.all(abs(at) <= 1.7 * case.bound)
+    assert noise.quantile(0.0) == -1.7 * case.bound
+    assert noise.quantile(1.0) == 1.7 * case.bound
 
 
 def check_moments(case: Case) -> None:
     for scale in SCALES:
         noise, law = case.family(scale), case.law(scale)
 
-        def slope(t: mp.mpf, law: oracle.Law = law) -> mp.mpf:
+        def slope(t: mp.mpf, law: Any = law) -> mp.mpf:
             return mp.diff(law.log_density, t)
 
         for value, truth in (
-            (noise.variance(), oracle.expectation(law, lambda t: t * t)),
-            (noise.mean_absolute(), oracle.expectation(law, abs)),
-            (noise.absolute_moment(3.5), oracle.expectation(law, lambda t: abs(t) ** 3.5)),
+            (noise.variance(), law.expectation(lambda t: t * t)),
+            (noise.mean_absolute(), law.expectation(abs)),
+            (noise.absolute_moment(3.5), law.expectation(lambda t: abs(t) ** 3.5)),
         ):
             assert abs(oracle.relative_error(float(value), truth)) < 1e-13
         if case.has_fisher:
-            truth = oracle.expectation(
-                law, lambda t, slope=slope: slope(t + mp.mpf(10) ** -30) ** 2
-            )
+            truth = law.expectation(lambda t, slope=slope: slope(t + mp.mpf(10) ** -30) ** 2)
             assert abs(oracle.relative_error(float(noise.fisher_information()), truth)) < 1e-10
+        else:
+            assert noise.fisher_information() == np.inf
 
 
 def check_delta(case: Case) -> None:
     """Against the hockey-stick integral, in and around every regime; never below it."""
-    for scale, ratio in ((1.0, 1.0), (0.5, 1e-3), (3.0, 4.0), (0.25, 17.0), (8.0, 0.125)):
-        noise, law, shift = case.family(scale), case.law(scale), ratio * scale
+    for scale, shift in case.points():
+        noise, law, ratio = case.family(scale), case.law(scale), shift / scale
         inner = [0.0, 0.3 * ratio, ratio, 2 * ratio + 1.0, ratio**2, 25.0]
         around = [e for b in case.boundaries(ratio) for e in ulps_around(b)]
         for epsilon in sorted({*inner, *around, *(-e for e in inner), *(-e for e in around)}):
-            truth = oracle.hockey_stick(law, shift, epsilon)
+            truth = law.hockey_stick(shift, epsilon)
             value = float(noise.log_delta(shift, epsilon))
             if truth < mp.mpf(10) ** -40:  # the quadrature's own floor
                 assert value < -90
@@ -102,24 +151,43 @@ def check_delta(case: Case) -> None:
 
 
 def check_cgf(case: Case) -> None:
-    for scale, shift in ((1.0, 1.0), (2.0, 0.2), (0.5, 2.0)):
+    for scale, shift in ((1.0, 1.0), (2.0, 1.0 if case.lattice else 0.2), (0.5, 2.0)):
         noise, law = case.family(scale), case.law(scale)
+        if case.bound < np.inf:
+            assert np.all(np.isinf(np.asarray(noise.cgf(shift, np.array([0.01, 1.0, 9.5])))))
+            continue
         for z in (0.01, 0.5, 1.0, 3.0, 9.5):
-            truth = oracle.cumulant(law, shift, z)
+            truth = law.cumulant(shift, z)
             assert abs(oracle.relative_error(float(jnp.real(noise.cgf(shift, z))), truth)) < 1e-12
         turn = 1j * scale / shift
         for z in (0.5 + 2 * turn, 1 - turn, 0.1 + 4 * turn, -0.5 + turn, -0.7 + 0.1j):
-            difference = complex(noise.cgf(shift, z)) - complex(oracle.cumulant(law, shift, z))
+            difference = complex(noise.cgf(shift, z)) - complex(law.cumulant(shift, z))
             assert abs(np.exp(difference) - 1) < 1e-11, (scale, shift, z)
+
+
+def check_loss_atom(case: Case) -> None:
+    """The cgf far up a vertical line recurs to no more than the atom's mass."""
+    for shift in (1.0, 3.0):
+        r, log_mass = (float(v) for v in case.family(2.0).loss_atom(shift))
+        if np.isnan(log_mass):
+            continue
+        assert r >= 0
+        height = 2 * np.pi * np.round(2000.0 / r) / r if r > 0 else 1e4
+        far = complex(case.family(2.0).cgf(shift, 1e-3 + 1j * height)).real
+        mass = np.exp(log_mass) * (1 + np.exp(-r))
+        assert abs(np.exp(far) - mass) < 0.02, (shift, np.exp(far), mass)
 
 
 def check_renyi(case: Case) -> None:
     """(xi, rho) and the pure epsilon bound every order."""
     order = 1.0 + np.logspace(-6, 4, 60)
-    for shift in (1e-4, 0.3, 2.0, 40.0):
+    for shift in (1.0, 2.0, 40.0) if case.lattice else (1e-4, 0.3, 2.0, 40.0):
         noise = case.family(1.0)
         renyi = np.asarray(noise.renyi(shift, order))
         xi, rho = (float(v) for v in noise.zcdp(shift))
+        if case.bound < np.inf:
+            assert np.all(np.isinf(renyi))
+            continue
         assert np.all(np.diff(renyi) > -1e-12 * renyi[1:])
         assert np.all(renyi <= (xi + rho * order) * (1 + 1e-12))
         assert np.all(renyi <= float(noise.pure_epsilon(shift)) * (1 + 1e-12))
@@ -132,7 +200,15 @@ def check_sampler(case: Case) -> None:
     def cdf(x: np.ndarray) -> np.ndarray:
         return -np.expm1(np.asarray(noise.log_survival(x)))
 
-    assert stats.kstest(draws, cdf).pvalue > FALSE_ALARM
+    if case.lattice:
+        points, counts = np.unique(draws, return_counts=True)
+        chances = np.exp(np.asarray(noise.log_density(points)))
+        often = chances * len(draws) > 20
+        rest = len(draws) - counts[often].sum(), len(draws) * (1 - chances[often].sum())
+        observed, wanted = [*counts[often], rest[0]], [*chances[often] * len(draws), rest[1]]
+        assert stats.chisquare(observed, wanted, sum_check=False).pvalue > FALSE_ALARM
+    else:
+        assert stats.kstest(draws, cdf).pvalue > FALSE_ALARM
     scales = np.array([1.0, 10.0])
     wide = np.asarray(case.family(scales).sample(jax.random.key(8), (50_000, 2)))
     # The sample variance has a relative deviation below 0.012 here; 0.06 is 5 of them.
@@ -142,7 +218,7 @@ def check_sampler(case: Case) -> None:
 
 def check_bad_input_is_never_private(case: Case) -> None:
     for scale in (0.0, -1.0, np.nan, -np.inf):
-        with pytest.raises(ValueError, match="scale must lie in"):
+        with pytest.raises(ValueError, match=f"({case.parameters}) must lie in"):
             case.family(scale)
         traced = jax.jit(lambda s: case.family(s).delta(1.0, 1.0))(scale)
         assert not traced <= 1.0
@@ -170,8 +246,10 @@ def check_limits(case: Case) -> None:
     assert noise.delta(0.0, 0.0) == 0
     assert noise.delta(0.0, 3.0) == 0
     np.testing.assert_allclose(noise.delta(0.0, -1.0), 1 - np.exp(-1), rtol=1e-14)
-    assert noise.delta(1.0, np.inf) == 0
-    assert case.family(1e200).delta(1e-200, 0.0) > 0  # the ratio underflows, the loss does not
+    assert noise.delta(1.0, np.inf) == (0 if np.isinf(case.bound) else noise.delta(1.0, 1e3))
+    if not case.lattice:
+        # The ratio underflows, the loss does not.
+        assert case.family(1e200).delta(1e-200, 0.0) > 0
     assert noise.delta(1.0, -np.inf) == 1
     assert noise.delta(np.inf, 1.0) == 1
     assert case.family(np.inf).delta(1.0, 0.0) == 0
@@ -180,7 +258,8 @@ def check_limits(case: Case) -> None:
 
 def check_transformations(case: Case) -> None:
     """jit = eager, vmap = loop, broadcasting = both."""
-    scale, shift = jnp.array([0.5, 1.0, 4.0]), jnp.array([[0.1], [2.0]])
+    shifts = [[1.0], [2.0]] if case.lattice else [[0.1], [2.0]]
+    scale, shift = jnp.array([0.5, 1.0, 4.0]), jnp.array(shifts)
     epsilon = jnp.array([0.7, -0.2, 3.0])
 
     def log_delta(s, m, e):
@@ -200,15 +279,19 @@ def check_transformations(case: Case) -> None:
 
 def check_gradients(case: Case) -> None:
     """Forward and reverse derivatives against central differences; the second one as well."""
-    for point in ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0)):
+    smooth = ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0))
+    whole = ((1.0, 1.0, 0.4), (2.0, 1.0, 0.01), (0.7, 2.0, -0.8), (1.0, 4.0, 1.0))
+    for point in whole if case.lattice else smooth:
 
         def log_delta(s, m, e):
             return case.family(s).log_delta(m, e)
 
-        gradient = jax.grad(log_delta, (0, 1, 2))(*point)
-        forward = jax.jacfwd(log_delta, (0, 1, 2))(*point)
-        np.testing.assert_allclose(gradient, forward, rtol=1e-12)
-        for k in range(3):
+        # On the lattice the shift is whole: there is no derivative in it.
+        variables = (0, 2) if case.lattice else (0, 1, 2)
+        gradient = dict(zip(variables, jax.grad(log_delta, variables)(*point), strict=True))
+        forward = dict(zip(variables, jax.jacfwd(log_delta, variables)(*point), strict=True))
+        for k in variables:
+            np.testing.assert_allclose(gradient[k], forward[k], rtol=1e-12)
             h = 1e-5 * max(abs(point[k]), 0.1)
             up, down = list(point), list(point)
             up[k], down[k] = point[k] + h, point[k] - h

@@ -17,11 +17,13 @@ class Law:
 
     log_density: Density
     kinks: tuple[float, ...] = ()
+    bound: mp.mpf = mp.inf  # the density is 0 beyond
 
     def decay(self, x: mp.mpf) -> mp.mpf:
         """A length over which the density changes by a factor e or so, to the right of x."""
         step = mp.mpf(2) ** -20 * (1 + abs(x))
-        slope = abs(self.log_density(x + step) - self.log_density(x)) / step
+        step = step if x + step < self.bound else -step
+        slope = abs((self.log_density(x + step) - self.log_density(x)) / step)
         return 1 / max(slope, mp.mpf(1))
 
     def integral(self, function: Density, start: mp.mpf, cuts: list[mp.mpf]) -> mp.mpf:
@@ -30,67 +32,111 @@ class Law:
         length = self.decay(tail)
         steps = [length * k for k in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)]
         points = {start, *(tail + s for s in steps), *(-s for s in steps if start < -s), *cuts}
-        points = sorted(p for p in points if start <= p <= tail + steps[-1])
+        points = sorted(p for p in points if start <= p <= min(tail + steps[-1], self.bound))
         # mpmath stops on an absolute error: bring the tail to size one first.
         size = mp.exp(self.log_density(tail))
         return size * mp.quad(lambda t: function(t) / size, points, method="gauss-legendre")
 
-
-def survival(law: Law, x: float) -> mp.mpf:
-    point = mp.mpf(x)
-    if point < 0:
-        return 1 - survival(law, -x)
-    return law.integral(lambda t: mp.exp(law.log_density(t)), point, [mp.mpf(k) for k in law.kinks])
-
-
-def hockey_stick(law: Law, shift: float, epsilon: float) -> mp.mpf:
-    """int [g(t) - e^epsilon g(t + shift)]_+ dt, the boundary of the set found by bisection."""
-    m, e = mp.mpf(shift), mp.mpf(epsilon)
-
-    def loss(t: mp.mpf) -> mp.mpf:
-        return law.log_density(t) - law.log_density(t + m)
-
-    reach = mp.mpf(1)
-    while loss(reach) <= e:
-        reach *= 2
-        if reach > mp.mpf(10) ** 12:
+    def survival(self, x: float) -> mp.mpf:
+        """P[T > x]."""
+        point = mp.mpf(x)
+        if point < 0:
+            return 1 - self.survival(-x)
+        if point >= self.bound:
             return mp.mpf(0)
-    low = -reach - m - 1
-    while loss(low) > e:
-        low *= 2
-        if low < -(mp.mpf(10) ** 12):
-            return 1 - mp.exp(e)
-    high = reach
-    for _ in range(260):
-        middle = (low + high) / 2
-        low, high = (low, middle) if loss(middle) > e else (middle, high)
-    cuts = [c for k in law.kinks for c in (mp.mpf(k), mp.mpf(k) - m)]
+        return self.integral(lambda t: mp.exp(self.log_density(t)), point, self.cuts(mp.mpf(0)))
 
-    def integrand(t: mp.mpf) -> mp.mpf:
-        return mp.exp(law.log_density(t)) * -mp.expm1(e - loss(t))
+    def cuts(self, shift: mp.mpf) -> list[mp.mpf]:
+        ends = () if self.bound == mp.inf else (-self.bound, self.bound)
+        return [c for k in (*self.kinks, *ends) for c in (mp.mpf(k), mp.mpf(k) - shift)]
 
-    return law.integral(integrand, high, cuts)
+    def hockey_stick(self, shift: float, epsilon: float) -> mp.mpf:
+        """int [g(t) - e^epsilon g(t + shift)]_+ dt, the boundary of the set found by bisection."""
+        m, e = mp.mpf(shift), mp.mpf(epsilon)
+
+        def loss(t: mp.mpf) -> mp.mpf:
+            if t + m > self.bound:
+                return mp.inf
+            if t < -self.bound:
+                return -mp.inf
+            return self.log_density(t) - self.log_density(t + m)
+
+        reach = mp.mpf(1)
+        while loss(reach) <= e:
+            reach *= 2
+            if reach > mp.mpf(10) ** 12:
+                return mp.mpf(0)
+        low = -reach - m - 1
+        while loss(low) > e:
+            low *= 2
+            if low < -(mp.mpf(10) ** 12):
+                return 1 - mp.exp(e)
+        high = reach
+        for _ in range(260):
+            middle = (low + high) / 2
+            low, high = (low, middle) if loss(middle) > e else (middle, high)
+
+        def integrand(t: mp.mpf) -> mp.mpf:
+            return mp.exp(self.log_density(t)) * -mp.expm1(e - loss(t))
+
+        return self.integral(integrand, high, self.cuts(m))
+
+    def cumulant(self, shift: float, z: complex) -> mp.mpc:
+        """log E exp(z L) by quadrature over both sides."""
+        m, power = mp.mpf(shift), mp.mpmathify(z)
+
+        def integrand(t: mp.mpf) -> mp.mpc:
+            log_density = self.log_density(t)
+            return mp.exp(log_density + power * (log_density - self.log_density(t + m)))
+
+        cuts = sorted({mp.mpf(0), -m, *self.cuts(m)})
+        far = [10, 40, 200, 1000]
+        left, right = [cuts[0] - f for f in far[::-1]], [cuts[-1] + f for f in far]
+        return mp.log(mp.quad(integrand, [*left, *cuts, *right]))
+
+    def expectation(self, function: Density) -> mp.mpf:
+        """E function(T) for an even function, by quadrature."""
+        return 2 * self.integral(
+            lambda t: function(t) * mp.exp(self.log_density(t)), mp.mpf(0), self.cuts(mp.mpf(0))
+        )
 
 
-def cumulant(law: Law, shift: float, z: complex) -> mp.mpc:
-    """log E exp(z L) by quadrature over both sides."""
-    m, power = mp.mpf(shift), mp.mpmathify(z)
+@dataclass(frozen=True)
+class Lattice:
+    """A symmetric law on the integers with non-decreasing loss, given up to its normalisation."""
 
-    def integrand(t: mp.mpf) -> mp.mpc:
-        log_density = law.log_density(t)
-        return mp.exp(log_density + power * (log_density - law.log_density(t + m)))
+    log_weight: Density
+    reach: int  # nothing that counts lies beyond
 
-    cuts = sorted({mp.mpf(0), -m, *(c for k in law.kinks for c in (mp.mpf(k), mp.mpf(k) - m))})
-    far = [10, 40, 200, 1000]
-    left, right = [cuts[0] - f for f in far[::-1]], [cuts[-1] + f for f in far]
-    grid = [*left, *cuts, *right]
-    return mp.log(mp.quad(integrand, grid))
+    @functools.cached_property
+    def masses(self) -> dict[int, mp.mpf]:
+        weights = {
+            k: mp.exp(self.log_weight(mp.mpf(k))) for k in range(-self.reach, self.reach + 1)
+        }
+        total = mp.fsum(weights.values())
+        return {k: weight / total for k, weight in weights.items()}
 
+    def log_density(self, x: float) -> mp.mpf:
+        return mp.log(self.masses[round(x)]) if x == round(x) else -mp.inf
 
-def expectation(law: Law, function: Density) -> mp.mpf:
-    """E function(T) for an even function, by quadrature."""
-    cuts = [mp.mpf(k) for k in law.kinks]
-    return 2 * law.integral(lambda t: function(t) * mp.exp(law.log_density(t)), mp.mpf(0), cuts)
+    def survival(self, x: float) -> mp.mpf:
+        return mp.fsum(p for k, p in self.masses.items() if k > x)
+
+    def hockey_stick(self, shift: float, epsilon: float) -> mp.mpf:
+        e = mp.exp(mp.mpf(epsilon))
+        gaps = (
+            p - e * self.masses.get(k + round(shift), mp.mpf(0)) for k, p in self.masses.items()
+        )
+        return mp.fsum(gap for gap in gaps if gap > 0)
+
+    def cumulant(self, shift: float, z: complex) -> mp.mpc:
+        power, m = mp.mpmathify(z), round(shift)
+        inside = (k for k in self.masses if k + m in self.masses)
+        loss = {k: self.log_weight(mp.mpf(k)) - self.log_weight(mp.mpf(k + m)) for k in inside}
+        return mp.log(mp.fsum(self.masses[k] * mp.exp(power * loss[k]) for k in loss))
+
+    def expectation(self, function: Density) -> mp.mpf:
+        return mp.fsum(p * function(mp.mpf(k)) for k, p in self.masses.items())
 
 
 def gaussian(scale: float) -> Law:

@@ -20,4 +20,4 @@ def test_contract(case, check):
 
 
 def test_the_contract_has_all_its_checks():
-    assert len(CHECKS) == 12
+    assert len(CHECKS) == 13

@@ -70,6 +70,17 @@ class Noise(abc.ABC):
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """The least epsilon with delta = 0: infinite where there is none."""
 
+    @abc.abstractmethod
+    def sub_gaussian_proxy(self) -> Reals:
+        """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
+
+    @abc.abstractmethod
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(r, log p): the loss equals r >= 0 with probability p, -r with e^-r p, no other atom.
+
+        p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
+        """
+
     def variance(self) -> Reals:
         """E T^2, in the query's unit squared."""
         return self.absolute_moment(2.0)

@@ -90,6 +90,16 @@ class Gaussian(Noise):
         mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return jnp.where(mu == 0, 0.0, jnp.where(mu > 0, jnp.inf, jnp.nan))
 
+    def sub_gaussian_proxy(self) -> Reals:
+        """scale^2, with equality."""
+        return guarded(self.scale) ** 2
+
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """None: the loss is normal. At no shift it is 0: two halves at r = 0."""
+        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        log_mass = jnp.where(mu == 0, -LOG_2, jnp.where(mu > 0, -jnp.inf, jnp.nan))
+        return jnp.zeros_like(mu), log_mass
+
 
 @jax.jit
 def _log_density(scale: Reals, x: Reals) -> Reals:

@@ -96,6 +96,15 @@ class Laplace(Noise):
         """shift / scale, rounded up."""
         return round_up(ratio_of(_check.nonnegative("shift", shift), self.scale), 1)
 
+    def sub_gaussian_proxy(self) -> Reals:
+        """Infinite: the tails are exponential."""
+        return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
+
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
+        r = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        return r, jnp.where(r >= 0, -LOG_2, jnp.nan)
+
 
 @jax.jit
 def _log_density(scale: Reals, x: Reals) -> Reals:
