@@ -23,6 +23,8 @@ from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
 from jaxdp.noise.gaussian import Gaussian as Gaussian
 from jaxdp.noise.laplace import Laplace as Laplace
+from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
+from jaxdp.privacy_loss import privacy_loss as privacy_loss
 from jaxdp.problems import L1 as L1
 from jaxdp.problems import L2 as L2
 from jaxdp.problems import Problem as Problem

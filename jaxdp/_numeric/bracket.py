@@ -5,9 +5,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Index, Reals
+from jaxdp._types import Bools, Index, Reals
 
 _BISECTIONS = 64
+# Of log x: half the width of the last bracket.
+_CLOSE = 5e-12
+_MOST_STEPS = 100
 _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
 
@@ -38,12 +41,67 @@ def last_feasible(
         found = lax.fori_loop(0, _BISECTIONS, halve, (start, unsafe))[0]
         return jnp.where(function(found) <= 0, found, otherwise)
 
-    def slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:
-        slope = linear(jnp.ones_like(value))
-        return value / jnp.where(jnp.isfinite(slope) & (slope != 0), slope, jnp.inf)
-
-    root = lax.custom_root(residual, safe, solve, slope_solve)
+    root = lax.custom_root(residual, safe, solve, _slope_solve)
     return jnp.where(residual(unsafe) <= 0, unsafe, root)
+
+
+def last_feasible_quick(
+    residual: Callable[[Reals], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    otherwise: float = jnp.inf,
+) -> Reals:
+    """`last_feasible` for a dear and smooth residual: about 12 evaluations, not 66.
+
+    The ITP method (Oliveira & Takahashi, ACM TOMS 47, 2020) in log x: no more steps than
+    bisection in the worst case. The result lies within a relative 1e-11 of the root.
+    """
+
+    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+        low, high = jnp.log(start), jnp.log(unsafe)
+        radius = 0.5 * jnp.abs(high - low)
+        most = jnp.ceil(jnp.log2(jnp.maximum(radius / _CLOSE, 1.0))) + 1.0
+
+        def wide(state: tuple[Reals, ...]) -> Bools:
+            return jnp.any(jnp.abs(state[2] - state[0]) > 2.0 * _CLOSE) & (state[4] < _MOST_STEPS)
+
+        def step(state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+            good, at_good, bad, at_bad, count = state
+            middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
+            chord = (at_bad * good - at_good * bad) / (at_bad - at_good)
+            inside = jnp.isfinite(chord) & (jnp.abs(chord - middle) <= 0.5 * width)
+            chord = jnp.where(inside, chord, middle)
+            side = jnp.sign(middle - chord)
+            push = 0.1 * width * width / (2.0 * radius)
+            push = jnp.maximum(push, 0.5 * _CLOSE)
+            aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
+            room = jnp.maximum(_CLOSE * 2.0 ** (most - count) - 0.5 * width, 0.0)
+            aim = jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
+            value = function(jnp.exp(aim)) + slack
+            passes = value <= 0
+            return (
+                jnp.where(passes, aim, good),
+                jnp.where(passes, value, at_good),
+                jnp.where(passes, bad, aim),
+                jnp.where(passes, at_bad, value),
+                count + 1.0,
+            )
+
+        first = (low, function(start) + slack, high, function(unsafe) + slack, jnp.zeros(()))
+        good = lax.while_loop(wide, step, first)[0]
+        # The logarithm of the safe end rounds: outward, and never beyond it.
+        found = jnp.exp(good + jnp.sign(low - high) * 1e-14 * jnp.abs(good))
+        found = jnp.where(good == low, start, found)
+        return jnp.where(function(found) <= 0, found, otherwise)
+
+    root = lax.custom_root(residual, safe, solve, _slope_solve)
+    return jnp.where(residual(unsafe) <= 0, unsafe, root)
+
+
+def _slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:
+    slope = linear(jnp.ones_like(value))
+    return value / jnp.where(jnp.isfinite(slope) & (slope != 0), slope, jnp.inf)
 
 
 def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) -> Reals:

@@ -1,0 +1,1 @@
+"""The privacy loss of a composition: its cumulant, and delta from it."""

@@ -1,0 +1,162 @@
+"""Compositions: against closed forms, high-precision values, and each other."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from references import expected, ratio_of, records
+
+import jaxdp as dp
+
+
+def loss_of(noise, shift=1.0):
+    return dp.privacy_loss(dp.Mechanism(noise, shift))
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_reference_compositions(mechanism):
+    family = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}[mechanism]
+    for row in records(mechanism, "ln_delta_kfold"):
+        total = row["inputs"]["K"] * loss_of(family(1.0), ratio_of(row))
+        value = float(total.log_delta(row["inputs"]["eps"]))
+        excess = mp.expm1(mp.mpf(value) - expected(row))
+        assert 0 <= excess < 1e-9, (row["id"], excess)
+
+
+def test_gaussians_compose_to_a_gaussian():
+    """Any counts and scales: epsilons from -50 to 1e4, up to 1e9 releases."""
+    scales = jnp.array([2.0, 3.0, 1.5])
+    together = loss_of(dp.Gaussian(scales)).sum()
+    mu = float(np.sqrt(np.sum(1 / np.asarray(scales) ** 2)))
+    epsilon = jnp.array([-50.0, -3.0, -0.1, 0.0, 1e-3, 0.1, 1.0, 5.0, 50.0, 1e4])
+    check_bound(together.log_delta(epsilon), dp.GDP(mu).log_delta(epsilon))
+    for count in (2.0, 1e3, 1e9):
+        many = count * loss_of(dp.Gaussian(np.sqrt(count)))
+        check_bound(many.log_delta(epsilon), dp.GDP(1.0).log_delta(epsilon))
+
+
+def check_bound(value, exact, tolerance=1e-10):
+    assert np.all(value >= exact - 4e-15 * abs(exact))
+    assert np.all(value <= exact + tolerance * np.maximum(1.0, abs(exact)))
+
+
+def test_mixed_noises():
+    """A Gaussian with a Laplace, against the expectation of one delta over the other's loss."""
+    for sigma, beta, epsilon in ((2.0, 3.0, 0.5), (0.5, 1.0, 8.0), (1.0, 0.5, 0.0)):
+        mixed = loss_of(dp.Gaussian(sigma)) + loss_of(dp.Laplace(beta))
+        law = oracle.laplace(beta)
+
+        def given_loss(t, sigma=sigma, law=law, epsilon=epsilon):
+            loss = law.log_density(t) - law.log_density(t + 1)
+            a = (epsilon - loss) * sigma - mp.mpf(1) / (2 * sigma)
+            tail = mp.erfc(a / mp.sqrt(2)) / 2
+            other = mp.erfc((a + mp.mpf(1) / sigma) / mp.sqrt(2)) / 2
+            return mp.exp(law.log_density(t)) * (tail - mp.exp(epsilon - loss) * other)
+
+        truth = mp.log(mp.quad(given_loss, [-mp.inf, -20, -5, -1, 0, 5, 20, mp.inf]))
+        error = oracle.relative_error(float(mixed.log_delta(epsilon)), truth)
+        assert 0 <= error < 1e-10, (sigma, beta, epsilon, error)
+
+
+def test_repeating_is_adding():
+    epsilon = jnp.linspace(0.1, 3.0, 7)
+    one, two = loss_of(dp.Laplace(2.0)), loss_of(dp.Gaussian(1.5))
+    repeated = 2 * (one + two)
+    added = one + two + one + two
+    np.testing.assert_allclose(repeated.log_delta(epsilon), added.log_delta(epsilon), rtol=1e-9)
+    stacked = loss_of(dp.Gaussian(jnp.full((3, 5), 4.0))).sum(axis=0).sum()
+    many = 15 * loss_of(dp.Gaussian(4.0))
+    np.testing.assert_allclose(stacked.log_delta(1.0), many.log_delta(1.0), rtol=1e-12)
+    np.testing.assert_allclose(stacked.renyi(3.5), many.renyi(3.5), rtol=1e-13)
+
+
+def test_different_laplaces_are_bounded():
+    """Three equal losses written as different ones: a little above their exact composition."""
+    exact = 3 * loss_of(dp.Laplace(1.0))
+    loose = loss_of(dp.Laplace(jnp.ones(3))).sum()
+    for epsilon in (0.3, 1.0, 2.0):
+        near = float(exact.log_delta(epsilon))
+        assert near < float(loose.log_delta(epsilon)) < near + 1e-2
+        assert near < float(dp.Laplace(1.0).log_delta(3.0, epsilon))
+
+
+def test_no_release_and_beyond_the_largest_loss():
+    nothing = 0 * loss_of(dp.Laplace(1.0))
+    assert nothing.delta(0.0) == 0
+    np.testing.assert_allclose(nothing.delta(-1.0), 1 - np.exp(-1), rtol=1e-12)
+    ten = 10 * loss_of(dp.Laplace(2.0))
+    assert ten.delta(5.1) == 0
+    assert ten.epsilon(0.0) <= 5.0 * (1 + 1e-9)
+    assert ten.delta(4.999) > 0
+    assert (loss_of(dp.Gaussian(1.0))).epsilon(0.0) == np.inf
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.floats(0.3, 30.0),
+    st.integers(2, 400),
+    st.floats(-200.0, -1.0),
+)
+def test_epsilon_is_on_the_safe_side(scale, count, log_delta):
+    total = float(count) * loss_of(dp.Laplace(scale * np.sqrt(count)))
+    target = float(np.exp(log_delta))
+    epsilon = float(total.epsilon(target))
+    assert total.delta(epsilon) <= target
+    if epsilon > 0:
+        assert total.delta(epsilon * (1 - 1e-6)) > target
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.floats(0.5, 20.0), st.integers(1, 300), st.floats(-3.0, 9.0))
+def test_monotone(scale, count, epsilon):
+    def at(scale, count, epsilon):
+        return float((float(count) * loss_of(dp.Laplace(scale))).log_delta(epsilon))
+
+    here = at(scale, count, epsilon)
+    slack = 1e-9 * max(1.0, abs(here)) if here > -np.inf else 0.0
+    assert at(scale, count + 1, epsilon) >= here - slack
+    assert at(scale, count, epsilon + 0.1) <= here + slack
+    assert at(scale * 1.01, count, epsilon) <= here + slack
+
+
+def test_batches_are_worked_off_in_chunks():
+    scale, epsilon = jnp.linspace(3.0, 9.0, 29)[:, None], jnp.linspace(-1.0, 6.0, 31)
+    total = 20 * loss_of(dp.Gaussian(scale))
+    table = total.log_delta(epsilon)
+    assert table.shape == (29, 31)
+    check_bound(table, dp.GDP(np.sqrt(20) / scale).log_delta(epsilon))
+
+
+def test_gradients():
+    for noise in (dp.Gaussian, dp.Laplace):
+
+        def log_delta(scale, shift, epsilon, noise=noise):
+            return (20.0 * loss_of(noise(scale), shift)).log_delta(epsilon)
+
+        point = (3.1, 1.0, 1.7)
+        gradient = jax.grad(log_delta, (0, 1, 2))(*point)
+        for k in range(3):
+            up, down = list(point), list(point)
+            up[k], down[k] = point[k] + 1e-4, point[k] - 1e-4
+            numeric = (log_delta(*up) - log_delta(*down)) / 2e-4
+            np.testing.assert_allclose(gradient[k], numeric, rtol=1e-4)
+
+
+def test_traced_counts_and_bad_input():
+    total = jax.jit(lambda n: (n * loss_of(dp.Gaussian(3.0))).log_delta(1.0))
+    np.testing.assert_allclose(total(9.0), dp.Gaussian(1.0).log_delta(1.0, 1.0), rtol=1e-9)
+    assert not total(2.5) <= 0
+    assert not jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).delta(1.0))(-1.0) <= 1
+    assert not jax.jit((3 * loss_of(dp.Laplace(1.0))).delta)(np.nan) <= 1
+    with pytest.raises(ValueError, match="count must be whole"):
+        2.5 * loss_of(dp.Gaussian(1.0))
+    with pytest.raises(ValueError, match="count must lie in"):
+        -1 * loss_of(dp.Gaussian(1.0))
+    with pytest.raises(TypeError):
+        loss_of(dp.Gaussian(1.0)) + 1.0
+    with pytest.raises(ValueError, match="axis must lie in"):
+        loss_of(dp.Gaussian(1.0)).sum()
