@@ -11,11 +11,11 @@ from jaxdp._pytree import pytree
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.guarantee.base import excess
 from jaxdp.loss.base import Term, Terms, cumulant
-from jaxdp.loss.contour import in_lanes, largest_epsilon
+from jaxdp.loss.contour import in_lanes
+from jaxdp.loss.line import largest_epsilon
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
 
-_TOLERANCE = 5e-11
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
 
@@ -100,7 +100,7 @@ def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
 def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
-    return in_lanes(terms, jnp.broadcast_to(epsilon, shape), _TOLERANCE)
+    return in_lanes(terms, jnp.broadcast_to(epsilon, shape))
 
 
 @jax.jit
@@ -114,9 +114,9 @@ def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
     most = jnp.where(jnp.isinf(most), 1.0, most)
 
     def residual(shifted: Reals) -> Reals:
-        return excess(in_lanes(terms, shifted - most, _TOLERANCE), delta)
+        return excess(in_lanes(terms, shifted - most), delta)
 
-    slack = _SLACK * (1.0 + jnp.abs(jnp.log(delta)))
+    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
     return last_feasible_quick(residual, 2.0 * most, most, slack) - most
 
 

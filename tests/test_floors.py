@@ -8,16 +8,17 @@ FLOORS = (
     ("_types", "_pytree", "_check", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
-    ("mechanism", "conversions", "problems"),
-    ("privacy_loss",),
-    ("calibrate", "allocate", "lower_bounds"),
+    ("mechanism", "conversions", "problems", "sensitivity"),
+    ("privacy_loss", "sufficient"),
+    ("calibrate", "allocate", "allocate_exact", "fit", "lower_bounds"),
+    ("compare",),
     ("solvers",),
     ("datasets", "plot"),
     ("demo",),
     ("cli",),
 )
 # One engine in several files, each on the ones before.
-LOSS = ("base", "atoms", "contour")
+LOSS = ("base", "atoms", "line", "contour")
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 

@@ -1,6 +1,7 @@
 """Roots and minima on a bracket, in a fixed number of steps, ending on the safe side."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -10,6 +11,8 @@ from jaxdp._types import Bools, Index, Reals
 _BISECTIONS = 64
 # Of log x: half the width of the last bracket.
 _CLOSE = 5e-12
+# More than bisection needs: room for the steps that do not halve the bracket.
+_EXTRA_STEPS = 12.0
 _MOST_STEPS = 100
 _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
@@ -52,51 +55,69 @@ def last_feasible_quick(
     slack: Reals,
     otherwise: float = jnp.inf,
 ) -> Reals:
-    """`last_feasible` for a dear and smooth residual: about 12 evaluations, not 66.
+    """`last_feasible` for a dear and smooth residual: about 14 evaluations, not 66.
 
-    The ITP method (Oliveira & Takahashi, ACM TOMS 47, 2020) in log x: no more steps than
-    bisection in the worst case. The result lies within a relative 1e-11 of the root.
+    The ITP method (Oliveira & Takahashi, ACM TOMS 47, 2020) in log x: at most 12 steps more than
+    bisection in the worst case. The result lies within a relative 1e-11 of the root. One loop
+    holds every evaluation, the ends included, because each costs a compilation.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        low, high = jnp.log(start), jnp.log(unsafe)
-        radius = 0.5 * jnp.abs(high - low)
-        most = jnp.ceil(jnp.log2(jnp.maximum(radius / _CLOSE, 1.0))) + 1.0
+        near, far = jnp.log(start), jnp.log(unsafe)
+        radius = 0.5 * jnp.abs(far - near)
+        most = jnp.ceil(jnp.log2(jnp.maximum(radius / _CLOSE, 1.0))) + _EXTRA_STEPS
 
-        def wide(state: tuple[Reals, ...]) -> Bools:
-            return jnp.any(jnp.abs(state[2] - state[0]) > 2.0 * _CLOSE) & (state[4] < _MOST_STEPS)
+        def wide(state: _Bracket) -> Bools:
+            open_ends = jnp.any(jnp.abs(state.bad - state.good) > 2.0 * _CLOSE)
+            return (state.steps < 2) | (open_ends & (state.steps < _MOST_STEPS))
 
-        def step(state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-            good, at_good, bad, at_bad, count = state
-            middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
-            chord = (at_bad * good - at_good * bad) / (at_bad - at_good)
-            inside = jnp.isfinite(chord) & (jnp.abs(chord - middle) <= 0.5 * width)
-            chord = jnp.where(inside, chord, middle)
-            side = jnp.sign(middle - chord)
-            push = 0.1 * width * width / (2.0 * radius)
-            push = jnp.maximum(push, 0.5 * _CLOSE)
-            aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
-            room = jnp.maximum(_CLOSE * 2.0 ** (most - count) - 0.5 * width, 0.0)
-            aim = jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
-            value = function(jnp.exp(aim)) + slack
-            passes = value <= 0
-            return (
-                jnp.where(passes, aim, good),
-                jnp.where(passes, value, at_good),
-                jnp.where(passes, bad, aim),
-                jnp.where(passes, at_bad, value),
-                count + 1.0,
+        def step(state: _Bracket) -> _Bracket:
+            aim = _aim(state, radius, most)
+            x = jnp.where(
+                state.steps == 0, start, jnp.where(state.steps == 1, unsafe, jnp.exp(aim))
+            )
+            aim = jnp.where(state.steps == 0, near, jnp.where(state.steps == 1, far, aim))
+            value = function(x) + slack
+            passes = (value <= 0) | (state.steps == 0)
+            return _Bracket(
+                jnp.where(passes, aim, state.good),
+                jnp.where(passes, value, state.at_good),
+                jnp.where(passes, x, state.found),
+                jnp.where(passes & (state.steps != 1), state.bad, aim),
+                jnp.where(passes, state.at_bad, value),
+                state.steps + 1.0,
             )
 
-        first = (low, function(start) + slack, high, function(unsafe) + slack, jnp.zeros(()))
-        good = lax.while_loop(wide, step, first)[0]
-        # The logarithm of the safe end rounds: outward, and never beyond it.
-        found = jnp.exp(good + jnp.sign(low - high) * 1e-14 * jnp.abs(good))
-        found = jnp.where(good == low, start, found)
-        return jnp.where(function(found) <= 0, found, otherwise)
+        nothing = jnp.full_like(near, jnp.nan)
+        first = _Bracket(near, nothing, start, far, nothing, jnp.zeros(()))
+        end = lax.while_loop(wide, step, first)
+        return jnp.where(end.at_good <= 0, end.found, otherwise)
 
     root = lax.custom_root(residual, safe, solve, _slope_solve)
-    return jnp.where(residual(unsafe) <= 0, unsafe, root)
+    return jnp.where(root == unsafe, unsafe, root)
+
+
+class _Bracket(NamedTuple):
+    good: Reals  # log x of the last that passes
+    at_good: Reals
+    found: Reals  # that x itself
+    bad: Reals
+    at_bad: Reals
+    steps: Reals
+
+
+def _aim(state: _Bracket, radius: Reals, most: Reals) -> Reals:
+    """Between the chord's root, pushed towards the middle, and the middle."""
+    good, at_good, bad, at_bad, steps = state[0], state[1], *state[3:]
+    middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
+    chord = (at_bad * good - at_good * bad) / (at_bad - at_good)
+    inside = jnp.isfinite(chord) & (jnp.abs(chord - middle) <= 0.5 * width)
+    chord = jnp.where(inside, chord, middle)
+    side = jnp.sign(middle - chord)
+    push = jnp.maximum(0.05 * width * width / radius, 0.5 * _CLOSE)
+    aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
+    room = jnp.maximum(_CLOSE * 2.0 ** (most - steps) - 0.5 * width, 0.0)
+    return jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
 
 
 def _slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:

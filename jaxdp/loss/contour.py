@@ -20,32 +20,16 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Terms, cumulant, largest_loss
+from jaxdp.loss.base import Terms, largest_loss
+from jaxdp.loss.line import Line, line_of
 
+Limits = tuple[float, int]
+# What a user's call asks for: the relative error, and the most points spent on it.
+FINAL = (5e-11, 2**16)
 _BLOCK = 64
-_NODES = 2**16
 # Lanes that share one loop over the points.
 _LANES = 256
-# The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
-_LOG_TILTS = (-23.0, 50.0, 180)
-_LOGIT_TILTS = (-28.0, 28.0, 57)
-# Each round narrows the bracket of the saddle by 8.
-_FINE = 17
-_ROUNDS = 9
-# The sum is below its saddle value by no more than this in logarithm, over all that was tried.
-_SADDLE_MARGIN = 12.0
 _SLOPE_NODES = 512
-
-
-class Line(NamedTuple):
-    """The vertical line of one lane: all of shape (lanes,)."""
-
-    theta: Reals
-    step: Reals
-    log_size: Reals  # log |F(theta)|
-    complement: Bools  # the line gives 1 - delta
-    aliasing: Reals  # a bound on the aliased terms, over |F(theta)|
-    rounding: Reals  # a bound on the relative error of one |F|
 
 
 class Sum(NamedTuple):
@@ -61,10 +45,10 @@ class Sum(NamedTuple):
     done: Bools
 
 
-def in_lanes(terms: Terms, epsilon: Reals, tolerance: float) -> Reals:
+def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
     if epsilon.size <= _LANES:
-        return log_delta(terms, epsilon, tolerance)
+        return log_delta(terms, epsilon, limits)
     missing = -int(epsilon.size) % _LANES
 
     def chunk(x: Reals) -> Reals:
@@ -73,25 +57,27 @@ def in_lanes(terms: Terms, epsilon: Reals, tolerance: float) -> Reals:
         return padded.reshape(-1, _LANES, *flat.shape[1:])
 
     chunks = jax.tree.map(chunk, (terms, epsilon))
-    values = lax.map(lambda c: log_delta(c[0], c[1], tolerance), chunks)
+    values = lax.map(lambda c: log_delta(c[0], c[1], limits), chunks)
     return values.reshape(-1)[: epsilon.size].reshape(epsilon.shape)
 
 
-def log_delta(terms: Terms, epsilon: Reals, tolerance: float) -> Reals:
+def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     """log of an upper bound on delta: epsilon (*batch,), terms (*batch, n).
 
-    Relative error of delta about `tolerance` where 65,536 points reach it; else the bound is
+    Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider by what the points beyond may hold: it contains the aliased terms, the rest of the line
     (from the largest |phi| of the last block, or |phi| <= 1 where it may recur) and the rounding
     of the cumulant. The noises are symmetric: exchanging the two inputs changes nothing.
     """
     size = jnp.abs(epsilon)
     atoms = atoms_of(terms)
-    line = _line(lax.stop_gradient(terms), lax.stop_gradient(size), tolerance)
-    upper = _log_delta_on(terms, size, line, atoms, tolerance)
-    if len(terms) == 1 and terms[0].shift.shape[-1] == 1:
-        noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
-        upper = jnp.where(count == 1, noise.log_delta(shift, size), upper)
+    line = line_of(lax.stop_gradient(terms), lax.stop_gradient(size), limits[0])
+    alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
+    noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
+    single = count == (1 if alone else jnp.nan)
+    upper = _log_delta_on(terms, size, line, atoms, limits, single)
+    if alone:
+        upper = jnp.where(single, noise.log_delta(shift, size), upper)
     upper = jnp.where(size >= largest_loss(terms), -jnp.inf, jnp.minimum(upper, 0.0))
     # delta(-e) = 1 - e^-e + e^-e delta(e).
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
@@ -100,80 +86,6 @@ def log_delta(terms: Terms, epsilon: Reals, tolerance: float) -> Reals:
     mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
     mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
     return jnp.where(epsilon < 0, mirrored, upper)
-
-
-def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
-    """An epsilon that meets `delta`: the least (K(theta) - log delta) / theta, by Markov.
-
-    Infinite where there is none.
-    """
-    tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*_LOG_TILTS)), (*delta.shape, _LOG_TILTS[2]))
-    meets = (jnp.real(cumulant(terms, tilts)) - jnp.log(delta)[..., None]) / tilts
-    return jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_loss(terms))
-
-
-def _line(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
-    ends = jnp.zeros((*epsilon.shape, 1))
-    beyond = _best_line(
-        terms, epsilon, tolerance, jnp.exp(jnp.linspace(*_LOG_TILTS)), ends, ends[..., :0]
-    )
-    logits = jnp.linspace(*_LOGIT_TILTS)
-    between = _best_line(
-        terms, epsilon, tolerance, -1.0 / (1.0 + jnp.exp(logits)), ends - 1.0, ends
-    )
-    chosen = between.log_size < beyond.log_size
-    return jax.tree.map(lambda a, b: jnp.where(chosen, a, b), between, beyond)
-
-
-def _best_line(
-    terms: Terms, epsilon: Reals, tolerance: float, grid: Reals, lower: Reals, upper: Reals
-) -> Line:
-    """The saddle among `grid`, refined, and the step; `lower`, `upper`: ends where |F| is inf."""
-    column = epsilon[..., None]
-    tilts = jnp.broadcast_to(grid, (*epsilon.shape, grid.shape[0]))
-    exponents = jnp.real(cumulant(terms, tilts)) - tilts * column
-    best = jnp.argmin(exponents - jnp.log(jnp.abs(tilts * (1.0 + tilts))), axis=-1)[..., None]
-    last = grid.shape[0] - 1
-
-    shares = jnp.linspace(0.0, 1.0, _FINE)[(None,) * epsilon.ndim]
-
-    def narrow(_: Index, ends: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
-        low, high, _ = ends
-        fine = low * (high / low) ** shares
-        values = jnp.real(cumulant(terms, fine)) - fine * column
-        values -= jnp.log(jnp.abs(fine * (1.0 + fine)))
-        index = jnp.argmin(values, axis=-1)[..., None]
-        low, high, found = (
-            jnp.take_along_axis(fine, jnp.clip(index + offset, 0, _FINE - 1), -1)
-            for offset in (-1, 1, 0)
-        )
-        return low, high, jnp.concatenate([found, jnp.take_along_axis(values, index, -1)], -1)
-
-    low, high = grid[jnp.maximum(best - 1, 0)], grid[jnp.minimum(best + 1, last)]
-    found = lax.fori_loop(0, _ROUNDS, narrow, (low, high, jnp.concatenate([low, low], -1)))[2]
-    theta, log_size = found[..., :1], found[..., 1:]
-    # Chernoff at every other tilt, and delta <= 1, 1 - delta <= exp(epsilon) at the ends.
-    others = jnp.concatenate([lower, tilts, upper], axis=-1)
-    at_ends = [-end * column for end in (lower, upper)]
-    heights = jnp.concatenate([at_ends[0], exponents, at_ends[1]], axis=-1) - log_size
-    distance = jnp.abs(others - theta)
-    wanted = (heights + _SADDLE_MARGIN - jnp.log(tolerance)) / distance
-    wanted = jnp.where(distance > 1e-9 * jnp.abs(theta), wanted, jnp.inf)
-    left = jnp.min(jnp.where(others < theta, wanted, jnp.inf), axis=-1, keepdims=True)
-    right = jnp.min(jnp.where(others > theta, wanted, jnp.inf), axis=-1, keepdims=True)
-    period = jnp.maximum(left, right)
-    aliased = heights - distance * period - log1m(jnp.exp(-jnp.minimum(distance * period, 700.0)))
-    aliased = jnp.where(jnp.isfinite(wanted), aliased, jnp.inf)
-    bounds = [
-        jnp.exp(jnp.min(jnp.where(side, aliased, jnp.inf), axis=-1))
-        for side in (others < theta, others > theta)
-    ]
-    theta, log_size = theta[..., 0], log_size[..., 0]
-    gain = log_size + theta * epsilon + jnp.log(jnp.abs(theta * (1.0 + theta)))
-    rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
-    return Line(
-        theta, 2.0 * jnp.pi / period[..., 0], log_size, theta < 0, bounds[0] + bounds[1], rounding
-    )
 
 
 def _block(
@@ -207,13 +119,15 @@ def _block(
     )
 
 
-def _sum(terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, tolerance: float) -> Sum:
+def _sum(
+    terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, limits: Limits, known: Bools
+) -> Sum:
     zero = jnp.zeros_like(epsilon)
     # Atoms at +-r make |phi| recur at height pi / r: only a window as long tells how high it is.
     window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
 
     def unfinished(state: Sum) -> Bools:
-        return (state.start < _NODES) & ~jnp.all(state.done)
+        return (state.start < limits[1]) & ~jnp.all(state.done)
 
     def advance(state: Sum) -> Sum:
         value, absolute, height = _block(
@@ -236,12 +150,12 @@ def _sum(terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, tolerance: floa
             jnp.where(full, end, state.opened),
             tail,
             state.points + _BLOCK,
-            (tail <= tolerance * jnp.abs(total)) | jnp.isnan(total),
+            (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total),
         )
         last = state._replace(start=stop, done=keep)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, last, now)
 
-    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, zero > 0)
+    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, known)
     return lax.while_loop(unfinished, advance, start)
 
 
@@ -258,10 +172,10 @@ def _attach_jvp(primals, tangents):
 
 
 def _log_delta_on(
-    terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, tolerance: float
+    terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, limits: Limits, single: Bools
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    found = _sum(fixed[0], fixed[1], line, fixed[2], tolerance)
+    found = _sum(fixed[0], fixed[1], line, fixed[2], limits, single)
     exact, off = explicit_part(fixed[0], fixed[2], fixed[1], line.log_size, line.complement)
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     both = found.value + exact
@@ -282,5 +196,6 @@ def _log_delta_on(
     value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points)[0]
     value += explicit_part(terms, atoms, epsilon, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
-    share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), 1.0 / now)
+    share = jnp.where(now > 0, 1.0 / now, 0.0)
+    share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
     return _attach(upper, share * value)
