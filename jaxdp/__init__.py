@@ -3,12 +3,15 @@
 from jaxdp import solvers as solvers
 from jaxdp.allocate import allocate as allocate
 from jaxdp.allocate import allocation_error as allocation_error
+from jaxdp.allocate_exact import allocate_exact as allocate_exact
 from jaxdp.calibrate import calibrate as calibrate
-from jaxdp.calibrate import fit_noise as fit_noise
+from jaxdp.compare import Comparison as Comparison
+from jaxdp.compare import compare as compare
 from jaxdp.conversions import to_approx as to_approx
 from jaxdp.conversions import to_gdp as to_gdp
 from jaxdp.conversions import to_pure as to_pure
 from jaxdp.conversions import to_zcdp as to_zcdp
+from jaxdp.fit import fit_noise as fit_noise
 from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
 from jaxdp.guarantee.base import Budget as Budget
 from jaxdp.guarantee.base import Guarantee as Guarantee
@@ -21,8 +24,15 @@ from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
 from jaxdp.lower_bounds import randomised_response as randomised_response
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
+from jaxdp.noise.discrete_laplace import DiscreteLaplace as DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber as FlippedHuber
 from jaxdp.noise.gaussian import Gaussian as Gaussian
 from jaxdp.noise.laplace import Laplace as Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
+from jaxdp.noise.staircase import Staircase as Staircase
+from jaxdp.noise.staircase import staircase_split as staircase_split
+from jaxdp.noise.subbotin import Subbotin as Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
 from jaxdp.privacy_loss import privacy_loss as privacy_loss
 from jaxdp.problems import L1 as L1
@@ -35,5 +45,8 @@ from jaxdp.problems import glm as glm
 from jaxdp.problems import private_smoothness as private_smoothness
 from jaxdp.profiles import gini as gini
 from jaxdp.profiles import sensitivity_profile as sensitivity_profile
+from jaxdp.sensitivity import JointSensitivity as JointSensitivity
+from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
+from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
 
 __version__ = "0.1.0"

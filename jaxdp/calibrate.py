@@ -8,17 +8,8 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible
-from jaxdp._numeric.elementary import round_up
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess, rounding_slack
-from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.laplace_sum import largest_laplace_ratio, log_delta_of_laplaces
-from jaxdp.noise.base import Noise
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
-
-FAMILIES = ("gaussian", "laplace")
-OBJECTIVES = ("variance", "mean_absolute")
 
 
 class HasLogDelta(Protocol):
@@ -60,50 +51,3 @@ def calibrate(
     # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
     zero = jnp.minimum(delta, 0.0)
     return last_feasible(residual, safe + zero, unsafe + zero, rounding_slack(delta))
-
-
-def fit_noise(
-    family: str,
-    budget: Budget,
-    sensitivity: RealLike,
-    count: RealLike = 1,
-    objective: str = "variance",
-) -> Noise:
-    """The member of `family` with the least error that meets the budget after `count` releases.
-
-    "gaussian": scale = sensitivity sqrt(count) / mu, mu = `largest_gdp(budget)`; exact.
-    "laplace": scale = sensitivity / (epsilon - 2 log(1 - delta)) for one release; exact. For more
-    it meets the bound of `log_delta_of_laplaces`. Both have one parameter, so every objective
-    ("variance", "mean_absolute") has the same best member. Batched over all arguments.
-    """
-    _check.one_of("family", family, FAMILIES)
-    _check.one_of("objective", objective, OBJECTIVES)
-    sensitivity = _check.positive("sensitivity", sensitivity)
-    count = _check.whole("count", count, 1.0)
-    fit = _fit_gaussian if family == "gaussian" else _fit_laplace
-    return fit(budget, *jnp.broadcast_arrays(sensitivity, count))
-
-
-@jax.jit
-def _fit_gaussian(budget: Budget, sensitivity: Reals, count: Reals) -> Gaussian:
-    mu = largest_gdp(budget).mu
-    mu, sensitivity, count = jnp.broadcast_arrays(mu, sensitivity, count)
-    return Gaussian(round_up(sensitivity * jnp.sqrt(count) / mu, 4))
-
-
-@jax.jit
-def _fit_laplace(budget: Budget, sensitivity: Reals, count: Reals) -> Laplace:
-    single = largest_laplace_ratio(budget)
-    single, sensitivity, count = jnp.broadcast_arrays(single, sensitivity, count)
-    epsilon, delta = (jnp.broadcast_to(a, single.shape) for a in (budget.epsilon, budget.delta))
-
-    def residual(ratio: Reals) -> Reals:
-        return excess(log_delta_of_laplaces(ratio[..., None], count[..., None], epsilon), delta)
-
-    # One shift by the sum is always feasible; the square root of it is beyond every bound.
-    least = single / count
-    zero = jnp.minimum(delta, 0.0)
-    most = 1e6 * jnp.maximum(least, 1e-12) + zero
-    search = last_feasible(residual, least, most, rounding_slack(delta), 0.0)
-    ratio = jnp.where(count == 1, single, jnp.maximum(search, least))
-    return Laplace(round_up(sensitivity / ratio, 4))

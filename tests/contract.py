@@ -17,6 +17,7 @@ from jaxdp import Noise
 # Chance that a correct sampler fails `check_sampler`: once in a million keys.
 FALSE_ALARM = 1e-6
 SCALES = (0.3, 1.0, 7.5)
+SMOOTH = ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Case:
     bound: float = np.inf
     # What an error calls the parameters.
     parameters: str = "scale"
+    # (scale, shift, epsilon) where log delta has derivatives.
+    smooth: tuple[tuple[float, float, float], ...] = SMOOTH
 
     def points(self) -> tuple[tuple[float, float], ...]:
         """(scale, shift)."""
@@ -74,7 +77,9 @@ def total_mass(case: Case, noise: Noise, law: Any, scale: float) -> float:
         return float(np.sum(np.exp(np.asarray(noise.log_density(x)))))
     ends = [float(min(abs(k), 40 * scale)) for k in law.kinks]
     ends += [] if np.isinf(case.bound) else [case.bound * scale]
-    edges = np.concatenate([np.linspace(0, 8, 33), [12, 20, 40]]) * scale
+    edges = (
+        np.concatenate([np.geomspace(1e-6, 0.1, 11), np.linspace(0, 8, 33), [12, 20, 40]]) * scale
+    )
     edges = np.unique([*edges[edges <= case.bound * scale], *ends])
     nodes, weights = np.polynomial.legendre.leggauss(40)
     half = np.diff(edges)[:, None] / 2
@@ -90,6 +95,9 @@ def check_survival(case: Case) -> None:
         for point in case.inside(ratios) * unit:
             truth = mp.log(law.survival(float(point)))
             value = float(noise.log_survival(point))
+            if abs(truth) < mp.mpf(10) ** -30:  # the oracle's own digits are spent on the 1
+                assert -1e-29 < value <= 0
+                continue
             assert abs(oracle.relative_error(value, truth)) < 2e-13, (scale, point)
     if case.bound < np.inf:
         assert case.family(1.0).log_survival(case.bound) == -np.inf
@@ -146,6 +154,9 @@ def check_delta(case: Case) -> None:
             if truth < mp.mpf(10) ** -40:  # the quadrature's own floor
                 assert value < -90
                 continue
+            if truth > 1 - mp.mpf(10) ** -40:
+                assert -1e-39 < value <= 0
+                continue
             error = oracle.relative_error(value, mp.log(truth) if truth < 1 else mp.mpf(0))
             assert -1e-30 <= error < 1e-12, (scale, shift, epsilon, value, error)
 
@@ -161,8 +172,11 @@ def check_cgf(case: Case) -> None:
             assert abs(oracle.relative_error(float(jnp.real(noise.cgf(shift, z))), truth)) < 1e-12
         turn = 1j * scale / shift
         for z in (0.5 + 2 * turn, 1 - turn, 0.1 + 4 * turn, -0.5 + turn, -0.7 + 0.1j):
-            difference = complex(noise.cgf(shift, z)) - complex(law.cumulant(shift, z))
-            assert abs(np.exp(difference) - 1) < 1e-11, (scale, shift, z)
+            truth = complex(law.cumulant(shift, z))
+            difference = complex(noise.cgf(shift, z)) - truth
+            # A quadrature's error is one of M(Re z), which is the larger.
+            fall = np.exp(float(noise.cgf(shift, np.real(z))) - truth.real)
+            assert abs(np.exp(difference) - 1) < 1e-11 + 1e-13 * fall, (scale, shift, z)
 
 
 def check_loss_atom(case: Case) -> None:
@@ -174,6 +188,9 @@ def check_loss_atom(case: Case) -> None:
         assert r >= 0
         height = 2 * np.pi * np.round(2000.0 / r) / r if r > 0 else 1e4
         far = complex(case.family(2.0).cgf(shift, 1e-3 + 1j * height)).real
+        if np.isnan(far):  # a quadrature that cannot follow so fast an oscillation
+            assert log_mass == -np.inf
+            continue
         mass = np.exp(log_mass) * (1 + np.exp(-r))
         assert abs(np.exp(far) - mass) < 0.02, (shift, np.exp(far), mass)
 
@@ -279,9 +296,8 @@ def check_transformations(case: Case) -> None:
 
 def check_gradients(case: Case) -> None:
     """Forward and reverse derivatives against central differences; the second one as well."""
-    smooth = ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0))
     whole = ((1.0, 1.0, 0.4), (2.0, 1.0, 0.01), (0.7, 2.0, -0.8), (1.0, 4.0, 1.0))
-    for point in whole if case.lattice else smooth:
+    for point in whole if case.lattice else case.smooth:
 
         def log_delta(s, m, e):
             return case.family(s).log_delta(m, e)

@@ -1,14 +1,73 @@
 """The contract of `contract.py`, on every noise."""
 
 import contract
+import jax.numpy as jnp
+import numpy as np
 import oracle
 import pytest
 
 import jaxdp as dp
 
+
+def flipped_huber_boundaries(r, a=2.5):
+    return [a * r, r * (r + 2 * a) / 2, (r * r + a * a) / 2, abs(r - 2 * a) * min(r / 2, a)]
+
+
 CASES = (
     contract.Case("gaussian", dp.Gaussian, oracle.gaussian, lambda r: [r * r / 2]),
     contract.Case("laplace", dp.Laplace, oracle.laplace, lambda r: [r]),
+    contract.Case(
+        "truncated_laplace",
+        lambda scale: dp.TruncatedLaplace(scale, 3.0 * scale),
+        lambda scale: oracle.truncated_laplace(scale, 3.0 * scale),
+        lambda r: [min(r, 6.0 - r)],
+        has_fisher=False,
+        bound=3.0,
+        parameters="scale|bound",
+    ),
+    contract.Case(
+        "staircase",
+        lambda scale: dp.Staircase(1.0, scale, 0.4),
+        lambda scale: oracle.Steps(1.0, scale, 0.4),
+        lambda r: [0.0, 1.0, float(np.floor(r)), float(np.ceil(r))],
+        has_fisher=False,
+        parameters="sensitivity",
+        smooth=((1.0, 0.7, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.3, 1.2)),
+    ),
+    contract.Case(
+        "flipped_huber",
+        lambda scale: dp.FlippedHuber(jnp.minimum(2.5 * scale, 1e300), scale),
+        lambda scale: oracle.flipped_huber(2.5 * scale, scale),
+        flipped_huber_boundaries,
+        parameters="alpha|gamma",
+    ),
+    contract.Case(
+        "offset_gaussian",
+        lambda scale: dp.OffsetGaussian(jnp.minimum(1.5 * scale, 1e300), scale),
+        lambda scale: oracle.offset_gaussian(1.5 * scale, scale),
+        lambda r: [r * (r + 3.0) / 2],
+        parameters="offset|scale",
+    ),
+    contract.Case(
+        "subbotin_low",
+        lambda scale: dp.Subbotin(scale, 1.5),
+        lambda scale: oracle.subbotin(scale, 1.5),
+        lambda r: [r**1.5 / 1.5],
+    ),
+    contract.Case(
+        "subbotin_high",
+        lambda scale: dp.Subbotin(scale, 3.0),
+        lambda scale: oracle.subbotin(scale, 3.0),
+        lambda r: [r**3 / 3],
+    ),
+    contract.Case(
+        "discrete_laplace",
+        dp.DiscreteLaplace,
+        oracle.discrete_laplace,
+        lambda r: [r, r / 3],
+        has_fisher=False,
+        lattice=True,
+    ),
 )
 CHECKS = tuple(value for name, value in vars(contract).items() if name.startswith("check_"))
 

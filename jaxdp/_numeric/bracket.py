@@ -9,8 +9,6 @@ from jax import lax
 from jaxdp._types import Bools, Index, Reals
 
 _BISECTIONS = 64
-# Of log x: half the width of the last bracket.
-_CLOSE = 5e-12
 # More than bisection needs: room for the steps that do not halve the bracket.
 _EXTRA_STEPS = 12.0
 _MOST_STEPS = 100
@@ -54,25 +52,26 @@ def last_feasible_quick(
     unsafe: Reals,
     slack: Reals,
     otherwise: float = jnp.inf,
+    close: float = 5e-12,
 ) -> Reals:
     """`last_feasible` for a dear and smooth residual: about 14 evaluations, not 66.
 
     The ITP method (Oliveira & Takahashi, ACM TOMS 47, 2020) in log x: at most 12 steps more than
-    bisection in the worst case. The result lies within a relative 1e-11 of the root. One loop
+    bisection in the worst case. The result lies within 2 `close`, relatively, of the root. One loop
     holds every evaluation, the ends included, because each costs a compilation.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
         near, far = jnp.log(start), jnp.log(unsafe)
         radius = 0.5 * jnp.abs(far - near)
-        most = jnp.ceil(jnp.log2(jnp.maximum(radius / _CLOSE, 1.0))) + _EXTRA_STEPS
+        most = jnp.ceil(jnp.log2(jnp.maximum(radius / close, 1.0))) + _EXTRA_STEPS
 
         def wide(state: _Bracket) -> Bools:
-            open_ends = jnp.any(jnp.abs(state.bad - state.good) > 2.0 * _CLOSE)
+            open_ends = jnp.any(jnp.abs(state.bad - state.good) > 2.0 * close)
             return (state.steps < 2) | (open_ends & (state.steps < _MOST_STEPS))
 
         def step(state: _Bracket) -> _Bracket:
-            aim = _aim(state, radius, most)
+            aim = _aim(state, radius, most, close)
             x = jnp.where(
                 state.steps == 0, start, jnp.where(state.steps == 1, unsafe, jnp.exp(aim))
             )
@@ -106,7 +105,7 @@ class _Bracket(NamedTuple):
     steps: Reals
 
 
-def _aim(state: _Bracket, radius: Reals, most: Reals) -> Reals:
+def _aim(state: _Bracket, radius: Reals, most: Reals, close: float) -> Reals:
     """Between the chord's root, pushed towards the middle, and the middle."""
     good, at_good, bad, at_bad, steps = state[0], state[1], *state[3:]
     middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
@@ -114,9 +113,9 @@ def _aim(state: _Bracket, radius: Reals, most: Reals) -> Reals:
     inside = jnp.isfinite(chord) & (jnp.abs(chord - middle) <= 0.5 * width)
     chord = jnp.where(inside, chord, middle)
     side = jnp.sign(middle - chord)
-    push = jnp.maximum(0.05 * width * width / radius, 0.5 * _CLOSE)
+    push = jnp.maximum(0.05 * width * width / radius, 0.5 * close)
     aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
-    room = jnp.maximum(_CLOSE * 2.0 ** (most - steps) - 0.5 * width, 0.0)
+    room = jnp.maximum(close * 2.0 ** (most - steps) - 0.5 * width, 0.0)
     return jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxdp._numeric.elementary import ULP
+from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.loss.base import Term, Terms, cumulant
 
@@ -79,21 +79,28 @@ def explicit_part(
     n = jnp.where(has, n, 1.0)
     log_p = jnp.where(has, log_mass, 0.0)
 
-    def weights(j: Reals, m: Reals) -> Reals:
-        inside = has & (j <= m)
+    def share(j: Reals, m: Reals, log_value: Reals) -> Reals:
+        """Of the atom of j steps up and m - j down, times exp(log_value - size)."""
+        inside = has & (j <= m) & (log_value > -jnp.inf)
         j = jnp.where(inside, j, 0.0)
         log_ways = gammaln(m + 1.0) - gammaln(j + 1.0) - gammaln(m - j + 1.0)
-        return jnp.where(inside, jnp.exp(log_ways + m * log_p - (m - j) * r - size), 0.0)
+        log_share = log_ways + m * log_p - (m - j) * r + log_value - size
+        return jnp.where(inside, jnp.exp(jnp.where(inside, log_share, 0.0)), 0.0)
 
     j = jnp.arange(_MOST + 1.0)[(None,) * epsilon.ndim]
-    at = e - (2.0 * j - n + 1.0) * r
+    at = jnp.where(has & (j <= n - 1.0), e - (2.0 * j - n + 1.0) * r, 0.0)
     noise, shift = jax.tree.map(lambda x: x[..., :1], (term.noise, term.shift))
-    at_known = jnp.where(has & (j <= n - 1.0), at, 0.0)
-    single = jnp.exp(noise.log_delta(shift, at_known))
-    single = jnp.where(mirror, 1.0 - single, single)
+    single = noise.log_delta(shift, at)
     gap = jnp.minimum(e - (2.0 * j - n) * r, 0.0)
-    pure = jnp.where(mirror, jnp.exp(gap), -jnp.expm1(gap))
-    one = jnp.where(has, n * weights(j, n - 1.0) * single, 0.0)
-    none = jnp.where(has, (n - 1.0) * weights(j, n) * pure, 0.0)
+    one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
+    none = (n - 1.0) * share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
     return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1)
+
+
+def _log_complement(log_value: Reals) -> Reals:
+    """log(1 - exp(log_value)), with a derivative that stays finite at log_value = 0."""
+    below = (log_value < 0) & (log_value > -jnp.inf)
+    found = log1mexp(jnp.where(below, -log_value, 1.0))
+    ends = jnp.where(log_value < 0, 0.0, jnp.where(log_value == 0, -jnp.inf, jnp.nan))
+    return jnp.where(below, found, ends)

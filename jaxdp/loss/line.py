@@ -10,15 +10,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Terms, cumulant, largest_loss
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
-_LOG_TILTS = (-23.0, 50.0, 180)
-_LOGIT_TILTS = (-28.0, 28.0, 57)
+_LOG_TILTS = (-23.0, 50.0, 96)
+_LOGIT_TILTS = (-28.0, 28.0, 33)
 # Each round narrows the bracket of the saddle by 8.
 _FINE = 17
 _ROUNDS = 9
+# Near enough: the neighbours are no higher than this.
+_FLAT = 0.02
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
 _SADDLE_MARGIN = 12.0
 
@@ -55,19 +57,24 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     )
     shares = jnp.linspace(0.0, 1.0, _FINE)[(*rank, None)]
 
-    def narrow(_: Index, ends: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high = (x[..., None] for x in ends[:2])
+    def loose(state: tuple[Reals, ...]) -> Bools:
+        return (state[4] < _ROUNDS) & ~jnp.all(state[5] < _FLAT)
+
+    def narrow(state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        low, high = (x[..., None] for x in state[:2])
         fine = low * (high / low) ** shares
         flat = fine.reshape(*epsilon.shape, 2 * _FINE)
         values = heights(flat) - jnp.log(jnp.abs(flat * (1.0 + flat)))
         values = values.reshape(fine.shape)
         index = jnp.argmin(values, axis=-1)[..., None]
-        near = (jnp.clip(index + offset, 0, _FINE - 1) for offset in (-1, 1, 0))
+        near = [jnp.clip(index + offset, 0, _FINE - 1) for offset in (-1, 1, 0)]
         low, high, theta = (jnp.take_along_axis(fine, i, -1)[..., 0] for i in near)
-        return low, high, theta, jnp.take_along_axis(values, index, -1)[..., 0]
+        left, right, least = (jnp.take_along_axis(values, i, -1)[..., 0] for i in near)
+        return low, high, theta, least, state[4] + 1, jnp.minimum(left, right) - least
 
     low, high = jnp.stack(low, -1), jnp.stack(high, -1)
-    _, _, theta, log_size = lax.fori_loop(0, _ROUNDS, narrow, (low, high, low, low))
+    first = (low, high, low, low, jnp.zeros((), int), jnp.full_like(low, jnp.inf))
+    _, _, theta, log_size, _, _ = lax.while_loop(loose, narrow, first)
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])[..., None]
     log_size = jnp.where(chosen, log_size[..., 1], log_size[..., 0])[..., None]

@@ -1,0 +1,120 @@
+"""The cumulant generating function of the staircase's loss, from the atoms of `staircase_loss`."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._numeric.elementary import expm1_minus, log1p
+from jaxdp._numeric.staircase_loss import atoms
+from jaxdp._types import Bools, Reals, RealsOrComplexes
+
+# Squares of its exponential are finite.
+_LARGE_EXPONENT = 300.0
+
+
+def _expm1(w: RealsOrComplexes) -> RealsOrComplexes:
+    return w + expm1_minus(w) if jnp.iscomplexobj(w) else jnp.expm1(w)
+
+
+def _log1p(w: RealsOrComplexes) -> RealsOrComplexes:
+    """log(1 + w), for complex w with |w| below 2 or so as well."""
+    if not jnp.iscomplexobj(w):
+        return log1p(w)
+    x, y = jnp.real(w), jnp.imag(w)
+    return 0.5 * log1p(jnp.maximum(2.0 * x + x * x + y * y, -1.0)) + 1j * jnp.arctan2(y, 1.0 + x)
+
+
+def _run_excess(
+    most: Reals, unit: Reals, z: RealsOrComplexes, by_series: Bools
+) -> RealsOrComplexes:
+    """(1 - b) times the sum over q = 0..most of b^q (e^(z j unit) - 1), j = most - 2q."""
+    b, drop = jnp.exp(-unit), -jnp.expm1(-unit)
+    tau, half = z * unit, 0.5 * unit * (z + 1.0)
+    # sum_j 2 sinh(j P) sinh(j N), P = half and N = tau / 2, by power sums of j.
+    v, product = most, half * tau
+    squares = half * half + 0.25 * tau * tau
+    sixth = squares * squares / 120.0 + product * product / 360.0
+    fourth = (3.0 * v * v + 6.0 * v - 4.0) / 90.0
+    power_six = (((3.0 * v + 12.0) * v * v - 24.0) * v + 16.0) / 21.0
+    sums = v * (v + 1.0) * (v + 2.0) * (1.0 / 3.0 + squares * fourth + sixth * power_six)
+    series = drop * jnp.exp(-0.5 * v * unit) * product * sums
+    last = jnp.exp(-(v + 1.0) * unit)
+    kept = -jnp.expm1(-(v + 1.0) * unit)
+    rise = _expm1(tau * v)
+    closed = drop * kept * rise - last * drop * (1.0 + rise) * _expm1(-2.0 * tau * (v + 1.0))
+    closed += b * kept * _expm1(-2.0 * tau)
+    fall = -_expm1(jnp.where(by_series, -1.0, -2.0 * tau - unit))
+    return jnp.where(by_series, series, closed / fall)
+
+
+def _run_ratio(most: Reals, unit: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+    """The sum over q = 0..most of x^q, x = exp(-(2z + 1) unit), Re z >= -1/2."""
+    w = -(2.0 * z + 1.0) * unit
+    if jnp.iscomplexobj(w):
+        turn = 2.0 * jnp.pi
+        w = w - 1j * turn * jnp.round(jnp.imag(w) / turn)
+    still = w == 0
+    w = jnp.where(still, 1.0, w)
+    return jnp.where(still, most + 1.0, _expm1((most + 1.0) * w) / _expm1(w))
+
+
+@jax.jit
+def cgf(
+    unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, z: RealsOrComplexes
+) -> RealsOrComplexes:
+    """`Staircase.cgf`; `unit` is its epsilon."""
+    unit, sensitivity, split, shift, z = jnp.broadcast_arrays(unit, sensitivity, split, shift, z)
+    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)  # K(z) = K(-1 - z)
+    p = atoms(unit, sensitivity, split, shift)
+    b, m = p.decay, p.whole
+    reach = (m + jnp.where(p.fraction > 0, 1.0, 0.0)) * unit
+    size = jnp.abs(z)
+    by_series = jnp.maximum(0.5 * size, 0.5 * jnp.abs(z + 1.0)) * p.most * unit < 0.02
+    small = (size * reach <= 1.0) & ((jnp.real(z) >= -0.25) | by_series)
+    # Without runs, and for real arguments, nothing cancels at larger z either.
+    wide = jnp.real(z) >= 0
+    if jnp.iscomplexobj(z):
+        wide &= p.most <= 0
+    small |= wide & (jnp.real(z) * reach <= _LARGE_EXPONENT)
+    top = (b * p.fraction + p.drop * p.ahead) / p.norm
+    middle = (b * p.rest + p.drop * p.level) / p.norm
+    behind = p.drop * p.behind / p.norm
+    even, odd = b * p.part / p.norm, b * p.other / p.norm
+    below = jnp.maximum(p.most - 1.0, -1.0)
+
+    # M - 1, where nothing cancels: the atoms at j and -j are taken together.
+    low = jnp.where(small, z, 0.0)
+
+    def pair(j: Reals) -> RealsOrComplexes:
+        j = jnp.maximum(j, 0.0)
+        return -_expm1(low * j * unit) * _expm1(-(low + 1.0) * j * unit)
+
+    excess = top * pair(m + 1.0) + middle * pair(m) + behind * pair(m - 1.0)
+    excess += even * _run_excess(p.most, unit, low, by_series)
+    excess += odd * _run_excess(below, unit, low, by_series)
+    near = _log1p(excess)
+
+    # M by its largest term.
+    high = jnp.where(small, 1.0, z)
+    real = jnp.real(high)
+    log_top = jnp.log(jnp.where(top > 0, top, 1.0))
+    base = jnp.where(top > 0, real * (m + 1.0) * unit + log_top, 0.0)
+    base = jnp.maximum(base, real * m * unit)
+    base = jnp.where(real < 0, real * jnp.maximum(m - 1.0, 0.0) * unit, base)
+    base = jax.lax.stop_gradient(base)
+
+    def both(j: Reals, log_mass: Reals | float, once: Reals | float = 1.0) -> RealsOrComplexes:
+        forth = jnp.exp(high * j * unit + (log_mass - base))
+        back = jnp.exp(-(high + 1.0) * j * unit + (log_mass - base))
+        return jnp.where(j > 0, forth + back, jnp.where(j == 0, once * forth, 0.0))
+
+    value = jnp.where(top > 0, both(m + 1.0, log_top), 0.0)
+    value += b * p.rest / p.norm * both(m, 0.0, 2.0)
+    value += p.drop * p.level / p.norm * both(m, 0.0)
+    value += behind * jnp.where(m >= 1, both(m - 1.0, 0.0), jnp.exp(0.0 * high - base))
+    forth = jnp.exp(high * p.most * unit - base)
+    value += even * p.drop * forth * _run_ratio(p.most, unit, high)
+    forth = jnp.exp(high * below * unit - base)
+    value += odd * p.drop * forth * _run_ratio(below, unit, high)
+    far = base + jnp.log(value)
+    infinite = jnp.where(jnp.real(z) > 0, jnp.inf, jnp.where(z == 0, 0.0, jnp.nan))
+    return jnp.where(p.infinite & (unit > 0) & (split > 0), infinite, jnp.where(small, near, far))

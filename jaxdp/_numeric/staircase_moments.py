@@ -1,0 +1,65 @@
+"""E|T|^p of the staircase: (1 - b)^2 / ((p + 1) (split + b (1 - split))) sensitivity^p times the
+sum over k >= 0 of b^k (k + split)^(p + 1), b = exp(-epsilon)."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaincc, gammaln
+
+from jaxdp._numeric.staircase_loss import normaliser
+from jaxdp._types import Reals
+
+# Terms of a moment before its tail, and B_2k / (2k)! of the tail's Euler-Maclaurin sum.
+_TERMS = 128
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+
+
+@jax.jit
+def mean_absolute(epsilon: Reals, sensitivity: Reals, split: Reals) -> Reals:
+    """The sum for power 1."""
+    epsilon, sensitivity, split = jnp.broadcast_arrays(epsilon, sensitivity, split)
+    b, drop = jnp.exp(-epsilon), -jnp.expm1(-epsilon)
+    shells = b * (1.0 + b) / drop + split * (2.0 * b + split * drop)
+    return sensitivity * shells / normaliser(epsilon, split)
+
+
+@jax.jit
+def variance(epsilon: Reals, sensitivity: Reals, split: Reals) -> Reals:
+    """The sum for power 2."""
+    epsilon, sensitivity, split = jnp.broadcast_arrays(epsilon, sensitivity, split)
+    b, drop = jnp.exp(-epsilon), -jnp.expm1(-epsilon)
+    shells = b * (1.0 + b * (4.0 + b)) / drop + 3.0 * split * b * (1.0 + b)
+    shells = shells / drop + split * split * (3.0 * b + split * drop)
+    return sensitivity * sensitivity * shells / (1.5 * normaliser(epsilon, split))
+
+
+@jax.jit
+def absolute_moment(epsilon: Reals, sensitivity: Reals, split: Reals, power: Reals) -> Reals:
+    """The first terms one by one, and the Euler-Maclaurin sum of the others."""
+    epsilon, sensitivity, split, power = jnp.broadcast_arrays(epsilon, sensitivity, split, power)
+    q, log_drop = power + 1.0, jnp.log(-jnp.expm1(-epsilon))
+    k = jnp.arange(_TERMS, dtype=jnp.float64).reshape((-1,) + (1,) * q.ndim)
+
+    def term(at: Reals) -> Reals:
+        return jnp.exp(2.0 * log_drop - epsilon * at + q * jnp.log(at + split))
+
+    head = jnp.sum(term(k), axis=0)
+    start = _TERMS + split
+    reach = epsilon * start
+    near = reach < 600.0
+    gamma = gammaincc(q + 1.0, jnp.where(near, reach, 600.0))
+    log_gamma = jnp.log(jnp.where(gamma > 0, gamma, 1.0)) + gammaln(q + 1.0)
+    log_gamma += 2.0 * log_drop + epsilon * split - (q + 1.0) * jnp.log(epsilon)
+    integral = jnp.where(near & (gamma > 0), jnp.exp(log_gamma), 0.0)
+    # Derivatives of x^q e^(-epsilon x) over itself, by Leibniz, at the start of the tail.
+    falling = [jnp.ones_like(q)]
+    for i in range(2 * len(_BERNOULLI) - 1):
+        falling.append(falling[-1] * (q - i) / start)
+    correction = 0.5 * jnp.ones_like(q)
+    for i, coefficient in enumerate(_BERNOULLI):
+        order, derivative, binomial = 2 * i + 1, jnp.zeros_like(q), 1.0
+        for j in range(order + 1):
+            derivative += binomial * falling[j] * (-epsilon) ** (order - j)
+            binomial *= (order - j) / (j + 1)
+        correction -= coefficient * derivative
+    tail = integral + jnp.where(near, term(jnp.asarray(float(_TERMS))) * correction, 0.0)
+    return sensitivity**power * (head + tail) * 2.0 / (q * normaliser(epsilon, split))

@@ -1,0 +1,175 @@
+"""log E exp(z L) of the density proportional to exp(-|t|^p / p), p > 1, by quadrature.
+
+M(z) - 1 = int g(t) e^(z l) (1 - e^(-z l)) (1 - e^(-(z + 1) l)) dt over t > -shift / 2, where the
+loss l >= 0; for real z > 0 no term is negative. M(z) = M(-1 - z).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.gamma import gamma_excess
+from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
+from jaxdp._types import Index, Reals, RealsOrComplexes
+
+_LEFT = graded_gauss_legendre(128)
+_RIGHT = graded_gauss_legendre(384)
+# Where the integrand has lost this many nats from its top, it is cut off.
+_DROP = 44.0
+_STEPS = 8
+# Nodes within this many nats of the top have to resolve the oscillation: steps below _TURN.
+_SEEN = 30.0
+_TURN = 2.5
+_LEAST = 1e-300
+
+
+def _log1p(w: RealsOrComplexes) -> RealsOrComplexes:
+    if not jnp.iscomplexobj(w):
+        return log1p(w)
+    x, y = jnp.real(w), jnp.imag(w)
+    square = 2.0 * x + x * x + y * y  # |1 + w|^2 - 1, which loses digits where 1 + w is small
+    near = square > -0.5
+    modulus = jnp.log(jnp.abs(jnp.where(near, 1.0, 1.0 + w)))
+    modulus = jnp.where(near, 0.5 * log1p(jnp.where(near, square, 0.0)), modulus)
+    return modulus + 1j * jnp.arctan2(y, 1.0 + x)
+
+
+def _losses(near: Reals, width: Reals, power: Reals) -> tuple[Reals, Reals]:
+    """near^p / p and ((near + width)^p - near^p) / p, near > 0, width >= 0."""
+    fall = -jnp.expm1(-power * jnp.log1p(width / near))
+    return near**power / power, (near + width) ** power * fall / power
+
+
+def _reach(drop: Callable[[Reals], Reals], start: Reals, largest: Reals) -> Reals:
+    """A length where `drop`, which rises from 0, is about _DROP; at most `largest`.
+
+    Secants of log drop against log length: a few, as only the order matters.
+    """
+
+    def improve(_: Index, length: Reals) -> Reals:
+        value, above = drop(length), drop(1.01 * length)
+        usable = (value > 0) & (above > value) & jnp.isfinite(above)
+        value, above = jnp.where(usable, value, 1.0), jnp.where(usable, above, 2.0)
+        slope = jnp.maximum(jnp.log(above / value) / np.log(1.01), 0.3)
+        step = jnp.where(usable, jnp.log(_DROP / value) / slope, 0.0)
+        return jnp.minimum(length * jnp.exp(jnp.clip(step, -4.0, 4.0)), largest)
+
+    start = jnp.minimum(start, largest)
+    return jnp.minimum(1.05 * lax.fori_loop(0, _STEPS, improve, start), largest)
+
+
+class _Steps(NamedTuple):
+    """The widest step of the loss between two nodes that count, and the last loss."""
+
+    widest: Reals
+    before: Reals
+
+
+class _Ranges(NamedTuple):
+    """The integrand counts where -t or t lies in these; `top` is near its largest exponent."""
+
+    left: tuple[Reals, Reals]
+    right: tuple[Reals, Reals]
+    top: Reals
+
+
+def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
+    """For the exponent tilt l(t) - |t|^p / p, tilt >= -1/2.
+
+    Its only top: t / (t + shift) = (tilt / (tilt + 1))^(1 / (p - 1)), at t > 0 for tilt > 0 and,
+    with signs changed, at -shift / 2 <= t < 0 for tilt < 0.
+    """
+    up, down = jnp.maximum(tilt, _LEAST), jnp.maximum(-tilt, _LEAST)
+    ratio = jnp.minimum(jnp.log1p(1.0 / up) / (power - 1.0), 600.0)
+    mode = jnp.maximum(shift / jnp.expm1(ratio), _LEAST)
+    curvature = (power - 1.0) * up * (mode + shift) ** (power - 2.0) * jnp.expm1(ratio)
+    # At least 1e-9 of the mode: narrower tops, exponents of 1e18, lie in the rounding.
+    normal = jnp.sqrt(2.0 * _DROP / jnp.maximum(curvature, _LEAST))
+    normal = jnp.maximum(normal, 1e-9 * mode)
+    free = (power * _DROP) ** (1.0 / power)
+
+    def exponent(t: Reals) -> Reals:
+        cost, loss = _losses(jnp.maximum(t, _LEAST), shift, power)
+        return tilt * loss - cost
+
+    top = exponent(mode)
+    start = jnp.where((normal < mode) & (mode > free), normal, free)
+    above = _reach(lambda y: top - exponent(mode + y), start, jnp.full_like(mode, jnp.inf))
+    below = _reach(lambda y: top - exponent(mode - y), normal, mode)
+    odds = jnp.minimum((down / (1.0 - down)) ** (1.0 / (power - 1.0)), 1.0)
+    inner = shift * (odds / (1.0 + odds))
+
+    def exponent_left(a: Reals) -> Reals:
+        cost, loss = _losses(jnp.maximum(a, _LEAST), jnp.maximum(shift - 2.0 * a, 0.0), power)
+        return tilt * loss - cost
+
+    peak = exponent_left(inner)
+    span = 0.5 * shift - inner
+    outward = _reach(lambda a: peak - exponent_left(inner + a), free, span)
+    inward = _reach(lambda a: peak - exponent_left(inner - a), free, inner)
+    left, right = (inner - inward, inner + outward), (mode - below, mode + above)
+    return _Ranges(left, right, jnp.maximum(top, peak))
+
+
+def log_moment_of_power(shift: Reals, z: RealsOrComplexes, power: Reals) -> RealsOrComplexes:
+    """`Subbotin.cgf` at scale 1, 0 < shift < inf, for arrays of one shape; 1 < power < inf."""
+    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)
+    real, imaginary = jnp.real(z), jnp.imag(z)
+    positive = real >= 0
+    # Where M(Re z) may be far below 1 it is not formed from M - 1. The bound is of -K.
+    whole = -real * (shift**power / power + power * shift * shift) > 0.5
+    tilt = jnp.where(whole, real, jnp.maximum(real, 0.0))
+    ranges = lax.stop_gradient(_ranges(shift, tilt, power))
+
+    def factor(loss: Reals) -> RealsOrComplexes:
+        """(e^(z l) - 1)(1 - e^(-(z + 1) l)), or e^(z l) + e^(-(z + 1) l), over e^(l tilt)."""
+        first, second = jnp.expm1(-jnp.abs(real) * loss), jnp.expm1(-(real + 1.0) * loss)
+        mirror = jnp.exp(-(2.0 * real + 1.0) * loss)
+        if not jnp.iscomplexobj(z):
+            rest = jnp.where(positive, first, -first) * second
+            return jnp.where(whole, 1.0 + mirror, rest)
+        sine, cosine = jnp.sin(0.5 * imaginary * loss), jnp.cos(0.5 * imaginary * loss)
+        lift, turn = 2.0 * sine * sine, 2.0 * sine * cosine
+        shrunk = jnp.where(positive, 1.0, 1.0 + first)
+        rise = jnp.where(positive, -first, first) - shrunk * lift + 1j * (shrunk * turn)
+        rest = rise * ((1.0 + second) * (lift + 1j * turn) - second)
+        both = (1.0 + mirror) * (1.0 - lift) + 1j * ((1.0 - mirror) * turn)
+        return jnp.where(whole, both, rest)
+
+    def point(
+        near: Reals, width: Reals, length: Reals, memory: _Steps
+    ) -> tuple[Reals, RealsOrComplexes, _Steps]:
+        cost, loss = _losses(jnp.maximum(near, _LEAST), width, power)
+        exponent = tilt * loss - cost
+        step = jnp.where(exponent > ranges.top - _SEEN, jnp.abs(loss - memory.before), 0.0)
+        step = jnp.where(memory.before < 0, 0.0, step)
+        memory = _Steps(jnp.maximum(memory.widest, step), loss)
+        return exponent, length * factor(loss), memory
+
+    def to_the_left(node: Reals, memory: _Steps) -> tuple[Reals, RealsOrComplexes, _Steps]:
+        low, high = ranges.left
+        a = low + (high - low) * node
+        return point(a, jnp.maximum(shift - 2.0 * a, 0.0), high - low, memory)
+
+    def to_the_right(node: Reals, memory: _Steps) -> tuple[Reals, RealsOrComplexes, _Steps]:
+        low, high = ranges.right
+        return point(low + (high - low) * node, shift, high - low, memory)
+
+    begin = _Steps(jnp.zeros_like(real), jnp.full_like(real, -1.0))
+    state = (ranges.top, jnp.zeros_like(z), begin)
+    top, total, steps = accumulate_exponentials(_LEFT, to_the_left, state)
+    state = (top, total, steps._replace(before=begin.before))
+    top, total, steps = accumulate_exponentials(_RIGHT, to_the_right, state)
+    beta = (power - 1.0) / power
+    mean = total * (0.5 * jnp.exp(beta * jnp.log(power)) / (1.0 + gamma_excess(beta)))
+    low = (top < 1.0) & ~whole
+    small = _log1p(jnp.exp(jnp.where(low, top, 0.0)) * jnp.where(low, mean, 0.0))
+    rest = jnp.where(whole, 0.0, jnp.exp(-jnp.where(low | whole, 1.0, top)))
+    inside = jnp.where(low, 1.0, mean + rest)
+    inside = jnp.where(inside == 0, jnp.finfo(jnp.float64).tiny, inside)
+    value = jnp.where(low, small, top + jnp.log(inside))
+    return jnp.where(jnp.abs(imaginary) * steps.widest > _TURN, jnp.nan, value)

@@ -1,0 +1,60 @@
+"""A rho with Renyi divergence of every order a > 1 at most a rho, for 1 < power < 2.
+
+The divergence over the order is K(s) / (s (s + 1)), s = order - 1. Three facts bound it between
+and beyond the points where K is known:
+- K is convex in s: below its chords;
+- M = exp(K) is a power series in X = s (s + 1) with non-negative terms: below its chords in X;
+- for every l < 1, K(s) <= s U (1 - r)^(1 - p) - log(1 - l) / p, with U = shift^p / p and
+  r = (s / (s + l))^(1 / (p - 1)): the largest exponent, after (1 - l) |t|^p / p is set aside.
+  Over s (s + l) the first term falls with s.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._numeric.subbotin_cgf import log_moment_of_power
+from jaxdp._types import Reals
+
+# rho X at the points, about.
+_POINTS = np.geomspace(1e-8, 1e4, 120)
+_SET_ASIDE = (0.9, 0.99, 0.999, 0.9999)
+
+
+def _order(x: Reals) -> Reals:
+    """s >= 0 with s (s + 1) = x."""
+    return 2.0 * x / (1.0 + jnp.sqrt(1.0 + 4.0 * x))
+
+
+def rho_of_power(shift: Reals, power: Reals) -> Reals:
+    """At scale 1, 0 < shift < inf; 0.4 % above the least such rho near power 2, 1e-7 below 1.9."""
+    low = jnp.full_like(shift, 1e-6)
+    unit = lax.stop_gradient(log_moment_of_power(shift, low, power) / low)
+
+    def point(y: Reals) -> tuple[Reals, Reals, Reals]:
+        x = y / unit
+        s = _order(x)
+        return x, s, log_moment_of_power(shift, s, power)
+
+    def widen(state: tuple[Reals, ...], y: Reals) -> tuple[tuple[Reals, ...], None]:
+        worst, x, s, k = state
+        x_next, s_next, k_next = point(y)
+        slope = (k_next - k) / (s_next - s)
+        drop = jnp.maximum(slope * s - k, 0.0)  # the chord is slope s - drop
+        top = (drop + jnp.sqrt(drop * drop + slope * drop)) / slope
+        top = jnp.clip(top, s, s_next)
+        chord = (slope * top - drop) / (top * (top + 1.0))
+        series = jnp.maximum(k / x, (k + jnp.expm1(k_next - k)) / x_next)
+        worst = jnp.maximum(worst, jnp.minimum(chord, series))
+        return (worst, x_next, s_next, k_next), None
+
+    first = point(jnp.asarray(_POINTS[0]))
+    start = (jnp.expm1(first[2]) / first[0], *first)
+    worst, _, s, _ = jax.lax.scan(widen, start, jnp.asarray(_POINTS[1:]))[0]
+    beyond = jnp.full_like(shift, jnp.inf)
+    for part in _SET_ASIDE:
+        gap = -jnp.expm1(-jnp.log1p(part / s) / (power - 1.0))
+        bound = shift**power / power * gap ** (1.0 - power) / (s + part)
+        beyond = jnp.minimum(beyond, bound - np.log1p(-part) / (power * s * (s + 1.0)))
+    return jnp.maximum(worst, beyond)

@@ -1,0 +1,204 @@
+"""Profile and generating function of a Laplace that is cut off at a bound.
+
+The mass of (0, t) is proportional to 1 - e^(-t / scale). Where the bound is shorter than the
+scale it is measured in units of t / bound, so that an infinite scale, the uniform law, is right.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._numeric.elementary import LOG_2, ULP, expm1_minus, log1m, product_gap
+from jaxdp._types import Bools, Reals, RealsOrComplexes
+
+_MEAN_SERIES = tuple((-1.0) ** k / math.factorial(k + 1) for k in range(9))
+# Below it (1 - e^-t) / t is a series, for the sake of its derivatives.
+_NEAR = 0.02
+_TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
+_LOWEST = float(jnp.finfo(jnp.float64).min)
+# Shifts below it are multiplied by _LIFT, or the last digits of a product would underflow.
+_SMALL = 1e-200
+_LIFT = 2.0**400
+
+
+class Support(NamedTuple):
+    """Scale and bound, NaN where bad."""
+
+    scale: Reals
+    bound: Reals
+    short: Bools  # bound < scale
+
+    def exponent(self, length: Reals) -> Reals:
+        """length / scale for a length that is infinite where the bound is."""
+        infinite = self.bound == jnp.inf
+        return jnp.where(infinite, jnp.inf, length / jnp.where(infinite, 1.0, self.scale))
+
+    def ratio(self, length: Reals) -> Reals:
+        """length / bound, where that is needed."""
+        return length / jnp.where(self.short, self.bound, 1.0)
+
+    def share(self, exponent: Reals, ratio: Reals) -> Reals:
+        """1 - e^-exponent, or, where the bound is short, ratio (1 - e^-exponent) / exponent."""
+        fall = -jnp.expm1(-exponent)
+        near = exponent < _NEAR
+        t = jnp.where(near, exponent, 0.0)
+        series = jnp.full_like(t, _MEAN_SERIES[-1])
+        for coefficient in _MEAN_SERIES[-2::-1]:
+            series = series * t + coefficient
+        mean = jnp.where(near, series, fall / jnp.where(near, 1.0, exponent))
+        return jnp.where(self.short, ratio * mean, fall)
+
+    def whole(self) -> Reals:
+        """The share of the bound."""
+        return self.share(self.exponent(self.bound), jnp.ones_like(self.bound))
+
+    def length(self) -> Reals:
+        """The shorter of scale and bound."""
+        return jnp.where(self.short, self.bound, self.scale)
+
+
+class _Terms(NamedTuple):
+    """At |epsilon|: delta = near + brink and 1 - delta = kept + brink, each over `whole`."""
+
+    size: Reals  # |epsilon|
+    inside: Bools  # epsilon changes delta
+    none: Bools  # the supports are apart
+    log_density: Reals  # of the threshold, but for the normalisation
+    exponent: Reals
+    fall: Reals  # log of brink's factor
+    deep: Bools  # near = 0, and `fall` may be far below every double's logarithm
+    near: Reals
+    kept: Reals
+    edge: Reals
+    whole: Reals
+
+
+def _terms(support: Support, shift: Reals, epsilon: Reals) -> _Terms:
+    scale, bound, _ = support
+    infinite = bound == jnp.inf
+    flat = scale == jnp.inf
+    finite = jnp.where(flat, 1.0, scale)
+    size = jnp.where(epsilon < 0, -epsilon, epsilon)
+    # Of an infinite bound only exponents are used, and those are infinite.
+    reach = jnp.where(infinite, shift, bound)
+    over = shift - reach
+    past = over > 0
+    rest = reach - over  # 2 bound - shift
+    none = past & ~(rest > 0)
+    gap, lifted = _gap(shift, jnp.where(size < jnp.inf, size, 0.0), finite)
+    inside = ~flat & (lifted > 0) & (size < support.exponent(rest))
+    e = jnp.where(inside, size, 0.0)
+    # Beyond the range of epsilon, the values at its end.
+    end = jnp.where(none, reach, over)
+    t = jnp.where(inside, 0.5 * gap, jnp.where(past, end, 0.0))
+    room = jnp.where(inside, 0.5 * (rest - e * finite), jnp.where(past, 0.0, -over))
+    width = jnp.where(past, jnp.where(none, 0.0, rest), shift)
+    width = jnp.where(inside, e * finite, width)
+    fall = jnp.where(inside, over - gap, jnp.where(past, -end, over))
+    fall = jnp.where(infinite, _LOWEST, jnp.maximum(fall / scale, _LOWEST))
+    least = jnp.where(inside, _TINY, 0.0)
+    exponent = jnp.maximum(t / scale, least)
+    whole = support.whole()
+    near = support.share(exponent, jnp.maximum(support.ratio(t), least)) / whole
+    kept = jnp.exp(-exponent) * support.share(support.exponent(room), support.ratio(room)) / whole
+    edge = support.share(jnp.where(inside, e, width / scale), support.ratio(width)) / whole
+    log_density = jnp.where(inside, -exponent, fall)
+    deep = exponent == 0
+    return _Terms(
+        size, inside, none, log_density, exponent, fall, deep, near, kept, 0.5 * edge, whole
+    )
+
+
+def _forward(t: _Terms) -> Reals:
+    """log delta at |epsilon|, less `fall` where that is deep."""
+    return jnp.log(t.near + jnp.where(t.deep, 1.0, jnp.exp(t.fall)) * (t.edge + _TINY))
+
+
+@jax.custom_jvp
+def log_delta(support: Support, shift: Reals, epsilon: Reals) -> Reals:
+    """log of delta, rounded up, for arrays of one shape and 0 < shift < inf."""
+    t = _terms(support, shift, epsilon)
+    forward = _forward(t) + jnp.where(t.deep, t.fall, 0.0)
+    forward = jnp.where(t.deep & (support.bound == jnp.inf), -jnp.inf, forward)
+    brink = jnp.exp(t.fall) * t.edge
+    complement = t.kept + brink
+    # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
+    backward = epsilon < 0
+    decay = jnp.exp(-t.size)
+    mixture = -jnp.expm1(-t.size) + decay * jnp.exp(forward)
+    small = jnp.where(backward, jnp.log(mixture), forward)
+    near_one = small > -LOG_2
+    large = log1m(jnp.where(near_one, jnp.where(backward, decay, 1.0) * complement, 0.5))
+    steps = 2.5 * t.exponent * t.kept + 3.0 * jnp.minimum(-t.fall, 1e300) * brink
+    error = 8.0 + steps / jnp.maximum(complement, _TINY)
+    return jnp.where(near_one, large * (1.0 - ULP * error), small * (1.0 - 8.0 * ULP) + 8.0 * ULP)
+
+
+@log_delta.defjvp
+def _log_delta_jvp(primals, tangents):
+    """With g the density at the threshold u and G its survival function, over delta:
+
+    d delta / d shift = g(u), d delta / d epsilon = -e^epsilon G(u + shift), d delta / d bound =
+    -(brink / scale + delta 2 g(bound)), and delta depends on ratios of lengths only.
+    """
+    support, shift, epsilon = primals
+    by_support, by_shift, by_epsilon = tangents
+    scale, bound, _ = support
+    out = log_delta(support, shift, epsilon)
+    t = _terms(support, shift, epsilon)
+    backward = epsilon < 0
+    anchor = jnp.where(t.deep & ~backward, t.fall, 0.0)
+    offset = jnp.where(backward, -t.size - jnp.where(backward, out, 0.0), -_forward(t))
+    offset = jnp.where(out == -jnp.inf, -jnp.inf, offset)  # where delta is 0 it stays 0
+    length = support.length() * t.whole
+    density = jnp.exp(t.log_density - anchor + offset) / (2.0 * length)
+    density = jnp.where(t.none, 0.0, density)
+    reverse = jnp.exp(_forward(t) + jnp.where(t.deep, t.fall, 0.0) + offset)
+    delta = jnp.where(backward, reverse, 1.0)
+    brink = jnp.exp(t.fall - anchor + offset) * t.edge
+    finite = bound < jnp.inf
+    last = jnp.exp(-jnp.where(finite, support.exponent(jnp.where(finite, bound, 0.0)), jnp.inf))
+    narrow = brink / scale + delta * last / length
+    kept = t.kept * jnp.exp(offset)
+    half = jnp.where(t.inside, 0.5 * kept, 0.0)
+    slope = jnp.where(backward, kept - half + brink, half)
+    widen = (jnp.where(finite, bound, 0.0) / scale) * narrow - (shift / scale) * density
+    change = density * by_shift - slope * by_epsilon
+    return out, change + widen * by_support.scale - narrow * by_support.bound
+
+
+def _gap(shift: Reals, epsilon: Reals, scale: Reals) -> tuple[Reals, Reals]:
+    """shift - epsilon scale, right to the last place; and the same before it may underflow."""
+    r = shift / scale
+    close = jnp.abs(epsilon - r) < 0.5 * r
+    lift = jnp.where(shift < _SMALL, _LIFT, 1.0)
+    m, e, s = (jnp.where(close, v, 1.0) for v in (shift * lift, epsilon * lift, scale))
+    loose = shift - epsilon * scale
+    lifted = jnp.where(close, product_gap(m, e, s), loose)
+    return jnp.where(close, lifted / lift, loose), lifted
+
+
+def cgf(support: Support, shift: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+    """log E[exp(z L); L < inf] for arrays of one shape, shift < inf, r = shift / scale."""
+    scale, bound, short = support
+    reach = jnp.where(bound == jnp.inf, shift, bound)
+    over = shift - reach
+    width = jnp.where(over > 0, jnp.maximum(reach - over, 0.0), shift)
+    room = jnp.maximum(-over, 0.0)
+    c = 0.5 * width / scale
+    s = z + 0.5
+    s = jnp.where(jnp.real(s) < 0, -s, s)
+    # sinh(2 s c) e^(-2 s c) / (2 s) = c (1 - e^-w) / w with w = 4 s c.
+    w = 4.0 * s * c
+    close = jnp.abs(w) < 1.0
+    low = jnp.where(close & (w != 0), w, 1.0)
+    high = jnp.where(close, 1.0, w)
+    mean = jnp.where(close, 1.0 - expm1_minus(-low) / low, (1.0 - jnp.exp(-high)) / high)
+    mean = jnp.where(w == 0, 1.0, mean)
+    central = jnp.where(short, 0.5 * support.ratio(width), c) * mean
+    central *= jnp.exp(-2.0 * s * jnp.maximum(over, 0.0) / scale)
+    outer = support.share(support.exponent(room), support.ratio(room))
+    outer = 0.5 * (1.0 + jnp.exp(-2.0 * s * r)) * outer
+    return (s - 0.5) * r + jnp.log((central + outer) / support.whole())

@@ -1,0 +1,169 @@
+"""Every family fitted to one budget, side by side."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import RealLike
+from jaxdp.allocate_exact import allocate_exact
+from jaxdp.fit import FAMILIES, fit_noise
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Budget
+from jaxdp.lower_bounds import lower_bound
+from jaxdp.noise.base import Noise
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.sensitivity import JointSensitivity
+
+_LATTICE = ("discrete_laplace",)
+
+
+class Row(NamedTuple):
+    """One family at its best; errors are those of one coordinate, averaged over a profile."""
+
+    family: str
+    parameters: dict[str, float | list[float]]
+    variance: float
+    mean_absolute: float
+    ratio_to_gaussian: float
+    ratio_to_bound: float
+    guarantee: str  # how it was obtained
+
+
+class Comparison:
+    """Rows from the least error up; `print` shows them as a table."""
+
+    def __init__(self, rows: Sequence[Row], objective: str):
+        self.rows = tuple(sorted(rows, key=lambda row: getattr(row, objective)))
+        self.objective = objective
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, family: str) -> Row:
+        for row in self.rows:
+            if row.family == family:
+                return row
+        raise KeyError(family)
+
+    def __str__(self) -> str:
+        head = (
+            "family",
+            "variance",
+            "mean |T|",
+            "/ gaussian",
+            "/ bound",
+            "guarantee",
+            "parameters",
+        )
+        lines = [head, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+        return "\n".join(
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    __repr__ = __str__
+
+
+def compare(
+    budget: Budget,
+    sensitivity: RealLike | JointSensitivity,
+    count: RealLike = 1,
+    families: Sequence[str] | None = None,
+    objective: str = "variance",
+) -> Comparison:
+    """The best member of every family for a budget, sorted by error.
+
+    sensitivity: a number, released `count` times (`count` coordinates that can all reach it); a
+    vector, one sensitivity a coordinate, where every family gets i.n.i.d. scales under exact
+    accounting (`allocate_exact`; of the families with a shape, the members of the fit to the
+    largest sensitivity); or a `JointSensitivity`. Lattice families are compared at whole
+    sensitivities and single releases only, families that cannot meet the budget are left out.
+
+    ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
+    unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
+    ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, to 1e-9),
+    "pure" (a bound on the loss), "dominated" (exact for a direction that dominates the set).
+    """
+    if budget.epsilon.ndim or budget.delta.ndim:
+        raise ValueError("budget must be one budget: compare one at a time")
+    profile = not isinstance(sensitivity, JointSensitivity) and np.ndim(np.asarray(sensitivity)) > 0
+    largest = sensitivity
+    if profile:
+        sensitivity = _check.positive("sensitivity", sensitivity)
+        largest = jnp.max(sensitivity)
+    names = _usable(largest, count, profile) if families is None else tuple(families)
+    for name in names:
+        _check.one_of("families", name, FAMILIES)
+    rows = []
+    for family in names:
+        noise = fit_noise(family, budget, largest, count, objective)
+        scales = None
+        if profile and family != "staircase":
+            scales = allocate_exact(_unit(noise), jnp.asarray(sensitivity), budget)
+            noise = _unit(noise)
+        rows.append(_row(family, noise, scales, budget, sensitivity))
+    rows = [row for row in rows if np.isfinite(row.variance)]
+    gaussian = next((row.variance for row in rows if row.family == "gaussian"), float("nan"))
+    return Comparison(
+        [r._replace(ratio_to_gaussian=r.variance / gaussian) for r in rows], objective
+    )
+
+
+def _usable(largest: RealLike | JointSensitivity, count: RealLike, profile: bool) -> list[str]:
+    joint = isinstance(largest, JointSensitivity)
+    names = [n for n in FAMILIES if n not in _LATTICE and n != "truncated_laplace"]
+    once = not joint and not profile and bool(np.all(np.asarray(count) == 1))
+    if once:
+        names.append("truncated_laplace")
+    if once and float(np.asarray(largest)) == round(float(np.asarray(largest))):
+        names += _LATTICE
+    return [n for n in names if not ((joint or profile) and n == "staircase")]
+
+
+def _unit(noise: Noise) -> Noise:
+    """The Gaussian and the Laplace at scale 1, so that the factors are their scales."""
+    return type(noise)(1.0) if isinstance(noise, Gaussian | Laplace) else noise
+
+
+def _row(
+    family: str,
+    noise: Noise,
+    scales: jnp.ndarray | None,
+    budget: Budget,
+    sensitivity: RealLike | JointSensitivity,
+) -> Row:
+    joint = isinstance(sensitivity, JointSensitivity)
+    factor = jnp.ones(()) if scales is None else scales
+    variance = float(jnp.mean(noise.variance() * factor**2))
+    move = sensitivity.tightened().linf if joint else jnp.asarray(sensitivity)
+    bound = float(jnp.mean(lower_bound(ApproxDP(budget.epsilon, budget.delta), move)))
+    parameters = {k: float(v) for k, v in vars(noise).items()}
+    if scales is not None:
+        parameters = {**parameters, "factors": [float(s) for s in scales]}
+    exact = "dominated" if joint and family != "gaussian" else "exact"
+    return Row(
+        family,
+        parameters,
+        variance,
+        float(jnp.mean(noise.mean_absolute() * factor)),
+        float("nan"),
+        variance / bound,
+        "pure" if family == "staircase" else exact,
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    numbers = (row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound)
+    shown = (
+        f"{k}={v:.6g}" if isinstance(v, float) else f"{k}=[{', '.join(f'{x:.4g}' for x in v)}]"
+        for k, v in row.parameters.items()
+    )
+    return (row.family, *(f"{x:.6g}" for x in numbers), row.guarantee, " ".join(shown))

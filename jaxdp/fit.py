@@ -1,0 +1,298 @@
+"""The best member of a noise family for a budget: least error, from the safe side."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp import _check
+from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.elementary import round_up
+from jaxdp._types import Index, RealLike, Reals
+from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.loss.base import Term
+from jaxdp.loss.contour import FINAL, Limits, in_lanes
+from jaxdp.noise.base import Noise
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.staircase import Staircase, staircase_split
+from jaxdp.noise.subbotin import Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.sensitivity import JointSensitivity
+from jaxdp.sufficient import sufficient_log_delta
+
+OBJECTIVES = ("variance", "mean_absolute")
+ACCOUNTING = ("exact", "zcdp", "sufficient")
+# While a shape is searched.
+_SEARCH = (1e-6, 2**10)
+_SEARCH_CLOSE = 1e-7
+_CLOSE = 5e-12
+# Shapes of a round; the next one lies between the neighbours of the best.
+_SHAPES = 16
+_ROUNDS = 4
+_SLACK = 4e-12
+
+
+class _Family(NamedTuple):
+    """How to build a member of unit `shape` and standard deviation, and where shapes lie."""
+
+    build: Callable[[Reals, Reals], Noise]
+    shapes: tuple[float, float] = (1.0, 1.0)
+    log_concave: bool = True
+    lattice: bool = False
+
+
+def _flipped_huber(shape: Reals, deviation: Reals) -> Noise:
+    gamma = deviation / jnp.sqrt(FlippedHuber(shape, jnp.ones_like(shape)).variance())
+    return FlippedHuber(shape * gamma, gamma)
+
+
+def _offset_gaussian(shape: Reals, deviation: Reals) -> Noise:
+    scale = deviation / jnp.sqrt(OffsetGaussian(shape, jnp.ones_like(shape)).variance())
+    return OffsetGaussian(shape * scale, scale)
+
+
+def _subbotin(shape: Reals, deviation: Reals) -> Noise:
+    power = 1.0 + shape
+    return Subbotin(deviation / jnp.sqrt(Subbotin(jnp.ones_like(power), power).variance()), power)
+
+
+def _truncated_laplace(shape: Reals, deviation: Reals) -> Noise:
+    unit = TruncatedLaplace(jnp.ones_like(shape), shape)
+    scale = deviation / jnp.sqrt(unit.variance())
+    return TruncatedLaplace(scale, shape * scale)
+
+
+_FAMILIES = {
+    "gaussian": _Family(lambda _, deviation: Gaussian(deviation)),
+    "laplace": _Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),
+    "truncated_laplace": _Family(_truncated_laplace, (1e-3, 300.0)),
+    "flipped_huber": _Family(_flipped_huber, (2e-3, 30.0)),
+    "offset_gaussian": _Family(_offset_gaussian, (1e-3, 3000.0)),
+    "subbotin": _Family(_subbotin, (1e-5, 7.0)),
+    "staircase": _Family(Staircase, log_concave=False),
+    "discrete_laplace": _Family(
+        lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True
+    ),
+}
+FAMILIES = tuple(_FAMILIES)
+
+
+def fit_noise(
+    family: str,
+    budget: Budget,
+    sensitivity: RealLike | JointSensitivity,
+    count: RealLike = 1,
+    objective: str = "variance",
+    *,
+    accounting: str = "exact",
+) -> Noise:
+    """The member of `family` with the least error that meets the budget after `count` releases.
+
+    `sensitivity` is that of one release, which makes `count` coordinates a box; or a
+    `JointSensitivity`, released `count` times, where the better of its dominating directions is
+    taken (the Gaussian sees l2 only). "objective": E T^2 or E |T| of one coordinate.
+
+    accounting: "exact" meets the exact composed delta, an upper bound within 1e-9; "zcdp" the
+    sum of `noise.zcdp`, converted; "sufficient" the published K-dimensional condition of the
+    flipped Huber. For a family with a shape (alpha / gamma of the flipped Huber, offset / scale,
+    power - 1 of the Subbotin, bound / scale) the least scale is found for every shape of a grid,
+    then on finer grids around the best; the flipped Huber also on its curve count alpha sensitivity
+    = gamma^2 epsilon, where its loss has a plateau exactly at epsilon, as one scalar root.
+    The staircase meets epsilon at delta = 0 with `staircase_split`. Lattice noises need whole
+    sensitivities. Infinite scale where nothing meets the budget (delta = 0 for a Gaussian tail or
+    a truncated noise). Batched over all arguments; call it under `jax.jit` in a loop.
+    """
+    _check.one_of("family", family, FAMILIES)
+    _check.one_of("objective", objective, OBJECTIVES)
+    _check.one_of("accounting", accounting, ACCOUNTING)
+    if accounting == "sufficient" and family != "flipped_huber":
+        raise ValueError(f"accounting 'sufficient' is of the flipped_huber, got {family!r}")
+    count = _check.whole("count", count, 1.0)
+    if isinstance(sensitivity, JointSensitivity):
+        joint = sensitivity
+    else:
+        joint = None
+        sensitivity = _check.positive("sensitivity", sensitivity)
+        if accounting == "sufficient":
+            joint = JointSensitivity(count, linf=sensitivity)
+            count = jnp.ones_like(count)
+    if joint is not None and accounting == "sufficient":
+        if _check.is_concrete(count) and bool(jnp.any(count != 1)):
+            raise ValueError(f"count must be 1 with a joint sensitivity here, got {count}")
+        return _fit_sufficient(objective, budget, joint)
+    if joint is None:
+        return _fit(family, objective, accounting, budget, sensitivity, count, _once(count))
+    if not _FAMILIES[family].log_concave:
+        raise ValueError(f"a joint sensitivity needs log-concave noise, which {family} is not")
+    if family == "gaussian":
+        size = joint.tightened().l2
+        return _fit(family, objective, accounting, budget, size, count, _once(count))
+    shifts, counts = joint.dominating()
+    budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
+    every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
+    return _least(every, getattr(every, objective)(), -1)
+
+
+def _once(count: Reals) -> bool:
+    """Whether it is known that nothing composes: then no contour is needed."""
+    return _check.is_concrete(count) and bool(jnp.all(count == 1))
+
+
+class _Lanes(NamedTuple):
+    """Of one shape each: what every fit of the batch must meet."""
+
+    epsilon: Reals
+    delta: Reals
+    shift: Reals
+    count: Reals
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 6))
+def _fit(
+    family: str,
+    objective: str,
+    accounting: str,
+    budget: Budget,
+    shift: Reals,
+    count: Reals,
+    once: bool,
+) -> Noise:
+    lanes = _Lanes(*jnp.broadcast_arrays(budget.epsilon, budget.delta, shift, count))
+    if family == "staircase":
+        return _fit_staircase(objective, lanes)
+    if family == "gaussian" and accounting == "exact":
+        mu = largest_gdp(Budget(lanes.epsilon, lanes.delta)).mu
+        return Gaussian(round_up(lanes.shift * jnp.sqrt(lanes.count) / mu, 4))
+    if family == "laplace" and accounting == "exact" and once:
+        ratio = largest_laplace_ratio(Budget(lanes.epsilon, lanes.delta))
+        return Laplace(round_up(lanes.shift / ratio, 4))
+
+    def log_delta(noise: Noise, lanes: _Lanes, limits: Limits) -> Reals:
+        if accounting == "zcdp":
+            xi, rho = noise.zcdp(lanes.shift)
+            total = ZCDP(_check.guard(xi * lanes.count), _check.guard(rho * lanes.count))
+            return total.log_delta(lanes.epsilon)
+        if once:
+            return noise.log_delta(lanes.shift, lanes.epsilon)
+        ends = jax.tree.map(lambda x: x[..., None], (noise, lanes.shift, lanes.count))
+        return in_lanes((Term(*ends),), lanes.epsilon, limits)
+
+    return _search(family, objective, lanes, log_delta)
+
+
+@partial(jax.jit, static_argnums=0)
+def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> Noise:
+    size = joint.tightened()
+    lanes = _Lanes(*jnp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
+    norms = [jnp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
+
+    def log_delta(noise: Noise, lanes: _Lanes, limits: Limits) -> Reals:
+        del limits
+        assert isinstance(noise, FlippedHuber)
+        l1, l2 = (jnp.broadcast_to(n, lanes.shift.shape) for n in norms)
+        here = JointSensitivity(lanes.count, l1=l1, l2=l2, linf=lanes.shift)
+        return sufficient_log_delta(noise, here, lanes.epsilon)
+
+    return _search("flipped_huber", objective, lanes, log_delta)
+
+
+_LogDelta = Callable[[Noise, _Lanes, Limits], Reals]
+
+
+def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) -> Noise:
+    build, shapes = _FAMILIES[family].build, _FAMILIES[family].shapes
+
+    def least(shape: Reals, lanes: _Lanes, limits: Limits) -> Noise:
+        """The least member of `shape` inside the budget."""
+
+        def residual(deviation: Reals) -> Reals:
+            return excess(log_delta(build(shape, deviation), lanes, limits), lanes.delta)
+
+        safe, unsafe = _bracket(lanes)
+        slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
+        close = _SEARCH_CLOSE if limits is _SEARCH else _CLOSE
+        return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
+
+    def error(shape: Reals, lanes: _Lanes) -> Reals:
+        value = getattr(least(shape, lanes, _SEARCH), objective)()
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+    start = jnp.zeros_like(lanes.shift) + shapes[0]
+    if shapes[0] == shapes[1]:
+        return least(start, lanes, FINAL)
+    column = (-1, *(1,) * lanes.shift.ndim)
+    shares = jnp.linspace(0.0, 1.0, _SHAPES).reshape(column)
+    tall = jax.tree.map(lambda x: jnp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
+
+    def zoom(_: Index, ends: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        low, high, best, lowest = ends
+        shape = jnp.exp(low[None] + shares * (high - low)[None])
+        errors = error(shape, tall)
+        index = jnp.argmin(errors, axis=0)[None]
+        near = (jnp.clip(index + offset, 0, _SHAPES - 1) for offset in (-1, 1, 0))
+        below, above, found = (jnp.take_along_axis(shape, i, 0)[0] for i in near)
+        value = jnp.take_along_axis(errors, index, 0)[0]
+        best = jnp.where(value < lowest, found, best)
+        return jnp.log(below), jnp.log(above), best, jnp.minimum(value, lowest)
+
+    ends = (start, start * (shapes[1] / shapes[0]))
+    first = (*map(jnp.log, ends), start, jnp.full_like(start, jnp.inf))
+    shape = lax.fori_loop(0, _ROUNDS, zoom, first)[2]
+    found = least(shape, lanes, FINAL)
+    if family == "flipped_huber":
+        both = (found, _on_plateau(lanes, log_delta))
+        found = jax.tree.map(lambda *x: jnp.stack(x), *both)
+        found = _least(found, getattr(found, objective)(), 0)
+    return found
+
+
+def _bracket(lanes: _Lanes) -> tuple[Reals, Reals]:
+    """Standard deviations that are surely enough, and surely not, of every family."""
+    budget = Budget(lanes.epsilon, lanes.delta)
+    gaussian = jnp.sqrt(lanes.count) * lanes.shift / largest_gdp(budget).mu
+    laplace = lanes.count * lanes.shift / largest_laplace_ratio(budget)
+    finite = jnp.where(jnp.isfinite(gaussian), gaussian, 0.0)
+    safe = 1e3 * jnp.maximum(finite, jnp.where(jnp.isfinite(laplace), laplace, 0.0))
+    safe = jnp.where(safe > 0, safe, 1e30 * lanes.shift)
+    return safe, 1e-3 * jnp.minimum(jnp.minimum(gaussian, laplace), lanes.shift * 1e3)
+
+
+def _on_plateau(lanes: _Lanes, log_delta: _LogDelta) -> Noise:
+    """The flipped Huber with count alpha shift = gamma^2 epsilon: a root in alpha / gamma."""
+
+    def member(shape: Reals) -> Noise:
+        gamma = shape * lanes.count * lanes.shift / jnp.maximum(lanes.epsilon, 1e-6)
+        return FlippedHuber(shape * gamma, gamma)
+
+    def residual(shape: Reals) -> Reals:
+        return excess(log_delta(member(shape), lanes, FINAL), lanes.delta)
+
+    zero = jnp.zeros_like(lanes.shift)
+    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
+    return member(last_feasible_quick(residual, zero + 60.0, zero + 1e-2, slack))
+
+
+def _least(noise: Noise, error: Reals, axis: int) -> Noise:
+    """Along `axis`, the member with the least error; infinite error where it is NaN."""
+    index = jnp.argmin(jnp.where(jnp.isnan(error), jnp.inf, error), axis=axis)
+    index = jnp.expand_dims(index, axis)
+    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis).squeeze(axis), noise)
+
+
+def _fit_staircase(objective: str, lanes: _Lanes) -> Noise:
+    """Pure: the loss of `count` releases is at most epsilon."""
+    epsilon = lanes.epsilon / lanes.count * (1.0 - 4e-16)
+    usable = epsilon > 0
+    epsilon = jnp.where(usable, epsilon, 1.0)
+    shift = jnp.where(usable, lanes.shift, jnp.inf)
+    return Staircase(epsilon, shift, staircase_split(epsilon, objective))

@@ -1,0 +1,69 @@
+"""How far neighbouring answers of several coordinates can lie apart, and the worst of them."""
+
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+
+
+@final
+@pytree
+class JointSensitivity:
+    """The differences d of K coordinates with |d|_1 <= l1, |d|_2 <= l2 and |d|_inf <= linf.
+
+    `dimension` is K; norms that are not given do not bind. Batched. Which d is the worst depends
+    on the noise (i.i.d., symmetric, log-concave):
+
+    * delta grows with every |d_i|, so in a box the corner is the worst: (linf, ..., linf).
+    * f_(d1 + d2) is below f_d1 (x) f_d2 (triangle inequality of trade-offs, with equality of the
+      chain), so gathering d in one coordinate is the worst under l1 alone: (l1, 0, ..., 0).
+    * under l1 and linf, gathering as long as two coordinates fit into one leaves any two of them
+      above linf together, so fewer than 2 l1 / linf of them: that many at linf are a bound. (That
+      the greedy packing linf, ..., linf, rest is the worst is a conjecture.)
+    * under l2 no single d is the worst at every epsilon, except for the Gaussian, which sees l2
+      only: there l1 <= sqrt(K) l2 and linf <= l2 lead back to the bounds above.
+    """
+
+    dimension: Reals
+    l1: Reals
+    l2: Reals
+    linf: Reals
+
+    def __init__(
+        self,
+        dimension: RealLike,
+        *,
+        l1: RealLike = jnp.inf,
+        l2: RealLike = jnp.inf,
+        linf: RealLike = jnp.inf,
+    ):
+        norms = {"l1": l1, "l2": l2, "linf": linf}
+        checked = {name: _check.positive(name, value) for name, value in norms.items()}
+        assign(self, dimension=_check.whole("dimension", dimension, 1.0), **checked)
+
+    def tightened(self) -> "JointSensitivity":
+        """The same set, each norm at the largest value that it takes there."""
+        k = _check.guard(self.dimension)
+        linf = jnp.minimum(jnp.minimum(self.linf, self.l1), self.l2)
+        l1 = jnp.minimum(jnp.minimum(self.l1, k * linf), jnp.sqrt(k) * self.l2)
+        l2 = jnp.minimum(jnp.minimum(self.l2, jnp.sqrt(k) * linf), jnp.sqrt(l1 * linf))
+        return JointSensitivity(k, l1=l1, l2=l2, linf=linf)
+
+    def dominating(self) -> tuple[Reals, Reals]:
+        """(shift, count), last axis 2: `count` coordinates at `shift` bound every d of the set.
+
+        Each of the two holds on its own: all gathered in one coordinate, and the packing. The
+        first is exact where linf >= l1, the second where the corner of the box is in the set.
+        """
+        k, l1, linf = jnp.broadcast_arrays(*(getattr(self.tightened(), n) for n in _SIZES))
+        packed = jnp.clip(jnp.ceil(2.0 * l1 / linf * (1.0 - 1e-15)) - 1.0, 1.0, k)
+        # A box is its corner, whatever the rounding of 2 l1 / linf.
+        packed = jnp.where(l1 >= k * linf * (1.0 - 1e-12), k, packed)
+        shifts = jnp.stack([l1, linf], axis=-1)
+        return shifts, jnp.stack([jnp.ones_like(k), packed], axis=-1)
+
+
+_SIZES = ("dimension", "l1", "linf")

@@ -1,0 +1,74 @@
+"""What is published of flipped Huber noise in K dimensions: sufficient, and how far from exact.
+
+Source: the flipped Huber slides (Muthukrishnan & Kalyani), "Flipped Huber strikes back in higher
+dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compares the two.
+"""
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._numeric.mills import log_normal_survival
+from jaxdp._types import RealLike, Reals
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.sensitivity import JointSensitivity
+
+
+def flatness(noise: FlippedHuber, shift: RealLike) -> Reals:
+    """R(shift) = alpha^2 - (alpha - shift)_+^2: what the centre adds to the Gaussian loss."""
+    alpha, shift = jnp.broadcast_arrays(
+        _check.guard(noise.alpha), _check.nonnegative("shift", shift)
+    )
+    inside = jnp.minimum(shift, alpha)
+    return inside * (2.0 * alpha - inside)
+
+
+def offset(noise: FlippedHuber) -> Reals:
+    """theta = gamma Q^-1(sqrt(pi/2) / omega), with P[T > x] <= Q((x - theta) / gamma).
+
+    P[T > alpha] = (sqrt(2 pi) / omega) Q(alpha / gamma), so the ratio is known from the survival
+    function.
+    """
+    alpha, gamma = jnp.broadcast_arrays(_check.guard(noise.alpha), noise.gamma)
+    tail = noise.log_survival(alpha) - log_normal_survival(alpha / gamma)
+    return jnp.maximum(-gamma * Gaussian(1.0).quantile(0.5 * jnp.exp(jnp.minimum(tail, 0.0))), 0.0)
+
+
+def sufficient_log_delta(
+    noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: RealLike
+) -> Reals:
+    """log of the published bound on delta for K i.i.d. coordinates; 0 (no claim) where it fails.
+
+    Q(A) - e^epsilon Q(B), with S = K R(linf),
+    A = gamma epsilon / l2 - l2 / (2 gamma) - S / (2 gamma l2) >= 0 (else nothing is claimed) and
+    B = gamma epsilon / l2 + l2 / (2 gamma) + S / (2 gamma l2) + theta l1 / (gamma l2).
+    The norms are used at their largest joint values. The printed "Delta" is linf. Rounded up.
+    """
+    size = sensitivity.tightened()
+    epsilon = _check.real("epsilon", epsilon)
+    k, l1, l2, linf, epsilon, gamma, theta = jnp.broadcast_arrays(
+        size.dimension, size.l1, size.l2, size.linf, epsilon, noise.gamma, offset(noise)
+    )
+    centre = k * flatness(noise, linf) / (gamma * l2)
+    middle, half = gamma * epsilon / l2, 0.5 * (l2 / gamma + centre)
+    a, b = middle - half, middle + half + theta * l1 / (gamma * l2)
+    upper = log_normal_survival(a)
+    gap = epsilon + log_normal_survival(b) - upper
+    value = upper + log1m(jnp.exp(jnp.minimum(gap, 0.0)))
+    error = ULP * (32.0 + 8.0 * (1.0 + jnp.abs(a)) * (jnp.abs(middle) + half) / -jnp.expm1(gap))
+    claimed = (a >= 0) & (gap < 0)
+    return jnp.where(claimed, jnp.minimum(value + error, 0.0), jnp.where(a < 0, 0.0, value))
+
+
+def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:
+    """The published (K R(linf) / (2 gamma^2), l2^2 / (2 gamma^2))-zCDP, R at its best argument.
+
+    R is concave, so sum R(d_i) <= K R(min(linf, l1 / K, l2 / sqrt(K))): never above the print.
+    """
+    size = sensitivity.tightened()
+    k = size.dimension
+    shift = jnp.minimum(jnp.minimum(size.linf, size.l1 / k), size.l2 / jnp.sqrt(k))
+    scale = 0.5 / noise.gamma**2
+    return ZCDP(round_up(k * flatness(noise, shift) * scale, 16), round_up(size.l2**2 * scale, 8))

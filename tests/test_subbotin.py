@@ -1,0 +1,354 @@
+"""The Subbotin against records and a 60-digit closed form in incomplete gamma functions."""
+
+from functools import partial
+
+import contract
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from references import expected, records
+
+import jaxdp as dp
+
+GENERATOR = np.random.default_rng(5)
+POWERS = (1.0, 1.01, 1.1, 1.5, 2.0, 2.5, 3.0, 4.0, 8.0, 20.0)
+
+
+def survival(t: mp.mpf, p: mp.mpf) -> mp.mpf:
+    if t < 0:
+        return 1 - survival(-t, p)
+    x = t**p / p
+    if x > 1:
+        return mp.gammainc(1 / p, x, regularized=True) / 2
+    return (1 - mp.gammainc(1 / p, 0, x, regularized=True)) / 2
+
+
+def threshold(shift: mp.mpf, epsilon: mp.mpf, p: mp.mpf) -> mp.mpf:
+    """The t where the loss is epsilon >= 0: bisection, then Newton."""
+    if epsilon == 0:
+        return -shift / 2
+
+    def gap(x: mp.mpf) -> mp.mpf:
+        return (abs(x + shift / 2) ** p - abs(x - shift / 2) ** p) / p - epsilon
+
+    low, high = shift * mp.mpf(10) ** -30 * min(epsilon, 1), shift
+    while gap(high) < 0:
+        high *= 16
+    for _ in range(50):
+        middle = mp.sqrt(low * high)
+        low, high = (middle, high) if gap(middle) < 0 else (low, middle)
+    for _ in range(7):
+        v, u = low + shift / 2, low - shift / 2
+        low -= gap(low) / (v ** (p - 1) - mp.sign(u) * abs(u) ** (p - 1))
+    return low - shift / 2
+
+
+def log_delta(shift: float, epsilon: float, power: float, scale: float = 1.0) -> mp.mpf:
+    with mp.workdps(70):
+        m, e, p = mp.mpf(shift) / mp.mpf(scale), abs(mp.mpf(epsilon)), mp.mpf(power)
+        if p == 1 and e >= m:
+            return -mp.inf if epsilon >= 0 else mp.log(-mp.expm1(epsilon))
+        u = threshold(m, e, p)
+        near, far = survival(u, p), mp.exp(e) * survival(u + m, p)
+        delta, complement = near - far, survival(-u, p) + far
+        if epsilon < 0:
+            delta, complement = 1 - mp.exp(-e) * complement, mp.exp(-e) * complement
+        return mp.log1p(-complement) if complement < 0.5 else mp.log(delta)
+
+
+def check(shift, epsilon, power, limit=1e-12):
+    value = np.asarray(dp.Subbotin(1.0, power).log_delta(shift, epsilon))
+    for m, e, p, v in zip(shift, epsilon, power, value, strict=True):
+        truth = log_delta(float(m), float(e), float(p))
+        if truth > -1e-290:
+            assert truth <= v <= 0
+            continue
+        error = oracle.relative_error(float(v), truth)
+        assert -1e-30 <= error < limit, (m, e, p, v, error)
+
+
+def loss(u, shift, power):
+    return (np.abs(u + shift) ** power - np.abs(u) ** power) / power
+
+
+def test_delta_around_every_boundary():
+    """u = 0; A = 1 on both sides of 0; A + epsilon = 1.5; delta = 1/2; epsilon = 0."""
+    points = []
+    for power in POWERS[1:]:
+        edge, reach = power ** (1 / power), (1.5 * power) ** (1 / power)
+        for shift in (1e-3, 0.4, 1.0, 2.5):
+            for u in (0.0, edge, -edge, reach - shift, -0.5 * shift, 3.0):
+                if u < -0.5 * shift:
+                    continue
+                for e in contract.ulps_around(float(loss(u, shift, power))):
+                    points += [(shift, e, power), (shift, -e, power)]
+    rows = np.array(points)[GENERATOR.permutation(len(points))[:400]]
+    check(*rows.T)
+
+
+def test_delta_over_wide_ranges():
+    count = 500
+    power = 1 + np.exp(GENERATOR.uniform(np.log(0.02), np.log(19.0), count))
+    power = np.where(GENERATOR.random(count) < 0.3, GENERATOR.choice(POWERS[2:], count), power)
+    shift = np.exp(GENERATOR.uniform(np.log(1e-8), np.log(100.0), count))
+    u = np.exp(GENERATOR.uniform(-8, 4, count))
+    u = np.where(GENERATOR.random(count) < 0.3, -np.minimum(u, shift * 0.499), u)
+    epsilon = loss(u, shift, power)
+    epsilon = np.where(epsilon > 0, epsilon, 0.1) * GENERATOR.choice([1, 1, 1, -1], count)
+    kept = ((0.5 * shift) ** power / power < 300) & (abs(epsilon) < 1e200)
+    check(shift[kept], epsilon[kept], power[kept])
+
+
+def test_delta_of_large_shifts():
+    """delta depends on the last places of shift and epsilon there: the bound stays above."""
+    count = 60
+    power = 1 + np.exp(GENERATOR.uniform(np.log(0.01), np.log(3.0), count))
+    shift = np.exp(GENERATOR.uniform(np.log(100.0), np.log(1e4), count))
+    epsilon = loss(GENERATOR.uniform(-0.6, 3.0, count), shift, power)
+    check(shift, epsilon, power, limit=1e-10)
+
+
+def test_delta_at_power_one_is_the_laplace():
+    for shift in (1e-6, 0.7, 5.0):
+        epsilon = np.array([*contract.ulps_around(shift), 0.0, 0.3 * shift, -shift, -0.2, 9.0])
+        value = dp.Subbotin(0.3, 1.0).log_delta(shift * 0.3, epsilon)
+        np.testing.assert_array_equal(value, dp.Laplace(0.3).log_delta(shift * 0.3, epsilon))
+
+
+def test_delta_at_power_two_is_the_gaussian():
+    mu = 10 ** GENERATOR.uniform(-6, 1, 300)
+    epsilon = mu * GENERATOR.uniform(-1, 9, 300)
+    value = dp.Subbotin(2.0, 2.0).log_delta(2.0 * mu, epsilon)
+    np.testing.assert_allclose(value, dp.Gaussian(2.0).log_delta(2.0 * mu, epsilon), rtol=5e-14)
+
+
+def test_derivatives():
+    """In shift, epsilon and power, on both sides of the first boundary; the second as well."""
+
+    def family(shift, epsilon, power):
+        return dp.Subbotin(1.0, power).log_delta(shift, epsilon)
+
+    both = jax.jit(
+        lambda *at: (jax.grad(family, (0, 1, 2))(*at), jax.hessian(family, (0, 1, 2))(*at))
+    )
+    step = mp.mpf(10) ** -15
+    for shift, epsilon, power in (
+        (1.0, 0.4, 1.5),
+        (0.3, 0.01, 3.0),
+        (4.0, 1.0, 8.0),
+        (2.0, 9.0, 2.5),
+    ):
+        edge = shift**power / power
+        for e in (epsilon, -epsilon, edge * (1 + 1e-7), edge * (1 - 1e-7)):
+            slopes, curves = both(shift, e, power)
+            for k in range(3):
+                at = [mp.mpf(v) for v in (shift, e, power)]
+                low, middle, high = (
+                    log_delta(*(v + i * step * (j == k) for j, v in enumerate(at)))
+                    for i in (-1, 0, 1)
+                )
+                slope, curve = (high - low) / (2 * step), (high - 2 * middle + low) / step**2
+                np.testing.assert_allclose(slopes[k], float(slope), rtol=1e-11, atol=1e-13)
+                np.testing.assert_allclose(curves[k][k], float(curve), rtol=1e-5)
+
+
+def test_derivatives_at_power_one():
+    gradient = jax.grad(lambda m, e: dp.Subbotin(2.0, 1.0).log_delta(m, e), (0, 1))
+    for point in ((1.0, 0.1), (3.0, -0.4), (1.0, -2.0)):
+        truth = jax.grad(dp.Laplace(2.0).log_delta, (0, 1))(*point)
+        np.testing.assert_allclose(gradient(*point), truth, rtol=1e-13)
+
+
+def test_delta_records():
+    for row in records("subbotin", "ln_delta"):
+        noise = dp.Subbotin(row["params"]["xi"], row["params"]["p"])
+        value = float(noise.log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
+        assert -1e-19 <= oracle.relative_error(value, expected(row)) < 1e-13, row["id"]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "method"),
+    [
+        ("var", dp.Subbotin.variance),
+        ("mae", dp.Subbotin.mean_absolute),
+        ("fisher", dp.Subbotin.fisher_information),
+    ],
+)
+def test_moment_records(quantity, method):
+    for row in records("subbotin", quantity):
+        value = float(method(dp.Subbotin(row["params"]["xi"], row["params"]["p"])))
+        assert abs(oracle.relative_error(value, expected(row))) < 2e-14, row["id"]
+
+
+def test_survival_records():
+    for row in records("subbotin", "ln_sf"):
+        noise = dp.Subbotin(row["params"]["xi"], row["params"]["p"])
+        value = float(noise.log_survival(row["inputs"]["t"]))
+        assert abs(oracle.relative_error(value, expected(row))) < 1e-14, row["id"]
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_tails_and_their_inverse(power):
+    noise, p = dp.Subbotin(1.0, power), mp.mpf(power)
+    edge = power ** (1 / power)  # where |t|^p / p = 1
+    for t in (-6.0, -1.4, *contract.ulps_around(-edge), -1e-8, 0.0, 1e-300, 0.7, edge, 8.0, 60.0):
+        truth = mp.log(survival(mp.mpf(t), p))
+        if truth > -1e-40:
+            continue
+        value = float(noise.log_survival(t))
+        assert abs(oracle.relative_error(value, truth)) < 5e-14, t
+    u = np.array([1e-300, 1e-100, 1e-16, 1e-3, 0.2, 0.4999999, np.nextafter(0.5, 0), 0.61, 0.999])
+    for chance, x in zip(u, np.asarray(noise.quantile(u)), strict=True):
+        t = mp.mpf(float(x))
+        density = mp.exp(-(abs(t) ** p) / p) * p ** (1 - 1 / p) / (2 * mp.gamma(1 / p))
+        error = (survival(-t, p) - mp.mpf(float(chance))) / density
+        assert abs(error) < 5e-14 * abs(t), chance
+    slope = jax.grad(noise.quantile)(0.2)
+    np.testing.assert_allclose(slope, np.exp(-noise.log_density(noise.quantile(0.2))), rtol=1e-13)
+
+
+def test_quantile_derivative_in_power():
+    for u in (1e-9, 0.3, 0.8):
+        slope = jax.grad(lambda p, u=u: dp.Subbotin(1.0, p).quantile(u))(1.7)
+        up, down = (float(dp.Subbotin(1.0, 1.7 + h).quantile(u)) for h in (1e-5, -1e-5))
+        np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-8)
+
+
+def cumulant(shift: float, z: complex, power: float) -> mp.mpc:
+    """log M by quadrature around the tilted mode, at t > 0 for Re z > 0."""
+    m, p, w = mp.mpf(shift), mp.mpf(power), mp.mpmathify(z)
+    real = mp.re(w)
+
+    def exponent(t, power):
+        return power * (abs(t + m) ** p - abs(t) ** p) / p - abs(t) ** p / p
+
+    mode = m / mp.expm1(mp.log1p(1 / real) / (p - 1))
+    top = exponent(mode, real)
+    width = mp.mpf(1)
+    while top - exponent(mode + width, real) > 10:
+        width /= 2
+    while top - exponent(mode + width, real) < 5:
+        width *= 2
+    ends = [mode + width * k for k in (-40, -16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16)]
+    cuts = [
+        mp.mpf(0),
+        -m,
+        -m / 2,
+        -m - 2,
+        -m - 12,
+        -m - 50,
+        -m - 90,
+        *(m * mp.mpf(10) ** k for k in (-1, 0, 1)),
+    ]
+    points = sorted({t for t in (*ends, *cuts) if -m - 90 <= t <= mode + 16 * width})
+    mass = 2 * p ** (1 / p - 1) * mp.gamma(1 / p)
+    return mp.log(mp.quad(lambda t: mp.exp(exponent(t, w) - top), points) / mass) + top
+
+
+def test_generating_function():
+    with mp.workdps(34):
+        for power, shift, z in (
+            (1.01, 0.3, 2.0),
+            (1.5, 1e-3, 0.01),
+            (1.5, 3.0, 700.0),
+            (2.5, 40.0, 1e-3),
+            (3.0, 0.2, 1e4),
+            (8.0, 1.1, 0.7),
+            (20.0, 0.4, 0.4),
+            (20.0, 2.0, 55.0),
+        ):
+            value = float(dp.Subbotin(1.0, power).cgf(shift, z))
+            truth = mp.re(cumulant(shift, z, power))
+            assert abs(oracle.relative_error(value, truth)) < 1e-13, (power, shift, z)
+
+
+def test_generating_function_is_small_with_the_shift():
+    """K / (z (z + 1)) -> shift^2 Fisher information / 2."""
+    for power in (1.5, 2.5, 4.0):
+        noise = dp.Subbotin(1.0, power)
+        z = jnp.array([1e-6, 1.0, 100.0])
+        scaled = noise.cgf(1e-7, z) / (z * (z + 1.0)) / 1e-14
+        np.testing.assert_allclose(scaled, 0.5 * noise.fisher_information(), rtol=3e-9)
+
+
+def test_generating_function_at_powers_one_and_two():
+    z = jnp.array([0.3, 1.0 + 2.0j, -0.7 + 0.1j, 40.0])
+    np.testing.assert_allclose(
+        dp.Subbotin(0.7, 1.0).cgf(1.1, z), dp.Laplace(0.7).cgf(1.1, z), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        dp.Subbotin(0.7, 2.0).cgf(1.1, z), dp.Gaussian(0.7).cgf(1.1, z), rtol=1e-14
+    )
+    gap = dp.Subbotin(0.7, 2.0 + 1e-9).cgf(1.1, z) - dp.Gaussian(0.7).cgf(1.1, z)
+    assert np.all(abs(np.expm1(gap)) < 1e-4)
+    for power in (1.0 + 1e-9, 1.0 + 1e-4):
+        gap = dp.Subbotin(0.7, power).cgf(1.1, z[:3]) - dp.Laplace(0.7).cgf(1.1, z[:3])
+        assert np.all(abs(np.expm1(gap)) < 100 * (power - 1.0))
+
+
+def test_generating_function_that_cannot_be_resolved_is_no_number():
+    assert np.isnan(dp.Subbotin(1.0, 1.5).cgf(1.0, 0.1 + 1e5j))
+
+
+def test_zcdp_is_close_to_the_least():
+    for power in (1.05, 1.5, 1.9, 1.99):
+        for shift in (1e-4, 0.5, 20.0):
+            noise, order = dp.Subbotin(1.0, power), 1 + np.logspace(-6, 6, 60)
+            least = np.max(np.asarray(noise.renyi(shift, order)) / order)
+            xi, rho = noise.zcdp(shift)
+            assert xi == 0
+            assert least <= rho <= least * (1.005 if power > 1.9 else 1.000002)
+
+
+def test_guarantees_of_special_powers():
+    assert dp.Subbotin(1.0, 3.0).zcdp(1.0)[1] == np.inf
+    assert dp.Subbotin(1.0, 3.0).zcdp(0.0)[1] == 0
+    np.testing.assert_allclose(dp.Subbotin(2.0, 1.0).zcdp(1.0), dp.Laplace(2.0).zcdp(1.0))
+    np.testing.assert_allclose(dp.Subbotin(2.0, 2.0).zcdp(1.0)[1], 0.125, rtol=1e-15)
+    assert dp.Subbotin(2.0, 1.0).pure_epsilon(1.0) >= 0.5
+    assert dp.Subbotin(2.0, 1.5).pure_epsilon(1.0) == np.inf
+    assert dp.Subbotin(2.0, 1.5).sub_gaussian_proxy() == np.inf
+    assert dp.Subbotin(2.0, 1.0).loss_atom(1.0) == dp.Laplace(2.0).loss_atom(1.0)
+
+
+def test_sub_gaussian_proxy():
+    t = np.linspace(0.01, 30, 40)
+    for power in (2.0, 3.0, 8.0):
+        noise = dp.Subbotin(1.0, power)
+        x, w = np.polynomial.legendre.leggauss(200)
+        x = 60 ** (1 / power) * power * x
+        mgf = np.exp(noise.log_density(x)) @ (w[:, None] * np.exp(x[:, None] * t)) * np.ptp(x) / 2
+        assert np.all(np.log(mgf) <= noise.sub_gaussian_proxy() * t**2 / 2 * (1 + 1e-3))
+
+
+def test_draws_of_every_power():
+    power = np.array([1.0, 1.2, 2.0, 5.0, 20.0])
+    draws = np.asarray(dp.Subbotin(3.0, power).sample(jax.random.key(0), (40_000, 5)))
+    for moment in (1.0, 2.0):
+        ratio = np.mean(abs(draws) ** moment, axis=0)
+        ratio /= dp.Subbotin(3.0, power).absolute_moment(moment)
+        np.testing.assert_allclose(ratio, 1, atol=0.06)
+
+
+def test_bad_powers():
+    for power in (0.0, 0.999, -1.0, np.nan, 1e5, np.inf):
+        with pytest.raises(ValueError, match="power must lie in"):
+            dp.Subbotin(1.0, power)
+        traced = jax.jit(lambda p: dp.Subbotin(1.0, p).delta(1.0, 1.0))(power)
+        assert np.isnan(traced)
+        replaced = jax.tree.map(lambda _, p=power: jnp.asarray(p), dp.Subbotin(1.0, 1.5))
+        assert not replaced.zcdp(1.0)[1] <= 1e300
+
+
+def test_limits():
+    for power in (1.5, 4.0, 1e4):
+        noise = dp.Subbotin(1.0, power)
+        assert noise.log_delta(1.0, 1e290) > -np.inf
+        assert noise.log_delta(1e-300, 0.0) < -600
+        assert noise.log_delta(1e300, 1.0) == 0
+        assert noise.cgf(0.0, 3.0) == 0
+    batch = partial(dp.Subbotin(jnp.ones((2, 1)), jnp.array([1.5, 2.0, 7.0])).log_delta, 0.5)
+    assert batch(0.1).shape == (2, 3)
