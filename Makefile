@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test test-long bench notebooks format clean
+.PHONY: install demo test test-long bench reproduce notebooks format clean
 
 install: $(STAMP)
 
@@ -18,14 +18,18 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -m 'not long'
+	$(BIN)/pytest -n auto -m 'not long'
 
 test-long: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_profile.py
+	$(BIN)/python benchmarks/bench_noises.py
 	$(BIN)/python benchmarks/bench_coordinate_descent.py
+
+reproduce: $(STAMP)
+	$(BIN)/python benchmarks/reproduce_noises.py
 
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py

@@ -24,6 +24,7 @@ from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
 from jaxdp.lower_bounds import randomised_response as randomised_response
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace as DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber as FlippedHuber
 from jaxdp.noise.gaussian import Gaussian as Gaussian

@@ -9,7 +9,8 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._types import RealLike
 from jaxdp.allocate_exact import allocate_exact
-from jaxdp.fit import FAMILIES, fit_noise
+from jaxdp.families import FAMILIES
+from jaxdp.fit import fit_noise
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget
 from jaxdp.lower_bounds import lower_bound
@@ -18,7 +19,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.sensitivity import JointSensitivity
 
-_LATTICE = ("discrete_laplace",)
+_LATTICE = ("discrete_gaussian", "discrete_laplace")
 
 
 class Row(NamedTuple):
@@ -94,11 +95,10 @@ def compare(
     """
     if budget.epsilon.ndim or budget.delta.ndim:
         raise ValueError("budget must be one budget: compare one at a time")
-    profile = not isinstance(sensitivity, JointSensitivity) and np.ndim(np.asarray(sensitivity)) > 0
-    largest = sensitivity
-    if profile:
+    largest, profile = sensitivity, False
+    if not isinstance(sensitivity, JointSensitivity):
         sensitivity = _check.positive("sensitivity", sensitivity)
-        largest = jnp.max(sensitivity)
+        largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else tuple(families)
     for name in names:
         _check.one_of("families", name, FAMILIES)
@@ -107,7 +107,8 @@ def compare(
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and family != "staircase":
-            scales = allocate_exact(_unit(noise), jnp.asarray(sensitivity), budget)
+            assert not isinstance(sensitivity, JointSensitivity)
+            scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
     rows = [row for row in rows if np.isfinite(row.variance)]
@@ -118,14 +119,15 @@ def compare(
 
 
 def _usable(largest: RealLike | JointSensitivity, count: RealLike, profile: bool) -> list[str]:
-    joint = isinstance(largest, JointSensitivity)
-    names = [n for n in FAMILIES if n not in _LATTICE and n != "truncated_laplace"]
-    once = not joint and not profile and bool(np.all(np.asarray(count) == 1))
-    if once:
+    names = [n for n in FAMILIES if n not in (*_LATTICE, "truncated_laplace", "staircase")]
+    if isinstance(largest, JointSensitivity) or profile:
+        return names
+    names.append("staircase")
+    if bool(np.all(np.asarray(count) == 1)):
         names.append("truncated_laplace")
-    if once and float(np.asarray(largest)) == round(float(np.asarray(largest))):
-        names += _LATTICE
-    return [n for n in names if not ((joint or profile) and n == "staircase")]
+        if float(jnp.asarray(largest)).is_integer():
+            names += _LATTICE
+    return names
 
 
 def _unit(noise: Noise) -> Noise:
@@ -140,15 +142,18 @@ def _row(
     budget: Budget,
     sensitivity: RealLike | JointSensitivity,
 ) -> Row:
-    joint = isinstance(sensitivity, JointSensitivity)
     factor = jnp.ones(()) if scales is None else scales
     variance = float(jnp.mean(noise.variance() * factor**2))
-    move = sensitivity.tightened().linf if joint else jnp.asarray(sensitivity)
+    if isinstance(sensitivity, JointSensitivity):
+        move, exact = sensitivity.tightened().linf, "dominated"
+    else:
+        move, exact = jnp.asarray(sensitivity), "exact"
+    if family == "gaussian":
+        exact = "exact"
     bound = float(jnp.mean(lower_bound(ApproxDP(budget.epsilon, budget.delta), move)))
-    parameters = {k: float(v) for k, v in vars(noise).items()}
+    parameters: dict[str, float | list[float]] = {k: float(v) for k, v in vars(noise).items()}
     if scales is not None:
-        parameters = {**parameters, "factors": [float(s) for s in scales]}
-    exact = "dominated" if joint and family != "gaussian" else "exact"
+        parameters["factors"] = [float(s) for s in scales]
     return Row(
         family,
         parameters,
@@ -163,7 +168,7 @@ def _row(
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound)
     shown = (
-        f"{k}={v:.6g}" if isinstance(v, float) else f"{k}=[{', '.join(f'{x:.4g}' for x in v)}]"
+        f"{k}=[{', '.join(f'{x:.4g}' for x in v)}]" if isinstance(v, list) else f"{k}={v:.6g}"
         for k, v in row.parameters.items()
     )
     return (row.family, *(f"{x:.6g}" for x in numbers), row.guarantee, " ".join(shown))

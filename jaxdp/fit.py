@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._types import Index, RealLike, Reals
+from jaxdp.families import FAMILIES, MEMBERS
 from jaxdp.guarantee.base import Budget, excess
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -19,14 +21,10 @@ from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.loss.base import Term
 from jaxdp.loss.contour import FINAL, Limits, in_lanes
 from jaxdp.noise.base import Noise
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.staircase import Staircase, staircase_split
-from jaxdp.noise.subbotin import Subbotin
-from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.sensitivity import JointSensitivity
 from jaxdp.sufficient import sufficient_log_delta
 
@@ -40,51 +38,6 @@ _CLOSE = 5e-12
 _SHAPES = 16
 _ROUNDS = 4
 _SLACK = 4e-12
-
-
-class _Family(NamedTuple):
-    """How to build a member of unit `shape` and standard deviation, and where shapes lie."""
-
-    build: Callable[[Reals, Reals], Noise]
-    shapes: tuple[float, float] = (1.0, 1.0)
-    log_concave: bool = True
-    lattice: bool = False
-
-
-def _flipped_huber(shape: Reals, deviation: Reals) -> Noise:
-    gamma = deviation / jnp.sqrt(FlippedHuber(shape, jnp.ones_like(shape)).variance())
-    return FlippedHuber(shape * gamma, gamma)
-
-
-def _offset_gaussian(shape: Reals, deviation: Reals) -> Noise:
-    scale = deviation / jnp.sqrt(OffsetGaussian(shape, jnp.ones_like(shape)).variance())
-    return OffsetGaussian(shape * scale, scale)
-
-
-def _subbotin(shape: Reals, deviation: Reals) -> Noise:
-    power = 1.0 + shape
-    return Subbotin(deviation / jnp.sqrt(Subbotin(jnp.ones_like(power), power).variance()), power)
-
-
-def _truncated_laplace(shape: Reals, deviation: Reals) -> Noise:
-    unit = TruncatedLaplace(jnp.ones_like(shape), shape)
-    scale = deviation / jnp.sqrt(unit.variance())
-    return TruncatedLaplace(scale, shape * scale)
-
-
-_FAMILIES = {
-    "gaussian": _Family(lambda _, deviation: Gaussian(deviation)),
-    "laplace": _Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),
-    "truncated_laplace": _Family(_truncated_laplace, (1e-3, 300.0)),
-    "flipped_huber": _Family(_flipped_huber, (2e-3, 30.0)),
-    "offset_gaussian": _Family(_offset_gaussian, (1e-3, 3000.0)),
-    "subbotin": _Family(_subbotin, (1e-5, 7.0)),
-    "staircase": _Family(Staircase, log_concave=False),
-    "discrete_laplace": _Family(
-        lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True
-    ),
-}
-FAMILIES = tuple(_FAMILIES)
 
 
 def fit_noise(
@@ -117,12 +70,15 @@ def fit_noise(
     _check.one_of("accounting", accounting, ACCOUNTING)
     if accounting == "sufficient" and family != "flipped_huber":
         raise ValueError(f"accounting 'sufficient' is of the flipped_huber, got {family!r}")
+    once = _check.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
     count = _check.whole("count", count, 1.0)
     if isinstance(sensitivity, JointSensitivity):
         joint = sensitivity
     else:
         joint = None
         sensitivity = _check.positive("sensitivity", sensitivity)
+        if MEMBERS[family].lattice:
+            sensitivity = _check.whole("sensitivity", sensitivity)
         if accounting == "sufficient":
             joint = JointSensitivity(count, linf=sensitivity)
             count = jnp.ones_like(count)
@@ -131,21 +87,16 @@ def fit_noise(
             raise ValueError(f"count must be 1 with a joint sensitivity here, got {count}")
         return _fit_sufficient(objective, budget, joint)
     if joint is None:
-        return _fit(family, objective, accounting, budget, sensitivity, count, _once(count))
-    if not _FAMILIES[family].log_concave:
+        return _fit(family, objective, accounting, budget, sensitivity, count, once)
+    if not MEMBERS[family].log_concave:
         raise ValueError(f"a joint sensitivity needs log-concave noise, which {family} is not")
     if family == "gaussian":
         size = joint.tightened().l2
-        return _fit(family, objective, accounting, budget, size, count, _once(count))
+        return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
     return _least(every, getattr(every, objective)(), -1)
-
-
-def _once(count: Reals) -> bool:
-    """Whether it is known that nothing composes: then no contour is needed."""
-    return _check.is_concrete(count) and bool(jnp.all(count == 1))
 
 
 class _Lanes(NamedTuple):
@@ -154,7 +105,7 @@ class _Lanes(NamedTuple):
     epsilon: Reals
     delta: Reals
     shift: Reals
-    count: Reals
+    fold: Reals
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 6))
@@ -172,7 +123,7 @@ def _fit(
         return _fit_staircase(objective, lanes)
     if family == "gaussian" and accounting == "exact":
         mu = largest_gdp(Budget(lanes.epsilon, lanes.delta)).mu
-        return Gaussian(round_up(lanes.shift * jnp.sqrt(lanes.count) / mu, 4))
+        return Gaussian(round_up(lanes.shift * jnp.sqrt(lanes.fold) / mu, 4))
     if family == "laplace" and accounting == "exact" and once:
         ratio = largest_laplace_ratio(Budget(lanes.epsilon, lanes.delta))
         return Laplace(round_up(lanes.shift / ratio, 4))
@@ -180,11 +131,11 @@ def _fit(
     def log_delta(noise: Noise, lanes: _Lanes, limits: Limits) -> Reals:
         if accounting == "zcdp":
             xi, rho = noise.zcdp(lanes.shift)
-            total = ZCDP(_check.guard(xi * lanes.count), _check.guard(rho * lanes.count))
+            total = ZCDP(_check.guard(xi * lanes.fold), _check.guard(rho * lanes.fold))
             return total.log_delta(lanes.epsilon)
         if once:
             return noise.log_delta(lanes.shift, lanes.epsilon)
-        ends = jax.tree.map(lambda x: x[..., None], (noise, lanes.shift, lanes.count))
+        ends = jax.tree.map(lambda x: x[..., None], (noise, lanes.shift, lanes.fold))
         return in_lanes((Term(*ends),), lanes.epsilon, limits)
 
     return _search(family, objective, lanes, log_delta)
@@ -200,7 +151,7 @@ def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> 
         del limits
         assert isinstance(noise, FlippedHuber)
         l1, l2 = (jnp.broadcast_to(n, lanes.shift.shape) for n in norms)
-        here = JointSensitivity(lanes.count, l1=l1, l2=l2, linf=lanes.shift)
+        here = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
         return sufficient_log_delta(noise, here, lanes.epsilon)
 
     return _search("flipped_huber", objective, lanes, log_delta)
@@ -210,7 +161,7 @@ _LogDelta = Callable[[Noise, _Lanes, Limits], Reals]
 
 
 def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) -> Noise:
-    build, shapes = _FAMILIES[family].build, _FAMILIES[family].shapes
+    build, shapes = MEMBERS[family].build, MEMBERS[family].shapes
 
     def least(shape: Reals, lanes: _Lanes, limits: Limits) -> Noise:
         """The least member of `shape` inside the budget."""
@@ -248,19 +199,29 @@ def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) ->
     ends = (start, start * (shapes[1] / shapes[0]))
     first = (*map(jnp.log, ends), start, jnp.full_like(start, jnp.inf))
     shape = lax.fori_loop(0, _ROUNDS, zoom, first)[2]
+    if family == "truncated_laplace":
+        shape = jnp.stack([shape, _designed_bound(lanes)])
+        lanes = jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
     found = least(shape, lanes, FINAL)
     if family == "flipped_huber":
         both = (found, _on_plateau(lanes, log_delta))
         found = jax.tree.map(lambda *x: jnp.stack(x), *both)
-        found = _least(found, getattr(found, objective)(), 0)
-    return found
+    elif family != "truncated_laplace":
+        return found
+    return _least(found, getattr(found, objective)(), 0)
+
+
+def _designed_bound(lanes: _Lanes) -> Reals:
+    """bound / scale of the truncated Laplace of Geng et al.: its loss is epsilon, or infinite."""
+    epsilon = lanes.epsilon / lanes.fold
+    return log1p(jnp.expm1(epsilon) / jnp.maximum(2.0 * lanes.delta, 1e-300))
 
 
 def _bracket(lanes: _Lanes) -> tuple[Reals, Reals]:
     """Standard deviations that are surely enough, and surely not, of every family."""
     budget = Budget(lanes.epsilon, lanes.delta)
-    gaussian = jnp.sqrt(lanes.count) * lanes.shift / largest_gdp(budget).mu
-    laplace = lanes.count * lanes.shift / largest_laplace_ratio(budget)
+    gaussian = jnp.sqrt(lanes.fold) * lanes.shift / largest_gdp(budget).mu
+    laplace = lanes.fold * lanes.shift / largest_laplace_ratio(budget)
     finite = jnp.where(jnp.isfinite(gaussian), gaussian, 0.0)
     safe = 1e3 * jnp.maximum(finite, jnp.where(jnp.isfinite(laplace), laplace, 0.0))
     safe = jnp.where(safe > 0, safe, 1e30 * lanes.shift)
@@ -271,7 +232,7 @@ def _on_plateau(lanes: _Lanes, log_delta: _LogDelta) -> Noise:
     """The flipped Huber with count alpha shift = gamma^2 epsilon: a root in alpha / gamma."""
 
     def member(shape: Reals) -> Noise:
-        gamma = shape * lanes.count * lanes.shift / jnp.maximum(lanes.epsilon, 1e-6)
+        gamma = shape * lanes.fold * lanes.shift / jnp.maximum(lanes.epsilon, 1e-6)
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
@@ -291,7 +252,7 @@ def _least(noise: Noise, error: Reals, axis: int) -> Noise:
 
 def _fit_staircase(objective: str, lanes: _Lanes) -> Noise:
     """Pure: the loss of `count` releases is at most epsilon."""
-    epsilon = lanes.epsilon / lanes.count * (1.0 - 4e-16)
+    epsilon = lanes.epsilon / lanes.fold * (1.0 - 4e-16)
     usable = epsilon > 0
     epsilon = jnp.where(usable, epsilon, 1.0)
     shift = jnp.where(usable, lanes.shift, jnp.inf)

@@ -268,6 +268,11 @@ def discrete_laplace(scale: float) -> Lattice:
     return Lattice(lambda k: -abs(k) / s, reach=80 + int(130 * scale))
 
 
+def discrete_gaussian(scale: float) -> Lattice:
+    s = mp.mpf(scale)
+    return Lattice(lambda k: -(k * k) / (2 * s * s), reach=60 + int(20 * scale))
+
+
 @functools.cache
 def gaussian_log_delta(mu: float, epsilon: float) -> mp.mpf:
     """The closed form with digits enough for any cancellation."""

@@ -61,6 +61,14 @@ CASES = (
         lambda r: [r**3 / 3],
     ),
     contract.Case(
+        "discrete_gaussian",
+        dp.DiscreteGaussian,
+        oracle.discrete_gaussian,
+        lambda r: [r * r / 2],
+        has_fisher=False,
+        lattice=True,
+    ),
+    contract.Case(
         "discrete_laplace",
         dp.DiscreteLaplace,
         oracle.discrete_laplace,

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Terms, cumulant, largest_loss
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
-_LOG_TILTS = (-23.0, 50.0, 96)
-_LOGIT_TILTS = (-28.0, 28.0, 33)
-# Each round narrows the bracket of the saddle by 8.
-_FINE = 17
-_ROUNDS = 9
+_LOG_TILTS = (-23.0, 50.0)
+_LOGIT_TILTS = (-28.0, 28.0)
+# On each strip; a round narrows the bracket of the saddle by 24.
+_POINTS = 49
+_ROUNDS = 8
 # Near enough: the neighbours are no higher than this.
 _FLAT = 0.02
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
@@ -36,6 +36,18 @@ class Line(NamedTuple):
     rounding: Reals  # a bound on the relative error of one |F|
 
 
+class _Search(NamedTuple):
+    """Of both strips, last axis 2; `exponents` of the first round, the whole grid."""
+
+    rounds: Index
+    low: Reals
+    high: Reals
+    theta: Reals
+    log_size: Reals
+    spread: Reals
+    exponents: Reals
+
+
 def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     """The saddle on either strip, the lower of the two, and the step."""
     column, rank = epsilon[..., None], (None,) * epsilon.ndim
@@ -43,38 +55,40 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     def heights(tilts: Reals) -> Reals:
         return jnp.real(cumulant(terms, tilts)) - tilts * column
 
-    beyond = jnp.exp(jnp.linspace(*_LOG_TILTS))
-    between = -1.0 / (1.0 + jnp.exp(jnp.linspace(*_LOGIT_TILTS)))
-    tilts = jnp.broadcast_to(
-        jnp.concatenate([beyond, between])[rank], (*epsilon.shape, len(beyond) + len(between))
-    )
-    exponents = heights(tilts)
-    log_sizes = exponents - jnp.log(jnp.abs(tilts * (1.0 + tilts)))
-    low, high = zip(
-        _around(beyond, log_sizes[..., : len(beyond)]),
-        _around(between, log_sizes[..., len(beyond) :]),
-        strict=True,
-    )
-    shares = jnp.linspace(0.0, 1.0, _FINE)[(*rank, None)]
+    beyond = jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS))
+    between = -1.0 / (1.0 + jnp.exp(jnp.linspace(*_LOGIT_TILTS, _POINTS)))
+    grid = jnp.broadcast_to(jnp.stack([beyond, between])[rank], (*epsilon.shape, 2, _POINTS))
+    shares = jnp.linspace(0.0, 1.0, _POINTS)[(*rank, None)]
 
-    def loose(state: tuple[Reals, ...]) -> Bools:
-        return (state[4] < _ROUNDS) & ~jnp.all(state[5] < _FLAT)
+    def loose(state: _Search) -> Bools:
+        return (state.rounds < _ROUNDS) & ~jnp.all(state.spread < _FLAT)
 
-    def narrow(state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high = (x[..., None] for x in state[:2])
-        fine = low * (high / low) ** shares
-        flat = fine.reshape(*epsilon.shape, 2 * _FINE)
-        values = heights(flat) - jnp.log(jnp.abs(flat * (1.0 + flat)))
-        values = values.reshape(fine.shape)
+    def narrow(state: _Search) -> _Search:
+        low, high = state.low[..., None], state.high[..., None]
+        fine = jnp.where(state.rounds == 0, grid, low * (high / low) ** shares)
+        exponents = heights(fine.reshape(*epsilon.shape, 2 * _POINTS)).reshape(fine.shape)
+        values = exponents - jnp.log(jnp.abs(fine * (1.0 + fine)))
         index = jnp.argmin(values, axis=-1)[..., None]
-        near = [jnp.clip(index + offset, 0, _FINE - 1) for offset in (-1, 1, 0)]
+        near = [jnp.clip(index + offset, 0, _POINTS - 1) for offset in (-1, 1, 0)]
         low, high, theta = (jnp.take_along_axis(fine, i, -1)[..., 0] for i in near)
         left, right, least = (jnp.take_along_axis(values, i, -1)[..., 0] for i in near)
-        return low, high, theta, least, state[4] + 1, jnp.minimum(left, right) - least
+        return _Search(
+            state.rounds + 1,
+            low,
+            high,
+            theta,
+            least,
+            jnp.minimum(left, right) - least,
+            jnp.where(state.rounds == 0, exponents, state.exponents),
+        )
 
-    low, high = jnp.stack(low, -1), jnp.stack(high, -1)
-    first = (low, high, low, low, jnp.zeros((), int), jnp.full_like(low, jnp.inf))
-    _, _, theta, log_size, _, _ = lax.while_loop(loose, narrow, first)
+    zero = jnp.zeros((*epsilon.shape, 2))
+    start = _Search(
+        jnp.zeros((), int), zero, zero, zero, zero, zero + jnp.inf, jnp.zeros_like(grid)
+    )
+    end = lax.while_loop(loose, narrow, start)
+    theta, log_size = end.theta, end.log_size
+    tilts, exponents = (x.reshape(*epsilon.shape, 2 * _POINTS) for x in (grid, end.exponents))
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])[..., None]
     log_size = jnp.where(chosen, log_size[..., 1], log_size[..., 0])[..., None]
@@ -83,11 +97,6 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     gain = log_size + theta * epsilon + jnp.log(jnp.abs(theta * (1.0 + theta)))
     rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
     return Line(theta, 2.0 * jnp.pi / period, log_size, chosen, aliasing, rounding)
-
-
-def _around(grid: Reals, values: Reals) -> tuple[Reals, Reals]:
-    best = jnp.argmin(values, axis=-1)
-    return grid[jnp.maximum(best - 1, 0)], grid[jnp.minimum(best + 1, len(grid) - 1)]
 
 
 def _period(
@@ -121,6 +130,6 @@ def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
 
     Infinite where there is none.
     """
-    tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*_LOG_TILTS)), (*delta.shape, _LOG_TILTS[2]))
+    tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
     meets = (jnp.real(cumulant(terms, tilts)) - jnp.log(delta)[..., None]) / tilts
     return jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_loss(terms))

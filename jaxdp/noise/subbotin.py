@@ -81,7 +81,7 @@ class Subbotin(Noise):
 
         2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), A = |u / scale|^p / p, at the u
         where the loss is epsilon; plus 2 gamma(s, A) where u < 0. An upper bound, above the truth
-        by at most 3e-15 (|log delta| + C) for p <= 20, C the relative change of delta (of
+        by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
         1 - delta where delta > 1/2, times |log delta|) per relative change of shift and epsilon.
         """
         shift = _check.nonnegative("shift", shift)
@@ -100,8 +100,8 @@ class Subbotin(Noise):
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.
 
-        Between them a bound at most 0.4 % above the least rho (1e-7 for p < 1.9); for p > 2 the divergence grows
-        faster than the order and rho is infinite. Proof: see `_numeric.subbotin_zcdp`.
+        Between them a bound at most 0.4 % above the least rho (2e-6 for p < 1.9); for p > 2 the
+        divergence grows faster than the order. Proof: see `_numeric.subbotin_zcdp`.
         """
         return _zcdp(self.scale, self.power, _check.nonnegative("shift", shift))
 

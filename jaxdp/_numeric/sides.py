@@ -1,0 +1,67 @@
+"""log delta at every real epsilon from its two sides at |epsilon|, with an upper bound's slack."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp._numeric.elementary import LOG_2, ULP, log1m_near
+from jaxdp._types import Bools, Reals
+
+
+class Sides(NamedTuple):
+    """At |epsilon|, everything times exp(decay): delta = P[T > u] - e^|epsilon| P[T > u + shift].
+
+    delta = exp(-decay) excess unless 1 - delta < 1/2; where u < 0 also
+    1 - delta = exp(-decay) both.
+    """
+
+    below: Bools  # u < 0
+    decay: Reals
+    excess: Reals
+    both: Reals
+    near: Reals  # P[T > |u|]
+    far: Reals  # e^|epsilon| P[T > u + shift]
+    amplification: Reals  # change of the excess, or of `both`, by relative errors of the inputs
+
+
+def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps: float) -> Reals:
+    """log delta, increased by `value_ulps` of itself and `input_ulps` of its amplification."""
+    t, size = sides, jnp.abs(epsilon)
+    backward = epsilon < 0
+    decay, tail = jnp.exp(-size), jnp.exp(-t.decay)
+    complement = jnp.where(t.below, tail * t.both, 1.0 - tail * t.excess)
+    # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
+    mixture = -jnp.expm1(-size) + decay * tail * t.excess
+    near_one = (t.below & (complement < 0.5)) | (backward & (mixture > 0.5))
+    inner = jnp.where(backward, mixture, t.excess)
+    small = jnp.where(backward, 0.0, -t.decay) + jnp.log(jnp.where(inner > 0, inner, 1.0))
+    large = log1m_near(jnp.where(near_one, jnp.where(backward, decay, 1.0) * complement, 0.25))
+    part = jnp.where(near_one & t.below, t.both, t.excess)
+    blurred = t.amplification / jnp.where(part > 0, part, 1.0)
+    # Where backward, all of it counts times e^-|epsilon|, unless that is a factor.
+    share = tail * jnp.where(near_one, 1.0, decay / jnp.where(mixture > 0, mixture, 1.0))
+    mirrored = t.amplification * share
+    blurred = jnp.where(backward & ~(near_one & t.below), mirrored, blurred)
+    blurred = jnp.where(near_one & (large == 0), 0.0, blurred)
+    error = jnp.where(near_one, jnp.abs(large), 1.0) * input_ulps * blurred
+    value = jnp.where(near_one, large, small)
+    upper = value + ULP * (error + value_ulps * jnp.abs(value))
+    return jnp.where(jnp.isnan(upper), upper, jnp.clip(upper, jnp.finfo(jnp.float64).min, 0.0))
+
+
+def inverse_delta(sides: Sides, epsilon: Reals, log_delta: Reals) -> Reals:
+    """exp(-decay) / delta, times e^-|epsilon| where epsilon < 0."""
+    backward = epsilon < 0
+    decay = sides.decay + jnp.where(backward, jnp.abs(epsilon), 0.0)
+    direct = ~backward & ~(sides.below & (log_delta > -LOG_2))
+    excess = jnp.where(direct, sides.excess, 1.0)
+    return jnp.where(direct, 1.0 / excess, jnp.exp(-decay - log_delta))
+
+
+def slope_in_epsilon(sides: Sides, epsilon: Reals, log_delta: Reals) -> Reals:
+    """d log delta / d epsilon: delta'(e) = -e^e P[T > u + shift], delta'(-e) = -e^-e P[T < u]."""
+    forward = inverse_delta(sides, epsilon, log_delta) * sides.far
+    tail = jnp.exp(-sides.decay) * sides.near
+    rest = jnp.where(sides.below, tail, 1.0 - tail)
+    reverse = jnp.exp(-jnp.abs(epsilon) - log_delta) * rest
+    return -jnp.where(epsilon < 0, reverse, forward)

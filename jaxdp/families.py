@@ -1,0 +1,70 @@
+"""The families that a fit searches: how a member is built from its shape and its size."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp._types import Reals
+from jaxdp.noise.base import Noise
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.staircase import Staircase, staircase_split
+from jaxdp.noise.subbotin import Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
+
+
+class Family(NamedTuple):
+    """How to build a member of unit `shape` and standard deviation, and where shapes lie."""
+
+    build: Callable[[Reals, Reals], Noise]
+    shapes: tuple[float, float] = (1.0, 1.0)
+    log_concave: bool = True
+    lattice: bool = False
+
+
+def _flipped_huber(shape: Reals, deviation: Reals) -> Noise:
+    gamma = deviation / jnp.sqrt(FlippedHuber(shape, jnp.ones_like(shape)).variance())
+    return FlippedHuber(shape * gamma, gamma)
+
+
+def _offset_gaussian(shape: Reals, deviation: Reals) -> Noise:
+    scale = deviation / jnp.sqrt(OffsetGaussian(shape, jnp.ones_like(shape)).variance())
+    return OffsetGaussian(shape * scale, scale)
+
+
+def _subbotin(shape: Reals, deviation: Reals) -> Noise:
+    power = 1.0 + shape
+    return Subbotin(deviation / jnp.sqrt(Subbotin(jnp.ones_like(power), power).variance()), power)
+
+
+def _truncated_laplace(shape: Reals, deviation: Reals) -> Noise:
+    unit = TruncatedLaplace(jnp.ones_like(shape), shape)
+    scale = deviation / jnp.sqrt(unit.variance())
+    return TruncatedLaplace(scale, shape * scale)
+
+
+def _staircase(epsilon: Reals, sensitivity: Reals) -> Noise:
+    return Staircase(epsilon, sensitivity, staircase_split(epsilon))
+
+
+MEMBERS = {
+    "gaussian": Family(lambda _, deviation: Gaussian(deviation)),
+    "laplace": Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),
+    "truncated_laplace": Family(_truncated_laplace, (1e-3, 300.0)),
+    "flipped_huber": Family(_flipped_huber, (2e-3, 30.0)),
+    "offset_gaussian": Family(_offset_gaussian, (1e-3, 3000.0)),
+    "subbotin": Family(_subbotin, (1e-5, 7.0)),
+    "staircase": Family(
+        lambda e, sensitivity: Staircase(e, sensitivity, staircase_split(e)), log_concave=False
+    ),
+    "discrete_gaussian": Family(lambda _, scale: DiscreteGaussian(scale), lattice=True),
+    "discrete_laplace": Family(
+        lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True
+    ),
+}
+FAMILIES = tuple(MEMBERS)

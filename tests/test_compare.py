@@ -1,0 +1,39 @@
+"""The table of families."""
+
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+
+def test_one_dimension():
+    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
+    variances = [row.variance for row in table]
+    assert variances == sorted(variances)
+    assert next(row.family for row in table if "discrete" not in row.family) == "staircase"
+    assert {"gaussian", "laplace", "flipped_huber", "truncated_laplace"} <= {
+        r.family for r in table
+    }
+    assert table["gaussian"].ratio_to_gaussian == 1.0
+    np.testing.assert_allclose(table["laplace"].ratio_to_bound, 2.172, rtol=1e-3)
+    assert all(row.ratio_to_bound > 1 for row in table if "discrete" not in row.family)
+    assert str(table).count("\n") == len(table)
+    with pytest.raises(KeyError):
+        table["cauchy"]
+
+
+def test_a_profile_and_a_joint_sensitivity():
+    budget = dp.Budget(1.0, 1e-6)
+    profile = dp.compare(budget, [1.0, 2.0, 4.0], families=("gaussian",))
+    closed = dp.allocate("gaussian", [1.0, 2.0, 4.0], budget)
+    np.testing.assert_allclose(profile["gaussian"].parameters["factors"], closed, rtol=1e-6)
+    joint = dp.compare(budget, dp.JointSensitivity(20, l1=1.0), families=("gaussian", "laplace"))
+    assert joint["laplace"].guarantee == "dominated"
+    assert joint["laplace"].variance < joint["gaussian"].variance
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="families must be one of"):
+        dp.compare(dp.Budget(1.0, 1e-6), 1.0, families=("cauchy",))
+    with pytest.raises(ValueError, match="one budget"):
+        dp.compare(dp.Budget([1.0, 2.0], 1e-6), 1.0)
