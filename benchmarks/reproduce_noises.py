@@ -136,9 +136,9 @@ def composed(store: dict[str, Any]) -> None:
     }
     rows = store.setdefault("composed", {})
     far = [(k, e) for k in FAR for e in (1.0, 5.0, 20.0)]
-    for name in FAMILIES:
-        for k, e in [*((k, e) for k in DIMENSIONS for e in EPSILONS), *far]:
-            row = rows.setdefault(f"{k},{e:g}", {"dimension": k, "epsilon": e})
+    for k, e in [*((k, e) for k in DIMENSIONS for e in EPSILONS), *far]:
+        row = rows.setdefault(f"{k},{e:g}", {"dimension": k, "epsilon": e})
+        for name in FAMILIES:
             if name in row:
                 continue
             noise = fits[name](e, float(k))
