@@ -28,7 +28,7 @@ def test_corollary_6_is_not_attained():
 
 
 def test_order_two_bounds_chi_squared_from_above():
-    """ "alpha = 2 gives a lower bound on chi^2" is printed: chi^2 = exp(D_2) - 1 <= e^(2 rho) - 1."""
+    """ "A lower bound on chi^2" is printed; chi^2 = exp(D_2) - 1 is at most e^(2 rho) - 1."""
     for noise in (dp.Gaussian(2.0), dp.Laplace(1.0), dp.OffsetGaussian(1.0, 2.0)):
         xi, rho = noise.zcdp(1.0)
         chi_squared = float(jnp.expm1(noise.renyi(1.0, 2.0)))
