@@ -19,6 +19,7 @@ from scipy import integrate, optimize
 
 import jaxdp as dp
 
+jax.config.update("jax_enable_x64", True)
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 POINTS = 1_000_000
@@ -33,8 +34,9 @@ NOISES: dict[str, dp.Noise] = {
     "offset_gaussian": dp.OffsetGaussian(1.0, 1.5),
     "subbotin": dp.Subbotin(1.5, 1.4),
     "discrete_laplace": dp.DiscreteLaplace(1.3),
+    "discrete_gaussian": dp.DiscreteGaussian(1.3),
 }
-SLOW = ("subbotin",)
+SLOW = ("subbotin", "discrete_gaussian")
 FITTED = ("truncated_laplace", "flipped_huber", "offset_gaussian", "subbotin")
 
 
@@ -64,7 +66,7 @@ def quadrature(noise: dp.Noise, shift: float, epsilon: float) -> float:
 
 
 def peer(name: str) -> tuple[str, Callable[[float, float], float]]:
-    if name in ("laplace", "discrete_laplace", "gaussian"):
+    if name in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
         from dp_accounting.pld import privacy_loss_mechanism as plm
 
         def accountant(shift: float, epsilon: float) -> float:
@@ -72,6 +74,8 @@ def peer(name: str) -> tuple[str, Callable[[float, float], float]]:
                 loss: Any = plm.LaplacePrivacyLoss(1.3, sensitivity=shift)
             elif name == "gaussian":
                 loss = plm.GaussianPrivacyLoss(1.3, sensitivity=shift)
+            elif name == "discrete_gaussian":
+                loss = plm.DiscreteGaussianPrivacyLoss(1.3, sensitivity=int(shift))
             else:
                 loss = plm.DiscreteLaplacePrivacyLoss(1.0 / 1.3, sensitivity=int(shift))
             return loss.get_delta_for_epsilon(epsilon)
@@ -157,5 +161,4 @@ def fits() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)
     write("noises", {"noises": {name: measure(name) for name in NOISES}, "fits": fits()})

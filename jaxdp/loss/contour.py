@@ -32,6 +32,15 @@ _LANES = 256
 _SLOPE_NODES = 512
 
 
+class Block(NamedTuple):
+    """Some points in a row, in units of |F(theta)|."""
+
+    value: Reals  # sum of Re F
+    absolute: Reals  # sum of |F|
+    height: Reals  # largest |z (z + 1) F|
+    reached: Reals  # points before the cumulant is not resolved any more
+
+
 class Sum(NamedTuple):
     """What has been summed so far, in units of |F(theta)|."""
 
@@ -66,8 +75,9 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider by what the points beyond may hold: it contains the aliased terms, the rest of the line
-    (from the largest |phi| of the last block, or |phi| <= 1 where it may recur) and the rounding
-    of the cumulant. The noises are symmetric: exchanging the two inputs changes nothing.
+    (from the largest |phi| of the last block, or |phi| <= 1 where it may recur or the cumulant is
+    not resolved any further) and the rounding of the cumulant. The noises are symmetric:
+    exchanging the two inputs changes nothing.
     """
     size = jnp.abs(epsilon)
     atoms = atoms_of(terms)
@@ -96,8 +106,8 @@ def _block(
     start: Index | int,
     nodes: int,
     limit: Reals,
-) -> tuple[Reals, Reals, Reals]:
-    """Sum of Re F, sum of |F| and largest |z (z + 1) F| at points start, ... below `limit`."""
+) -> Block:
+    """At points start, ... below `limit`, up to the first whose cumulant is not resolved (NaN)."""
     index = start + jnp.arange(nodes)[(None,) * epsilon.ndim]
     used = index < limit[..., None]
     index = jnp.where(used, index, 0)
@@ -107,15 +117,20 @@ def _block(
     gain = line.log_size + line.theta * epsilon
     gain += jnp.log(jnp.abs(line.theta * (1.0 + line.theta)))
     phi, size = remainder(terms, atoms, z, gain[..., None])
-    phi = phi * jnp.exp(-1j * height * epsilon[..., None])
+    alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
+    reached = jnp.sum(alive, axis=-1, dtype=jnp.float64)
+    phi = jnp.where(alive, phi * jnp.exp(-1j * height * epsilon[..., None]), 0.0)
+    size = jnp.where(alive, size, 0.0)
     kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
     share = jnp.where(index == 0, 0.5, 1.0) * used
     weight = line.step[..., None] / jnp.pi * share
-    envelope = jnp.max(jnp.abs(phi), axis=-1) * jnp.abs(line.theta * (1.0 + line.theta))
-    return (
-        jnp.sum(weight * jnp.real(phi * kernel), axis=-1),
+    envelope = jnp.max(jnp.abs(phi), axis=-1)
+    value = jnp.sum(weight * jnp.real(phi * kernel), axis=-1)
+    return Block(
+        jnp.where(reached > 0, value, jnp.nan),
         jnp.sum(weight * size * jnp.abs(kernel), axis=-1),
-        envelope,
+        envelope * jnp.abs(line.theta * (1.0 + line.theta)),
+        reached,
     )
 
 
@@ -130,29 +145,28 @@ def _sum(
         return (state.start < limits[1]) & ~jnp.all(state.done)
 
     def advance(state: Sum) -> Sum:
-        value, absolute, height = _block(
-            terms, epsilon, line, atoms, state.start, _BLOCK, zero + jnp.inf
-        )
-        # A cumulant that cannot be resolved any further is NaN: stop before it.
-        keep = state.done | (jnp.isnan(value) & (state.start > 0))
-        stop = state.start + _BLOCK
-        end = line.step * stop
-        height = jnp.where(atoms.lasting, jnp.abs(line.theta * (1.0 + line.theta)), height)
-        envelope = jnp.maximum(state.envelope, height)
-        full = end - state.opened >= window
+        block = _block(terms, epsilon, line, atoms, state.start, _BLOCK, zero + jnp.inf)
+        broken = block.reached < _BLOCK
+        keep = state.done | ((block.reached == 0) & (state.start > 0))
+        end = line.step * (state.start + block.reached)
+        everything = jnp.abs(line.theta * (1.0 + line.theta))
+        # A block that breaks off is too short to tell how high what follows may be.
+        height = jnp.where(atoms.lasting | broken, everything, block.height)
+        envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
+        full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
-        total = jnp.where(keep, state.value, state.value + value)
+        total = jnp.where(keep, state.value, state.value + block.value)
         now = Sum(
-            stop,
+            state.start + _BLOCK,
             total,
-            state.absolute + absolute,
+            state.absolute + block.absolute,
             jnp.where(full, 0.0, envelope),
             jnp.where(full, end, state.opened),
             tail,
-            state.points + _BLOCK,
-            (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total),
+            state.points + block.reached,
+            broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total),
         )
-        last = state._replace(start=stop, done=keep)
+        last = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, last, now)
 
     start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, known)
@@ -193,7 +207,7 @@ def _log_delta_on(
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
-    value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points)[0]
+    value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points).value
     value += explicit_part(terms, atoms, epsilon, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)
