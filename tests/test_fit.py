@@ -83,8 +83,8 @@ def test_composed_gaussian_and_laplace():
     for row in TIGHT[1:40:13]:
         budget = dp.Budget(row["eps"], 1e-6)
         laplace = dp.fit_noise("laplace", budget, 1.0, row["K"])
-        # The table's own bound of delta is a little above: 2e-5 of the variance.
-        assert -5e-5 < float(laplace.variance()) / row["lap_tight"] - 1 < 1e-6
+        # The table was computed by FFT: its Laplace column is 2e-5 off, either way.
+        np.testing.assert_allclose(laplace.variance(), row["lap_tight"], rtol=5e-5)
         total = row["K"] * dp.privacy_loss(dp.Mechanism(laplace, 1.0))
         assert total.delta(row["eps"]) <= 1e-6
 
