@@ -17,6 +17,7 @@ def test_the_closed_form_of_the_gaussian_is_the_optimum():
     assert np.sum(scales**2) <= np.sum(closed**2) * (1 + 1e-9)
 
 
+@pytest.mark.long
 def test_mixed_families_meet_the_budget():
     noises = (dp.Gaussian(1.0), dp.Laplace(1.0), dp.Gaussian(1.0))
     sensitivities, weights = jnp.array([1.0, 0.3, 2.0]), jnp.array([1.0, 5.0, 1.0])

@@ -4,16 +4,26 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.families import FAMILIES
+
+FEW = ("gaussian", "laplace", "truncated_laplace", "staircase", "discrete_laplace")
+
+
+@pytest.mark.long
+def test_every_family_is_compared():
+    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
+    assert {row.family for row in table} == set(FAMILIES)
+    assert table["truncated_laplace"].variance < table["flipped_huber"].variance
+    composed = dp.compare(dp.Budget(5.0, 1e-6), 1.0, count=20)
+    assert next(iter(composed)).family == "subbotin"
 
 
 def test_one_dimension():
-    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
+    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0, families=FEW)
     variances = [row.variance for row in table]
     assert variances == sorted(variances)
     assert next(row.family for row in table if "discrete" not in row.family) == "staircase"
-    assert {"gaussian", "laplace", "flipped_huber", "truncated_laplace"} <= {
-        r.family for r in table
-    }
+    assert {row.family for row in table} == set(FEW)
     assert table["gaussian"].ratio_to_gaussian == 1.0
     np.testing.assert_allclose(table["laplace"].ratio_to_bound, 2.172, rtol=1e-3)
     assert all(row.ratio_to_bound > 1 for row in table if "discrete" not in row.family)

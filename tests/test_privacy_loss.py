@@ -115,7 +115,7 @@ def test_no_release_and_beyond_the_largest_loss():
     assert (loss_of(dp.Gaussian(1.0))).epsilon(0.0) == np.inf
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=4)
 @given(
     st.floats(0.3, 30.0),
     st.integers(2, 400),
