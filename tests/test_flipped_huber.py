@@ -37,7 +37,7 @@ def check(noise, shift, epsilon):
     truth, regime = flipped_huber_log_delta(alpha, gamma, shift, epsilon)
     value = float(noise.log_delta(shift, epsilon))
     if truth > -1e-300:
-        assert value == 0
+        assert truth <= value <= 0
     else:
         error = oracle.relative_error(value, truth)
         assert 0 <= error < 1e-12, (alpha, gamma, shift, epsilon, regime, error)
@@ -83,7 +83,7 @@ def test_reference_log_delta():
         value = float(noise_of(row).log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
         truth = expected(row)
         if truth > -1e-300:
-            assert value == 0
+            assert truth <= value <= 0
             continue
         assert -1e-19 <= oracle.relative_error(value, truth) < 1e-12, row["id"]
 

@@ -24,7 +24,7 @@ def check(noise, shift, epsilon):
     truth = offset_gaussian_log_delta(float(noise.offset), float(noise.scale), shift, epsilon)
     value = float(noise.log_delta(shift, epsilon))
     if truth > -1e-300:
-        assert value == 0
+        assert truth <= value <= 0
     else:
         error = oracle.relative_error(value, truth)
         assert 0 <= error < 1e-12, (noise, shift, epsilon, error)
@@ -46,7 +46,7 @@ def test_reference_log_delta():
         value = float(noise_of(row).log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
         truth = expected(row)
         if truth > -1e-300:
-            assert value == 0
+            assert truth <= value <= 0
             continue
         assert -1e-19 <= oracle.relative_error(value, truth) < 1e-12, row["id"]
 
