@@ -56,6 +56,8 @@ def allocate_exact(
     power = _check.real("power", power, 0.0, open_lower=True)
     if budget.epsilon.ndim or budget.delta.ndim or power.ndim:
         raise ValueError("budget and power must be scalars: use jax.vmap for more of them")
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
     weights = jnp.broadcast_to(weights, sensitivities.shape)
     return _allocate(each, sensitivities, budget, weights, power, steps)
 

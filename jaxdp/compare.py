@@ -90,8 +90,9 @@ def compare(
 
     ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
     unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
-    ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, to 1e-9),
-    "pure" (a bound on the loss), "dominated" (exact for a direction that dominates the set).
+    ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, as
+    `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
+    direction that dominates the set).
     """
     if budget.epsilon.ndim or budget.delta.ndim:
         raise ValueError("budget must be one budget: compare one at a time")
@@ -102,12 +103,15 @@ def compare(
     names = _usable(largest, count, profile) if families is None else tuple(families)
     for name in names:
         _check.one_of("families", name, FAMILIES)
+        if profile and name in (*_LATTICE, "staircase"):
+            raise ValueError(f"a profile scales its noise, which {name} does not allow")
+    if profile and not bool(np.all(np.asarray(count) == 1)):
+        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
     rows = []
     for family in names:
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
-        if profile and family != "staircase":
-            assert not isinstance(sensitivity, JointSensitivity)
+        if profile and not isinstance(sensitivity, JointSensitivity):
             scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))

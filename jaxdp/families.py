@@ -59,9 +59,7 @@ MEMBERS = {
     "flipped_huber": Family(_flipped_huber, (2e-3, 30.0)),
     "offset_gaussian": Family(_offset_gaussian, (1e-3, 3000.0)),
     "subbotin": Family(_subbotin, (1e-5, 7.0)),
-    "staircase": Family(
-        lambda e, sensitivity: Staircase(e, sensitivity, staircase_split(e)), log_concave=False
-    ),
+    "staircase": Family(_staircase, log_concave=False),
     "discrete_gaussian": Family(lambda _, scale: DiscreteGaussian(scale), lattice=True),
     "discrete_laplace": Family(
         lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True

@@ -55,7 +55,7 @@ def fit_noise(
     `JointSensitivity`, released `count` times, where the better of its dominating directions is
     taken (the Gaussian sees l2 only). "objective": E T^2 or E |T| of one coordinate.
 
-    accounting: "exact" meets the exact composed delta, an upper bound within 1e-9; "zcdp" the
+    accounting: "exact" meets the exact composed delta, as `PrivacyLoss` bounds it; "zcdp" the
     sum of `noise.zcdp`, converted; "sufficient" the published K-dimensional condition of the
     flipped Huber. For a family with a shape (alpha / gamma of the flipped Huber, offset / scale,
     power - 1 of the Subbotin, bound / scale) the least scale is found for every shape of a grid,

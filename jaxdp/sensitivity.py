@@ -49,7 +49,7 @@ class JointSensitivity:
         k = _check.guard(self.dimension)
         linf = jnp.minimum(jnp.minimum(self.linf, self.l1), self.l2)
         l1 = jnp.minimum(jnp.minimum(self.l1, k * linf), jnp.sqrt(k) * self.l2)
-        l2 = jnp.minimum(jnp.minimum(self.l2, jnp.sqrt(k) * linf), jnp.sqrt(l1 * linf))
+        l2 = jnp.minimum(jnp.minimum(self.l2, jnp.sqrt(k) * linf), jnp.sqrt(l1) * jnp.sqrt(linf))
         return JointSensitivity(k, l1=l1, l2=l2, linf=linf)
 
     def dominating(self) -> tuple[Reals, Reals]:

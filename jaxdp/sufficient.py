@@ -58,8 +58,11 @@ def sufficient_log_delta(
     gap = epsilon + log_normal_survival(b) - upper
     value = upper + log1m(jnp.exp(jnp.minimum(gap, 0.0)))
     error = ULP * (32.0 + 8.0 * (1.0 + jnp.abs(a)) * (jnp.abs(middle) + half) / -jnp.expm1(gap))
-    claimed = (a >= 0) & (gap < 0)
-    return jnp.where(claimed, jnp.minimum(value + error, 0.0), jnp.where(a < 0, 0.0, value))
+    # Rounding alone can make the difference vanish: Q(A) is a bound, too.
+    difference = jnp.where(gap < 0, value + error, upper)
+    claimed = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(difference, upper))
+    rounded = jnp.minimum(claimed + 16.0 * ULP * jnp.abs(claimed), 0.0)
+    return jnp.where(a < 0, 0.0, rounded)
 
 
 def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:

@@ -47,3 +47,7 @@ def test_bad_input():
         dp.compare(dp.Budget(1.0, 1e-6), 1.0, families=("cauchy",))
     with pytest.raises(ValueError, match="one budget"):
         dp.compare(dp.Budget([1.0, 2.0], 1e-6), 1.0)
+    with pytest.raises(ValueError, match="count must be 1 with a profile"):
+        dp.compare(dp.Budget(1.0, 1e-6), [1.0, 2.0], count=3)
+    with pytest.raises(ValueError, match="which staircase does not allow"):
+        dp.compare(dp.Budget(1.0, 1e-6), [1.0, 2.0], families=("staircase",))

@@ -180,3 +180,26 @@ def test_traced_counts_and_bad_input():
         loss_of(dp.Gaussian(1.0)) + 1.0
     with pytest.raises(ValueError, match="axis must lie in"):
         loss_of(dp.Gaussian(1.0)).sum()
+
+
+@pytest.mark.parametrize("weak", [1e-9, 1e-4])
+def test_atoms_that_are_not_split_still_count(weak):
+    """|phi| comes back up at pi / r: stopping before it would claim too little."""
+    epsilon = jnp.array([0.0, 0.05, 0.2, 0.5, 1.0])
+    laplace = loss_of(dp.Laplace(10.0))
+    alone = (20 * laplace).log_delta(epsilon)
+    together = (20 * laplace + loss_of(dp.Gaussian(1.0 / weak))).log_delta(epsilon)
+    different = (10 * laplace + 10 * loss_of(dp.Laplace(10.0 + 1e-12))).log_delta(epsilon)
+    for bound in (together, different):
+        assert bool(jnp.all((bound >= alone - 1e-10) & (bound <= alone + 3e-4)))
+
+
+def test_a_thousand_pairs_of_atoms():
+    """Beyond 512 only the atoms next to the mean are summed; the oracle sums 1.2e6 points."""
+    n, r, epsilon, theta, period = 1000, 0.005, 0.4033, 40.0, 3.0
+    z = theta + 2j * np.pi * np.arange(4000 * round(period / (2 * r))) / period
+    cumulant = np.log(((z + 1) * np.exp(z * r) + z * np.exp(-(z + 1) * r)) / (2 * z + 1))
+    summand = np.real(np.exp(n * cumulant - z * epsilon) / (z * (z + 1)))
+    truth = np.log((2 * summand.sum() - summand[0]) / period)
+    value = float((n * loss_of(dp.Laplace(1 / r))).log_delta(epsilon))
+    assert -2e-9 <= value - truth < 5e-9

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._types import Reals, RealsOrComplexes
+from jaxdp._types import Complexes, Reals, RealsOrComplexes
 
 LOG_2 = float(np.log(2.0))
 LOG_SQRT_2PI = 0.9189385332046727417803297
@@ -35,13 +35,33 @@ def log1m_near(y: Reals) -> Reals:
     return -_atanh_series(s, s * s)
 
 
-def log1p(x: Reals) -> Reals:
-    """log(1 + x) for x >= -1. Relative error: 4 ulp."""
+def log1p(x: RealsOrComplexes) -> RealsOrComplexes:
+    """log(1 + x) for real x >= -1 or complex x. Relative error: 4 ulp, of a complex part 8 ulp."""
+    if jnp.iscomplexobj(x):
+        return _log1p_complex(x)
     near = jnp.abs(x) <= 0.5
     t = jnp.where(near, x, 0.0)
     s = t / (2.0 + t)
     far = jnp.log(1.0 + jnp.where(near, 0.0, x))
     return jnp.where(near, _atanh_series(s, s * s), far)
+
+
+def _log1p_complex(w: Complexes) -> Complexes:
+    x, y = jnp.real(w), jnp.imag(w)
+    square = 2.0 * x + x * x + y * y  # |1 + w|^2 - 1, which loses digits where 1 + w is small
+    near = square > -0.5
+    modulus = jnp.log(jnp.abs(jnp.where(near, 1.0, 1.0 + w)))
+    modulus = jnp.where(near, 0.5 * log1p(jnp.where(near, square, 0.0)), modulus)
+    return modulus + 1j * jnp.arctan2(y, 1.0 + x)
+
+
+def expm1(x: RealsOrComplexes) -> RealsOrComplexes:
+    """exp(x) - 1 for real or complex x, accurate in both parts as x -> 0."""
+    if not jnp.iscomplexobj(x):
+        return jnp.expm1(x)
+    real, imag = jnp.real(x), jnp.imag(x)
+    sine, size = jnp.sin(0.5 * imag), jnp.exp(real)
+    return jnp.expm1(real) - 2.0 * size * sine * sine + 1j * (size * jnp.sin(imag))
 
 
 def log1m(y: Reals) -> Reals:

@@ -7,7 +7,6 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, product_gap
-from jaxdp._numeric.small_cgf import log1p_complex
 from jaxdp._types import Reals, RealsOrComplexes
 
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
@@ -94,7 +93,7 @@ def _cgf_near(decay: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     lack = 2.0 * sinh * q / ((1.0 + q) * sine)  # 1 - t
     total = (1.0 - 0.5 * lack) * expm1_minus(z * r) + 0.5 * lack * expm1_minus(-(z + 1.0) * r)
     total += r * z * bracket * rest / (1.0 + q)
-    return log1p_complex(total) if jnp.iscomplexobj(total) else log1p(total)
+    return log1p(total)
 
 
 def _cgf_far(decay: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:

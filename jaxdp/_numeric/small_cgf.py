@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._numeric.elementary import log1p
-from jaxdp._types import Complexes, Reals, RealsOrComplexes
+from jaxdp._numeric.elementary import expm1, log1p
+from jaxdp._types import Reals, RealsOrComplexes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 # Distances from the mode in units of its width, to exp(-40) of an exponential law.
@@ -40,7 +40,7 @@ def small_cgf(
     def add(total: RealsOrComplexes, low: Reals, half: Reals) -> RealsOrComplexes:
         log_density, loss = law(low[None] + half[None] * (1.0 + nodes))
         first, second = z[None] * loss, -(z + 1.0)[None] * loss
-        rise, fall = _expm1(first), -_expm1(second)
+        rise, fall = expm1(first), -expm1(second)
         return total + jnp.sum((weights * half[None] * jnp.exp(log_density)) * rise * fall, axis=0)
 
     def panel(total: RealsOrComplexes, ends: tuple[Reals, Reals]) -> tuple[RealsOrComplexes, None]:
@@ -49,22 +49,4 @@ def small_cgf(
         return jax.lax.cond(jnp.any(~(half <= 0)), add, lambda t, *_: t, total, low, half), None
 
     excess, _ = jax.lax.scan(panel, jnp.zeros_like(z), (edges[:-1], edges[1:]))
-    return log1p_complex(excess) if jnp.iscomplexobj(z) else log1p(excess)
-
-
-def _expm1(w: RealsOrComplexes) -> RealsOrComplexes:
-    return expm1(w) if jnp.iscomplexobj(w) else jnp.expm1(w)
-
-
-def expm1(w: Complexes) -> Complexes:
-    """e^w - 1, accurate in both parts as w -> 0."""
-    x, y = jnp.real(w), jnp.imag(w)
-    sine = jnp.sin(0.5 * y)
-    return jnp.expm1(x) - 2.0 * jnp.exp(x) * sine * sine + 1j * (jnp.exp(x) * jnp.sin(y))
-
-
-def log1p_complex(w: Complexes) -> Complexes:
-    """log(1 + w), accurate in both parts as w -> 0."""
-    x, y = jnp.real(w), jnp.imag(w)
-    square = jnp.maximum(2.0 * x + x * x + y * y, -1.0)  # |1 + w|^2 - 1
-    return 0.5 * log1p(square) + 1j * jnp.arctan2(y, 1.0 + x)
+    return log1p(excess)

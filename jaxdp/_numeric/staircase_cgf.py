@@ -3,24 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from jaxdp._numeric.elementary import expm1_minus, log1p
+from jaxdp._numeric.elementary import expm1, log1p
 from jaxdp._numeric.staircase_loss import atoms
 from jaxdp._types import Bools, Reals, RealsOrComplexes
 
 # Squares of its exponential are finite.
 _LARGE_EXPONENT = 300.0
-
-
-def _expm1(w: RealsOrComplexes) -> RealsOrComplexes:
-    return w + expm1_minus(w) if jnp.iscomplexobj(w) else jnp.expm1(w)
-
-
-def _log1p(w: RealsOrComplexes) -> RealsOrComplexes:
-    """log(1 + w), for complex w with |w| below 2 or so as well."""
-    if not jnp.iscomplexobj(w):
-        return log1p(w)
-    x, y = jnp.real(w), jnp.imag(w)
-    return 0.5 * log1p(jnp.maximum(2.0 * x + x * x + y * y, -1.0)) + 1j * jnp.arctan2(y, 1.0 + x)
 
 
 def _run_excess(
@@ -39,10 +27,10 @@ def _run_excess(
     series = drop * jnp.exp(-0.5 * v * unit) * product * sums
     last = jnp.exp(-(v + 1.0) * unit)
     kept = -jnp.expm1(-(v + 1.0) * unit)
-    rise = _expm1(tau * v)
-    closed = drop * kept * rise - last * drop * (1.0 + rise) * _expm1(-2.0 * tau * (v + 1.0))
-    closed += b * kept * _expm1(-2.0 * tau)
-    fall = -_expm1(jnp.where(by_series, -1.0, -2.0 * tau - unit))
+    rise = expm1(tau * v)
+    closed = drop * kept * rise - last * drop * (1.0 + rise) * expm1(-2.0 * tau * (v + 1.0))
+    closed += b * kept * expm1(-2.0 * tau)
+    fall = -expm1(jnp.where(by_series, -1.0, -2.0 * tau - unit))
     return jnp.where(by_series, series, closed / fall)
 
 
@@ -54,7 +42,7 @@ def _run_ratio(most: Reals, unit: Reals, z: RealsOrComplexes) -> RealsOrComplexe
         w = w - 1j * turn * jnp.round(jnp.imag(w) / turn)
     still = w == 0
     w = jnp.where(still, 1.0, w)
-    return jnp.where(still, most + 1.0, _expm1((most + 1.0) * w) / _expm1(w))
+    return jnp.where(still, most + 1.0, expm1((most + 1.0) * w) / expm1(w))
 
 
 @jax.jit
@@ -86,12 +74,12 @@ def cgf(
 
     def pair(j: Reals) -> RealsOrComplexes:
         j = jnp.maximum(j, 0.0)
-        return -_expm1(low * j * unit) * _expm1(-(low + 1.0) * j * unit)
+        return -expm1(low * j * unit) * expm1(-(low + 1.0) * j * unit)
 
     excess = top * pair(m + 1.0) + middle * pair(m) + behind * pair(m - 1.0)
     excess += even * _run_excess(p.most, unit, low, by_series)
     excess += odd * _run_excess(below, unit, low, by_series)
-    near = _log1p(excess)
+    near = log1p(excess)
 
     # M by its largest term.
     high = jnp.where(small, 1.0, z)

@@ -27,17 +27,6 @@ _TURN = 2.5
 _LEAST = 1e-300
 
 
-def _log1p(w: RealsOrComplexes) -> RealsOrComplexes:
-    if not jnp.iscomplexobj(w):
-        return log1p(w)
-    x, y = jnp.real(w), jnp.imag(w)
-    square = 2.0 * x + x * x + y * y  # |1 + w|^2 - 1, which loses digits where 1 + w is small
-    near = square > -0.5
-    modulus = jnp.log(jnp.abs(jnp.where(near, 1.0, 1.0 + w)))
-    modulus = jnp.where(near, 0.5 * log1p(jnp.where(near, square, 0.0)), modulus)
-    return modulus + 1j * jnp.arctan2(y, 1.0 + x)
-
-
 def _losses(near: Reals, width: Reals, power: Reals) -> tuple[Reals, Reals]:
     """near^p / p and ((near + width)^p - near^p) / p, near > 0, width >= 0."""
     fall = -jnp.expm1(-power * jnp.log1p(width / near))
@@ -167,7 +156,7 @@ def log_moment_of_power(shift: Reals, z: RealsOrComplexes, power: Reals) -> Real
     beta = (power - 1.0) / power
     mean = total * (0.5 * jnp.exp(beta * jnp.log(power)) / (1.0 + gamma_excess(beta)))
     low = (top < 1.0) & ~whole
-    small = _log1p(jnp.exp(jnp.where(low, top, 0.0)) * jnp.where(low, mean, 0.0))
+    small = log1p(jnp.exp(jnp.where(low, top, 0.0)) * jnp.where(low, mean, 0.0))
     rest = jnp.where(whole, 0.0, jnp.exp(-jnp.where(low | whole, 1.0, top)))
     inside = jnp.where(low, 1.0, mean + rest)
     inside = jnp.where(inside == 0, jnp.finfo(jnp.float64).tiny, inside)

@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import gammaln
 
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.base import Term, Terms, cumulant
+from jaxdp.loss.base import Terms, cumulant
 
-# Beyond this many releases the atoms hold a negligible part, or the bound says otherwise.
-_MOST = 512
+# Beyond this many releases the atoms stay in the sum.
+_MOST = 4096
+_SUMMED = 513
 
 
 class Atoms(NamedTuple):
@@ -25,29 +27,22 @@ class Atoms(NamedTuple):
     r: Reals
     log_mass: Reals
     fold: Reals
-    lasting: Bools  # what is not split has atoms: |phi| does not decay, or not before it recurs
+
+    @property
+    def split(self) -> Bools:
+        """Whether there is anything to split off."""
+        return self.log_mass > -jnp.inf
 
 
 def atoms_of(terms: Terms) -> Atoms:
     """The atoms of a single term; a composition of different ones is not split."""
-    every = jnp.concatenate([_log_masses(term) for term in terms], axis=-1)
-    lasting = jnp.all((every > -jnp.inf) | jnp.isnan(every), axis=-1)
     term = terms[0]
     fold = term.count[..., 0]
     if len(terms) > 1 or term.shift.shape[-1] > 1:
-        return Atoms(jnp.zeros_like(fold), jnp.full_like(fold, -jnp.inf), fold, lasting)
+        return Atoms(jnp.zeros_like(fold), jnp.full_like(fold, -jnp.inf), fold)
     r, log_mass = (x[..., 0] for x in term.noise.loss_atom(term.shift))
     split = (fold >= 1) & (fold <= _MOST) & (log_mass > -jnp.inf)
-    return Atoms(
-        jnp.where(split, r, 0.0),
-        jnp.where(split, log_mass, -jnp.inf),
-        fold,
-        lasting & ~split & (fold <= _MOST),
-    )
-
-
-def _log_masses(term: Term) -> Reals:
-    return jnp.where(term.count == 0, jnp.nan, term.noise.loss_atom(term.shift)[1])
+    return Atoms(jnp.where(split, r, 0.0), jnp.where(split, log_mass, -jnp.inf), fold)
 
 
 def remainder(terms: Terms, atoms: Atoms, z: Complexes, gain: Reals) -> tuple[Complexes, Reals]:
@@ -65,15 +60,16 @@ def remainder(terms: Terms, atoms: Atoms, z: Complexes, gain: Reals) -> tuple[Co
 
 
 def explicit_part(
-    terms: Terms, atoms: Atoms, epsilon: Reals, log_size: Reals, complement: Bools
+    terms: Terms, atoms: Atoms, epsilon: Reals, theta: Reals, log_size: Reals, complement: Bools
 ) -> tuple[Reals, Reals]:
     """What `remainder` leaves out, as delta (or 1 - delta) over exp(log_size); and its error.
 
-    The error is that of the weights, whose log-gamma functions are good to 2e-15 of their size.
+    The atoms next to the mean of the law tilted by theta are summed; Hoeffding's inequality bounds
+    the others. The weights' log-gamma functions are good to 2e-15 of their size.
     """
     term = terms[0]
-    r, log_mass, n, e, size, mirror = (
-        x[..., None] for x in (*atoms[:3], epsilon, log_size, complement)
+    r, log_mass, n, e, tilt, size, mirror = (
+        x[..., None] for x in (*atoms, epsilon, theta, log_size, complement)
     )
     has = log_mass > -jnp.inf
     n = jnp.where(has, n, 1.0)
@@ -87,7 +83,9 @@ def explicit_part(
         log_share = log_ways + m * log_p - (m - j) * r + log_value - size
         return jnp.where(inside, jnp.exp(jnp.where(inside, log_share, 0.0)), 0.0)
 
-    j = jnp.arange(_MOST + 1.0)[(None,) * epsilon.ndim]
+    mean = n / (1.0 + jnp.exp(-(1.0 + 2.0 * tilt) * r))
+    first = jnp.clip(jnp.floor(mean) - _SUMMED // 2, 0.0, jnp.maximum(n - _SUMMED + 1.0, 0.0))
+    j = lax.stop_gradient(first) + jnp.arange(float(_SUMMED))[(None,) * epsilon.ndim]
     at = jnp.where(has & (j <= n - 1.0), e - (2.0 * j - n + 1.0) * r, 0.0)
     noise, shift = jax.tree.map(lambda x: x[..., :1], (term.noise, term.shift))
     single = noise.log_delta(shift, at)
@@ -95,7 +93,11 @@ def explicit_part(
     one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
     none = (n - 1.0) * share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
-    return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1)
+    log_atoms = log_p + tilt * r + jnp.log1p(jnp.exp(-r - 2.0 * tilt * r))
+    log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
+    far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
+    far = jnp.where(n < _SUMMED, -jnp.inf, far + log_one + n * log_atoms - tilt * e - size)
+    return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1) + jnp.exp(far[..., 0])
 
 
 def _log_complement(log_value: Reals) -> Reals:

@@ -4,10 +4,14 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise
+
+# Between two points that were looked at |phi| may be a little higher.
+_MISSED = 0.9
 
 
 @final
@@ -44,6 +48,29 @@ class Term:
         )
         each = noise.cgf(shift, z[..., None, :])
         # A count of 0 is no release, whatever its loss.
+        return jnp.sum(jnp.where(count == 0, 0.0, count * each), axis=-2)
+
+    def log_decay(self, theta: Reals, heights: Reals) -> Reals:
+        """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
+
+        Of every release on its own, then multiplied. A pair of atoms at +-r recurs at pi / r
+        exactly, which is looked at as well; other atoms may recur anywhere. Shape of `heights`.
+        """
+        noise, shift, count = jax.tree.map(
+            lambda x: x[..., None], (self.noise, self.shift, self.count)
+        )
+        r, log_mass = noise.loss_atom(shift)
+        paired = (log_mass > -jnp.inf) & (r > 0)
+        recurrence = jnp.pi / jnp.where(paired, r, jnp.pi)
+        shape = (*self.shift.shape, heights.shape[-1])
+        points = jnp.concatenate([jnp.broadcast_to(heights[..., None, :], shape), recurrence], -1)
+        real = jnp.broadcast_to(theta[..., None, None], points.shape)
+        fall = jnp.real(noise.cgf(shift, real + 1j * points)) - noise.cgf(shift, real)
+        # What the quadrature of a cumulant does not resolve says nothing.
+        fall = jnp.where(jnp.isnan(fall), -jnp.inf, jnp.minimum(_MISSED * fall, 0.0))
+        last = jnp.where(paired, fall[..., -1:], jnp.where(log_mass == -jnp.inf, -jnp.inf, 0.0))
+        largest = lax.cummax(fall[..., :-1], axis=fall.ndim - 1, reverse=True)
+        each = jnp.maximum(largest, last)
         return jnp.sum(jnp.where(count == 0, 0.0, count * each), axis=-2)
 
     def pure_epsilon(self) -> Reals:

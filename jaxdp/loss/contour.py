@@ -6,9 +6,6 @@ The transform of (1 - e^-x)_+ is 1 / (z (z + 1)), so with F(z) = exp(K(z) - z ep
 
 and 1 - delta is minus the same integral along -1 < theta < 0. With theta at the saddle of |F|
 nothing cancels, and the factor F(theta) stays a logarithm: delta = 1e-1000 costs what 1e-3 costs.
-The trapezoidal sum of step h is exactly sum_k exp(theta k p) delta(epsilon + k p), p = 2 pi / h
-(Poisson), whose terms beyond k = 0 have Chernoff bounds: p is chosen from them.
-Source: Poisson's summation with a tilt, as in Abate & Whitt, Queueing Systems 10, 1992.
 """
 
 from typing import NamedTuple
@@ -21,6 +18,7 @@ from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
 from jaxdp.loss.base import Terms, largest_loss
+from jaxdp.loss.decay import Decay, decay_of
 from jaxdp.loss.line import Line, line_of
 
 Limits = tuple[float, int]
@@ -74,18 +72,21 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     """log of an upper bound on delta: epsilon (*batch,), terms (*batch, n).
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
-    wider by what the points beyond may hold: it contains the aliased terms, the rest of the line
-    (from the largest |phi| of the last block, or |phi| <= 1 where it may recur or the cumulant is
-    not resolved any further) and the rounding of the cumulant. The noises are symmetric:
-    exchanging the two inputs changes nothing.
+    wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
+    block and of the probes in `decay`, or |phi| <= 1 where the cumulant is not resolved any
+    further), the Gaussian of `decay` where the points do not suffice, and the rounding of the
+    cumulant. The noises are symmetric: exchanging the two inputs changes nothing.
     """
     size = jnp.abs(epsilon)
+    fixed, at = lax.stop_gradient((terms, size))
     atoms = atoms_of(terms)
-    line = line_of(lax.stop_gradient(terms), lax.stop_gradient(size), limits[0])
+    line = line_of(fixed, at, limits[0])
+    decay = decay_of(fixed, line, *limits, atoms.split)
+    line = line.softened(decay.mu, at)
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
-    upper = _log_delta_on(terms, size, line, atoms, limits, single)
+    upper = _log_delta_on(decay.softened(terms), size, line, decay, atoms, limits, single)
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, size), upper)
     upper = jnp.where(size >= largest_loss(terms), -jnp.inf, jnp.minimum(upper, 0.0))
@@ -135,10 +136,16 @@ def _block(
 
 
 def _sum(
-    terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, limits: Limits, known: Bools
+    terms: Terms,
+    epsilon: Reals,
+    line: Line,
+    decay: Decay,
+    atoms: Atoms,
+    limits: Limits,
+    known: Bools,
 ) -> Sum:
     zero = jnp.zeros_like(epsilon)
-    # Atoms at +-r make |phi| recur at height pi / r: only a window as long tells how high it is.
+    # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
     window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
 
     def unfinished(state: Sum) -> Bools:
@@ -150,8 +157,9 @@ def _sum(
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
         everything = jnp.abs(line.theta * (1.0 + line.theta))
+        probed = everything * jnp.exp(decay.log_beyond(state.start + block.reached))
         # A block that breaks off is too short to tell how high what follows may be.
-        height = jnp.where(atoms.lasting | broken, everything, block.height)
+        height = jnp.where(broken, everything, jnp.maximum(block.height, probed))
         envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
@@ -186,11 +194,19 @@ def _attach_jvp(primals, tangents):
 
 
 def _log_delta_on(
-    terms: Terms, epsilon: Reals, line: Line, atoms: Atoms, limits: Limits, single: Bools
+    terms: Terms,
+    epsilon: Reals,
+    line: Line,
+    decay: Decay,
+    atoms: Atoms,
+    limits: Limits,
+    single: Bools,
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    found = _sum(fixed[0], fixed[1], line, fixed[2], limits, single)
-    exact, off = explicit_part(fixed[0], fixed[2], fixed[1], line.log_size, line.complement)
+    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, single)
+    exact, off = explicit_part(
+        fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
+    )
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     both = found.value + exact
     # 1 - delta is rounded down: there aliasing counts as well.
@@ -201,14 +217,13 @@ def _log_delta_on(
         line.log_size + jnp.log(both + error),
     )
     upper += 4.0 * ULP * jnp.abs(upper)
-    # Where the sum breaks down (epsilon beyond 1e15, say), Markov's bound stands.
-    gain = line.log_size + jnp.log(jnp.abs(line.theta * (1.0 + line.theta)))
-    markov = jnp.where(line.complement, 0.0, gain + line.rounding * (1.0 + jnp.abs(gain)))
+    # Where the sum breaks down (epsilon beyond 1e15, or at the largest loss) Markov's bound stands.
+    markov = line.markov(fixed[1])
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
     value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points).value
-    value += explicit_part(terms, atoms, epsilon, line.log_size, line.complement)[0]
+    value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)

@@ -1,7 +1,8 @@
 """Which vertical line to sum along, and with what step: the saddle, and Poisson's summation.
 
-The trapezoidal sum of step h is exactly sum_k exp(theta k p) delta(epsilon + k p), p = 2 pi / h,
-whose terms beyond k = 0 have Markov bounds at every other tilt: p is chosen from them.
+The trapezoidal sum of step h is exactly sum_k exp(theta k p) delta(epsilon + k p), p = 2 pi / h
+(Poisson), whose terms beyond k = 0 have Markov bounds at every other tilt: p is chosen from them.
+Source: Poisson's summation with a tilt, as in Abate & Whitt, Queueing Systems 10, 1992.
 """
 
 from typing import NamedTuple
@@ -34,6 +35,27 @@ class Line(NamedTuple):
     complement: Bools  # the line gives 1 - delta
     aliasing: Reals  # a bound on the aliased terms, over |F(theta)|
     rounding: Reals  # a bound on the relative error of one |F|
+    tilts: Reals  # other real parts, (lanes, tilts), and K - tilt epsilon there
+    exponents: Reals
+
+    def markov(self, epsilon: Reals) -> Reals:
+        """A bound on log delta: the least K(tilt) - tilt epsilon over tilts > 0, rounded up."""
+        size = jnp.abs(self.exponents) + self.tilts * epsilon[..., None]
+        bound = self.exponents + ULP * (32.0 + 8.0 * size)
+        return jnp.min(jnp.where(self.tilts > 0, bound, jnp.inf), axis=-1)
+
+    def softened(self, mu: Reals, epsilon: Reals) -> "Line":
+        """The same line for the composition with a Gaussian of ratio mu."""
+        theta = self.theta
+
+        def gain(tilt: Reals, mu: Reals) -> Reals:
+            return 0.5 * tilt * (tilt + 1.0) * mu * mu
+
+        log_size = self.log_size + gain(theta, mu)
+        exponents = self.exponents + gain(self.tilts, mu[..., None])
+        period = 2.0 * jnp.pi / self.step[..., None]
+        others = _Others.of(theta[..., None], log_size[..., None], self.tilts, exponents, epsilon)
+        return self._replace(log_size=log_size, aliasing=others.aliasing(period))
 
 
 class _Search(NamedTuple):
@@ -92,37 +114,54 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])[..., None]
     log_size = jnp.where(chosen, log_size[..., 1], log_size[..., 0])[..., None]
-    period, aliasing = _period(theta, log_size, tilts, exponents, column, tolerance)
+    others = _Others.of(theta, log_size, tilts, exponents, epsilon)
+    period = others.period(tolerance)
+    aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
     gain = log_size + theta * epsilon + jnp.log(jnp.abs(theta * (1.0 + theta)))
     rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
-    return Line(theta, 2.0 * jnp.pi / period, log_size, chosen, aliasing, rounding)
+    step = 2.0 * jnp.pi / period
+    return Line(theta, step, log_size, chosen, aliasing, rounding, tilts, exponents)
 
 
-def _period(
-    theta: Reals, log_size: Reals, tilts: Reals, exponents: Reals, epsilon: Reals, tolerance: float
-) -> tuple[Reals, Reals]:
-    """The least p whose aliased terms Markov's inequality bounds as wanted, and that bound.
+class _Others(NamedTuple):
+    """The other tilts of the strip, and its ends: delta <= 1, 1 - delta <= e^epsilon."""
 
-    Any other tilt on the same strip serves, and its ends: delta <= 1, 1 - delta <= e^epsilon.
-    """
-    strip = (tilts > 0) == (theta > 0)
-    zero = jnp.zeros_like(theta)
-    others = jnp.concatenate([tilts, zero, zero - 1.0], axis=-1)
-    usable = jnp.concatenate([strip, theta == theta, theta < 0], axis=-1)
-    heights = jnp.concatenate([exponents, zero, epsilon], axis=-1) - log_size
-    distance = jnp.abs(others - theta)
-    usable &= distance > 1e-9 * jnp.abs(theta)
-    wanted = (heights + _SADDLE_MARGIN - jnp.log(tolerance)) / jnp.where(usable, distance, 1.0)
-    wanted = jnp.where(usable, wanted, jnp.inf)
-    sides = (others < theta, others > theta)
-    both = [jnp.min(jnp.where(side, wanted, jnp.inf), axis=-1, keepdims=True) for side in sides]
-    period = jnp.maximum(*both)
-    reach = distance * period
-    aliased = heights - reach - log1m(jnp.exp(-jnp.clip(reach, 1e-300, 700.0)))
-    aliased = jnp.where(usable, aliased, jnp.inf)
-    bounds = (jnp.exp(jnp.min(jnp.where(side, aliased, jnp.inf), axis=-1)) for side in sides)
-    return period[..., 0], sum(bounds, jnp.zeros(()))
+    heights: Reals  # log of Markov's bound over |F(theta)|, infinite where it says nothing
+    distance: Reals
+    below: Bools
+
+    @staticmethod
+    def of(
+        theta: Reals, log_size: Reals, tilts: Reals, exponents: Reals, epsilon: Reals
+    ) -> "_Others":
+        zero = jnp.zeros_like(theta)
+        others = jnp.concatenate([tilts, zero, zero - 1.0], axis=-1)
+        strip = (tilts > 0) == (theta > 0)
+        usable = jnp.concatenate([strip, theta == theta, theta < 0], axis=-1)
+        heights = jnp.concatenate([exponents, zero, epsilon[..., None]], axis=-1) - log_size
+        distance = jnp.abs(others - theta)
+        usable &= distance > 1e-9 * jnp.abs(theta)
+        return _Others(
+            jnp.where(usable, heights, jnp.inf), jnp.where(usable, distance, 1.0), others < theta
+        )
+
+    def _least(self, values: Reals) -> tuple[Reals, Reals]:
+        """On either side of theta."""
+        below = jnp.min(jnp.where(self.below, values, jnp.inf), axis=-1)
+        return below, jnp.min(jnp.where(self.below, jnp.inf, values), axis=-1)
+
+    def period(self, tolerance: float) -> Reals:
+        """The least p whose aliased terms are bounded as wanted."""
+        wanted = (self.heights + _SADDLE_MARGIN - jnp.log(tolerance)) / self.distance
+        return jnp.maximum(*self._least(wanted))
+
+    def aliasing(self, period: Reals) -> Reals:
+        """The bound on the aliased terms, over |F(theta)|."""
+        reach = self.distance * period
+        aliased = self.heights - reach - log1m(jnp.exp(-jnp.clip(reach, 1e-300, 700.0)))
+        below, above = self._least(aliased)
+        return jnp.exp(below) + jnp.exp(above)
 
 
 def largest_epsilon(terms: Terms, delta: Reals) -> Reals:

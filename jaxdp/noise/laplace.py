@@ -155,7 +155,7 @@ def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     low = jnp.where(growing, 0.0, r)
     # M - 1, where the terms of first order in r have been cancelled on paper.
     excess = (outer + 1.0) * expm1_minus(outer * low) + outer * expm1_minus(-(outer + 1.0) * low)
-    small = _log1p(excess / (2.0 * outer + 1.0))
+    small = log1p(excess / (2.0 * outer + 1.0))
     decay = jnp.exp(-(2.0 * outer + 1.0) * r)
     large = outer * r + jnp.log((outer + 1.0 + outer * decay) / (2.0 * outer + 1.0))
     return jnp.where(middle, _cgf_middle(r, z), jnp.where(growing, large, small))
@@ -169,14 +169,3 @@ def _cgf_middle(r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     sinhc = jnp.where(x == 0, 1.0, 1.0 - expm1_minus(-safe) / safe)
     sinhc = jnp.where(jnp.abs(x) > 1.0, (1.0 - jnp.exp(-safe)) / safe, sinhc)
     return (s - 0.5) * r + jnp.log(0.5 * (1.0 + jnp.exp(-x)) + 0.5 * r * sinhc)
-
-
-def _log1p(w: RealsOrComplexes) -> RealsOrComplexes:
-    if not jnp.iscomplexobj(w):
-        return log1p(w)
-    x, y = jnp.real(w), jnp.imag(w)
-    square = 2.0 * x + x * x + y * y  # |1 + w|^2 - 1, which loses digits where 1 + w is small
-    near = square > -0.5
-    modulus = jnp.log(jnp.abs(jnp.where(near, 1.0, 1.0 + w)))
-    modulus = jnp.where(near, 0.5 * log1p(jnp.where(near, square, 0.0)), modulus)
-    return modulus + 1j * jnp.arctan2(y, 1.0 + x)

@@ -1,0 +1,60 @@
+"""What the line holds beyond the points that are summed.
+
+|phi(t)| = |M(theta + it)| / M(theta) need not fall for good once it is small: where the loss of a
+release has atoms, or nearly, it comes back up, at pi / r for a pair at +-r. Probes far beyond the
+sum tell how high. Where that is too high for the points there are, the composition is released
+together with one more Gaussian, so wide that it hardly matters: delta only grows (data
+processing), and |phi| falls like exp(-mu^2 t^2 / 2) at last.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._types import Bools, Reals
+from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.line import Line
+from jaxdp.noise.gaussian import Gaussian
+
+# In points of the line, increasing by a constant ratio.
+_NEAREST, _FARTHEST, _PROBES = 16.0, 2.0**30, 128
+_RATIO = float(np.log(_FARTHEST / _NEAREST) / (_PROBES - 1))
+_STEP_BACK = float(np.exp(_RATIO))
+
+
+class Decay(NamedTuple):
+    """What is known of |phi| beyond the sum, and the Gaussian that makes it fall."""
+
+    log_height: Reals  # of the largest |phi| from each probe on, (lanes, probes)
+    mu: Reals  # the Gaussian's ratio, (lanes,)
+
+    def log_beyond(self, points: Reals) -> Reals:
+        """log of the largest |phi| beyond so many points of the line."""
+        probe = jnp.floor(jnp.log(jnp.maximum(points, _NEAREST) / _NEAREST) / _RATIO)
+        index = jnp.clip(probe.astype(int), 0, _PROBES - 1)
+        return jnp.take_along_axis(self.log_height, index[..., None], axis=-1)[..., 0]
+
+    def softened(self, terms: Terms) -> Terms:
+        """The composition with the Gaussian of ratio mu."""
+        shift = self.mu[..., None]
+        return (*terms, Term(Gaussian(1.0), shift, jnp.ones_like(shift)))
+
+
+def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools) -> Decay:
+    """The decay on `line`; mu = 0 where `most` points reach the tolerance without the Gaussian.
+
+    Where the atoms are `split` off, what is left falls by itself.
+    """
+    probes = jnp.exp(_RATIO * jnp.arange(_PROBES))[(None,) * line.theta.ndim]
+    heights = line.step[..., None] * _NEAREST * probes
+    log_height = terms[0].log_decay(line.theta, heights)
+    for term in terms[1:]:
+        log_height = log_height + term.log_decay(line.theta, heights)
+    log_height = jnp.where(split[..., None], -jnp.inf, log_height)
+    end = most * line.step
+    wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))
+    bare = Decay(log_height, jnp.zeros_like(end))
+    needed = wanted + bare.log_beyond(0.0 * end + most) > 0
+    mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)
+    return Decay(log_height - 0.5 * (mu[..., None] * heights) ** 2, mu)
