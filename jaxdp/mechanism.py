@@ -1,36 +1,93 @@
-"""A noise bound to the sensitivity of what it is added to."""
+"""A noise bound to the sensitivity of what it is added to, perhaps over a Poisson sample."""
 
-from typing import final
+from typing import Literal, final
 
 import jax
+import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._pytree import assign, pytree
+from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.loss.sampled import sampled_log_delta
 from jaxdp.noise.base import Noise, exp_up
+
+Relation = Literal["add_remove", "add", "remove", "replace_one"]
+RELATIONS = ("add_remove", "add", "remove", "replace_one")
 
 
 @final
 @pytree
 class Mechanism:
-    """One release of query + noise, the query moving by at most `sensitivity` between neighbours.
+    """One release of query + noise, batched: parameters broadcast, every element is a release.
 
-    Batched: the noise's parameters and `sensitivity` broadcast, and every element is a release
-    of its own. Coordinates released together compose: see `GDP` for Gaussians. The noises are
-    symmetric, so both directions of any neighbouring relation agree; `sensitivity` carries it.
+    relation None: the query moves by at most `sensitivity` between neighbours. Else neighbours
+    differ in one record, whose contribution is at most `sensitivity`: "add_remove" (the worse of
+    "add" and "remove", which can be asked for alone) or "replace_one", where the query moves by
+    twice that. With sampling_prob < 1, where the relation is required, every record takes part
+    with that probability, on its own (Poisson); fixed-size samples are another mechanism.
+
+    Coordinates released together compose: see `privacy_loss`. The noises are symmetric.
     """
 
     noise: Noise
     sensitivity: Reals
+    sampling_prob: Reals
+    relation: Relation | None = static()
 
-    def __init__(self, noise: Noise, sensitivity: RealLike):
-        assign(self, noise=noise, sensitivity=_check.nonnegative("sensitivity", sensitivity))
+    def __init__(
+        self,
+        noise: Noise,
+        sensitivity: RealLike,
+        sampling_prob: RealLike = 1.0,
+        relation: Relation | None = None,
+    ):
+        sensitivity = _check.nonnegative("sensitivity", sensitivity)
+        # Known before it becomes an array: whether there is any sampling shapes the program.
+        always = _check.is_concrete(sampling_prob) and bool(
+            jnp.all(jnp.asarray(sampling_prob) == 1)
+        )
+        sampling_prob = _check.probability("sampling_prob", sampling_prob)
+        if relation is not None:
+            _check.one_of("relation", relation, RELATIONS)
+        elif not always:
+            raise ValueError(
+                f"relation must be one of {', '.join(RELATIONS)} where sampling_prob may be "
+                "below 1: adding, removing and replacing a record differ"
+            )
+        if relation == "replace_one":
+            if not always:
+                raise ValueError(
+                    "sampling_prob must be 1 with relation 'replace_one': a sampled replacement "
+                    "is not supported; a replacement is an addition and a removal"
+                )
+            sensitivity = 2.0 * sensitivity
+        if always:
+            relation, sampling_prob = None, jnp.ones(())
+        assign(
+            self,
+            noise=noise,
+            sensitivity=sensitivity,
+            sampling_prob=sampling_prob,
+            relation=relation,
+        )
+
+    @property
+    def sampled(self) -> bool:
+        """Whether records are sampled."""
+        return self.relation is not None
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of the least delta at `epsilon`: an upper bound, as tight as its noise says."""
-        return self.noise.log_delta(self.sensitivity, epsilon)
+        if not self.sampled:
+            return self.noise.log_delta(self.sensitivity, epsilon)
+        epsilon = _check.real("epsilon", epsilon)
+        bounds = [
+            sampled_log_delta(self.noise, self.sampling_prob, added, self.sensitivity, epsilon)
+            for added in directions(self.relation)
+        ]
+        return jnp.maximum(bounds[0], bounds[-1])
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
@@ -41,12 +98,22 @@ class Mechanism:
         return _epsilon(self, _check.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1, in nats."""
+        """The Renyi divergence of an order > 1, in nats; sampled: `privacy_loss(...).renyi`."""
+        if self.sampled:
+            raise ValueError("use privacy_loss(mechanism).renyi(order) with sampling_prob < 1")
         return self.noise.renyi(self.sensitivity, order)
 
     def zcdp(self) -> ZCDP:
-        """The (xi, rho) of `noise.zcdp`."""
+        """The (xi, rho) of `noise.zcdp`; of a sampled release that of the whole one."""
         return ZCDP(*self.noise.zcdp(self.sensitivity))
+
+
+def directions(relation: Relation | None) -> tuple[Reals, ...]:
+    """The values of `Sampled.added` whose worst a relation reports."""
+    removed, added = jnp.zeros(()), jnp.ones(())
+    if relation == "add_remove":
+        return removed, added
+    return (added,) if relation == "add" else (removed,)
 
 
 @jax.jit

@@ -7,14 +7,17 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
-from jaxdp._pytree import pytree
+from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.guarantee.base import excess
 from jaxdp.loss.base import Term, Terms, cumulant
 from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.line import largest_epsilon
-from jaxdp.mechanism import Mechanism
+from jaxdp.loss.sampled import Sampled, nodes_for
+from jaxdp.mechanism import Mechanism, Relation, directions
 from jaxdp.noise.base import exp_up
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
@@ -26,10 +29,12 @@ class PrivacyLoss:
     """The privacy loss of releases made together or one after the other, batched.
 
     `a + b` composes, `n * a` repeats (n whole, may be traced), `a.sum(axis)` composes along a
-    batch axis: K coordinates, or the steps of a plan. Made by `privacy_loss`.
+    batch axis: K coordinates, or the steps of a plan. Made by `privacy_loss`. The directions of a
+    sampled mechanism are kept apart: "add_remove" reports the worse of the two compositions.
     """
 
     terms: Terms
+    relation: Relation | None = static(default=None)
 
     @property
     def shape(self) -> Shape:
@@ -58,7 +63,7 @@ class PrivacyLoss:
         return _epsilon(self, _check.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1: the terms' divergences add."""
+        """The Renyi divergence of an order > 1: the terms' divergences add, the worse direction."""
         return _renyi(self, _check.real("order", order, 1.0, open_lower=True))
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
@@ -72,24 +77,47 @@ class PrivacyLoss:
             x = jnp.moveaxis(x, axis, -2)
             return x.reshape(*x.shape[:-2], -1)
 
-        return PrivacyLoss(tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms))
+        terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
+        return PrivacyLoss(terms, self.relation)
 
     def __add__(self, other: "PrivacyLoss") -> "PrivacyLoss":
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
-        return PrivacyLoss(self.terms + other.terms)
+        if None not in (self.relation, other.relation) and self.relation != other.relation:
+            raise ValueError(
+                f"cannot compose relation {self.relation!r} with {other.relation!r}: the inputs "
+                "that one calls neighbours differ from the other's"
+            )
+        return PrivacyLoss(self.terms + other.terms, self.relation or other.relation)
 
     def __rmul__(self, count: RealLike) -> "PrivacyLoss":
         times = _check.whole("count", count)[..., None]
         return PrivacyLoss(
-            tuple(Term(t.noise, t.shift, jnp.multiply(*_align(t.count, times))) for t in self.terms)
+            tuple(
+                Term(t.noise, t.shift, jnp.multiply(*_align(t.count, times))) for t in self.terms
+            ),
+            self.relation,
         )
 
 
 def privacy_loss(mechanism: Mechanism) -> PrivacyLoss:
-    """The privacy loss of one release of `mechanism`, batched like it."""
-    noise = jax.tree.map(lambda x: jnp.asarray(x)[..., None], mechanism.noise)
-    return PrivacyLoss((Term(noise, mechanism.sensitivity[..., None], jnp.ones(1)),))
+    """The privacy loss of one release of `mechanism`, batched like it.
+
+    Sampled: Gaussian and Laplace noise. Coordinates that are summed are sampled independently.
+    """
+    noise, shift, sampling_prob = jax.tree.map(
+        lambda x: jnp.asarray(x)[..., None],
+        (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
+    )
+    if mechanism.sampled:
+        if not isinstance(noise, Gaussian | Laplace):
+            raise ValueError(
+                "noise must be Gaussian or Laplace to compose sampled releases, got "
+                f"{type(noise).__name__}"
+            )
+        added = directions(mechanism.relation)[0]
+        noise = Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
+    return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
 
 
 def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
@@ -97,11 +125,21 @@ def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
 
 
+def _worst_log_delta(loss: PrivacyLoss, terms: Terms, epsilon: Reals) -> Reals:
+    """Of the directions, which are worked off in one batch; terms and epsilon of one shape."""
+    if loss.relation != "add_remove":
+        return in_lanes(terms, epsilon)
+    both = (2, *epsilon.shape)
+    exchanged = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * epsilon.ndim) == 1, both)
+    pair = tuple(term.broadcast(both).reversed(exchanged) for term in terms)
+    return jnp.max(in_lanes(pair, jnp.broadcast_to(epsilon, both)), axis=0)
+
+
 @jax.jit
 def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
-    return in_lanes(terms, jnp.broadcast_to(epsilon, shape))
+    return _worst_log_delta(loss, terms, jnp.broadcast_to(epsilon, shape))
 
 
 @jax.jit
@@ -112,10 +150,14 @@ def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
 
     # Measured from -most: smooth down to epsilon = 0, where log epsilon is not.
     most = jax.lax.stop_gradient(largest_epsilon(terms, delta))
+    if loss.relation == "add_remove":
+        everywhere = jnp.ones_like(delta, dtype=bool)
+        other = tuple(term.reversed(everywhere) for term in terms)
+        most = jnp.maximum(most, jax.lax.stop_gradient(largest_epsilon(other, delta)))
     most = jnp.where(jnp.isinf(most), 1.0, most)
 
     def residual(shifted: Reals) -> Reals:
-        return excess(in_lanes(terms, shifted - most), delta)
+        return excess(_worst_log_delta(loss, terms, shifted - most), delta)
 
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
     return last_feasible_quick(residual, 2.0 * most, most, slack) - most
@@ -126,4 +168,8 @@ def _renyi(loss: PrivacyLoss, order: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, order.shape)
     s = jnp.broadcast_to(order - 1.0, shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
-    return jnp.real(cumulant(terms, s[..., None])[..., 0]) / s
+    largest = jnp.real(cumulant(terms, s[..., None])[..., 0])
+    if loss.relation == "add_remove":
+        other = tuple(term.reversed(jnp.ones(shape, dtype=bool)) for term in terms)
+        largest = jnp.maximum(largest, jnp.real(cumulant(other, s[..., None])[..., 0]))
+    return largest / s

@@ -14,7 +14,8 @@ from jax.scipy.special import gammaln
 
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.base import Terms, cumulant
+from jaxdp.loss.base import Terms, add_up
+from jaxdp.noise.base import Points
 
 # Beyond this many releases the atoms stay in the sum.
 _MOST = 4096
@@ -45,16 +46,23 @@ def atoms_of(terms: Terms) -> Atoms:
     return Atoms(jnp.where(split, r, 0.0), jnp.where(split, log_mass, -jnp.inf), fold)
 
 
-def remainder(terms: Terms, atoms: Atoms, z: Complexes, gain: Reals) -> tuple[Complexes, Reals]:
-    """(M^n - n A^(n-1) M + (n-1) A^n) e^-gain at z (lanes, points), and its terms' sizes added."""
-    total = cumulant(terms, z)
-    whole = jnp.exp(total - gain)
-    r, log_mass, n = (x[..., None] for x in atoms[:3])
+def remainder(
+    terms: Terms, atoms: Atoms, points: Points, log_total: Reals
+) -> tuple[Complexes, Reals]:
+    """(M^n - n A^(n-1) M + (n-1) A^n) / M(theta)^n at (lanes, points), and its terms' sizes added.
+
+    `log_total` is K(theta) of the composition.
+    """
+    rise = add_up(terms, lambda term: term.rise(points)).astype(complex)
+    whole = jnp.exp(rise)
+    r, log_mass, n = (x[..., None] for x in atoms)
+    z = points.theta[..., None] + 1j * points.heights()
+    gain = log_total[..., None]
     has = log_mass > -jnp.inf
     safe_n = jnp.where(has, n, 1.0)
     log_atoms = jnp.where(has, log_mass, 0.0) + z * r + jnp.log1p(jnp.exp(-r - 2.0 * z * r))
     others = (safe_n - 1.0) * log_atoms
-    one = jnp.where(has, safe_n * jnp.exp(others + total / safe_n - gain), 0.0)
+    one = jnp.where(has, safe_n * jnp.exp(others + (gain + rise) / safe_n - gain), 0.0)
     none = jnp.where(has, (safe_n - 1.0) * jnp.exp(others + log_atoms - gain), 0.0)
     return whole - one + none, jnp.abs(whole) + jnp.abs(one) + jnp.abs(none)
 

@@ -14,16 +14,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import ULP, log1m
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Terms, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, largest_loss
 from jaxdp.loss.decay import Decay, decay_of
 from jaxdp.loss.line import Line, line_of
+from jaxdp.noise.base import Points
 
 Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
+# Points cost more where the cumulant is a sum over nodes.
+_SUMMED = 2**12
 _BLOCK = 64
 # Lanes that share one loop over the points.
 _LANES = 256
@@ -54,6 +57,8 @@ class Sum(NamedTuple):
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
+    if any(term.noise.summed for term in terms):
+        limits = (limits[0], min(limits[1], _SUMMED))
     if epsilon.size <= _LANES:
         return log_delta(terms, epsilon, limits)
     missing = -int(epsilon.size) % _LANES
@@ -75,9 +80,11 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
     block and of the probes in `decay`, or |phi| <= 1 where the cumulant is not resolved any
     further), the Gaussian of `decay` where the points do not suffice, and the rounding of the
-    cumulant. The noises are symmetric: exchanging the two inputs changes nothing.
+    cumulant.
     """
     size = jnp.abs(epsilon)
+    # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
+    terms = tuple(term.reversed(epsilon < 0) for term in terms)
     fixed, at = lax.stop_gradient((terms, size))
     atoms = atoms_of(terms)
     line = line_of(fixed, at, limits[0])
@@ -90,7 +97,10 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, size), upper)
     upper = jnp.where(size >= largest_loss(terms), -jnp.inf, jnp.minimum(upper, 0.0))
-    # delta(-e) = 1 - e^-e + e^-e delta(e).
+    finite = add_up(terms, Term.log_finite)
+    # 1 - delta counts finite losses only; else what is infinite comes on top.
+    infinite = jnp.where(finite < 0, log1mexp(jnp.where(finite < 0, -finite, 1.0)), -jnp.inf)
+    upper = jnp.where(line.complement, upper, jnp.minimum(jnp.logaddexp(upper, infinite), 0.0))
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
     large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
@@ -109,21 +119,19 @@ def _block(
     limit: Reals,
 ) -> Block:
     """At points start, ... below `limit`, up to the first whose cumulant is not resolved (NaN)."""
-    index = start + jnp.arange(nodes)[(None,) * epsilon.ndim]
-    used = index < limit[..., None]
-    index = jnp.where(used, index, 0)
-    height = line.step[..., None] * index
+    indices = start + jnp.arange(nodes)
+    points = Points(line.theta, line.step, limit, indices)
+    height = points.heights()
     z = line.theta[..., None] + 1j * height
-    # log |F| is measured from the saddle: what is summed is of size one.
-    gain = line.log_size + line.theta * epsilon
-    gain += jnp.log(jnp.abs(line.theta * (1.0 + line.theta)))
-    phi, size = remainder(terms, atoms, z, gain[..., None])
+    phi, size = remainder(terms, atoms, points, line.log_total(epsilon))
+    used = indices[(None,) * epsilon.ndim] < limit[..., None]
+    phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
     alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
     reached = jnp.sum(alive, axis=-1, dtype=jnp.float64)
     phi = jnp.where(alive, phi * jnp.exp(-1j * height * epsilon[..., None]), 0.0)
     size = jnp.where(alive, size, 0.0)
     kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
-    share = jnp.where(index == 0, 0.5, 1.0) * used
+    share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * used
     weight = line.step[..., None] / jnp.pi * share
     envelope = jnp.max(jnp.abs(phi), axis=-1)
     value = jnp.sum(weight * jnp.real(phi * kernel), axis=-1)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._types import Bools, Reals
-from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.base import Term, Terms, add_up
 from jaxdp.loss.line import Line
 from jaxdp.noise.gaussian import Gaussian
 
@@ -48,9 +48,7 @@ def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools
     """
     probes = jnp.exp(_RATIO * jnp.arange(_PROBES))[(None,) * line.theta.ndim]
     heights = line.step[..., None] * _NEAREST * probes
-    log_height = terms[0].log_decay(line.theta, heights)
-    for term in terms[1:]:
-        log_height = log_height + term.log_decay(line.theta, heights)
+    log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights))
     log_height = jnp.where(split[..., None], -jnp.inf, log_height)
     end = most * line.step
     wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.base import Terms, cumulant, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
 _LOG_TILTS = (-23.0, 50.0)
@@ -20,6 +20,8 @@ _LOGIT_TILTS = (-28.0, 28.0)
 # On each strip; a round narrows the bracket of the saddle by 24.
 _POINTS = 49
 _ROUNDS = 8
+# Of the logarithm of a tilt, where the aliased terms are bounded, too.
+_OFFSETS = (-0.8, -0.3, -0.1, -0.03, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
 # Near enough: the neighbours are no higher than this.
 _FLAT = 0.02
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
@@ -37,6 +39,10 @@ class Line(NamedTuple):
     rounding: Reals  # a bound on the relative error of one |F|
     tilts: Reals  # other real parts, (lanes, tilts), and K - tilt epsilon there
     exponents: Reals
+
+    def log_total(self, epsilon: Reals) -> Reals:
+        """K(theta)."""
+        return self.log_size + self.theta * epsilon + _log_pole(self.theta)
 
     def markov(self, epsilon: Reals) -> Reals:
         """A bound on log delta: the least K(tilt) - tilt epsilon over tilts > 0, rounded up."""
@@ -58,6 +64,19 @@ class Line(NamedTuple):
         return self._replace(log_size=log_size, aliasing=others.aliasing(period))
 
 
+def _log_pole(theta: Reals) -> Reals:
+    return jnp.log(jnp.abs(theta * (1.0 + theta)))
+
+
+def _near(theta: Reals) -> Reals:
+    """Tilts on either side, near enough for the steepest cumulants; theta (*batch, 1)."""
+    offset = jnp.array(_OFFSETS)[(None,) * (theta.ndim - 1)]
+    beyond = theta * jnp.exp(offset)
+    odds = (-1.0 - theta) / theta
+    between = -1.0 / (1.0 + odds * jnp.exp(4.0 * offset))
+    return jnp.where(theta > 0, beyond, between)
+
+
 class _Search(NamedTuple):
     """Of both strips, last axis 2; `exponents` of the first round, the whole grid."""
 
@@ -75,7 +94,7 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     column, rank = epsilon[..., None], (None,) * epsilon.ndim
 
     def heights(tilts: Reals) -> Reals:
-        return jnp.real(cumulant(terms, tilts)) - tilts * column
+        return jnp.real(cumulant(terms, tilts, rough=True)) - tilts * column
 
     beyond = jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS))
     between = -1.0 / (1.0 + jnp.exp(jnp.linspace(*_LOGIT_TILTS, _POINTS)))
@@ -89,7 +108,7 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
         low, high = state.low[..., None], state.high[..., None]
         fine = jnp.where(state.rounds == 0, grid, low * (high / low) ** shares)
         exponents = heights(fine.reshape(*epsilon.shape, 2 * _POINTS)).reshape(fine.shape)
-        values = exponents - jnp.log(jnp.abs(fine * (1.0 + fine)))
+        values = exponents - _log_pole(fine)
         index = jnp.argmin(values, axis=-1)[..., None]
         near = [jnp.clip(index + offset, 0, _POINTS - 1) for offset in (-1, 1, 0)]
         low, high, theta = (jnp.take_along_axis(fine, i, -1)[..., 0] for i in near)
@@ -114,12 +133,21 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])[..., None]
     log_size = jnp.where(chosen, log_size[..., 1], log_size[..., 0])[..., None]
+    exact = jnp.real(cumulant(terms, theta)) - theta * column - _log_pole(theta)
+    log_size = jnp.where(exact > -jnp.inf, exact, log_size)
+    near = _near(theta)
+    tilts = jnp.concatenate([tilts, near], axis=-1)
+    exponents = jnp.concatenate([exponents, heights(near)], axis=-1)
     others = _Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(tolerance)
     aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
-    gain = log_size + theta * epsilon + jnp.log(jnp.abs(theta * (1.0 + theta)))
+    gain = log_size + theta * epsilon + _log_pole(theta)
     rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
+    # Each of n summed cumulants, of about v^2 / 2, is off by some v ULP.
+    summed = add_up(terms, Term.summed)
+    rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain)))
+    exponents = exponents + 64.0 * ULP * summed[..., None]
     step = 2.0 * jnp.pi / period
     return Line(theta, step, log_size, chosen, aliasing, rounding, tilts, exponents)
 
@@ -170,5 +198,5 @@ def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
     Infinite where there is none.
     """
     tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
-    meets = (jnp.real(cumulant(terms, tilts)) - jnp.log(delta)[..., None]) / tilts
+    meets = (jnp.real(cumulant(terms, tilts, rough=True)) - jnp.log(delta)[..., None]) / tilts
     return jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_loss(terms))

@@ -1,17 +1,99 @@
 """What every noise offers. A distribution is final: nothing here is overridden."""
 
 import abc
-from typing import cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import round_up
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
 
 
-class Noise(abc.ABC):
+class Points(NamedTuple):
+    """Points theta + i step index of a vertical line: theta, step, limit of one shape."""
+
+    theta: Reals
+    step: Reals
+    limit: Reals  # of the index; what lies beyond is not looked at
+    indices: Indices  # consecutive, (points,)
+
+    def heights(self) -> Reals:
+        """step index, along a new last axis; 0 beyond the limit."""
+        indices = self.indices[(None,) * self.step.ndim]
+        return self.step[..., None] * jnp.where(indices < self.limit[..., None], indices, 0)
+
+
+class Loss(abc.ABC):
+    """The privacy loss of one release, as a composition needs it. `shift` may mean nothing."""
+
+    @abc.abstractmethod
+    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
+
+        delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
+        Rounding is included: the value returned is never below the true one.
+        """
+
+    @abc.abstractmethod
+    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+        """K(z) = log E[exp(z L)] of the privacy loss at `shift`; z real or complex."""
+
+    @abc.abstractmethod
+    def pure_epsilon(self, shift: RealLike) -> Reals:
+        """The least epsilon with delta = 0: infinite where there is none."""
+
+    @abc.abstractmethod
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(r, log p): the loss equals r >= 0 with probability p, -r with e^-r p, no other atom.
+
+        p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
+        """
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether exchanging the two inputs leaves the loss as it is."""
+        return True
+
+    @property
+    def recurs(self) -> bool:
+        """Whether |E exp((theta + it) L)| may come back up at large t, as with (near) atoms."""
+        return True
+
+    @property
+    def summed(self) -> bool:
+        """Whether `cgf` is the log of a sum of nearly one, which rounds as a sum does."""
+        return False
+
+    def recurrence(self, shift: Reals) -> Reals:
+        """The t at which a pair of atoms is in phase again: inf without atoms, NaN if unknown."""
+        r, log_mass = self.loss_atom(shift)
+        paired = (log_mass > -jnp.inf) & (r > 0)
+        height = jnp.where(paired, jnp.pi / jnp.where(paired, r, 1.0), jnp.inf)
+        return jnp.where(paired | (log_mass == -jnp.inf), height, jnp.nan)
+
+    def reversed(self, where: Bools) -> "Loss":
+        """With the two inputs exchanged, in some places: K(z) becomes K(-1 - z)."""
+        del where
+        return self
+
+    def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
+        """K at real z, good enough to choose a line by, and never too low."""
+        return cast(Reals, self.cgf(shift, z))
+
+    def rise(self, shift: Reals, points: Points) -> Complexes:
+        """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved."""
+        noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))
+        z = theta + 1j * points.heights()
+        return cast(Complexes, noise.cgf(shift, z) - noise.cgf(shift, theta))
+
+    def log_finite(self, shift: Reals) -> Reals:
+        """log of the probability that the loss is finite; `cgf` is of that part."""
+        return jnp.zeros_like(shift)
+
+
+class Noise(Loss):
     """A symmetric scalar distribution that is added to a query's answer.
 
     Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and
@@ -51,35 +133,12 @@ class Noise(abc.ABC):
         """E[(d log g / dx)^2], in one over the query's unit squared."""
 
     @abc.abstractmethod
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
-        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
-
-        delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
-        Rounding is included: the value returned is never below the true one.
-        """
-
-    @abc.abstractmethod
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
-        """K(z) = log E[exp(z L)] of the privacy loss at `shift`; z real or complex."""
-
-    @abc.abstractmethod
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(xi, rho) with Renyi divergence of every order a > 1 at most xi + a rho."""
 
     @abc.abstractmethod
-    def pure_epsilon(self, shift: RealLike) -> Reals:
-        """The least epsilon with delta = 0: infinite where there is none."""
-
-    @abc.abstractmethod
     def sub_gaussian_proxy(self) -> Reals:
         """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
-
-    @abc.abstractmethod
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
-        """(r, log p): the loss equals r >= 0 with probability p, -r with e^-r p, no other atom.
-
-        p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
-        """
 
     def variance(self) -> Reals:
         """E T^2, in the query's unit squared."""

@@ -1,0 +1,63 @@
+"""Moments of the Poisson-sampled Laplace's likelihood ratio: two atoms and a finite integral.
+
+With r = shift / scale the unsampled log ratio l is -r with probability 1/2 and r with e^-r / 2; in
+between it has the density e^(-(l + r) / 2) / 4. Sampling makes it L = log(1 - q + q e^l), and
+G(w) = E e^(w L) gives both directions, as in `sampled_gaussian`.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._numeric.elementary import LOG_2, log1p
+from jaxdp._numeric.sampled_gaussian import Nodes
+from jaxdp._types import Reals
+
+_UNIT, _WEIGHT = np.polynomial.legendre.leggauss(128)
+_LOG_WEIGHT = np.log(_WEIGHT)
+# Nats that the nodes resolve across the integral.
+_STEEPEST = 60.0
+
+
+def _law(r: Reals, q: Reals) -> tuple[Reals, Reals]:
+    """log weight and L of the atoms, then of the nodes, along a new last axis."""
+    wide, sampled = r[..., None], q[..., None]
+    unit = jnp.asarray(_UNIT)[(None,) * r.ndim]
+    atoms = jnp.concatenate([-wide, wide], axis=-1)
+    plain = jnp.concatenate([atoms, wide * unit], axis=-1)
+    inside = jnp.log(wide) - 0.5 * wide * (1.0 + unit) - 2.0 * LOG_2 + _LOG_WEIGHT[(None,) * r.ndim]
+    log_weight = jnp.concatenate([0.0 * wide - LOG_2, -wide - LOG_2, inside], axis=-1)
+    small = plain < 30.0
+    near = log1p(sampled * jnp.expm1(jnp.where(small, plain, 0.0)))
+    far = plain + jnp.log(sampled + (1.0 - sampled) * jnp.exp(-jnp.where(small, 1.0, plain)))
+    return log_weight, jnp.where(small, near, far)
+
+
+def log_moment(r: Reals, q: Reals, w: Reals) -> Reals:
+    """log G(w) for real w, arguments of one shape. Relative error: 1e-14 / min(1, 100 q |w|).
+
+    Where |w| times the range of L is above 60, an upper bound: the continuous part at its largest.
+    """
+    log_weight, loss = _law(r, q)
+    tilted = w[..., None] * loss
+    small = jnp.max(tilted, axis=-1) < 30.0
+    excess = jnp.sum(jnp.exp(log_weight) * jnp.expm1(jnp.where(small[..., None], tilted, 0.0)), -1)
+    top = jnp.max(tilted + log_weight, axis=-1)
+    large = top + jnp.log(jnp.sum(jnp.exp(tilted + log_weight - top[..., None]), axis=-1))
+    value = jnp.where(small, log1p(excess), large)
+    rise = tilted[..., 1] - tilted[..., 0]
+    steep = jnp.abs(rise) > _STEEPEST
+    ends = jnp.where(rise > 0, tilted[..., 1], tilted[..., 0])
+    held = jnp.where(rise > 0, log1p(-0.5 * jnp.ones_like(r)), log1p(-0.5 * jnp.exp(-r)))
+    bound = jnp.logaddexp(ends + held, jnp.minimum(tilted[..., 0], tilted[..., 1]))
+    value = jnp.where(steep, bound, value)
+    return jnp.where((q == 0) | (r == 0), 0.0, value)
+
+
+def line_nodes(r: Reals, q: Reals, w0: Reals) -> Nodes:
+    """For w = w0 + it: 130 points along a new last axis."""
+    log_weight, loss = _law(r, q)
+    exponent = log_weight + w0[..., None] * loss
+    weight = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
+    weight = weight / jnp.sum(weight, axis=-1, keepdims=True)
+    resolved = jnp.abs(w0) * (loss[..., 1] - loss[..., 0]) < _STEEPEST
+    return Nodes(weight, loss, resolved)

@@ -1,0 +1,226 @@
+"""A release of the query over a Poisson sample: every record takes part with probability q."""
+
+from typing import final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric import sampled_gaussian, sampled_laplace
+from jaxdp._numeric.elementary import ULP, expm1, log1mexp, log1p, round_up
+from jaxdp._numeric.sampled_gaussian import Nodes
+from jaxdp._pytree import assign, pytree, static
+from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp.noise.base import Loss, Points, ratio_of
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+
+_ROUGH_NODES, _NODES = 128, 1024
+# exp(i t L) is formed from two factors, for points whose number this divides.
+_SPLIT = 8
+# Across the Laplace's nodes exp(itL) turns by at most this.
+_MOST_TURN = 140.0
+
+
+@final
+@pytree
+class Sampled(Loss):
+    """The pair (1 - q) P0 + q P1 and P0 of a noise at no shift and at `shift`.
+
+    added = 0: the mixture first ("remove": the record was there); added = 1: exchanged ("add").
+    It dominates every neighbouring pair under Poisson sampling (Zhu, Dong & Wang, AISTATS 2022,
+    theorem 11). delta of a release is the noise's own at another epsilon, hence exact for every
+    noise; compositions are exact for the Gaussian and the Laplace.
+    """
+
+    noise: Gaussian | Laplace
+    sampling_prob: Reals
+    added: Reals
+    nodes: int = static()
+
+    def __init__(
+        self, noise: Gaussian | Laplace, sampling_prob: RealLike, added: RealLike, nodes: int
+    ):
+        assign(
+            self,
+            noise=noise,
+            sampling_prob=_check.probability("sampling_prob", sampling_prob),
+            added=_check.probability("added", added),
+            nodes=nodes,
+        )
+
+    @property
+    def symmetric(self) -> bool:
+        """No: adding a record and removing it differ."""
+        return False
+
+    @property
+    def recurs(self) -> bool:
+        """The Gaussian's loss has at most one near-atom, log(1 - q); the Laplace's has two."""
+        return isinstance(self.noise, Laplace)
+
+    @property
+    def summed(self) -> bool:
+        """Over nodes."""
+        return True
+
+    def recurrence(self, shift: Reals) -> Reals:
+        """2 pi over the distance of the Laplace's atoms."""
+        r, q = jnp.broadcast_arrays(ratio_of(shift, self.noise.scale), self.sampling_prob)
+        if not isinstance(self.noise, Laplace):
+            return jnp.where(r >= 0, jnp.inf, r)
+        distance = log1p(q * jnp.expm1(jnp.minimum(r, 700.0))) - log1p(q * jnp.expm1(-r))
+        return jnp.where(distance > 0, 2.0 * jnp.pi / distance, jnp.nan)
+
+    def reversed(self, where: Bools) -> "Sampled":
+        """`added` exchanged."""
+        added = jnp.where(where, 1.0 - self.added, self.added)
+        return Sampled(self.noise, self.sampling_prob, added, self.nodes)
+
+    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """Removed: q delta_P1,P0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q).
+
+        Added: (1 - (1 - q) e^epsilon) delta_P0,P1(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0
+        from -log(1 - q) on. As exact as the noise's delta, rounded up.
+        """
+        return sampled_log_delta(
+            self.noise,
+            self.sampling_prob,
+            self.added,
+            _check.nonnegative("shift", shift),
+            _check.real("epsilon", epsilon),
+        )
+
+    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+        """log G(1 + z), added log G(-z), G(w) = E_P0[(1 - q + q P1 / P0)^w].
+
+        See `_numeric.sampled_gaussian` and `_numeric.sampled_laplace`: within 1e-13 relatively
+        at q >= 1e-3, at real z an upper bound where it is not resolved, NaN at such complex z.
+        """
+        argument = _check.argument("z", z)
+        shift = _check.nonnegative("shift", shift)
+        if not jnp.iscomplexobj(argument):
+            return self._real_cgf(shift, argument, _NODES)
+        real, imaginary = jnp.real(argument), jnp.imag(argument)
+        r, q, added, real, imaginary = jnp.broadcast_arrays(
+            ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, real, imaginary
+        )
+        nodes = self._nodes(r, q, added, real)
+        turn = expm1(1j * jnp.abs(imaginary)[..., None] * nodes.loss)
+        return self._real_cgf(shift, real, _NODES) + self._of_excess(
+            nodes, jnp.sum(nodes.weight * turn, axis=-1), added, imaginary
+        )
+
+    def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
+        """With 128 nodes for the Gaussian: 1e-14, absolutely."""
+        return self._real_cgf(shift, z, None)
+
+    def rise(self, shift: Reals, points: Points) -> Complexes:
+        """All points from one set of nodes, whose exponentials are products of two factors."""
+        r, q, added, theta = jnp.broadcast_arrays(
+            ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, points.theta
+        )
+        nodes = self._nodes(r, q, added, theta)
+        turn = 1j * points.step[..., None, None] * nodes.loss[..., None, :]
+        split = _SPLIT if points.indices.size % _SPLIT == 0 else 1
+        index = points.indices[(None,) * r.ndim]
+        coarse = expm1(turn * index[..., ::split, None])
+        fine = expm1(turn * (index - points.indices[0])[..., :split, None])
+        # e^(a + b) - 1 = (e^a - 1)(e^b - 1) + (e^a - 1) + (e^b - 1).
+        weighted = coarse * nodes.weight[..., None, :]
+        product = jnp.einsum("...an,...bn->...ab", weighted, fine)
+        first = jnp.sum(weighted, axis=-1)[..., :, None]
+        second = jnp.sum(fine * nodes.weight[..., None, :], axis=-1)[..., None, :]
+        excess = (product + first + second).reshape(*r.shape, -1)
+        return self._of_excess(nodes, excess, added[..., None], points.heights())
+
+    def pure_epsilon(self, shift: RealLike) -> Reals:
+        """log(1 - q + q e^e) removed, -log(1 - q + q e^-e) added, e the noise's own; rounded up."""
+        most, q, added = jnp.broadcast_arrays(
+            self.noise.pure_epsilon(shift), self.sampling_prob, self.added
+        )
+        large = most > 30.0
+        grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))
+        grown = jnp.where(large, most + jnp.log(q + (1.0 - q) * jnp.exp(-most)), grown)
+        grown = jnp.where(q == 0, 0.0, grown)
+        return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-most)), grown), 8)
+
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """None for the Gaussian; the Laplace's pair is not at +-r."""
+        r, q = jnp.broadcast_arrays(
+            ratio_of(_check.nonnegative("shift", shift), self.noise.scale), self.sampling_prob
+        )
+        kind = jnp.nan if isinstance(self.noise, Laplace) else -jnp.inf
+        return jnp.zeros_like(r), jnp.where((q == 0) | (r == 0), jnp.nan, kind)
+
+    def _real_cgf(self, shift: Reals, z: Reals, nodes: int | None) -> Reals:
+        r, q, added, z = jnp.broadcast_arrays(
+            ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, z
+        )
+        w = jnp.where(added > 0, -z, 1.0 + z)
+        if isinstance(self.noise, Laplace):
+            return sampled_laplace.log_moment(r, q, w)
+        if nodes is None:
+            return sampled_gaussian.rough_log_moment(r, q, w, _ROUGH_NODES)
+        return sampled_gaussian.log_moment(r, q, w, nodes)
+
+    def _nodes(self, r: Reals, q: Reals, added: Reals, theta: Reals) -> Nodes:
+        w = jnp.where(added > 0, -theta, 1.0 + theta)
+        if isinstance(self.noise, Laplace):
+            return sampled_laplace.line_nodes(r, q, w)
+        return sampled_gaussian.line_nodes(r, q, w, self.nodes)
+
+    def _of_excess(self, nodes: Nodes, excess: Complexes, added: Reals, height: Reals) -> Complexes:
+        """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
+        resolved = nodes.resolved
+        if isinstance(self.noise, Laplace):
+            turn = jnp.abs(nodes.loss[..., 1] - nodes.loss[..., 0])
+            extra = (1,) * (height.ndim - turn.ndim)
+            resolved = resolved.reshape(*resolved.shape, *extra)
+            resolved &= turn.reshape(*turn.shape, *extra) * jnp.abs(height) < _MOST_TURN
+        else:
+            resolved = resolved.reshape(*resolved.shape, *(1,) * (height.ndim - resolved.ndim))
+        value = log1p(excess)
+        value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
+        return jnp.where(resolved, value, jnp.nan)
+
+
+def nodes_for(noise: Gaussian | Laplace, shift: Reals) -> int:
+    """Points that resolve a Gaussian's line: 256 down to a noise multiplier of 0.6, then more."""
+    if isinstance(noise, Laplace):
+        return 0
+    ratio = ratio_of(shift, noise.scale)
+    if not _check.is_concrete(ratio):
+        return 512
+    largest = float(jnp.max(ratio, initial=0.0))
+    return 256 if largest < 1.7 else 512 if largest < 3.0 else 1024
+
+
+@jax.jit
+def sampled_log_delta(
+    noise: Loss, sampling_prob: Reals, added: Reals, shift: Reals, epsilon: Reals
+) -> Reals:
+    """See `Sampled.log_delta`; for any noise whose delta holds for exchanged inputs, too."""
+    base = noise.log_delta(shift, 0.0)
+    q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
+    add = added > 0
+    safe_q = jnp.where(q > 0, q, 1.0)
+    inside = jnp.where(add, (1.0 - q) * jnp.exp(epsilon) < 1.0, jnp.expm1(epsilon) > -q)
+    e = jnp.where(inside, epsilon, 0.0)
+    # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
+    room = q - (1.0 - q) * jnp.expm1(jnp.where(add, e, 0.0))
+    room = jnp.where(add & (room > 0), room, safe_q)
+    large = e > 700.0
+    grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
+    removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
+    at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
+    # The argument is rounded down, by what its own sums lose.
+    at -= ULP * (8.0 + 4.0 * jnp.abs(at) + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
+    value = noise.log_delta(shift, at) + jnp.log(jnp.where(add, room, safe_q))
+    value += ULP * (8.0 + 4.0 * jnp.abs(value) + jnp.where(add, 4.0 / room, 0.0))
+    below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
+    value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
+    certain = jnp.where(epsilon < 0, log1mexp(jnp.maximum(-epsilon, 0.0)), -jnp.inf)
+    value = jnp.where(q == 0, certain, value)
+    broken = jnp.isnan(q + added + epsilon + base)
+    return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
