@@ -10,6 +10,7 @@ from jaxdp.compare import compare as compare
 from jaxdp.conversions import to_approx as to_approx
 from jaxdp.conversions import to_gdp as to_gdp
 from jaxdp.conversions import to_pure as to_pure
+from jaxdp.conversions import to_rdp as to_rdp
 from jaxdp.conversions import to_zcdp as to_zcdp
 from jaxdp.fit import fit_noise as fit_noise
 from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
@@ -18,6 +19,7 @@ from jaxdp.guarantee.base import Guarantee as Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP as GDP
 from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
 from jaxdp.guarantee.pure import PureDP as PureDP
+from jaxdp.guarantee.renyi import RDP as RDP
 from jaxdp.guarantee.zcdp import ZCDP as ZCDP
 from jaxdp.lower_bounds import lower_bound as lower_bound
 from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
