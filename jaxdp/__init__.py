@@ -48,8 +48,13 @@ from jaxdp.problems import glm as glm
 from jaxdp.problems import private_smoothness as private_smoothness
 from jaxdp.profiles import gini as gini
 from jaxdp.profiles import sensitivity_profile as sensitivity_profile
+from jaxdp.risk import advantage as advantage
+from jaxdp.risk import bayes_risk as bayes_risk
+from jaxdp.risk import tpr_at_fpr as tpr_at_fpr
 from jaxdp.sensitivity import JointSensitivity as JointSensitivity
 from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
 from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
+from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
+from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 
 __version__ = "0.1.0"

@@ -15,6 +15,7 @@ from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
+from jaxdp.tradeoff import tradeoff_of_profile
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
@@ -55,6 +56,10 @@ class PrivacyLoss:
         Within 1e-11 of the epsilon that Markov's inequality gives, a few times the least one.
         """
         return _epsilon(self, _check.probability("delta", delta))
+
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
+        return tradeoff_of_profile(self.log_delta, fpr)
 
     def renyi(self, order: RealLike) -> Reals:
         """The Renyi divergence of an order > 1: the terms' divergences add."""

@@ -80,8 +80,7 @@ class RDP(Guarantee):
 
 
 def _equal(left: Reals, right: Reals) -> bool:
-    left, right = np.asarray(left), np.asarray(right)
-    return bool((left == right).all())
+    return bool((np.asarray(left) == np.asarray(right)).all())
 
 
 def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
