@@ -36,6 +36,9 @@ from jaxdp.noise.staircase import Staircase as Staircase
 from jaxdp.noise.staircase import staircase_split as staircase_split
 from jaxdp.noise.subbotin import Subbotin as Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
+from jaxdp.odometer import Odometer as Odometer
+from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
+from jaxdp.privacy_filter import Filter as Filter
 from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
 from jaxdp.privacy_loss import privacy_loss as privacy_loss
 from jaxdp.problems import L1 as L1

@@ -7,14 +7,14 @@ Source: Dong, Roth & Su, JRSS-B 84, 2022, where it is the convex conjugate of f.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._types import Index, RealLike, Reals, Shape
+from jaxdp._types import Index, RealLike, Reals
 
 # e^700 fits a double, and a rate below e^-700 is reported as 0.
 _LARGEST_EPSILON = 700.0
@@ -69,7 +69,7 @@ def _as_tree(function: Callable[[Reals], Reals]) -> jax.tree_util.Partial:
 
 @jax.jit
 def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
-    shape: Shape = jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
+    shape = jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
     fpr = jnp.broadcast_to(fpr, shape)
 
     def fnr(epsilon: Reals) -> Reals:
@@ -99,7 +99,7 @@ class _Search(NamedTuple):
 
 
 def _greatest(
-    function: Callable[[Reals], Reals], lower: float, upper: float, shape: Shape
+    function: Callable[[Reals], Reals], lower: float, upper: float, shape: tuple[Any, ...]
 ) -> tuple[Reals, Reals]:
     """Where a unimodal `function` is greatest on [lower, upper], and its value there.
 
@@ -137,7 +137,7 @@ def _greatest(
 
 @jax.jit
 def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> Reals:
-    shape: Shape = jnp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
+    shape = jnp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
     # A larger epsilon has a smaller delta, so that this one bounds it.
     slope = jnp.exp(jnp.minimum(jnp.broadcast_to(epsilon, shape), _LARGEST_EPSILON))
 
