@@ -79,13 +79,15 @@ def to_rdp(source: Guarantee | HasRenyi, order: RealLike) -> RDP:
     From ZCDP xi + order rho; from GDP order mu^2 / 2, exact; from PureDP the divergence of
     randomised response, exact (Kairouz, Oh & Viswanath 2015: every other is a processing of it);
     from a mechanism or a privacy loss its own `renyi`. Rounded up, by at most 1e-12 relatively
-    (PureDP: where a divergence is above 1e-300). RDP itself is returned if its orders are those.
+    (PureDP: where a divergence is above 1e-300). An RDP must have these orders and stays as it is.
     Bad orders: `ValueError`, or NaN where traced; ApproxDP: `TypeError`.
     """
     order = jnp.atleast_1d(_check.real("order", order, 1.0, 1e300, open_lower=True))
     match source:
-        case RDP():
-            return source + RDP(order, 0.0)
+        case RDP(value=value):
+            checked = source + RDP(order, 0.0)
+            value = jnp.broadcast_to(value, checked.value.shape)
+            return RDP(checked.order, jnp.where(jnp.isnan(checked.value), jnp.nan, value))
         case ZCDP(xi=xi, rho=rho):
             xi, rho, order = jnp.broadcast_arrays(xi[..., None], rho[..., None], order)
             return RDP(order, round_up(xi + order * rho, 4))

@@ -19,8 +19,9 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.privacy_filter import vector
 
 _FORMAT = "jaxdp-odometer"
-# Ten an octave of order - 1, from 2^-4 to 2^10: enough for epsilons from 0.01 to 100.
-_ORDERS = tuple(1.0 + 2.0 ** (k / 10) for k in range(-40, 101))
+# order - 1 from 2^-4 to 2^10, two an octave: between two of them s rho + c / s is at most
+# cosh(log(2) / 4), 1.5 %, above its least value, and more orders would cost more than that.
+_ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
 
 
 @final

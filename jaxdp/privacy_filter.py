@@ -6,7 +6,7 @@ instead. It is a host object: it changes, it does not jit, and its sums are exac
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias, final
@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxdp import _check, ledger
 from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Reals
 from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.base import Budget, Guarantee, excess, rounding_slack
@@ -72,15 +73,16 @@ class Filter:
     def within(cls, budget: Budget, order: float | None = None) -> "Filter":
         """The zCDP filter, or the one of a single `order`, whose guarantee implies `budget`.
 
-        The largest rho, or divergence, that Canonne, Kamath & Steinke's conversion allows, fixed
-        now: nothing is paid for a choice made later. Gaussians only: `Filter(largest_gdp(...))`.
+        The largest rho, or divergence, that Canonne, Kamath & Steinke's conversion allows.
+        For Gaussians alone `Filter(largest_gdp(budget))` is tighter.
         """
         if budget.epsilon.shape or budget.delta.shape:
             raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
-        if order is None:
-            return cls(ZCDP(0.0, _positive("rho", _largest_rho(budget), budget)))
-        order_array = _check.real("order", order, 1.0, 1e300, open_lower=True)
-        return cls(RDP(order, _positive("value", _largest_value(budget, order_array), budget)))
+        orders = None if order is None else RDP(order, 0.0).order
+        most = _largest(budget, orders)
+        if not most > 0:
+            raise ValueError(f"budget must leave room for some divergence, got {budget}, {order=}")
+        return cls(ZCDP(0.0, most) if orders is None else RDP(orders, most))
 
     @property
     def budget(self) -> Currency:
@@ -93,8 +95,11 @@ class Filter:
         return self._steps
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
-        """Whether `spend` would take the step."""
-        return self._fits(self._after(self._step(item, count, "")))
+        """Whether `spend` would take the step; bad input raises as there."""
+        try:
+            return self._fits(self._after(self._step(item, count, "")))
+        except BudgetExceededError:
+            return False
 
     def spend(self, item: Item, count: object = 1, name: str = "") -> None:
         """Take `count` releases of `item`, or raise `BudgetExceededError` and change nothing."""
@@ -123,12 +128,8 @@ class Filter:
     def to_json(self) -> str:
         """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
         order = vector(self._budget.order) if isinstance(self._budget, RDP) else ()
-        payload = {
-            "kind": type(self._budget).__name__,
-            "order": ledger.to_hex(order),
-            "budget": ledger.to_hex(_numbers(self._budget)),
-        }
-        return ledger.dump(_FORMAT, payload, self._steps)
+        payload = {"order": ledger.to_hex(order), "budget": ledger.to_hex(_numbers(self._budget))}
+        return ledger.dump(_FORMAT, {"kind": type(self._budget).__name__, **payload}, self._steps)
 
     @classmethod
     def from_json(cls, text: str) -> "Filter":
@@ -169,12 +170,13 @@ class Filter:
 
 
 def _in_currency(item: Item, budget: Currency) -> Currency:
-    """What `item` costs, as a guarantee of the budget's kind."""
+    """What one `item` costs, rounded up, as a guarantee of the budget's kind."""
     match budget:
         case RDP(order=order):
             return to_rdp(item, order)
         case ZCDP():
-            return item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
+            cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
+            return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
         case PureDP() if isinstance(item, Mechanism):
             return PureDP(item.noise.pure_epsilon(item.sensitivity))
         case _ if isinstance(item, Mechanism):
@@ -232,25 +234,13 @@ def _guarantee(budget: Currency, measure: Sequence[Fraction], up: bool) -> Curre
             return RDP(order, [rounded(value, up) for value in measure])
 
 
-def _positive(name: str, value: Reals, budget: Budget) -> float:
-    if not value > 0:
-        raise ValueError(f"budget must leave room for a {name} above 0, got {budget}")
-    return float(value)
-
-
 @jax.jit
-def _largest_rho(budget: Budget) -> Reals:
-    return _largest(budget, lambda rho: ZCDP(0.0, rho))
+def _largest(budget: Budget, order: Reals | None) -> Reals:
+    """The largest rho, or divergence of `order`, that implies `budget`; 0 if none does."""
 
-
-@jax.jit
-def _largest_value(budget: Budget, order: Reals) -> Reals:
-    return _largest(budget, lambda value: RDP(order, value))
-
-
-def _largest(budget: Budget, build: Callable[[Reals], Guarantee]) -> Reals:
     def residual(value: Reals) -> Reals:
-        return excess(build(value).log_delta(budget.epsilon), budget.delta)
+        guarantee = ZCDP(0.0, value) if order is None else RDP(order, value)
+        return excess(guarantee.log_delta(budget.epsilon), budget.delta)
 
     zero = jnp.minimum(budget.delta, 0.0)
     slack = rounding_slack(budget.delta)
