@@ -41,7 +41,7 @@ class Odometer:
     Sources: Feldman & Zrnic, NeurIPS 2021; Lecuyer 2021; Whitehouse, Ramdas, Rogers & Wu, ICML
     2023.
 
-    `delta` in (0, 1); orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up.
+    `delta` in (0, 1]; orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up.
     """
 
     def __init__(self, delta: float, order: RealLike = _ORDERS):
