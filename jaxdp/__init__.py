@@ -10,6 +10,7 @@ from jaxdp.compare import compare as compare
 from jaxdp.conversions import to_approx as to_approx
 from jaxdp.conversions import to_gdp as to_gdp
 from jaxdp.conversions import to_pure as to_pure
+from jaxdp.conversions import to_rdp as to_rdp
 from jaxdp.conversions import to_zcdp as to_zcdp
 from jaxdp.fit import fit_noise as fit_noise
 from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
@@ -18,6 +19,7 @@ from jaxdp.guarantee.base import Guarantee as Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP as GDP
 from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
 from jaxdp.guarantee.pure import PureDP as PureDP
+from jaxdp.guarantee.renyi import RDP as RDP
 from jaxdp.guarantee.zcdp import ZCDP as ZCDP
 from jaxdp.lower_bounds import lower_bound as lower_bound
 from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
@@ -34,6 +36,9 @@ from jaxdp.noise.staircase import Staircase as Staircase
 from jaxdp.noise.staircase import staircase_split as staircase_split
 from jaxdp.noise.subbotin import Subbotin as Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
+from jaxdp.odometer import Odometer as Odometer
+from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
+from jaxdp.privacy_filter import Filter as Filter
 from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
 from jaxdp.privacy_loss import privacy_loss as privacy_loss
 from jaxdp.problems import L1 as L1
@@ -46,8 +51,13 @@ from jaxdp.problems import glm as glm
 from jaxdp.problems import private_smoothness as private_smoothness
 from jaxdp.profiles import gini as gini
 from jaxdp.profiles import sensitivity_profile as sensitivity_profile
+from jaxdp.risk import advantage as advantage
+from jaxdp.risk import bayes_risk as bayes_risk
+from jaxdp.risk import tpr_at_fpr as tpr_at_fpr
 from jaxdp.sensitivity import JointSensitivity as JointSensitivity
 from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
 from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
+from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
+from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 
 __version__ = "0.1.0"

@@ -1,22 +1,38 @@
 """Every conversion between guarantees that is exact or a proved bound; the others raise."""
 
+from typing import Protocol, runtime_checkable
+
+import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import round_up
-from jaxdp._types import RealLike
+from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
+from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.gaussian import Gaussian
+
+# Above the errors of the noises' own divergences, 1e-13 relatively and less.
+_RENYI_ULPS = 4096
+
+
+@runtime_checkable
+class HasRenyi(Protocol):
+    """A mechanism or a privacy loss: what knows its own Renyi divergences."""
+
+    def renyi(self, order: RealLike) -> Reals:
+        """The Renyi divergence of an order > 1."""
+        ...
 
 
 def to_approx(guarantee: Guarantee, delta: RealLike) -> ApproxDP:
     """The (epsilon, delta) that `guarantee` implies at `delta`; epsilon is inf where there is none.
 
-    Exact from PureDP, ApproxDP and GDP; from ZCDP the bound of Canonne, Kamath & Steinke.
+    Exact from PureDP, ApproxDP and GDP; from ZCDP and RDP the bound of Canonne, Kamath & Steinke.
     """
     return ApproxDP(guarantee.epsilon(delta), _check.probability("delta", delta))
 
@@ -48,9 +64,45 @@ def to_zcdp(guarantee: Guarantee) -> ZCDP:
         case PureDP(epsilon_bound=epsilon):
             rho = jnp.where(jnp.isinf(epsilon), jnp.inf, epsilon * jnp.tanh(0.5 * epsilon))
             return ZCDP(jnp.zeros_like(epsilon), round_up(rho, 8))
+        case RDP():
+            raise TypeError("RDP bounds no order above its largest: no ZCDP follows")
         case _:
             raise TypeError(
                 f"{type(guarantee).__name__} bounds no Renyi divergence: no ZCDP follows "
+                "(at delta = 0 use to_pure first)"
+            )
+
+
+def to_rdp(source: Guarantee | HasRenyi, order: RealLike) -> RDP:
+    """The Renyi divergences of `source` at `order`, whose last axis holds the orders.
+
+    From ZCDP xi + order rho; from GDP order mu^2 / 2, exact; from PureDP the divergence of
+    randomised response, exact (Kairouz, Oh & Viswanath 2015: every other is a processing of it);
+    from a mechanism or a privacy loss its own `renyi`. Rounded up, by at most 1e-12 relatively
+    (PureDP: where a divergence is above 1e-300). An RDP must have these orders and stays as it is.
+    Bad orders: `ValueError`, or NaN where traced; ApproxDP: `TypeError`.
+    """
+    order = jnp.atleast_1d(_check.real("order", order, 1.0, 1e300, open_lower=True))
+    match source:
+        case RDP(value=value):
+            checked = source + RDP(order, 0.0)
+            value = jnp.broadcast_to(value, checked.value.shape)
+            return RDP(checked.order, jnp.where(jnp.isnan(checked.value), jnp.nan, value))
+        case ZCDP(xi=xi, rho=rho):
+            xi, rho, order = jnp.broadcast_arrays(xi[..., None], rho[..., None], order)
+            return RDP(order, round_up(xi + order * rho, 4))
+        case GDP(mu=mu):
+            mu, order = jnp.broadcast_arrays(mu[..., None], order)
+            return RDP(order, round_up(0.5 * order * mu * mu, 4))
+        case PureDP(epsilon_bound=epsilon):
+            epsilon, order = jnp.broadcast_arrays(epsilon[..., None], order)
+            return RDP(order, _renyi_of_pure(epsilon, order))
+        case HasRenyi():
+            value = jax.vmap(source.renyi, in_axes=-1, out_axes=-1)(order)
+            return RDP(order, round_up(value, _RENYI_ULPS))
+        case _:
+            raise TypeError(
+                f"{type(source).__name__} bounds no Renyi divergence: no RDP follows "
                 "(at delta = 0 use to_pure first)"
             )
 
@@ -69,3 +121,18 @@ def to_gdp(guarantee: Guarantee) -> GDP:
             return GDP(round_up(jnp.abs(2.0 * Gaussian(1.0).quantile(tail)), 64))
         case _:
             raise TypeError(f"{type(guarantee).__name__} implies no GDP with a finite mu")
+
+
+@jax.jit
+def _renyi_of_pure(epsilon: Reals, order: Reals) -> Reals:
+    """log(1 + w) / (order - 1), w = 2 sinh(a e / 2) sinh((a - 1) e / 2) / cosh(e / 2)."""
+    s = order - 1.0
+    inside = jnp.where((epsilon == 0) | jnp.isinf(epsilon), 1.0, epsilon)
+    parts = log1mexp(order * inside), log1mexp(s * inside), -log1p(jnp.exp(-inside))
+    log_w = s * inside + (parts[0] + parts[1] + parts[2])
+    error = 16.0 * ULP * (1.0 + s * inside + jnp.abs(parts[0]) + jnp.abs(parts[1]))
+    small = log1p(jnp.exp(jnp.minimum(log_w, 0.0)) * (1.0 + error))
+    large = jnp.maximum(log_w, 0.0) + log1p(jnp.exp(-jnp.abs(log_w))) + error
+    value = round_up(jnp.where(log_w < 0, small, large), 16) / s
+    value = jnp.minimum(value, epsilon)
+    return jnp.where((epsilon == 0) | jnp.isinf(epsilon), epsilon, value)

@@ -18,6 +18,7 @@ from jaxdp.mechanism import Mechanism, Relation, directions
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
+from jaxdp.tradeoff import tradeoff_of_profile
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
@@ -61,6 +62,10 @@ class PrivacyLoss:
         Within 1e-11 of the epsilon that Markov's inequality gives, a few times the least one.
         """
         return _epsilon(self, _check.probability("delta", delta))
+
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
+        return tradeoff_of_profile(self.log_delta, fpr)
 
     def renyi(self, order: RealLike) -> Reals:
         """The Renyi divergence of an order > 1: the terms' divergences add, the worse direction."""

@@ -78,14 +78,14 @@ def two_point_divergence(p, q, order):
 def test_zcdp_tradeoff_is_on_the_edge_of_its_curve(xi, rho):
     """The two points (1 - fnr, fpr) keep to xi + a rho at all orders; with less fnr they do not."""
     orders = [1 + mp.mpf(10) ** (mp.mpf(k) / 25) for k in range(-150, 80)]
-    for fpr in (1e-9, 0.01, 0.1, 0.3, 0.8):
+    for fpr in (1e-9, 0.01, 0.1, 0.2, 0.3, 0.8):
         fnr = float(dp.ZCDP(xi, rho).tradeoff(fpr))
 
         def excess(fnr, fpr=fpr):
             return max(
                 two_point_divergence(*pair, a) - (xi + a * rho)
                 for a in orders
-                for pair in ((1 - fnr, fpr), (fpr, 1 - fnr))
+                for pair in ((1 - mp.mpf(fnr), fpr), (fpr, 1 - mp.mpf(fnr)))
             )
 
         if fnr == 0:
@@ -94,6 +94,13 @@ def test_zcdp_tradeoff_is_on_the_edge_of_its_curve(xi, rho):
         assert excess(fnr * (1 - 1e-4)) > 0
         assert excess(min(fnr * (1 + 1e-4) + 1e-9, 1 - fpr)) < 1e-8
         assert fnr <= dp.GDP(np.sqrt(2 * (rho + xi))).tradeoff(fpr) + 1e-9 or xi > 0
+
+
+def test_zcdp_tradeoff_is_below_the_gaussian_in_the_far_tail():
+    """It once stopped at 6e-17, where 1 - fnr rounds to 1."""
+    for mu in (10.0, 30.0):
+        fnr = float(dp.ZCDP(0.0, mu * mu / 2).tradeoff(0.5))
+        assert 0 < fnr <= dp.GDP(mu).tradeoff(0.5)
 
 
 def test_zcdp_tradeoff_edges():

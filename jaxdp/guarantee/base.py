@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible, least_value
-from jaxdp._numeric.elementary import ULP, log1mexp, log1p
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
+from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.noise.base import exp_up
 
 _LEAST_EPSILON = 1e-30
@@ -146,3 +146,42 @@ def tradeoff_of_pure(bound: Reals, failure: RealLike, fpr: Reals) -> Reals:
     falling = 1.0 - failure - jnp.where(fpr == 0, 0.0, jnp.exp(bound) * fpr + 4.0 * ULP)
     flat = jnp.exp(-bound) * (1.0 - failure - fpr) * (1.0 - 4.0 * ULP)
     return jnp.maximum(jnp.maximum(falling, flat), 0.0)
+
+
+def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
+    """The least fnr with D(p || q) and D(q || p) <= `value` at the orders 1 + `s`, rounded down.
+
+    p and q are the laws of a test's answer, two points with p = 1 - fnr and q = fpr. `s` and
+    `value` have one more axis than `fpr`, the orders. The rates that obey an order form a convex
+    set that contains fnr = 1 - fpr, so that a bisection finds its edge. NaN in, NaN out.
+    """
+    tiny = jnp.finfo(jnp.float64).tiny
+    # A rate moved up only lowers the fnr that is left to it.
+    log_q = jnp.log(jnp.maximum(fpr, tiny))[..., None]
+    log_not_q = log1m(fpr)[..., None]
+
+    def breaks_an_order(fnr: Reals) -> Bools:
+        log_p, log_not_p = log1m(fnr)[..., None], jnp.log(fnr)[..., None]
+        size = (1.0 + s) * (abs(log_p) + abs(log_not_p) + abs(log_q) + abs(log_not_q))
+        allowed = s * value + 16.0 * ULP * (1.0 + s * value + size)
+        forth = _log_moment(s, log_p, log_not_p, log_q, log_not_q)
+        back = _log_moment(s, log_q, log_not_q, log_p, log_not_p)
+        return jnp.any(jnp.maximum(forth, back) > allowed, axis=-1)
+
+    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        low, high = ends
+        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        broken = breaks_an_order(middle)
+        return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
+
+    least = jnp.full_like(fpr, tiny)
+    fnr = jax.lax.fori_loop(0, 60, halve, (least, jnp.maximum(1.0 - fpr, least)))[0]
+    fnr = jnp.where(fnr <= tiny, 0.0, fnr)
+    fnr = jnp.where((fpr == 0) & jnp.any(jnp.isfinite(value), axis=-1), 1.0, fnr)
+    return jnp.where(jnp.isnan(jnp.sum(s + value, axis=-1) + fpr), jnp.nan, fnr)
+
+
+def _log_moment(s: Reals, log_p: Reals, log_not_p: Reals, log_q: Reals, log_not_q: Reals) -> Reals:
+    """log(p^(1 + s) q^-s + (1 - p)^(1 + s) (1 - q)^-s): s times the divergence of two points."""
+    first = (1.0 + s) * log_p - s * log_q
+    return jnp.logaddexp(first, (1.0 + s) * log_not_p - s * log_not_q)

@@ -6,18 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import log1m, round_up
+from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, Index, RealLike, Reals
+from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
     require_same,
+    tradeoff_of_renyi,
 )
 
 _ORDERS = 301
-# Far above the rounding of a divergence of order 1 + 1e-6.
-_ROUNDING = 1e-9
 
 
 @final
@@ -66,28 +65,4 @@ def _tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
 
     # An order that is missed leaves a constraint out, and the bound lower.
     s = jnp.broadcast_to(jnp.logspace(-6.0, 6.0, _ORDERS), (*fpr.shape, _ORDERS))
-    q = jnp.broadcast_to(fpr[..., None], s.shape)
-    curve = xi[..., None] + (s + 1.0) * rho[..., None]
-
-    def breaks_the_curve(fnr: Reals) -> Bools:
-        p = jnp.broadcast_to(1.0 - fnr[..., None], s.shape)
-        divergence = jnp.maximum(_log_moment(p, q, s), _log_moment(q, p, s)) / s
-        return jnp.any(divergence > curve + _ROUNDING * (1.0 + curve), axis=-1)
-
-    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        low, high = ends
-        middle = jnp.sqrt(low) * jnp.sqrt(high)
-        broken = breaks_the_curve(middle)
-        return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
-
-    tiny = jnp.full_like(fpr, jnp.finfo(jnp.float64).tiny)
-    fnr = jax.lax.fori_loop(0, 60, halve, (tiny, jnp.maximum(1.0 - fpr, tiny)))[0]
-    fnr = jnp.where(fnr <= tiny, 0.0, fnr)
-    fnr = jnp.where((fpr == 0) & jnp.isfinite(xi + rho), 1.0, fnr)
-    return jnp.where(jnp.isnan(xi + rho + fpr), jnp.nan, fnr)
-
-
-def _log_moment(p: Reals, q: Reals, s: Reals) -> Reals:
-    """log(p^(1 + s) q^-s + (1 - p)^(1 + s) (1 - q)^-s): s times the divergence of two points."""
-    first = (1.0 + s) * jnp.log(p) - s * jnp.log(q)
-    return jnp.logaddexp(first, (1.0 + s) * log1m(p) - s * log1m(q))
+    return tradeoff_of_renyi(s, xi[..., None] + (s + 1.0) * rho[..., None], fpr)

@@ -1,0 +1,110 @@
+"""Renyi differential privacy, at a vector of orders."""
+
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1p, round_up
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals, Shape
+from jaxdp.guarantee.base import Guarantee, require_same, tradeoff_of_renyi
+
+_LARGEST_ORDER = 1e300
+
+
+@final
+@pytree
+class RDP(Guarantee):
+    """The Renyi divergence of each `order` in (1, 1e300] is at most `value` nats, both ways round.
+
+    The last axis holds the orders, axes before it are the batch; a number is one order. An
+    infinite value says nothing of its order. Bad input: `ValueError`, or NaN where traced.
+    Source: Mironov, CSF 2017.
+    """
+
+    order: Reals
+    value: Reals
+
+    def __init__(self, order: RealLike, value: RealLike):
+        order = jnp.atleast_1d(_check.real("order", order, 1.0, _LARGEST_ORDER, open_lower=True))
+        value = jnp.atleast_1d(_check.nonnegative("value", value))
+        if value.shape[-1] not in (1, order.shape[-1]) or order.shape[-1] == 0:
+            raise ValueError(
+                f"value must hold one divergence for each of {order.shape[-1]} orders (at least "
+                f"one) on its last axis, got shape {value.shape}"
+            )
+        order, value = jnp.broadcast_arrays(order, value)
+        assign(self, order=order, value=value)
+
+    @property
+    def shape(self) -> Shape:
+        """The batch."""
+        return jnp.broadcast_shapes(self.order.shape, self.value.shape)[:-1]
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """The least over the orders of s (value - epsilon) - log(1 + s) - s log(1 + 1/s), or 0.
+
+        s = order - 1; every real epsilon, in the batch's shape; rounded up. Each order gives a
+        bound on the same delta, so the least one holds, whichever it is.
+        Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+        """
+        return _log_delta(self, _check.real("epsilon", epsilon))
+
+    def tradeoff(self, fpr: RealLike) -> Reals:
+        """The least fnr whose two-point test obeys every order held here, both ways round.
+
+        (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1) value) and the same with
+        the two laws exchanged, by data processing. Rounded down. It uses that the divergences
+        are bounded in both directions, as they are for a symmetric neighbouring relation.
+        """
+        return _tradeoff(self, _check.probability("fpr", fpr))
+
+    def __add__(self, other: "RDP") -> "RDP":
+        """The values add, order by order. The orders must be the same: `ValueError` if not."""
+        require_same(self, other)
+        orders = self.order.shape[-1], other.order.shape[-1]
+        concrete = _check.is_concrete(self.order) and _check.is_concrete(other.order)
+        if orders[0] != orders[1] or (concrete and not _equal(self.order, other.order)):
+            raise ValueError(f"order must be the same in both, got {self.order} and {other.order}")
+        left, right, ours, theirs = jnp.broadcast_arrays(
+            self.order, other.order, self.value, other.value
+        )
+        return RDP(left, jnp.where(left == right, round_up(ours + theirs, 1), jnp.nan))
+
+    def __rmul__(self, count: RealLike) -> "RDP":
+        count, value = jnp.broadcast_arrays(_check.whole("count", count)[..., None], self.value)
+        return RDP(self.order, round_up(count * value, 1))
+
+
+def _equal(left: Reals, right: Reals) -> bool:
+    return bool((np.asarray(left) == np.asarray(right)).all())
+
+
+def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
+    """s, the values and the argument, all in one shape with the orders last."""
+    order, value, argument = jnp.broadcast_arrays(
+        guarantee.order, _check.guard(guarantee.value), argument[..., None]
+    )
+    s = jnp.where((order > 1) & (order <= _LARGEST_ORDER), order - 1.0, jnp.nan)
+    return s, value, argument
+
+
+@jax.jit
+def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
+    s, value, epsilon = _guarded(guarantee, epsilon)
+    gain = s * (value - epsilon)
+    entropy = log1p(s) + s * log1p(1.0 / s)
+    bound = gain - entropy + 16.0 * ULP * (jnp.abs(gain) + entropy)
+    # An infinite gain has an infinite error of the other sign.
+    bound = jnp.where(jnp.isinf(gain), gain, bound)
+    bound = jnp.where(jnp.isinf(value) & ~jnp.isnan(s + epsilon), 0.0, bound)
+    return jnp.minimum(jnp.min(bound, axis=-1), 0.0)
+
+
+@jax.jit
+def _tradeoff(guarantee: RDP, fpr: Reals) -> Reals:
+    s, value, rate = _guarded(guarantee, fpr)
+    return tradeoff_of_renyi(s, value, rate[..., 0])

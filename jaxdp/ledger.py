@@ -1,0 +1,126 @@
+"""What was spent, step by step: exact sums, and a file that resumes them."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import operator
+import os
+import tempfile
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """`count` releases, each of which cost `cost`, in the currency of the ledger."""
+
+    name: str
+    cost: tuple[float, ...]
+    count: int
+
+
+def whole_count(count: object) -> int:
+    """A number of releases: a whole number, 1 or more."""
+    try:
+        number = operator.index(count)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(count, bool):
+        raise ValueError(f"count must be a whole number, 1 or more, got {count!r}")
+    return number
+
+
+def exact(name: str, values: Sequence[float]) -> tuple[Fraction, ...]:
+    """The numbers without rounding; they must be finite and not negative."""
+    for value in values:
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must lie in [0, inf), got {value}")
+    return tuple(Fraction(value) for value in values)
+
+
+def rounded(value: Fraction, up: bool) -> float:
+    """The nearest double that is not below `value` (`up`), or not above it."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return math.inf if up else float.fromhex("0x1.fffffffffffffp+1023")
+    if up and Fraction(near) < value:
+        return math.nextafter(near, math.inf)
+    if not up and Fraction(near) > value:
+        return math.nextafter(near, -math.inf)
+    return near
+
+
+def rounded_root(value: Fraction, up: bool) -> float:
+    """The square root, as `rounded`."""
+    shift = 2**1200
+    root = rounded(Fraction(math.isqrt(math.floor(value * shift * shift)), shift), up=False)
+    while Fraction(root) ** 2 < value and up:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
+def dump(form: str, payload: dict[str, Any], steps: Sequence[Step]) -> str:
+    """JSON with every number in hexadecimal, hence exact, and a digest of the rest."""
+    body = {
+        "format": form,
+        "version": VERSION,
+        **payload,
+        "steps": [[step.name, to_hex(step.cost), step.count] for step in steps],
+    }
+    return json.dumps({**body, "digest": _digest(body)}, indent=1)
+
+
+def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
+    """What `dump` wrote, with these `keys`; anything else is refused with a `ValueError`."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"text must be the JSON of a {form}, got {text[:40]!r}") from error
+    if not isinstance(body, dict) or body.get("format") != form:
+        found = body.get("format") if isinstance(body, dict) else body
+        raise ValueError(f"format must be {form!r}, got {found!r}")
+    if body.get("version") != VERSION:
+        raise ValueError(f"version must be {VERSION}, got {body.get('version')!r}")
+    if body.pop("digest", None) != _digest(body):
+        raise ValueError(f"digest must be that of the rest of the {form}: the text was changed")
+    missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
+    if missing:
+        raise ValueError(f"text must hold {', '.join(missing)}")
+    steps = [Step(name, from_hex(cost), whole_count(count)) for name, cost, count in body["steps"]]
+    return body, steps
+
+
+def to_hex(values: Sequence[float]) -> list[str]:
+    """Text that holds every bit."""
+    return [value.hex() for value in values]
+
+
+def from_hex(values: Sequence[str]) -> tuple[float, ...]:
+    """`to_hex` undone."""
+    return tuple(float.fromhex(value) for value in values)
+
+
+def write_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """All or nothing: written beside `path`, put on the disk, and moved over it."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _digest(body: dict[str, Any]) -> str:
+    plain = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()

@@ -1,0 +1,125 @@
+"""What adaptively chosen releases have spent so far, at all times at once."""
+
+import math
+import os
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from jaxdp import _check, ledger
+from jaxdp._types import RealLike
+from jaxdp.conversions import to_rdp
+from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.renyi import RDP
+from jaxdp.ledger import Step, rounded
+from jaxdp.mechanism import Mechanism
+from jaxdp.privacy_filter import vector
+
+_FORMAT = "jaxdp-odometer"
+# order - 1 from 2^-4 to 2^10, two an octave: between two of them s rho + c / s is at most
+# cosh(log(2) / 4), 1.5 %, above its least value, and more orders would cost more than that.
+_ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
+
+
+@final
+class Odometer:
+    """Refuses nothing, and bounds what has been spent.
+
+    For any two neighbours, with probability 1 - `delta` over the outputs on the first, the
+    privacy loss log(P / Q) of everything that was released never once passes `epsilon()`, as it
+    stood at that time. Every step's divergences must hold given the outputs before it, and be
+    fixed before it. So who stops, at any time, before `epsilon()` passes an e that was fixed
+    beforehand, has been (e, delta)-differentially private.
+
+    Proof: at one order a, with D_t the divergence of step t, exp((a - 1)(loss - sum of D_t)) is a
+    supermartingale that starts at 1, so it ever passes 1 / p with probability p at most (Ville
+    1939). `epsilon()` is the least over k orders of sum D_t + log(k / delta) / (a - 1): each has
+    p = delta / k, and they fail together with probability delta. A single order pays no log k.
+    Sources: Feldman & Zrnic, NeurIPS 2021; Lecuyer 2021; Whitehouse, Ramdas, Rogers & Wu, ICML
+    2023.
+
+    `delta` in (0, 1]; orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up.
+    """
+
+    def __init__(self, delta: float, order: RealLike = _ORDERS):
+        self._delta = float(_check.real("delta", delta, 0.0, 1.0, open_lower=True))
+        self._order = vector(RDP(order, 0.0).order)
+        self._steps: tuple[Step, ...] = ()
+        self._sums = tuple(Fraction(0) for _ in self._order)
+
+    @property
+    def delta(self) -> float:
+        """The probability that the bound fails, over all times."""
+        return self._delta
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The history: names, divergences of one release at the orders, and counts."""
+        return self._steps
+
+    def epsilon(self) -> float:
+        """What has been spent; log(k / delta) / (largest order - 1) before anything was."""
+        return self._epsilon(self._sums)
+
+    def epsilon_after(self, item: Guarantee | Mechanism, count: object = 1) -> float:
+        """What `epsilon()` would be after the step."""
+        return self._epsilon(self._after(self._step(item, count, "")))
+
+    def spend(self, item: Guarantee | Mechanism, count: object = 1, name: str = "") -> float:
+        """Count `count` releases of `item`, and return `epsilon()`.
+
+        `item`: whatever `to_rdp` takes, one release, with finite divergences: else `ValueError`
+        or `TypeError`, and nothing changes.
+        """
+        step = self._step(item, count, name)
+        self._sums, self._steps = self._after(step), (*self._steps, step)
+        return self.epsilon()
+
+    def spent(self) -> RDP:
+        """The sums of the divergences, rounded up. For adaptive steps they are no guarantee."""
+        return RDP(self._order, [rounded(total, up=True) for total in self._sums])
+
+    def to_json(self) -> str:
+        """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
+        payload = {"delta": self._delta.hex(), "order": ledger.to_hex(self._order)}
+        return ledger.dump(_FORMAT, payload, self._steps)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Odometer":
+        """What `to_json` wrote; `ValueError` for anything else or changed text."""
+        body, steps = ledger.parse(_FORMAT, text, ("delta", "order"))
+        restored = cls(float.fromhex(body["delta"]), ledger.from_hex(body["order"]))
+        for step in steps:
+            restored._sums = restored._after(step)
+        restored._steps = tuple(steps)
+        return restored
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """`to_json` into a file, all or nothing."""
+        ledger.write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Odometer":
+        """`from_json` of a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def _step(self, item: Guarantee | Mechanism, count: object, name: str) -> Step:
+        cost = vector(to_rdp(item, np.array(self._order)).value)
+        ledger.exact("cost", cost)
+        return Step(name or type(item).__name__, cost, ledger.whole_count(count))
+
+    def _after(self, step: Step) -> tuple[Fraction, ...]:
+        cost = ledger.exact("cost", step.cost)
+        return tuple(t + step.count * c for t, c in zip(self._sums, cost, strict=True))
+
+    def _epsilon(self, sums: Sequence[Fraction]) -> float:
+        # Two logarithms of an ulp each, a quotient and a sum: 16 ulp cover them.
+        price = math.log(len(self._order)) - math.log(self._delta)
+        bounds = (
+            rounded(total, up=True) + price / (order - 1.0)
+            for order, total in zip(self._order, sums, strict=True)
+        )
+        return min(bounds) * (1.0 + 16.0 * float(np.finfo(np.float64).eps))

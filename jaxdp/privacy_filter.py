@@ -1,0 +1,247 @@
+"""A running budget: what is released next may depend on what was released before.
+
+The sums of `a + b` hold for parameters that are fixed in advance. A `Filter` fixes the budget
+instead. It is a host object: it changes, it does not jit, and its sums are exact.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeAlias, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check, ledger
+from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.elementary import round_up
+from jaxdp._types import Reals
+from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
+from jaxdp.guarantee.base import Budget, Guarantee, excess, rounding_slack
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.ledger import Step, rounded, rounded_root
+from jaxdp.mechanism import Mechanism
+
+Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
+Item: TypeAlias = Guarantee | Mechanism
+
+_FORMAT = "jaxdp-filter"
+_KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
+_LEAST, _LARGEST = 1e-300, 1e15
+
+
+class BudgetExceededError(ValueError):
+    """The step would pass the budget; it was not taken."""
+
+
+@final
+class Filter:
+    """Lets adaptively chosen releases through until `budget` would be passed.
+
+    All that it lets through, together, has the guarantee `budget`, at any time and whenever one
+    stops, if each step's guarantee holds given the outputs before it:
+
+    * `PureDP`: epsilons add (Rogers, Roth, Ullman & Vadhan, NeurIPS 2016);
+    * `ZCDP`: the sums keep to xi + a rho at every order a > 1 (Whitehouse, Ramdas, Rogers & Wu,
+      ICML 2023; it is the filter below at each order);
+    * `RDP`: the values add and keep to the budget at every one of its orders (Feldman & Zrnic,
+      NeurIPS 2021; Lecuyer 2021). One order that still has room is not enough: which one that
+      will be depends on the outputs. To be judged at the best order, choose it in advance;
+    * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).
+
+    Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
+    `RDP`, by its `pure_epsilon` for `PureDP`; what does not convert is a `TypeError`. One
+    release, not a batch; finite costs. Sums are exact, so that no rounding lets a step through.
+    """
+
+    def __init__(self, budget: Currency):
+        if type(budget) not in _KINDS.values():
+            kinds = ", ".join(_KINDS)
+            raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
+        self._budget = budget
+        self._limits = _measure(budget, ledger.exact("budget", _numbers(budget)))
+        self._steps: tuple[Step, ...] = ()
+        self._sums = tuple(Fraction(0) for _ in self._limits)
+
+    @classmethod
+    def within(cls, budget: Budget, order: float | None = None) -> "Filter":
+        """The zCDP filter, or the one of a single `order`, whose guarantee implies `budget`.
+
+        The largest rho, or divergence, that Canonne, Kamath & Steinke's conversion allows.
+        For Gaussians alone `Filter(largest_gdp(budget))` is tighter.
+        """
+        if budget.epsilon.shape or budget.delta.shape:
+            raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
+        orders = None if order is None else RDP(order, 0.0).order
+        most = _largest(budget, orders)
+        if not most > 0:
+            raise ValueError(f"budget must leave room for some divergence, got {budget}, {order=}")
+        return cls(ZCDP(0.0, most) if orders is None else RDP(orders, most))
+
+    @property
+    def budget(self) -> Currency:
+        """What all the steps together will not pass."""
+        return self._budget
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The history: names, costs of one release in the budget's kind, and counts."""
+        return self._steps
+
+    def would_fit(self, item: Item, count: object = 1) -> bool:
+        """Whether `spend` would take the step; bad input raises as there."""
+        try:
+            return self._fits(self._after(self._step(item, count, "")))
+        except BudgetExceededError:
+            return False
+
+    def spend(self, item: Item, count: object = 1, name: str = "") -> None:
+        """Take `count` releases of `item`, or raise `BudgetExceededError` and change nothing."""
+        step = self._step(item, count, name)
+        sums = self._after(step)
+        if not self._fits(sums):
+            raise BudgetExceededError(
+                f"item must fit in what remains, {self.remaining()}, got {count} x {item}"
+            )
+        self._sums, self._steps = sums, (*self._steps, step)
+
+    def spent(self) -> Currency:
+        """The sum of the steps, rounded up: valid as a guarantee for steps fixed in advance.
+
+        For adaptive ones what holds is the `budget`, or an `Odometer`.
+        """
+        return _guarantee(self._budget, self._sums, up=True)
+
+    def remaining(self) -> Currency:
+        """A guarantee that still fits, rounded down; for ZCDP the one with the most rho."""
+        left = [limit - total for limit, total in zip(self._limits, self._sums, strict=True)]
+        if isinstance(self._budget, ZCDP):
+            left[0] = min(left)
+        return _guarantee(self._budget, left, up=False)
+
+    def to_json(self) -> str:
+        """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
+        order = vector(self._budget.order) if isinstance(self._budget, RDP) else ()
+        payload = {"order": ledger.to_hex(order), "budget": ledger.to_hex(_numbers(self._budget))}
+        return ledger.dump(_FORMAT, {"kind": type(self._budget).__name__, **payload}, self._steps)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Filter":
+        """What `to_json` wrote; `ValueError` for anything else, changed or overspent text."""
+        body, steps = ledger.parse(_FORMAT, text, ("kind", "order", "budget"))
+        kind = _check.one_of("kind", body["kind"], tuple(_KINDS))
+        numbers = ledger.from_hex(body["budget"])
+        order = ledger.from_hex(body["order"])
+        restored = cls(RDP(order, numbers) if kind == "RDP" else _KINDS[kind](*numbers))
+        for step in steps:
+            restored._sums = restored._after(step)
+        restored._steps = tuple(steps)
+        if not restored._fits(restored._sums):
+            raise ValueError(f"steps must fit in the budget {restored._budget}, got {steps}")
+        return restored
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """`to_json` into a file, all or nothing."""
+        ledger.write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Filter":
+        """`from_json` of a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def _step(self, item: Item, count: object, name: str) -> Step:
+        cost = _numbers(_in_currency(item, self._budget))
+        if math.inf in cost:
+            raise BudgetExceededError(f"item must have a finite cost, got {cost} for {item}")
+        return Step(name or type(item).__name__, cost, ledger.whole_count(count))
+
+    def _after(self, step: Step) -> tuple[Fraction, ...]:
+        more = _measure(self._budget, ledger.exact("cost", step.cost))
+        return tuple(t + step.count * m for t, m in zip(self._sums, more, strict=True))
+
+    def _fits(self, sums: Sequence[Fraction]) -> bool:
+        return all(total <= limit for total, limit in zip(sums, self._limits, strict=True))
+
+
+def _in_currency(item: Item, budget: Currency) -> Currency:
+    """What one `item` costs, rounded up, as a guarantee of the budget's kind."""
+    match budget:
+        case RDP(order=order):
+            return to_rdp(item, order)
+        case ZCDP():
+            cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
+            return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
+        case PureDP() if isinstance(item, Mechanism):
+            return PureDP(item.noise.pure_epsilon(item.sensitivity))
+        case _ if isinstance(item, Mechanism):
+            raise TypeError("a Mechanism has no GDP of its own: spend a GDP")
+        case PureDP():
+            return to_pure(item)
+        case GDP():
+            return to_gdp(item)
+
+
+def _numbers(guarantee: Currency) -> tuple[float, ...]:
+    match guarantee:
+        case PureDP(epsilon_bound=value) | GDP(mu=value):
+            return (_scalar(value),)
+        case ZCDP(xi=xi, rho=rho):
+            return _scalar(xi), _scalar(rho)
+        case RDP(value=value):
+            return vector(value)
+
+
+def _scalar(value: Reals) -> float:
+    if value.shape:
+        raise ValueError(f"item must be one release, got a batch of shape {value.shape}")
+    return float(value)
+
+
+def vector(value: Reals) -> tuple[float, ...]:
+    """The orders of one release, or its divergences."""
+    if value.ndim != 1:
+        raise ValueError(f"item must be one release, got a batch of shape {value.shape[:-1]}")
+    return tuple(np.asarray(value).tolist())
+
+
+def _measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """What adds: xi + a rho is below its limit at every a > 1 if it is at 1 and rho is."""
+    match budget:
+        case ZCDP():
+            return cost[1], cost[0] + cost[1]
+        case GDP():
+            return (cost[0] ** 2,)
+        case _:
+            return cost
+
+
+def _guarantee(budget: Currency, measure: Sequence[Fraction], up: bool) -> Currency:
+    """The guarantee of what was measured: `_measure` undone, and rounded."""
+    match budget:
+        case ZCDP():
+            return ZCDP(rounded(measure[1] - measure[0], up), rounded(measure[0], up))
+        case GDP():
+            return GDP(rounded_root(measure[0], up))
+        case PureDP():
+            return PureDP(rounded(measure[0], up))
+        case RDP(order=order):
+            return RDP(order, [rounded(value, up) for value in measure])
+
+
+@jax.jit
+def _largest(budget: Budget, order: Reals | None) -> Reals:
+    """The largest rho, or divergence of `order`, that implies `budget`; 0 if none does."""
+
+    def residual(value: Reals) -> Reals:
+        guarantee = ZCDP(0.0, value) if order is None else RDP(order, value)
+        return excess(guarantee.log_delta(budget.epsilon), budget.delta)
+
+    zero = jnp.minimum(budget.delta, 0.0)
+    slack = rounding_slack(budget.delta)
+    return last_feasible(residual, zero + _LEAST, zero + _LARGEST, slack, 0.0)

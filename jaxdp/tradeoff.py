@@ -1,0 +1,184 @@
+"""The trade-off function of a delta profile, and the profile of a trade-off function.
+
+With f(fpr) the least false-negative rate of any test, delta(epsilon) and f are two views of one
+convex set: f(x) = sup over real epsilon of 1 - delta(epsilon) - e^epsilon x, and
+delta(epsilon) = sup over x in [0, 1] of 1 - f(x) - e^epsilon x.
+Source: Dong, Roth & Su, JRSS-B 84, 2022, where it is the convex conjugate of f.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._types import Index, RealLike, Reals
+
+# e^700 fits a double, and a rate below e^-700 is reported as 0.
+_LARGEST_EPSILON = 700.0
+_GRID = 33
+_GOLDEN = 0.6180339887498949
+_GOLDEN_STEPS = 70
+# From 3e-14 of the way to the nearer end of [0, 1] to either end, in equal ratios.
+_RATES = 160
+_NEAREST = 2.0**-45
+
+
+def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: RealLike) -> Reals:
+    """A lower bound on the false-negative rate at `fpr`, from `log_delta(epsilon)`.
+
+    The greatest that was found of 1 - delta(e) - e^e fpr and, by symmetry of the profile,
+    e^-e (1 - delta(e) - fpr), e >= 0. Every e gives a bound and rounding is taken off, so the
+    result holds wherever `log_delta` is an upper bound. As a function of e^e, delta is convex:
+    the supremum is found to 1e-12 of e on [0, 700]. Where `log_delta` is a bound that is not
+    convex a better e may be missed, which only lowers the result.
+    `log_delta` maps an array of epsilons to an array, elementwise; its batch broadcasts with
+    `fpr`. A bad concrete `fpr` raises, a bad traced one and a NaN delta give NaN.
+    """
+    return _tradeoff(_as_tree(log_delta), _check.probability("fpr", fpr))
+
+
+def profile_of_tradeoff(
+    tradeoff: Callable[[Reals], Reals], epsilon: RealLike, error: float = 1e-10
+) -> Reals:
+    """An upper bound on delta at `epsilon`, any real one, from the trade-off function.
+
+    A finite set of rates would bound the supremum from below. But f is convex and falls, so that
+    between two neighbouring rates it lies above the chords of the intervals on either side,
+    extended, and above its value at the right end; 1 - f(x) - e^epsilon x is bounded on every
+    interval between 0 and 1 by a mean of those lines. The intervals shrink towards the maximum
+    in equal ratios, to 3e-14 of the distance to the nearer end.
+    `tradeoff` must return values in [(1 - error) f, f] of a convex f, elementwise; its batch
+    broadcasts with `epsilon`. delta is above the truth by about 4 `error` at the most, absolutely:
+    where delta itself is small take it from a `log_delta`. Bad input as in `tradeoff_of_profile`.
+    """
+    if not 0 <= error < 1:
+        raise ValueError(f"error must lie in [0, 1), got {error}")
+    return _profile(_as_tree(tradeoff), _check.real("epsilon", epsilon), error)
+
+
+def _as_tree(function: Callable[[Reals], Reals]) -> jax.tree_util.Partial:
+    """A method of a record becomes its function and that record, so that it compiles once."""
+    owner = getattr(function, "__self__", None)
+    if owner is None or jax.tree.leaves(owner) == [owner]:
+        return jax.tree_util.Partial(function)
+    return jax.tree_util.Partial(getattr(type(owner), function.__name__), owner)
+
+
+@jax.jit
+def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
+    shape = jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
+    fpr = jnp.broadcast_to(fpr, shape)
+
+    def fnr(epsilon: Reals) -> Reals:
+        log_value = log_delta(jnp.abs(epsilon))
+        delta = round_up(jnp.exp(log_value), 8)
+        power = -jnp.expm1(log_value) * (1.0 - 8.0 * ULP)
+        cost = jnp.exp(epsilon) * fpr * (1.0 + 8.0 * ULP)
+        falling = power - cost - ULP * (power + cost)
+        # fpr is near 1 in the first and near 0 in the second: neither subtracts what is lost.
+        rest = (1.0 - fpr) * (1.0 - ULP) - delta
+        rest = jnp.maximum(rest - ULP * delta, power - fpr - ULP * (power + fpr))
+        flat = round_up(jnp.exp(epsilon) * rest, -8)
+        either = jnp.where(epsilon > 0, falling, jnp.maximum(falling, flat))
+        return jnp.where(epsilon < 0, flat, either)
+
+    best = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
+    return jnp.maximum(best, 0.0)
+
+
+class _Search(NamedTuple):
+    low: Reals
+    high: Reals
+    inner: Reals
+    at_inner: Reals
+    where: Reals
+    best: Reals
+
+
+def _greatest(
+    function: Callable[[Reals], Reals], lower: float, upper: float, shape: tuple[Any, ...]
+) -> tuple[Reals, Reals]:
+    """Where a unimodal `function` is greatest on [lower, upper], and its value there.
+
+    A grid, then golden section about its best point, in one loop with one evaluation, because
+    each costs a compilation. The value is one that the function took; NaN if it ever was NaN.
+    """
+    spacing = (upper - lower) / (_GRID - 1)
+
+    def step(k: Index, state: _Search) -> _Search:
+        low, high = state.low, state.high
+        first = high - _GOLDEN * (high - low)
+        aim = jnp.where(k == _GRID, first, low + (high - state.inner))
+        new = jnp.where(k < _GRID, lower + k * spacing, aim)
+        value = function(new)
+        where = jnp.where(value > state.best, new, state.where)
+        best = jnp.maximum(state.best, value)
+        # The better of the two inner points stays inside.
+        new_wins = (value > state.at_inner) | (k <= _GRID)
+        winner = jnp.where(new_wins, new, state.inner)
+        loser = jnp.where(new_wins, state.inner, new)
+        at_winner = jnp.where(new_wins, value, state.at_inner)
+        closed = k > _GRID
+        low = jnp.where(closed & (loser < winner), loser, low)
+        high = jnp.where(closed & (loser > winner), loser, high)
+        low = jnp.where(k < _GRID, jnp.maximum(where - spacing, lower), low)
+        high = jnp.where(k < _GRID, jnp.minimum(where + spacing, upper), high)
+        return _Search(low, high, winner, at_winner, where, best)
+
+    start = jnp.full(shape, lower)
+    nothing = jnp.full(shape, -jnp.inf)
+    state = _Search(start, start, start, nothing, start, nothing)
+    end = jax.lax.fori_loop(0, _GRID + 1 + _GOLDEN_STEPS, step, state)
+    return end.where, end.best
+
+
+@jax.jit
+def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> Reals:
+    shape = jnp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
+    # A larger epsilon has a smaller delta, so that this one bounds it.
+    slope = jnp.exp(jnp.minimum(jnp.broadcast_to(epsilon, shape), _LARGEST_EPSILON))
+
+    def gain(logit: Reals) -> Reals:
+        fpr = jax.nn.sigmoid(logit)
+        return 1.0 - tradeoff(fpr) - slope * fpr
+
+    middle = jax.nn.sigmoid(_greatest(gain, -_LARGEST_EPSILON, 37.0, shape)[0])
+    middle = jnp.clip(middle, 1e-250, 1.0 - ULP)
+    nearest = jnp.minimum(middle, 1.0 - middle) * _NEAREST
+    part = jnp.expand_dims(jnp.linspace(0.0, 1.0, _RATES), tuple(range(1, len(shape) + 1)))
+    part, middle, nearest = jnp.broadcast_arrays(part, middle[None], nearest[None])
+    below = middle - nearest * (middle / nearest) ** part[::-1]
+    above = middle + nearest * ((1.0 - middle) / nearest) ** part
+    below, above = below.at[0].set(0.0), above.at[-1].set(1.0)
+    x = jnp.clip(jnp.concatenate([below, middle[:1], above]), 0.0, 1.0)
+    return _bound_by_chords(x, jax.vmap(tradeoff)(x), slope[None], error)
+
+
+def _bound_by_chords(x: Reals, fnr: Reals, slope: Reals, error: Reals) -> Reals:
+    """The greatest over the intervals of `x` (axis 0) of a bound on 1 - f(x) - slope x.
+
+    The chord before an interval is a lower bound on f there if its far end is put too high.
+    Any mean of the two lines is linear, hence greatest at an end of the interval; the mean that
+    has the slope -slope has both ends equal, and its rounding costs no safety.
+    """
+    high = jnp.minimum(round_up(fnr / (1.0 - error), 2), 1.0)
+    width = x[1:] - x[:-1]
+    safe = jnp.where(width > 0, width, 1.0)
+    steep = jnp.where(width > 0, round_up((fnr[1:] - high[:-1]) / safe, 4), -1e300)
+    shallow = jnp.where(width > 0, round_up((high[1:] - fnr[:-1]) / safe, -4), 0.0)
+    ends = jnp.zeros_like(width[:1])
+    from_left = jnp.concatenate([ends, steep[:-1]])
+    from_right = jnp.concatenate([jnp.minimum(shallow[1:], 0.0), ends])
+    share = (from_right + slope) / (from_right - from_left)
+    share = jnp.where(from_right > from_left, jnp.clip(share, 0.0, 1.0), 0.0)
+    share = share.at[0].set(0.0)
+    left, right = fnr[:-1], fnr[1:]
+    at_left = share * left + (1.0 - share) * (right - from_right * width)
+    at_right = share * (left + from_left * width) + (1.0 - share) * right
+    bounds = jnp.maximum(1.0 - at_left - slope * x[:-1], 1.0 - at_right - slope * x[1:])
+    best = jnp.max(bounds, axis=0) + 16.0 * ULP
+    best = jnp.where(jnp.isnan(jnp.sum(fnr, axis=0) + slope[0]), jnp.nan, best)
+    return jnp.clip(best, jnp.maximum(1.0 - slope[0], 0.0), 1.0)

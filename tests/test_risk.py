@@ -1,0 +1,85 @@
+"""What an attacker can do: closed forms of the Gaussian, and never less than the truth."""
+
+import jax
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from references import expected, records
+
+import jaxdp as dp
+
+
+@given(st.floats(1e-6, 30))
+def test_advantage_of_a_gaussian(mu):
+    with mp.workdps(40):
+        truth = mp.erf(mp.mpf(mu) / (2 * mp.sqrt(2)))
+        assert 0 <= oracle.relative_error(float(dp.advantage(dp.GDP(mu))), truth) < 1e-13
+
+
+def test_advantage_is_what_the_tradeoff_allows():
+    assert dp.advantage(dp.ApproxDP(0.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
+    assert dp.advantage(dp.PureDP(1.0)) == pytest.approx(np.tanh(0.5), rel=1e-12)
+    fpr = np.linspace(0, 1, 2001)
+    for kind in (dp.GDP(1.0), dp.PureDP(1.0), dp.ZCDP(0.0, 0.5)):
+        assert np.max(1 - fpr - np.asarray(kind.tradeoff(fpr))) <= dp.advantage(kind)
+    np.testing.assert_allclose(dp.advantage(dp.Mechanism(dp.Gaussian(2.0), 2.0)), 0.38292492)
+
+
+@given(st.floats(0.01, 10), st.floats(1e-9, 1 - 1e-9))
+def test_bayes_risk_of_a_gaussian(mu, prior):
+    """The likelihood-ratio test at (1 - prior) / prior, in 50 digits."""
+    with mp.workdps(50):
+        m, p = mp.mpf(mu), mp.mpf(prior)
+        e = mp.log((1 - p) / p)
+        truth = p * mp.ncdf(e / m - m / 2) + (1 - p) * mp.ncdf(-e / m - m / 2)
+        error = oracle.relative_error(float(dp.bayes_risk(dp.GDP(mu), prior)), truth)
+    assert -1e-11 < error <= 0
+
+
+@given(st.floats(0.01, 3), st.floats(0.01, 0.99))
+def test_bayes_risk_is_the_least_over_the_tradeoff(scale, prior):
+    mechanism = dp.Mechanism(dp.Laplace(scale), 1.0)
+    fpr = np.linspace(0, 1, 4001)
+    fnr = np.asarray(dp.tradeoff_of_profile(mechanism.log_delta, fpr))
+    least = np.min(prior * fnr + (1 - prior) * fpr)
+    risk = float(dp.bayes_risk(mechanism, prior))
+    assert risk <= least + 1e-12
+    np.testing.assert_allclose(risk, least, atol=3e-4)
+
+
+def test_bayes_risk_at_the_ends():
+    risk = dp.bayes_risk(dp.GDP(np.array([0.0, 1.0, 50.0])), np.array([[0.0], [1.0], [0.5]]))
+    assert risk.shape == (3, 3)
+    assert np.all(risk[:2] == 0)
+    assert risk[2, 0] == pytest.approx(0.5, rel=1e-12)
+    assert 0.5 * (1 - dp.advantage(dp.GDP(1.0))) == pytest.approx(float(risk[2, 1]), rel=1e-12)
+
+
+def test_true_positive_rate():
+    for row in records("gaussian", "tpr"):
+        fpr = float(row["inputs"]["fpr"])
+        for source in (dp.GDP(1.0), dp.Mechanism(dp.Gaussian(2.0), 2.0)):
+            value = dp.tpr_at_fpr(source, fpr)
+            assert 0 <= float(value) - float(expected(row)) < 2e-14, row["id"]
+    known = (np.array([0.125, 1e-10, 1e-9]), np.array([0.375, 3e-10, 3e-9]))
+    kept_apart = dp.PureDP(float(np.log(3.0)))
+    np.testing.assert_allclose(dp.tpr_at_fpr(kept_apart, known[0]), known[1], atol=3e-15)
+    ends = dp.tpr_at_fpr(kept_apart, np.array([0.0, 1.0]))
+    assert ends.tolist() == [0.0, 1.0]
+
+
+def test_bad_input():
+    for bad in (-0.1, 1.1, np.nan, -np.inf):
+        with pytest.raises(ValueError, match="prior"):
+            dp.bayes_risk(dp.GDP(1.0), bad)
+        with pytest.raises(ValueError, match="fpr"):
+            dp.tpr_at_fpr(dp.GDP(1.0), bad)
+        assert not jax.jit(lambda p: dp.bayes_risk(dp.GDP(1.0), p))(bad) >= 0
+        assert not jax.jit(lambda p: dp.tpr_at_fpr(dp.GDP(1.0), p))(bad) <= 1
+    for bad in (-1.0, np.nan):
+        assert not jax.jit(lambda m: dp.advantage(dp.GDP(m)))(bad) <= 1
+        assert not jax.jit(lambda m: dp.bayes_risk(dp.GDP(m), 0.3))(bad) > 0
+        assert not jax.jit(lambda m: dp.tpr_at_fpr(dp.GDP(m), 0.3))(bad) < 1

@@ -1,0 +1,128 @@
+"""Trade-offs from profiles and profiles from trade-offs, against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from references import expected, ratio_of, records
+
+import jaxdp as dp
+
+RATES = np.array([1e-12, 1e-6, 0.01, 0.2, 0.5, 0.9, 1 - 1e-9])
+
+
+@given(st.floats(1e-4, 12), st.floats(-7.5, 7.5))
+def test_gaussian_to_full_accuracy(mu, threshold):
+    """Phi(t - mu) at the rate Phi(-t); the rate is a double, so t is found anew from it."""
+    with mp.workdps(50):
+        fpr = float(mp.ncdf(-mp.mpf(threshold)))
+        rate = mp.mpf(fpr)
+        t = mp.findroot(lambda t: mp.log(mp.ncdf(-t) / rate), threshold)
+        truth = mp.ncdf(t - mp.mpf(mu))
+        value = float(dp.tradeoff_of_profile(dp.GDP(mu).log_delta, fpr))
+        error = oracle.relative_error(value, truth)
+    assert error <= 0
+    # Measured: 6e-13 at the worst, for mu up to 35 and fnr down to 1e-250.
+    assert error > -1e-11
+
+
+def test_gaussian_against_the_reference():
+    for row in records("gaussian", "ln_tradeoff"):
+        guarantee = dp.GDP(ratio_of(row))
+        fnr = float(dp.tradeoff_of_profile(guarantee.log_delta, float(row["inputs"]["alpha"])))
+        assert abs(oracle.relative_error(fnr, mp.exp(expected(row)))) < 1e-9, row["id"]
+
+
+@pytest.mark.parametrize("kind", [dp.PureDP(0.7), dp.ApproxDP(0.7, 1e-3)], ids=["pure", "approx"])
+def test_kinks_are_found(kind):
+    fnr = np.asarray(dp.tradeoff_of_profile(kind.log_delta, RATES))
+    truth = np.asarray(kind.tradeoff(RATES))
+    np.testing.assert_allclose(fnr, truth, rtol=1e-9, atol=1e-15)
+    assert np.all(fnr <= truth + 4e-16)
+    for row in records("conversion", "fnr_approx"):
+        params = row["params"]
+        known = dp.ApproxDP(params["eps"], params["delta"])
+        fnr = float(dp.tradeoff_of_profile(known.log_delta, row["inputs"]["fpr"]))
+        assert abs(fnr - float(row["expected"])) < 1e-3
+
+
+def test_laplace_is_its_three_pieces():
+    """f(x) = 1 - e^r x, then e^-r / (4 x), then e^-r (1 - x)."""
+    r = 1.5
+    pieces = np.where(
+        np.exp(r) * RATES < 0.5,
+        1 - np.exp(r) * RATES,
+        np.where(RATES < 0.5, np.exp(-r) / (4 * RATES), np.exp(-r) * (1 - RATES)),
+    )
+    mechanism = dp.Mechanism(dp.Laplace(2.0), 3.0)
+    np.testing.assert_allclose(
+        dp.tradeoff_of_profile(mechanism.log_delta, RATES), pieces, rtol=1e-9, atol=1e-15
+    )
+
+
+def test_edges_and_compositions():
+    guarantee = dp.GDP(np.array([0.5, 3.0]))
+    ends = dp.tradeoff_of_profile(guarantee.log_delta, np.array([[0.0], [1.0]]))
+    assert ends.shape == (2, 2)
+    assert np.all(ends[0] > 1 - 1e-14)
+    assert np.all(ends[1] == 0)
+    np.testing.assert_allclose(
+        dp.tradeoff_of_profile(dp.GDP(0.0).log_delta, RATES), 1 - RATES, rtol=1e-14
+    )
+    # The two-point argument is tighter, but for the orders that lie between those it looks at.
+    zcdp = dp.ZCDP(0.0, 0.3)
+    assert np.all(
+        dp.tradeoff_of_profile(zcdp.log_delta, RATES) <= zcdp.tradeoff(RATES) * (1 + 1e-5)
+    )
+
+
+def test_privacy_loss_has_a_tradeoff():
+    total = 3 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(np.sqrt(3.0)), 1.0))
+    fpr = np.array([1e-6, 0.1, 0.6])
+    np.testing.assert_allclose(total.tradeoff(fpr), dp.GDP(1.0).tradeoff(fpr), rtol=1e-9)
+    np.testing.assert_allclose(1 - total.tradeoff(0.1), 0.3891439292442, atol=1e-6)
+
+
+@given(st.floats(1e-3, 8), st.floats(-30, 60))
+def test_profile_is_above_and_close(mu, epsilon):
+    guarantee = dp.GDP(mu)
+    truth = float(guarantee.delta(epsilon))
+    value = float(dp.profile_of_tradeoff(guarantee.tradeoff, epsilon))
+    assert truth * (1 - 1e-14) <= value <= truth + 4e-10
+
+
+@pytest.mark.parametrize("kind", [dp.PureDP(0.7), dp.ApproxDP(0.7, 1e-3), dp.PureDP(0.0)])
+def test_profile_of_lines(kind):
+    epsilon = np.array([-800.0, -2.0, -0.7, 0.0, 0.3, 0.7, 5.0, 800.0, np.inf])
+    value = np.asarray(dp.profile_of_tradeoff(kind.tradeoff, epsilon, 1e-13))
+    truth = np.asarray(kind.delta(epsilon))
+    assert np.all(value >= truth * (1 - 1e-14))
+    np.testing.assert_allclose(value, truth, atol=1e-12)
+
+
+def test_a_coarse_error_is_believed():
+    """Values a thousandth too low: the bound from them still holds, and says so."""
+    gdp = dp.GDP(1.0)
+    value = dp.profile_of_tradeoff(lambda x: 0.999 * gdp.tradeoff(x), 1.0, 1e-3)
+    assert gdp.delta(1.0) <= value <= gdp.delta(1.0) + 5e-3
+
+
+def test_bad_input():
+    gdp = dp.GDP(1.0)
+    for fpr in (-0.1, 1.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="fpr"):
+            dp.tradeoff_of_profile(gdp.log_delta, fpr)
+        traced = jax.jit(lambda x: dp.tradeoff_of_profile(gdp.log_delta, x))
+        assert not traced(fpr) > 0
+    with pytest.raises(ValueError, match="epsilon"):
+        dp.profile_of_tradeoff(gdp.tradeoff, np.nan)
+    for error in (-1.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="error"):
+            dp.profile_of_tradeoff(gdp.tradeoff, 1.0, error)
+    assert not jax.jit(lambda e: dp.profile_of_tradeoff(gdp.tradeoff, e))(np.nan) <= 1
+    assert not dp.tradeoff_of_profile(lambda e: e * jnp.nan, 0.1) > 0
+    assert not dp.profile_of_tradeoff(lambda x: x * jnp.nan, 1.0) <= 1
