@@ -1,5 +1,6 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
+import functools
 from typing import final
 
 import jax
@@ -11,6 +12,8 @@ from jaxdp._pytree import pytree
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.guarantee.base import excess
 from jaxdp.loss.base import Term, Terms, cumulant
+from jaxdp.loss.bracket import POINTS, exp_down
+from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.mechanism import Mechanism
@@ -48,6 +51,14 @@ class PrivacyLoss:
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
+
+    def bounds(self, epsilon: RealLike, *, points: int = POINTS) -> tuple[Reals, Reals]:
+        """(lower, upper) with lower <= delta(epsilon) <= upper, every error inside.
+
+        From masses on a grid of `points`, see `loss.bracket`.
+        """
+        lower, upper = _bounds(self, _check.real("epsilon", epsilon), points)
+        return exp_down(lower), exp_up(upper)
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
@@ -101,6 +112,13 @@ def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
     return in_lanes(terms, jnp.broadcast_to(epsilon, shape))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
+    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
+    terms = tuple(t.broadcast(shape) for t in loss.terms)
+    return bracket_in_lanes(terms, jnp.broadcast_to(epsilon, shape), points)
 
 
 @jax.jit

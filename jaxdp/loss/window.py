@@ -1,0 +1,166 @@
+"""Where a tilted loss lies: the tilt, the windows and the steps of a composition.
+
+From Chernoff's bounds at many orders. Nothing here need be exact: what lies outside of a window
+is bounded again, from the masses.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._types import Reals
+from jaxdp.loss.base import Terms
+
+# Tilts that are tried, as logarithms, and rounds of a finer grid around the best.
+_LOG_TILTS = (-23.0, 50.0)
+_TRIED = 65
+_ROUNDS = 4
+# Orders of the Chernoff bounds, above and below the tilt.
+_LOG_ORDERS = (-30.0, 50.0)
+_ORDERS = 241
+# -log of the tilted mass that may lie outside, on either side.
+_OUTSIDE = 42.0
+# And of the mass of one release beyond its window, over delta.
+_BEYOND = 42.0
+
+
+class Window(NamedTuple):
+    """Of a sum of losses under the tilted law: all of shape (), or (terms,)."""
+
+    low: Reals
+    high: Reals
+    order_low: Reals
+    order_high: Reals
+
+
+class Plan(NamedTuple):
+    """How one composition is worked off: `folds` times a part of `often` releases, and the rest."""
+
+    tilt: Reals
+    log_norms: Reals  # (elements,)
+    folds: Reals
+    often: Reals  # (elements,)
+    rest: Reals  # (elements,)
+    low: Reals  # (elements,) of one release
+    step: Reals
+    coarsening: Reals  # a whole number: the second grid's step over the first's
+    part: Window  # of `often` releases
+    remainder: Window  # of `rest`
+    whole: Window
+
+
+def elements(terms: Terms) -> Reals:
+    """The counts of all terms, (elements,)."""
+    return jnp.concatenate([term.count for term in terms])
+
+
+def cumulants(terms: Terms, z: Reals) -> Reals:
+    """K of one release of every element at z (points,): (elements, points)."""
+
+    def each(noise, shift):
+        return jnp.real(noise.cgf(shift, z))
+
+    return jnp.concatenate([jax.vmap(each)(term.noise, term.shift) for term in terms])
+
+
+def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) -> Window:
+    """From K at tilt +- orders less K at the tilt, (elements, orders)."""
+
+    def total(change: Reals) -> Reals:
+        weight = counts[:, None]
+        return jnp.sum(jnp.where(weight == 0, 0.0, weight * change), axis=0)
+
+    high = (total(up) + _OUTSIDE) / orders
+    low = -(total(down) + _OUTSIDE) / orders
+    high = jnp.where(jnp.isfinite(high), high, jnp.inf)
+    low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
+    best_high, best_low = jnp.argmin(high), jnp.argmax(low)
+    top, bottom = high[best_high], low[best_low]
+    # A sum of bounded losses; a step is left for rounding outwards.
+    top, bottom = jnp.minimum(top, bound), jnp.maximum(bottom, -bound)
+    top = jnp.maximum(top, bottom)
+    return Window(bottom, top, orders[best_low], orders[best_high])
+
+
+def _tilt(terms: Terms, counts: Reals, epsilon: Reals, most: Reals) -> Reals:
+    """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0."""
+    low, high = jnp.asarray(_LOG_TILTS[0]), jnp.asarray(_LOG_TILTS[1])
+    high = jnp.minimum(high, jnp.log(most))
+    for _ in range(_ROUNDS):
+        tried = jnp.linspace(low, high, _TRIED)
+        z = jnp.exp(tried)
+        each = cumulants(terms, z)
+        total = jnp.sum(jnp.where(counts[:, None] == 0, 0.0, counts[:, None] * each), axis=0)
+        height = total - z * epsilon - jnp.log(z) - jnp.log1p(z)
+        height = jnp.where(jnp.isfinite(height), height, jnp.inf)
+        best = jnp.argmin(height)
+        low, high = tried[jnp.maximum(best - 1, 0)], tried[jnp.minimum(best + 1, _TRIED - 1)]
+        found = z[best]
+    return found
+
+
+def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
+    """The plan for one composition, parameters of shape (n,), at one epsilon >= 0."""
+    counts = elements(terms)
+    bounds = jnp.concatenate(
+        [jax.vmap(lambda n, s: n.pure_epsilon(s))(*t.parts()[:2]) for t in terms]
+    )
+    bounds = jnp.where(counts == 0, 0.0, bounds)
+
+    def most_of(n: Reals) -> Reals:
+        return jnp.sum(jnp.where(n == 0, 0.0, n * bounds))
+
+    most = most_of(counts)
+    # A loss that is bounded ends before the tilted masses could change by e from step to step.
+    tilt = _tilt(
+        terms,
+        counts,
+        epsilon,
+        jnp.where(most < jnp.inf, jnp.clip(0.1 * points / most, 1e-9, 1e20), jnp.inf),
+    )
+    orders = jnp.exp(jnp.linspace(*_LOG_ORDERS, _ORDERS))
+    at, up, down = (cumulants(terms, z) for z in (tilt[None], tilt + orders, tilt - orders))
+    up, down = up - at, down - at
+    largest = jnp.max(counts)
+    folds = jnp.where(largest < 4, 1.0, jnp.round(jnp.sqrt(largest)))
+    often = jnp.floor(counts / folds)
+    rest = counts - folds * often
+
+    total = jnp.sum(jnp.where(counts == 0, 0.0, counts * at[:, 0]))
+    log_size = total - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
+    alone = jax.vmap(lambda n, u, d, b: _window(n[None], u[None], d[None], orders, b))(
+        jnp.ones_like(counts), up, down, bounds
+    )
+    reach = (up + at + _BEYOND + jnp.log(jnp.maximum(counts, 1.0))[:, None] - log_size) / (
+        (tilt + orders)[None]
+    )
+    reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
+    high = jnp.maximum(jnp.minimum(reach, bounds), 0.0)
+    low = jnp.minimum(alone.low, high)
+    part, remainder, whole = (
+        _window(n, up, down, orders, most_of(n)) for n in (often, rest, counts)
+    )
+    # Some steps are kept free at both ends.
+    room = 0.98 * points - 16.0
+    widest = jnp.maximum(part.high - part.low, remainder.high - remainder.low)
+    widest = jnp.maximum(widest, jnp.max(jnp.where(counts == 0, 0.0, high - low)))
+    step = jnp.maximum(widest / room, 1e-12 * (1.0 + epsilon))
+    step = _aligned(step, counts, bounds)
+    coarsening = jnp.maximum(jnp.ceil((whole.high - whole.low) / (room * step)), 1.0)
+    return Plan(tilt, at[:, 0], folds, often, rest, low, step, coarsening, part, remainder, whole)
+
+
+def _aligned(step: Reals, counts: Reals, bounds: Reals) -> Reals:
+    """A step no smaller, with the largest loss just above a point of the grid, where it is bounded.
+
+    An atom at the largest loss may only move down: by a step, unless it lies on the grid. It is
+    left above by more than a chord is above the profile, which is 1 / 4 of the step squared
+    times the density beside it.
+    """
+    weight = jnp.where((bounds < jnp.inf) & (bounds > 0), counts, 0.0)
+    bound = jnp.where(jnp.max(weight) > 0, bounds[jnp.argmax(weight)], 1.0)
+    above = step * (step + 2.0**-30)
+    whole = jnp.floor((bound - above) / step)
+    aligned = (bound - above) / jnp.maximum(whole, 1.0)
+    return jnp.where((jnp.max(weight) > 0) & (whole >= 1), aligned, step)
