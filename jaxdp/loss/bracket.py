@@ -36,7 +36,7 @@ from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Complexes, Reals
 from jaxdp.loss.base import Terms, largest_loss
 from jaxdp.loss.grid import Grid, Masses, masses_of, second, settle, spread
-from jaxdp.loss.window import Plan, Window, elements, plan_of
+from jaxdp.loss.window import OUTSIDE, Plan, Window, elements, plan_of
 
 POINTS = 2**16
 # Of the tilted mass of a part, what is rounded down to the second grid.
@@ -170,7 +170,9 @@ def _factors(terms: Terms, plan: Plan, points: int):
         (noise, shift), log_norm, low, often, rest = element
         first = jnp.floor(low / plan.step) - 4.0
         grid = Grid(plan.step, first, plan.tilt, log_norm)
-        found = masses_of(noise, shift, grid, points)
+        # Chernoff's bound at `low`; twice, for the rounding of the cumulant.
+        left_out = jnp.where(first > 0, 2.0 * jnp.exp(-OUTSIDE), 0.0)
+        found = masses_of(noise, shift, grid, points, left_out)
         now = []
         for parts, masses in zip((below, above), found, strict=True):
             part = _times(parts[0], masses, grid, often, plan.part)

@@ -95,14 +95,13 @@ def _chord_masses(value: Reals, grid: Grid, loss: Reals) -> tuple[Reals, Reals]:
     """Masses of the chords of (1 - x)_+ + T, and the rounding of each."""
     right, left = _slopes(value, grid)
     index = jnp.arange(1.0 * value.size)
-    one = jnp.exp(grid.tilt * loss - grid.log_norm)
-    kink = jnp.where(index == -jnp.minimum(grid.first, 0.0), 1.0, 0.0)
-    # Where the grid begins above 0, delta(-inf) = 1 is the point that the first chord starts from.
-    kink = jnp.where((grid.first > 0) & (index == 0), 1.0, jnp.where(grid.first > 0, 0.0, kink))
-    # exp(tilt l) of the kink carries the rounding of its exponent, and so do the slopes.
-    wide = 8.0 + 4.0 * (jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm))
-    error = ULP * (8.0 * (jnp.abs(right) + jnp.abs(left)) + wide * kink * one)
-    return left - right + kink * one, error
+    one = jnp.exp(jnp.where(loss == 0, -grid.log_norm, -jnp.inf))
+    kink = jnp.where(index == -grid.first, one, 0.0)
+    wide = 8.0 + 4.0 * jnp.abs(grid.log_norm)
+    error = ULP * (8.0 * (jnp.abs(right) + jnp.abs(left)) + wide * kink)
+    # Where the grid begins above 0, what lies below it is left out: see `masses_of`.
+    inside = (grid.first <= 0) | (index > 0)
+    return jnp.where(inside, left - right + kink, 0.0), jnp.where(inside, error, 0.0)
 
 
 def settle(masses: Reals, growth: Reals, to_right: bool) -> tuple[Reals, Bools]:
@@ -127,22 +126,28 @@ def settle(masses: Reals, growth: Reals, to_right: bool) -> tuple[Reals, Bools]:
     return jnp.maximum(settled, 0.0), jnp.all(settled >= 0)
 
 
-def _normal(masses: Reals, grid: Grid, infinite: Reals, error: Reals) -> Masses:
+def _normal(masses: Reals, grid: Grid, infinite: Reals, error: Reals, left_out: Reals) -> Masses:
     total = jnp.sum(masses)
     # 64 ulp: the multiplications by growth and the payments.
-    blur = jnp.sum(error) / total + 64.0 * ULP
+    blur = (jnp.sum(error) + left_out) / total + 64.0 * ULP
     return Masses(masses / total, grid.log_norm + jnp.log(total), infinite, blur)
 
 
-def masses_of(noise: Noise, shift: Reals, grid: Grid, points: int) -> tuple[Masses, Masses]:
-    """Of one release, parameters of shape (): masses below its loss, and above."""
+def masses_of(
+    noise: Noise, shift: Reals, grid: Grid, points: int, left_out: Reals
+) -> tuple[Masses, Masses]:
+    """Of one release, parameters of shape (): masses below its loss, and above.
+
+    A grid that begins above 0 leaves out what lies below its second point, a tilted mass of at
+    most `left_out`; one that begins at 0 or below has all mass below it moved up.
+    """
     fine, value, relative = _time_values(noise, shift, grid, points)
     loss, growth = fine[::2], jnp.exp(grid.tilt * grid.step)
     masses, error = _chord_masses(value[::2], grid, loss)
     # Of delta at the last point nothing is known to lie below: it is taken for infinite.
     most = noise.log_delta(shift, jnp.maximum(loss[-1], 0.0) * (1.0 - 4.0 * ULP))
     top = jnp.where(most > -jnp.inf, most, -jnp.inf)
-    above = _normal(settle(masses, growth, False)[0], grid, top, error)
+    above = _normal(settle(masses, growth, False)[0], grid, top, error, left_out)
 
     right, left = _slopes(value[::2], grid)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
@@ -156,7 +161,7 @@ def masses_of(noise: Noise, shift: Reals, grid: Grid, points: int) -> tuple[Mass
     smooth = paid & ((jnp.sum(below) >= jnp.sum(shifted)) | ~shift_paid)
     # With neither there is no mass: a lower bound of 0.
     chosen = jnp.where(smooth, below, jnp.where(shift_paid, shifted, 0.0))
-    return _normal(chosen, grid, -jnp.inf + 0.0 * top, error), above
+    return _normal(chosen, grid, -jnp.inf + 0.0 * top, error, left_out), above
 
 
 def _masses_below(value: Reals, end: Reals, grid: Grid, loss: Reals) -> tuple[Reals, Bools]:

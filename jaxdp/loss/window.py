@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp._types import Reals
 from jaxdp.loss.base import Terms
@@ -20,7 +21,7 @@ _ROUNDS = 4
 _LOG_ORDERS = (-30.0, 50.0)
 _ORDERS = 241
 # -log of the tilted mass that may lie outside, on either side.
-_OUTSIDE = 42.0
+OUTSIDE = 42.0
 # And of the mass of one release beyond its window, over delta.
 _BEYOND = 42.0
 
@@ -71,24 +72,23 @@ def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) 
         weight = counts[:, None]
         return jnp.sum(jnp.where(weight == 0, 0.0, weight * change), axis=0)
 
-    high = (total(up) + _OUTSIDE) / orders
-    low = -(total(down) + _OUTSIDE) / orders
+    high = (total(up) + OUTSIDE) / orders
+    low = -(total(down) + OUTSIDE) / orders
     high = jnp.where(jnp.isfinite(high), high, jnp.inf)
     low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
     best_high, best_low = jnp.argmin(high), jnp.argmax(low)
     top, bottom = high[best_high], low[best_low]
-    # A sum of bounded losses; a step is left for rounding outwards.
-    top, bottom = jnp.minimum(top, bound), jnp.maximum(bottom, -bound)
+    # A sum of bounded losses; chords add up to a step to each.
+    top, bottom = jnp.minimum(top, 1.02 * bound), jnp.maximum(bottom, -1.02 * bound)
     top = jnp.maximum(top, bottom)
     return Window(bottom, top, orders[best_low], orders[best_high])
 
 
 def _tilt(terms: Terms, counts: Reals, epsilon: Reals, most: Reals) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0."""
-    low, high = jnp.asarray(_LOG_TILTS[0]), jnp.asarray(_LOG_TILTS[1])
-    high = jnp.minimum(high, jnp.log(most))
-    for _ in range(_ROUNDS):
-        tried = jnp.linspace(low, high, _TRIED)
+
+    def narrow(_: int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
+        tried = jnp.linspace(state[0], state[1], _TRIED)
         z = jnp.exp(tried)
         each = cumulants(terms, z)
         total = jnp.sum(jnp.where(counts[:, None] == 0, 0.0, counts[:, None] * each), axis=0)
@@ -96,8 +96,10 @@ def _tilt(terms: Terms, counts: Reals, epsilon: Reals, most: Reals) -> Reals:
         height = jnp.where(jnp.isfinite(height), height, jnp.inf)
         best = jnp.argmin(height)
         low, high = tried[jnp.maximum(best - 1, 0)], tried[jnp.minimum(best + 1, _TRIED - 1)]
-        found = z[best]
-    return found
+        return low, high, z[best]
+
+    low, high = jnp.asarray(_LOG_TILTS[0]), jnp.minimum(_LOG_TILTS[1], jnp.log(most))
+    return lax.fori_loop(0, _ROUNDS, narrow, (low, high, low))[2]
 
 
 def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
@@ -120,7 +122,8 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
         jnp.where(most < jnp.inf, jnp.clip(0.1 * points / most, 1e-9, 1e20), jnp.inf),
     )
     orders = jnp.exp(jnp.linspace(*_LOG_ORDERS, _ORDERS))
-    at, up, down = (cumulants(terms, z) for z in (tilt[None], tilt + orders, tilt - orders))
+    every = cumulants(terms, jnp.concatenate([tilt[None], tilt + orders, tilt - orders]))
+    at, up, down = jnp.split(every, (1, 1 + _ORDERS), axis=-1)
     up, down = up - at, down - at
     largest = jnp.max(counts)
     folds = jnp.where(largest < 4, 1.0, jnp.round(jnp.sqrt(largest)))
@@ -146,13 +149,13 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     widest = jnp.maximum(part.high - part.low, remainder.high - remainder.low)
     widest = jnp.maximum(widest, jnp.max(jnp.where(counts == 0, 0.0, high - low)))
     step = jnp.maximum(widest / room, 1e-12 * (1.0 + epsilon))
-    step = _aligned(step, counts, bounds)
     coarsening = jnp.maximum(jnp.ceil((whole.high - whole.low) / (room * step)), 1.0)
+    step = _aligned(step, coarsening, counts, bounds)
     return Plan(tilt, at[:, 0], folds, often, rest, low, step, coarsening, part, remainder, whole)
 
 
-def _aligned(step: Reals, counts: Reals, bounds: Reals) -> Reals:
-    """A step no smaller, with the largest loss just above a point of the grid, where it is bounded.
+def _aligned(step: Reals, coarsening: Reals, counts: Reals, bounds: Reals) -> Reals:
+    """A step no smaller, with the largest loss, if it is bounded, just above a point of both grids.
 
     An atom at the largest loss may only move down: by a step, unless it lies on the grid. It is
     left above by more than a chord is above the profile, which is 1 / 4 of the step squared
@@ -161,6 +164,6 @@ def _aligned(step: Reals, counts: Reals, bounds: Reals) -> Reals:
     weight = jnp.where((bounds < jnp.inf) & (bounds > 0), counts, 0.0)
     bound = jnp.where(jnp.max(weight) > 0, bounds[jnp.argmax(weight)], 1.0)
     above = step * (step + 2.0**-30)
-    whole = jnp.floor((bound - above) / step)
+    whole = coarsening * jnp.floor((bound - above) / (step * coarsening))
     aligned = (bound - above) / jnp.maximum(whole, 1.0)
     return jnp.where((jnp.max(weight) > 0) & (whole >= 1), aligned, step)
