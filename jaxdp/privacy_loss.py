@@ -57,6 +57,8 @@ class PrivacyLoss:
 
         From masses on a grid of `points`, see `loss.bracket`.
         """
+        if points < 256 or points & (points - 1):
+            raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
         lower, upper = _bounds(self, _check.real("epsilon", epsilon), points)
         return exp_down(lower), exp_up(upper)
 

@@ -63,7 +63,7 @@ def in_lanes(terms: Terms, epsilon: Reals, points: int = POINTS) -> tuple[Reals,
         return x.reshape(epsilon.size, *x.shape[epsilon.ndim :])
 
     lanes = jax.tree.map(flat, (terms, epsilon))
-    found = lax.map(lambda lane: _lane(*lane, points), lanes)
+    found = lax.map(lambda lane: _lane(lane[0], lane[1], points), lanes)
     return found[0].reshape(epsilon.shape), found[1].reshape(epsilon.shape)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Reals
+from jaxdp._types import Index, Reals
 from jaxdp.loss.base import Terms
 
 # Tilts that are tried, as logarithms, and rounds of a finer grid around the best.
@@ -78,8 +78,9 @@ def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) 
     low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
     best_high, best_low = jnp.argmin(high), jnp.argmax(low)
     top, bottom = high[best_high], low[best_low]
-    # A sum of bounded losses; chords add up to a step to each.
-    top, bottom = jnp.minimum(top, 1.02 * bound), jnp.maximum(bottom, -1.02 * bound)
+    # Of bounded losses the sum; chords, and shifts, add up to two steps to each.
+    spare = jnp.where(bound < jnp.inf, 0.02 * bound, 0.0)
+    top, bottom = jnp.minimum(top, bound) + spare, jnp.maximum(bottom, -bound) - spare
     top = jnp.maximum(top, bottom)
     return Window(bottom, top, orders[best_low], orders[best_high])
 
@@ -87,7 +88,7 @@ def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) 
 def _tilt(terms: Terms, counts: Reals, epsilon: Reals, most: Reals) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0."""
 
-    def narrow(_: int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
+    def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
         tried = jnp.linspace(state[0], state[1], _TRIED)
         z = jnp.exp(tried)
         each = cumulants(terms, z)
