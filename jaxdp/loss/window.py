@@ -152,6 +152,17 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     step = jnp.maximum(widest / room, 1e-12 * (1.0 + epsilon))
     coarsening = jnp.maximum(jnp.ceil((whole.high - whole.low) / (room * step)), 1.0)
     step = _aligned(step, coarsening, counts, bounds)
+    wide = step * coarsening
+
+    def spared(window: Window, n: Reals, added: Reals) -> Window:
+        # Where the steps are wide beside a bounded loss, chords add more than `_window` left free.
+        missing = jnp.maximum(2.0 * added - 0.02 * most_of(n), 0.0) + 4.0 * wide
+        return window._replace(low=window.low - missing, high=window.high + missing)
+
+    steps = step * jnp.sum(counts) + wide * (folds + 1.0)
+    part = spared(part, often, step * jnp.sum(often))
+    remainder = spared(remainder, rest, step * jnp.sum(rest))
+    whole = spared(whole, counts, steps)
     return Plan(tilt, at[:, 0], folds, often, rest, low, step, coarsening, part, remainder, whole)
 
 
