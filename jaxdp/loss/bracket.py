@@ -205,15 +205,16 @@ def _placed(part: _Part, window: Window, first: Reals, step: Reals, points: int)
     turn = jnp.mod(first - part.first, 1.0 * points).astype(int)
     own = (_transform_error(points) + 12.0 * ULP) * jnp.sqrt(jnp.sum(value**2))
     error = part.error * jnp.exp(part.error * jnp.sqrt(1.0 * points)) + own
-    # What is found outside of the window is rounding, which higher orders would magnify.
     high = jnp.minimum(window.high, step * (first + points - 1.0))
     low = jnp.maximum(window.low, step * first)
     outside = jnp.exp(part.high - window.order_high * high)
     outside += jnp.exp(part.low + window.order_low * low)
-    # The masses are not negative: that brings them nearer.
-    value = jnp.roll(jnp.maximum(value, 0.0), -turn)
+    # Masses below the error may be nothing but rounding, which high orders would magnify.
+    value = jnp.roll(value, -turn)
     loss = step * (first + jnp.arange(1.0 * points))
-    return jnp.where((loss >= low) & (loss <= high), value, 0.0), error, outside
+    kept = (value > error) & (loss >= low) & (loss <= high)
+    outside += jnp.sum(jnp.where(kept, 0.0, jnp.maximum(value, 0.0)))
+    return jnp.where(kept, value, 0.0), error, outside
 
 
 class _Coarse(NamedTuple):
