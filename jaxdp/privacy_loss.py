@@ -1,5 +1,6 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
+import functools
 from typing import final
 
 import jax
@@ -11,6 +12,8 @@ from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.guarantee.base import excess
 from jaxdp.loss.base import Term, Terms, cumulant
+from jaxdp.loss.bracket import POINTS, exp_down
+from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
@@ -56,6 +59,16 @@ class PrivacyLoss:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
+    def bounds(self, epsilon: RealLike, *, points: int = POINTS) -> tuple[Reals, Reals]:
+        """(lower, upper) with lower <= delta(epsilon) <= upper, every error inside.
+
+        From masses on a grid of `points`, see `loss.bracket`.
+        """
+        if points < 256 or points & (points - 1):
+            raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
+        lower, upper = _bounds(self, _check.real("epsilon", epsilon), points)
+        return exp_down(lower), exp_up(upper)
+
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
@@ -65,6 +78,8 @@ class PrivacyLoss:
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
+        if self.relation in ("add", "remove"):
+            raise ValueError("a trade-off function needs relation 'add_remove': both directions")
         return tradeoff_of_profile(self.log_delta, fpr)
 
     def renyi(self, order: RealLike) -> Reals:
@@ -132,12 +147,18 @@ def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
 
 def _worst_log_delta(loss: PrivacyLoss, terms: Terms, epsilon: Reals) -> Reals:
     """Of the directions, which are worked off in one batch; terms and epsilon of one shape."""
+    values = in_lanes(*_in_directions(loss, terms, epsilon))
+    return jnp.max(values, axis=0) if loss.relation == "add_remove" else values
+
+
+def _in_directions(loss: PrivacyLoss, terms: Terms, epsilon: Reals) -> tuple[Terms, Reals]:
+    """With a new first axis for the two directions, if there are two."""
     if loss.relation != "add_remove":
-        return in_lanes(terms, epsilon)
+        return terms, epsilon
     both = (2, *epsilon.shape)
     exchanged = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * epsilon.ndim) == 1, both)
     pair = tuple(term.broadcast(both).reversed(exchanged) for term in terms)
-    return jnp.max(in_lanes(pair, jnp.broadcast_to(epsilon, both)), axis=0)
+    return pair, jnp.broadcast_to(epsilon, both)
 
 
 @jax.jit
@@ -145,6 +166,17 @@ def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
     return _worst_log_delta(loss, terms, jnp.broadcast_to(epsilon, shape))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
+    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
+    terms = tuple(t.broadcast(shape) for t in loss.terms)
+    terms, epsilon = _in_directions(loss, terms, jnp.broadcast_to(epsilon, shape))
+    lower, upper = bracket_in_lanes(terms, epsilon, points)
+    if loss.relation == "add_remove":
+        return jnp.max(lower, axis=0), jnp.max(upper, axis=0)
+    return lower, upper
 
 
 @jax.jit

@@ -1,0 +1,140 @@
+"""The bracket from masses on a grid: the truth lies inside."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_privacy_loss import loss_of
+
+import jaxdp as dp
+
+# Few points: as certain, not as narrow.
+POINTS = 2**12
+
+
+def check_inside(total, epsilon, truth, width, points=2**16):
+    """truth: log delta, good to 1e-10 of delta."""
+    lower, upper = (np.asarray(x) for x in total.bounds(epsilon, points=points))
+    value = np.exp(np.asarray(truth))
+    assert np.all(lower <= value * (1 + 2e-10))
+    assert np.all(upper >= value * (1 - 2e-10))
+    assert np.all(upper <= 1)
+    assert np.all(upper - lower <= width * value), (upper - lower) / value
+
+
+@pytest.mark.parametrize(
+    ("count", "scale", "epsilon", "width"),
+    [
+        (1.0, 1.0, [-2.0, 0.0, 1.0, 6.0], 1e-5),
+        (1.0, 1.0, [30.0], 3e-5),  # 5e-193
+        (1000.0, 100.0, [0.0, 1.0], 2e-5),
+        (1000.0, 100.0, [3.6, 7.0], 1e-3),  # 1e-30, 3e-109
+        (1e5, 1000.0, [1.0], 2e-4),
+        (1000.0, 1.0, [2.0], 1e-8),  # 1 - delta is 1e-54
+    ],
+)
+def test_gaussians(count, scale, epsilon, width):
+    total = count * loss_of(dp.Gaussian(scale))
+    truth = dp.GDP(np.sqrt(count) / scale).log_delta(jnp.asarray(epsilon))
+    check_inside(total, jnp.asarray(epsilon), truth, width)
+
+
+@pytest.mark.parametrize(
+    ("count", "scale", "epsilon", "width"),
+    [(1, 2.0, 0.3, 1e-9), (2, 2.0, 0.3, 1e-8), (100, 20.0, 1.0, 1e-5), (100, 20.0, 4.5, 1e-3)],
+)
+def test_laplaces(count, scale, epsilon, width):
+    total = count * loss_of(dp.Laplace(scale))
+    check_inside(total, epsilon, total.log_delta(epsilon), width)
+
+
+def test_two_laplaces_by_hand():
+    """The loss of the second, averaged over that of the first: atoms and a density."""
+    r, epsilon = 0.5, 0.3
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    cut = epsilon - r  # the profile ends at r
+    edges = np.array([-r, cut, r])
+    half = np.diff(edges)[:, None] / 2
+    at = (edges[:-1] + edges[1:])[:, None] / 2 + half * nodes
+
+    def delta(e):
+        inside = -np.expm1(np.minimum((e - r) / 2, 0))
+        return np.where(e < -r, -np.expm1(e), inside)
+
+    truth = np.sum(half * weights * 0.25 * np.exp((at - r) / 2) * delta(epsilon - at))
+    truth += 0.5 * delta(epsilon - r) + 0.5 * np.exp(-r) * delta(epsilon + r)
+    check_inside(2 * loss_of(dp.Laplace(2.0)), epsilon, np.log(truth), 1e-8)
+
+
+def test_different_losses():
+    mixed = 100 * loss_of(dp.Laplace(20.0)) + 1000 * loss_of(dp.Gaussian(100.0))
+    check_inside(mixed, 1.0, mixed.log_delta(1.0), 1e-5)
+
+
+def test_lattices_and_steps():
+    """Three staircases of three atoms each: the truth is a sum of seven terms."""
+    noise = dp.Staircase(0.5, 1.0, 0.4)
+    one = {e: float(noise.delta(1.0, e)) for e in (-0.5, 0.0)}
+    p_top = one[0.0] / -np.expm1(-0.5)
+    p_low = p_top * np.exp(-0.5)
+    masses = np.array([p_low, 1 - p_low - p_top, p_top])
+    sums = np.convolve(np.convolve(masses, masses), masses)
+    losses = np.linspace(-1.5, 1.5, 7)
+    for epsilon in (0.2, 1.0):
+        truth = np.sum(sums * np.maximum(-np.expm1(epsilon - losses), 0))
+        lower, upper = (3 * loss_of(noise)).bounds(epsilon, points=POINTS)
+        assert lower <= truth * (1 + 1e-12)
+        assert truth <= upper * (1 + 1e-12)
+        assert upper - lower < 0.02 * truth
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.integers(0, 300),
+    st.floats(0.3, 30.0),
+    st.integers(0, 2000),
+    st.floats(0.5, 100.0),
+    st.floats(-2.0, 8.0),
+)
+def test_the_contour_lies_inside(laplaces, beta, gaussians, sigma, epsilon):
+    total = float(laplaces) * loss_of(dp.Laplace(beta)) + float(gaussians) * loss_of(
+        dp.Gaussian(sigma)
+    )
+    lower, upper = (float(x) for x in total.bounds(epsilon, points=POINTS))
+    value = float(total.delta(epsilon))
+    assert 0 <= lower <= value * (1 + 1e-9)
+    assert upper <= 1
+    # Without Gaussians the contour may be the wider bound of the two: then it is not compared.
+    if gaussians > 0 or laplaces < 512:
+        assert upper >= value * (1 - 1e-9)
+
+
+def test_batches_and_jit():
+    total = 20 * loss_of(dp.Gaussian(jnp.array([[4.0], [8.0]])))
+    epsilon = jnp.array([-1.0, 0.5, 2.0])
+    lower, upper = jax.jit(lambda e: total.bounds(e, points=POINTS))(epsilon)
+    assert lower.shape == upper.shape == (2, 3)
+    value = np.asarray(total.delta(epsilon))
+    assert np.all((lower <= value) & (value <= upper * (1 + 1e-10)))
+    assert np.all(np.diff(lower, axis=1) < 0)
+    assert np.all(np.diff(upper, axis=1) < 0)
+
+
+def test_ends_and_bad_input():
+    nothing = 0 * loss_of(dp.Gaussian(1.0))
+    assert nothing.bounds(0.5, points=POINTS) == (0.0, 0.0)
+    ten = 10 * loss_of(dp.Laplace(2.0))
+    assert ten.bounds(5.1, points=POINTS) == (0.0, 0.0)
+    # Tails without a cumulant: nothing is known, and nothing else is said.
+    infinite = 3 * loss_of(dp.TruncatedLaplace(1.0, 3.0))
+    lower, upper = infinite.bounds(1.0, points=POINTS)
+    assert 0 <= lower <= upper <= 1
+    assert np.all(np.isnan(jax.jit(lambda e: ten.bounds(e, points=POINTS))(np.nan)))
+    bad = jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).bounds(1.0, points=POINTS))(-1.0)
+    assert np.all(np.isnan(bad))
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        ten.bounds(np.nan)
+    with pytest.raises(ValueError, match="points must be"):
+        ten.bounds(1.0, points=100)
