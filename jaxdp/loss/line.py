@@ -15,7 +15,7 @@ from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
-_LOG_TILTS = (-23.0, 50.0)
+LOG_TILTS = (-23.0, 50.0)
 _LOGIT_TILTS = (-28.0, 28.0)
 # On each strip; a round narrows the bracket of the saddle by 24.
 _POINTS = 49
@@ -42,7 +42,7 @@ class Line(NamedTuple):
 
     def log_total(self, epsilon: Reals) -> Reals:
         """K(theta)."""
-        return self.log_size + self.theta * epsilon + _log_pole(self.theta)
+        return self.log_size + self.theta * epsilon + log_pole(self.theta)
 
     def markov(self, epsilon: Reals) -> Reals:
         """A bound on log delta: the least K(tilt) - tilt epsilon over tilts > 0, rounded up."""
@@ -64,7 +64,7 @@ class Line(NamedTuple):
         return self._replace(log_size=log_size, aliasing=others.aliasing(period))
 
 
-def _log_pole(theta: Reals) -> Reals:
+def log_pole(theta: Reals) -> Reals:
     return jnp.log(jnp.abs(theta * (1.0 + theta)))
 
 
@@ -96,7 +96,7 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     def heights(tilts: Reals) -> Reals:
         return jnp.real(cumulant(terms, tilts, rough=True)) - tilts * column
 
-    beyond = jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS))
+    beyond = jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS))
     between = -1.0 / (1.0 + jnp.exp(jnp.linspace(*_LOGIT_TILTS, _POINTS)))
     grid = jnp.broadcast_to(jnp.stack([beyond, between])[rank], (*epsilon.shape, 2, _POINTS))
     shares = jnp.linspace(0.0, 1.0, _POINTS)[(*rank, None)]
@@ -108,7 +108,7 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
         low, high = state.low[..., None], state.high[..., None]
         fine = jnp.where(state.rounds == 0, grid, low * (high / low) ** shares)
         exponents = heights(fine.reshape(*epsilon.shape, 2 * _POINTS)).reshape(fine.shape)
-        values = exponents - _log_pole(fine)
+        values = exponents - log_pole(fine)
         index = jnp.argmin(values, axis=-1)[..., None]
         near = [jnp.clip(index + offset, 0, _POINTS - 1) for offset in (-1, 1, 0)]
         low, high, theta = (jnp.take_along_axis(fine, i, -1)[..., 0] for i in near)
@@ -131,25 +131,32 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     theta, log_size = end.theta, end.log_size
     tilts, exponents = (x.reshape(*epsilon.shape, 2 * _POINTS) for x in (grid, end.exponents))
     chosen = log_size[..., 1] < log_size[..., 0]
-    theta = jnp.where(chosen, theta[..., 1], theta[..., 0])[..., None]
-    log_size = jnp.where(chosen, log_size[..., 1], log_size[..., 0])[..., None]
-    exact = jnp.real(cumulant(terms, theta)) - theta * column - _log_pole(theta)
-    log_size = jnp.where(exact > -jnp.inf, exact, log_size)
+    theta = jnp.where(chosen, theta[..., 1], theta[..., 0])
+    return line_at(terms, epsilon, theta, tilts, exponents, tolerance)
+
+
+def line_at(
+    terms: Terms, epsilon: Reals, theta: Reals, tilts: Reals, exponents: Reals, tolerance: float
+) -> Line:
+    """The line at theta (lanes,); K - tilt epsilon is known at some other tilts (lanes, tilts)."""
+    column, theta = epsilon[..., None], theta[..., None]
     near = _near(theta)
+    risen = jnp.real(cumulant(terms, near, rough=True)) - near * column
     tilts = jnp.concatenate([tilts, near], axis=-1)
-    exponents = jnp.concatenate([exponents, heights(near)], axis=-1)
+    exponents = jnp.concatenate([exponents, risen], axis=-1)
+    log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
     others = _Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(tolerance)
     aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
-    gain = log_size + theta * epsilon + _log_pole(theta)
+    gain = log_size + theta * epsilon + log_pole(theta)
     rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
     # Each of n summed cumulants, of about v^2 / 2, is off by some v ULP.
     summed = add_up(terms, Term.summed)
     rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain)))
     exponents = exponents + 64.0 * ULP * summed[..., None]
     step = 2.0 * jnp.pi / period
-    return Line(theta, step, log_size, chosen, aliasing, rounding, tilts, exponents)
+    return Line(theta, step, log_size, theta < 0, aliasing, rounding, tilts, exponents)
 
 
 class _Others(NamedTuple):
@@ -197,6 +204,6 @@ def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
 
     Infinite where there is none.
     """
-    tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*_LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
+    tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
     meets = (jnp.real(cumulant(terms, tilts, rough=True)) - jnp.log(delta)[..., None]) / tilts
     return jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_loss(terms))

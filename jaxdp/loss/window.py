@@ -108,12 +108,12 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     """The plan for one composition, parameters of shape (n,), at one epsilon >= 0."""
     counts = elements(terms)
 
-    def largest(noise: Loss, shift: Reals) -> Reals:
+    def greatest(noise: Loss, shift: Reals) -> Reals:
         """Of the loss or its negative."""
         exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool))
         return jnp.maximum(noise.pure_epsilon(shift), exchanged.pure_epsilon(shift))
 
-    bounds = jnp.concatenate([jax.vmap(largest)(*t.parts()[:2]) for t in terms])
+    bounds = jnp.concatenate([jax.vmap(greatest)(*t.parts()[:2]) for t in terms])
     bounds = jnp.where(counts == 0, 0.0, bounds)
 
     def most_of(n: Reals) -> Reals:

@@ -1,0 +1,134 @@
+"""epsilon from delta: one vertical line serves every epsilon near the one that is sought.
+
+delta <= |F(theta)| / (a width) for every theta, so the least over theta of
+(K(theta) - log(theta (1 + theta)) - log delta) / theta is near the epsilon sought, and the theta
+that attains it near its saddle. The cumulant is evaluated once, along that line; Newton's method
+then costs a sum over the points for each epsilon.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._types import Bools, Complexes, Index, Reals
+from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss
+from jaxdp.loss.line import LOG_TILTS, Line, line_at, log_pole
+from jaxdp.noise.base import Points
+
+_TOLERANCE = 5e-11
+_COARSE, _FINE, _ROUNDS = 37, 9, 3
+_POINTS, _BLOCK = 512, 64
+_NEWTON_STEPS = 7
+# Of log delta: two lines for the same delta differ by less.
+_SLACK = 3e-10
+
+
+class _Summed(NamedTuple):
+    phi: Complexes  # M(theta + it) / M(theta), (lanes, points)
+    start: Index
+    tail: Reals
+    value: Reals
+    done: Bools
+
+
+def quick_epsilon(terms: Terms, delta: Reals) -> tuple[Reals, Bools]:
+    """The least epsilon >= 0 that meets `delta`, and where it is settled; delta (lanes,).
+
+    Settled: the bound of this line, above the truth by less than 2e-10, meets delta with a slack
+    of 3e-10 in log delta. Not settled where 512 points do not reach that, or where some loss is
+    infinite with positive probability.
+    """
+    tilts, cumulants, theta, guess = _saddle(terms, jnp.log(delta))
+    line = line_at(terms, guess, theta, tilts, cumulants - tilts * guess[..., None], _TOLERANCE)
+    end = _sum(terms, guess, line)
+    target = jnp.log(delta) - _SLACK - 4.0 * line.rounding
+    heights = line.step[..., None] * jnp.arange(_POINTS)[(None,) * delta.ndim]
+    z = line.theta[..., None] + 1j * heights
+    kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
+    share = jnp.where(heights == 0, 0.5, 1.0) * line.step[..., None] / jnp.pi
+    summand = end.phi * kernel * share
+    spare = end.tail + line.rounding * jnp.sum(jnp.abs(summand), axis=-1)
+
+    def log_delta(epsilon: Reals) -> tuple[Reals, Reals]:
+        """And its slope."""
+        turned = summand * jnp.exp(-1j * heights * epsilon[..., None])
+        value = jnp.sum(jnp.real(turned), axis=-1) + spare
+        slope = jnp.sum(heights * jnp.imag(turned), axis=-1)
+        fall = line.theta * (epsilon - guess)
+        return line.log_size - fall + jnp.log(value), slope / value - line.theta
+
+    def step(_: Index | int, epsilon: Reals) -> Reals:
+        value, slope = log_delta(epsilon)
+        slope = jnp.minimum(slope, -0.1 * line.theta)
+        move = jnp.clip((target - value) / slope, -3.0 / line.theta, 3.0 / line.theta)
+        return epsilon + move
+
+    found = lax.fori_loop(0, _NEWTON_STEPS, step, guess)
+    value = log_delta(found)[0]
+    settled = end.done & (value <= jnp.log(delta) - 0.5 * _SLACK) & (value > target - _SLACK)
+    settled &= (found < largest_loss(terms)) & (add_up(terms, Term.log_finite) == 0)
+    return jnp.maximum(found, 0.0), settled
+
+
+def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+    """Coarse tilts and K there, theta, and the epsilon that it gives."""
+    rank = (None,) * log_target.ndim
+    shares = jnp.linspace(0.0, 1.0, _FINE)[rank]
+
+    def guesses(tilts: Reals) -> tuple[Reals, Reals]:
+        values = jnp.real(cumulant(terms, tilts, rough=True))
+        return values, (values - log_pole(tilts) - log_target[..., None]) / tilts
+
+    def around(tilts: Reals, found: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+        index = jnp.argmin(jnp.where(jnp.isnan(found), jnp.inf, found), axis=-1)[..., None]
+        near = [jnp.clip(index + offset, 0, tilts.shape[-1] - 1) for offset in (-1, 1, 0)]
+        low, high, theta = (jnp.take_along_axis(tilts, i, -1)[..., 0] for i in near)
+        return low, high, theta, jnp.take_along_axis(found, index, -1)[..., 0]
+
+    coarse = jnp.exp(jnp.linspace(*LOG_TILTS, _COARSE))[rank]
+    tilts = jnp.broadcast_to(coarse, (*log_target.shape, _COARSE))
+    cumulants, found = guesses(tilts)
+
+    def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        low, high = state[0][..., None], state[1][..., None]
+        fine = low * (high / low) ** shares
+        return around(fine, guesses(fine)[1])
+
+    theta, guess = lax.fori_loop(0, _ROUNDS, narrow, around(tilts, found))[2:]
+    return tilts, cumulants, theta, guess
+
+
+def _sum(terms: Terms, epsilon: Reals, line: Line) -> _Summed:
+    everything = line.theta * (1.0 + line.theta)
+
+    def unfinished(state: _Summed) -> Bools:
+        return (state.start < _POINTS) & ~jnp.all(state.done)
+
+    def advance(state: _Summed) -> _Summed:
+        indices = state.start + jnp.arange(_BLOCK)
+        points = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
+        rise = add_up(terms, lambda term: term.rise(points)).astype(complex)
+        phi = jnp.where(state.done[..., None], 0.0, jnp.exp(rise))
+        height = points.heights()
+        z = line.theta[..., None] + 1j * height
+        turned = phi * jnp.exp(-1j * height * epsilon[..., None]) / (z * (z + 1.0))
+        share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim]
+        added = jnp.sum(share * jnp.real(turned), axis=-1) * everything * line.step / jnp.pi
+        value = state.value + added
+        end = line.step * (state.start + _BLOCK)
+        envelope = jnp.max(jnp.abs(phi), axis=-1) * everything / (jnp.pi * end)
+        tail = jnp.where(state.done, state.tail, envelope)
+        where = (*(0,) * epsilon.ndim, state.start)
+        return _Summed(
+            lax.dynamic_update_slice(state.phi, phi, where),
+            state.start + _BLOCK,
+            tail,
+            value,
+            state.done | (tail <= _TOLERANCE * jnp.abs(value)),
+        )
+
+    zero = jnp.zeros_like(epsilon)
+    phi = jnp.zeros((*epsilon.shape, _POINTS), complex)
+    first = _Summed(phi, jnp.zeros((), int), zero + jnp.inf, zero, zero > 0)
+    return lax.while_loop(unfinished, advance, first)
