@@ -5,16 +5,18 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._pytree import pytree, static
-from jaxdp._types import RealLike, Reals, Shape
+from jaxdp._types import Bools, RealLike, Reals, Shape
 from jaxdp.guarantee.base import excess
-from jaxdp.loss.base import Term, Terms, cumulant
+from jaxdp.loss.base import Term, Terms, by_lanes, cumulant
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
+from jaxdp.loss.inverse import quick_epsilon
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation, directions
@@ -72,9 +74,27 @@ class PrivacyLoss:
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
-        Within 1e-11 of the epsilon that Markov's inequality gives, a few times the least one.
+        log_delta(epsilon) <= log(delta) by less than 7e-10, where 512 points of one line settle
+        it (`loss.inverse`); else, and under a transformation, within 1e-11 of the epsilon that
+        Markov's inequality gives, a few times the least one, by repeated sums: slower.
         """
-        return _epsilon(self, _check.probability("delta", delta))
+        delta = _check.probability("delta", delta)
+        if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
+            return _epsilon(self, delta)
+        found, settled = _quick_epsilon(self, delta)
+        missing = np.flatnonzero(~np.asarray(settled))
+        if not missing.size:
+            return found
+        # Few shapes, few compilations.
+        index = np.resize(missing, 1 << int(missing.size - 1).bit_length())
+        terms = tuple(
+            jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(found.shape))
+            for term in self.terms
+        )
+        slow = _epsilon(
+            PrivacyLoss(terms, self.relation), jnp.broadcast_to(delta, found.shape).ravel()[index]
+        )
+        return found.ravel().at[index].set(slow).reshape(found.shape)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
@@ -177,6 +197,17 @@ def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Real
     if loss.relation == "add_remove":
         return jnp.max(lower, axis=0), jnp.max(upper, axis=0)
     return lower, upper
+
+
+@jax.jit
+def _quick_epsilon(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
+    shape = jnp.broadcast_shapes(loss.shape, delta.shape)
+    terms = tuple(t.broadcast(shape) for t in loss.terms)
+    terms, delta = _in_directions(loss, terms, jnp.broadcast_to(delta, shape))
+    found, settled = by_lanes(quick_epsilon, terms, delta)
+    if loss.relation == "add_remove":
+        return jnp.max(found, axis=0), jnp.all(settled, axis=0)
+    return found, settled
 
 
 @jax.jit

@@ -1,7 +1,7 @@
 """The cumulant of a composition: K(z) = log E exp(z L) of the total loss, a sum of terms."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Loss, Points
 
+# Lanes that share one loop over the points.
+_LANES = 256
 # Between two points that were looked at |phi| may be a little higher.
 _MISSED = 0.9
 
@@ -96,7 +98,7 @@ class Term:
 
     def summed(self) -> Reals:
         """The number of releases whose cumulant rounds as a sum does."""
-        return self.total(jnp.full_like(self.shift, float(self.noise.summed)))
+        return self.total(jnp.full_like(self.shift, float(self.noise.summed > 0)))
 
     def log_finite(self) -> Reals:
         """log of the probability that no loss is infinite."""
@@ -127,3 +129,19 @@ def cumulant(terms: Terms, z: RealsOrComplexes, rough: bool = False) -> RealsOrC
 def largest_loss(terms: Terms) -> Reals:
     """The epsilon from which on delta is 0."""
     return add_up(terms, Term.pure_epsilon)
+
+
+def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals) -> Any:
+    """function(terms, values) in any batch of one shape, worked off in chunks of 256 lanes."""
+    if values.size <= _LANES:
+        return function(terms, values)
+    missing = -int(values.size) % _LANES
+
+    def chunk(x: Reals) -> Reals:
+        flat = x.reshape(values.size, *x.shape[values.ndim :])
+        padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
+        return padded.reshape(-1, _LANES, *flat.shape[1:])
+
+    chunks = jax.tree.map(chunk, (terms, values))
+    results = lax.map(lambda c: function(*c), chunks)
+    return jax.tree.map(lambda x: x.reshape(-1)[: values.size].reshape(values.shape), results)

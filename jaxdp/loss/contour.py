@@ -17,7 +17,7 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Term, Terms, add_up, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, by_lanes, largest_loss
 from jaxdp.loss.decay import Decay, decay_of
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
@@ -25,11 +25,9 @@ from jaxdp.noise.base import Points
 Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
-# Points cost more where the cumulant is a sum over nodes.
-_SUMMED = 2**12
+# Where the cumulant is a sum over nodes a point costs as much as they are.
+_MOST_TERMS = 2**23
 _BLOCK = 64
-# Lanes that share one loop over the points.
-_LANES = 256
 _SLOPE_NODES = 512
 
 
@@ -57,20 +55,9 @@ class Sum(NamedTuple):
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
-    if any(term.noise.summed for term in terms):
-        limits = (limits[0], min(limits[1], _SUMMED))
-    if epsilon.size <= _LANES:
-        return log_delta(terms, epsilon, limits)
-    missing = -int(epsilon.size) % _LANES
-
-    def chunk(x: Reals) -> Reals:
-        flat = x.reshape(epsilon.size, *x.shape[epsilon.ndim :])
-        padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
-        return padded.reshape(-1, _LANES, *flat.shape[1:])
-
-    chunks = jax.tree.map(chunk, (terms, epsilon))
-    values = lax.map(lambda c: log_delta(c[0], c[1], limits), chunks)
-    return values.reshape(-1)[: epsilon.size].reshape(epsilon.shape)
+    nodes = max(term.noise.summed for term in terms)
+    limits = (limits[0], min(limits[1], _MOST_TERMS // max(nodes, 1)))
+    return by_lanes(lambda t, e: log_delta(t, e, limits), terms, epsilon)
 
 
 def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:

@@ -4,13 +4,14 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric import sampled_gaussian, sampled_laplace
 from jaxdp._numeric.elementary import ULP, expm1, log1mexp, log1p, round_up
 from jaxdp._numeric.sampled_gaussian import Nodes
 from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp._types import Bools, Complexes, Indices, RealLike, Reals, RealsOrComplexes
 from jaxdp.noise.base import Loss, Points, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
@@ -60,9 +61,9 @@ class Sampled(Loss):
         return isinstance(self.noise, Laplace)
 
     @property
-    def summed(self) -> bool:
-        """Over nodes."""
-        return True
+    def summed(self) -> int:
+        """On a line: 130 for the Laplace."""
+        return self.nodes or 130
 
     def recurrence(self, shift: Reals) -> Reals:
         """2 pi over the distance of the Laplace's atoms."""
@@ -121,17 +122,8 @@ class Sampled(Loss):
             ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, points.theta
         )
         nodes = self._nodes(r, q, added, theta)
-        turn = 1j * points.step[..., None, None] * nodes.loss[..., None, :]
-        split = _SPLIT if points.indices.size % _SPLIT == 0 else 1
-        index = points.indices[(None,) * r.ndim]
-        coarse = expm1(turn * index[..., ::split, None])
-        fine = expm1(turn * (index - points.indices[0])[..., :split, None])
-        # e^(a + b) - 1 = (e^a - 1)(e^b - 1) + (e^a - 1) + (e^b - 1).
-        weighted = coarse * nodes.weight[..., None, :]
-        product = jnp.einsum("...an,...bn->...ab", weighted, fine)
-        first = jnp.sum(weighted, axis=-1)[..., :, None]
-        second = jnp.sum(fine * nodes.weight[..., None, :], axis=-1)[..., None, :]
-        excess = (product + first + second).reshape(*r.shape, -1)
+        turn = 1j * points.step[..., None] * nodes.loss
+        excess = _excess(nodes.weight.astype(complex), turn, points.indices)
         return self._of_excess(nodes, excess, added[..., None], points.heights())
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
@@ -183,6 +175,36 @@ class Sampled(Loss):
         value = log1p(excess)
         value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
         return jnp.where(resolved, value, jnp.nan)
+
+
+def _and(a: Complexes, b: Complexes) -> Complexes:
+    """(1 + a)(1 + b) - 1."""
+    return a + b + a * b
+
+
+def _excess(weight: Complexes, turn: Complexes, indices: Indices) -> Complexes:
+    """sum over n of weight_n (e^(k turn_n) - 1) for consecutive k, from products of two factors.
+
+    The loops make XLA keep what they use, instead of computing exponentials anew for every k.
+    """
+
+    def power(value: Complexes, once: Complexes) -> tuple[Complexes, Complexes]:
+        return _and(value, once), value
+
+    def row(value: Complexes, _: None) -> tuple[Complexes, Complexes]:
+        weighted = value * weight
+        # (1 + a)(1 + b) - 1 = (1 + b) a + b.
+        sums = jnp.einsum("...n,b...n->...b", weighted, fine)
+        return _and(value, eighth), sums + jnp.sum(weighted, axis=-1)[..., None] + fine_sums
+
+    once = expm1(turn)
+    zero = jnp.zeros_like(once)
+    eighth, fine = lax.scan(lambda value, _: power(value, once), zero, None, length=_SPLIT)
+    fine_sums = jnp.moveaxis(jnp.sum(fine * weight, axis=-1), 0, -1)
+    rows = -(-indices.size // _SPLIT)
+    excess = lax.scan(row, expm1(turn * indices[0]), None, length=rows)[1]
+    excess = jnp.moveaxis(excess, 0, -2)
+    return excess.reshape(*excess.shape[:-2], -1)[..., : indices.size]
 
 
 def nodes_for(noise: Gaussian | Laplace, shift: Reals) -> int:

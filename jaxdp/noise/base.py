@@ -62,9 +62,9 @@ class Loss(abc.ABC):
         return True
 
     @property
-    def summed(self) -> bool:
-        """Whether `cgf` is the log of a sum of nearly one, which rounds as a sum does."""
-        return False
+    def summed(self) -> int:
+        """The nodes of the sum that `cgf` is the log of; 0 where it has a closed form."""
+        return 0
 
     def recurrence(self, shift: Reals) -> Reals:
         """The t at which a pair of atoms is in phase again: inf without atoms, NaN if unknown."""
