@@ -200,7 +200,7 @@ def _excess(weight: Complexes, turn: Complexes, indices: Indices) -> Complexes:
     once = expm1(turn)
     zero = jnp.zeros_like(once)
     eighth, fine = lax.scan(lambda value, _: power(value, once), zero, None, length=_SPLIT)
-    fine_sums = jnp.moveaxis(jnp.sum(fine * weight, axis=-1), 0, -1)
+    fine_sums = jnp.moveaxis(jnp.sum(fine * weight[None], axis=-1), 0, -1)
     rows = -(-indices.size // _SPLIT)
     excess = lax.scan(row, expm1(turn * indices[0]), None, length=rows)[1]
     excess = jnp.moveaxis(excess, 0, -2)
