@@ -26,6 +26,7 @@ test-long: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_profile.py
 	$(BIN)/python benchmarks/bench_noises.py
+	$(BIN)/python benchmarks/bench_accountant.py
 	$(BIN)/python benchmarks/bench_coordinate_descent.py
 
 reproduce: $(STAMP)

@@ -4,6 +4,7 @@ from typing import Literal, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
 from jaxdp._pytree import assign, pytree, static
@@ -45,9 +46,7 @@ class Mechanism:
     ):
         sensitivity = _check.nonnegative("sensitivity", sensitivity)
         # Known before it becomes an array: whether there is any sampling shapes the program.
-        always = _check.is_concrete(sampling_prob) and bool(
-            jnp.all(jnp.asarray(sampling_prob) == 1)
-        )
+        always = _check.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))
         sampling_prob = _check.probability("sampling_prob", sampling_prob)
         if relation is not None:
             _check.one_of("relation", relation, RELATIONS)

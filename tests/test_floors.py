@@ -20,7 +20,18 @@ FLOORS = (
 # A family that contains another one gives it the work.
 CONTAINED = {("noise.subbotin", "jaxdp.noise.laplace")}
 # One engine in several files, each on the ones before.
-LOSS = ("base", "sampled", "window", "grid", "bracket", "atoms", "line", "decay", "contour", "inverse")
+LOSS = (
+    "base",
+    "sampled",
+    "window",
+    "grid",
+    "bracket",
+    "atoms",
+    "line",
+    "decay",
+    "contour",
+    "inverse",
+)
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 

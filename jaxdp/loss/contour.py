@@ -26,7 +26,7 @@ Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
 # Where the cumulant is a sum over nodes a point costs as much as they are.
-_MOST_TERMS = 2**23
+_MOST_TERMS = 2**21
 _BLOCK = 64
 _SLOPE_NODES = 512
 

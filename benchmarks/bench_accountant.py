@@ -1,0 +1,205 @@
+"""Composed privacy losses next to dp_accounting, on the same work in the same run.
+
+DP-SGD epsilons (16 noise multipliers x 2 deltas, 1,000 and 5,000 steps), 4,096 random runs of 5 to
+100 epochs, mixed compositions, calibrations of the noise multiplier, Renyi divergences (64 orders
+x 256 configurations). Accuracy against independent values is asserted before the clock starts.
+"""
+
+import importlib
+import json
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import first_call, medians, write
+
+import jaxdp as dp
+
+REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "accountant.json"
+SCALES = np.linspace(0.6, 2.0, 16)
+DELTAS = np.array([1e-5, 1e-6])
+SAMPLED = (
+    (0.8, 0.01, 500),
+    (1.0, 0.02, 300),
+    (0.7, 0.005, 1000),
+    (1.5, 0.05, 200),
+    (2.0, 0.1, 50),
+    (1.2, 0.01, 2000),
+    (0.9, 0.002, 5000),
+    (3.0, 0.1, 100),
+    (1.1, 0.03, 100),
+    (0.65, 0.001, 1000),
+)
+
+
+def sampled(scale: Any, q: Any, steps: Any) -> dp.PrivacyLoss:
+    return steps * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
+
+
+def accountant(interval: float, events: list[tuple[float, float, int]]) -> Any:
+    accounting = importlib.import_module("dp_accounting")
+    pld = importlib.import_module("dp_accounting.pld")
+    one = pld.PLDAccountant(value_discretization_interval=interval)
+    for scale, q, steps in events:
+        event = accounting.PoissonSampledDpEvent(q, accounting.GaussianDpEvent(scale))
+        one.compose(event, steps)
+    return one
+
+
+def timed(call: Callable[[], Any], repeats: int = 5) -> dict[str, float]:
+    compile_seconds = first_call(call)
+    return {"first_call": compile_seconds, "seconds": medians({"x": call}, repeats)["x"]}
+
+
+def dpsgd(reference: dict[str, Any]) -> dict[str, Any]:
+    result = {}
+    for steps in (1000, 5000):
+        loss = sampled(jnp.asarray(SCALES)[:, None], 0.01, float(steps))
+        delta = jnp.asarray(DELTAS)[None]
+        values = np.asarray(loss.epsilon(delta))
+        errors = values / np.array(reference[f"S{steps}"]) - 1
+        assert np.abs(errors).max() < 3e-8, errors
+        row: dict[str, Any] = timed(lambda x=loss, d=delta: x.epsilon(d))
+        row |= {"epsilons": values.size, "worst_error": float(np.abs(errors).max())}
+        for interval in (1e-3, 1e-4):
+            few = (0, 5, 15) if interval > 5e-4 else (5,)
+
+            def peer(few: Any = few, interval: float = interval, steps: int = steps) -> Any:
+                found = []
+                for i in few:
+                    one = accountant(interval, [(float(SCALES[i]), 0.01, steps)])
+                    found.append([one.get_epsilon(float(d)) for d in DELTAS])
+                return np.array(found)
+
+            theirs = medians({"peer": peer}, 1)["peer"] / len(few)
+            truth = np.array(reference[f"S{steps}"])[list(few)]
+            row[f"dp_accounting_{interval:g}"] = {
+                "seconds_a_configuration": theirs,
+                "ratio": theirs / (row["seconds"] / len(SCALES)),
+                "worst_error": float(np.abs(peer() / truth - 1).max()),
+            }
+        result[str(steps)] = row
+    return result
+
+
+def random_runs(size: int = 4096) -> dict[str, Any]:
+    rng = np.random.default_rng(7)
+    q = np.exp(rng.uniform(np.log(1e-3), np.log(0.1), size))
+    steps = np.round(np.exp(rng.uniform(np.log(5.0), np.log(100.0), size)) / q)
+    scale = rng.uniform(0.7, 3.0, size)
+    delta = jnp.asarray(np.exp(rng.uniform(np.log(1e-8), np.log(1e-4), size)))
+    loss = sampled(*(jnp.asarray(x) for x in (scale, q, steps)))
+    epsilon = loss.epsilon(delta)
+    few = np.arange(0, size, size // 16)
+    part = sampled(*(jnp.asarray(x[few]) for x in (scale, q, steps)))
+    gap = part.log_delta(epsilon[few]) - jnp.log(delta[few])
+    assert bool(jnp.all((gap <= 0) & (gap > -1e-8))), gap
+    row: dict[str, Any] = timed(lambda: loss.epsilon(delta), 3)
+    start = [(float(scale[i]), float(q[i]), int(steps[i]), float(delta[i])) for i in few[:4]]
+
+    def peer() -> Any:
+        return [accountant(1e-4, [run[:3]]).get_epsilon(run[3]) for run in start]
+
+    theirs = medians({"peer": peer}, 1)["peer"] / len(start)
+    return row | {
+        "runs": size,
+        "dp_accounting_0.0001_seconds_a_run": theirs,
+        "ratio": theirs / (row["seconds"] / size),
+    }
+
+
+def heterogeneous(reference: dict[str, Any]) -> dict[str, Any]:
+    columns = (jnp.array([float(run[i]) for run in SAMPLED]) for i in range(3))
+    loss = sampled(*columns).sum()
+    delta = jnp.asarray(DELTAS)
+    errors = np.asarray(loss.epsilon(delta)) / np.array(reference["HS"]) - 1
+    assert np.abs(errors).max() < 3e-8, errors
+    row: dict[str, Any] = timed(lambda: loss.epsilon(delta))
+
+    def peer() -> Any:
+        one = accountant(1e-4, [(s, q, n) for s, q, n in SAMPLED])
+        return [one.get_epsilon(float(d)) for d in DELTAS]
+
+    theirs = medians({"peer": peer}, 1)["peer"]
+    return row | {"dp_accounting_0.0001": theirs, "ratio": theirs / row["seconds"]}
+
+
+def calibrations(reference: dict[str, Any]) -> dict[str, Any]:
+    rows = np.array(reference["calibration"])
+    epsilon, q, steps, truth = (jnp.asarray(rows[:, i]) for i in range(4))
+
+    @jax.jit
+    def solve(epsilon: Any, q: Any, steps: Any) -> Any:
+        return dp.calibrate(
+            lambda scale: sampled(scale, q, steps),
+            dp.Budget(epsilon, 1e-5),
+            lower=0.3,
+            upper=60.0,
+        )
+
+    found = solve(epsilon, q, steps)
+    errors = np.asarray(found / truth - 1)
+    assert np.abs(errors).max() < 1e-6, errors
+    unsafe = int(jnp.sum(~(sampled(found, q, steps).delta(epsilon) <= 1e-5)))
+    assert unsafe == 0, unsafe
+    row: dict[str, Any] = timed(lambda: solve(epsilon, q, steps), 3)
+    return row | {
+        "calibrations": len(rows),
+        "unsafe": unsafe,
+        "worst_error": float(np.abs(errors).max()),
+        "dp_accounting_seconds_recorded": 5.88,
+        "ratio_to_recorded": 5.88 / (row["seconds"] / len(rows)),
+    }
+
+
+def renyi() -> dict[str, Any]:
+    scale, q = np.meshgrid(np.linspace(0.5, 5, 16), np.geomspace(1e-4, 0.2, 16))
+    release = dp.Mechanism(
+        dp.Gaussian(jnp.asarray(scale.ravel()[:, None])),
+        1.0,
+        jnp.asarray(q.ravel()[:, None]),
+        "remove",
+    )
+    orders = jnp.arange(2.0, 66.0)[None]
+    loss = dp.privacy_loss(release)
+    values = np.asarray(loss.renyi(orders))
+    from scipy.special import gammaln, logsumexp
+
+    k = np.arange(0, 21)
+    for i in (0, 100, 255):
+        s, p, a = scale.ravel()[i], q.ravel()[i], 20.0
+        ways = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1)
+        log_terms = ways + (a - k) * np.log1p(-p) + k * np.log(p) + (k * k - k) / (2 * s * s)
+        np.testing.assert_allclose(values[i, 18], logsumexp(log_terms) / (a - 1), rtol=1e-8)
+    row: dict[str, Any] = timed(lambda: loss.renyi(orders))
+    rdp = importlib.import_module("dp_accounting.rdp.rdp_privacy_accountant")
+    few = [(float(scale.ravel()[i]), float(q.ravel()[i])) for i in range(0, 256, 32)]
+
+    def peer() -> Any:
+        compute = rdp._compute_rdp_poisson_subsampled_gaussian
+        return [compute(p, s, list(range(2, 66))) for s, p in few]
+
+    theirs = medians({"peer": peer}, 1)["peer"] / len(few)
+    return row | {
+        "values": values.size,
+        "dp_accounting_seconds_a_configuration": theirs,
+        "ratio": theirs / (row["seconds"] / 256),
+    }
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    reference = json.loads(REFERENCE.read_text())
+    results = {
+        "dpsgd": dpsgd(reference),
+        "heterogeneous": heterogeneous(reference),
+        "calibrations": calibrations(reference),
+        "renyi": renyi(),
+        "random_runs": random_runs(),
+    }
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    write("accountant", results | {"peak_memory_gib_with_peers": memory})

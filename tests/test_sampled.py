@@ -1,0 +1,131 @@
+"""Poisson-sampled releases: high-precision values, both directions, extremes, inverses."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from references import expected, records
+
+import jaxdp as dp
+
+NOISES = {
+    "subsampled_gaussian": lambda p: dp.Gaussian(p["sigma"]),
+    "subsampled_laplace": lambda p: dp.Laplace(p["beta"]),
+}
+
+
+def mechanism(row):
+    params, direction = row["params"], row["quantity"].split("_")[-1]
+    noise = NOISES[row["mechanism"]](params)
+    return dp.Mechanism(noise, row["inputs"].get("Delta", 1.0), params["q"], direction)
+
+
+@pytest.mark.parametrize("direction", ["add", "remove"])
+def test_reference_deltas_of_one_release(direction):
+    for row in records("subsampled_gaussian", f"ln_delta_{direction}"):
+        value = float(mechanism(row).log_delta(row["inputs"]["eps"]))
+        truth = expected(row)
+        assert 0 <= mp.mpf(value) - truth <= 1e-12 * (1 + abs(truth)), row["id"]
+
+
+@pytest.mark.parametrize("family", NOISES)
+@pytest.mark.parametrize("direction", ["add", "remove"])
+def test_reference_compositions(family, direction):
+    rows = records(family, f"ln_delta_kfold_{direction}")
+    assert rows
+    for row in rows:
+        total = row["inputs"]["K"] * dp.privacy_loss(mechanism(row))
+        value = float(total.log_delta(row["inputs"]["eps"]))
+        assert 0 <= mp.expm1(mp.mpf(value) - expected(row)) < 1e-10, row["id"]
+
+
+def test_reference_renyi():
+    for quantity, direction in (("rdp", "remove"), ("rdp_add", "add")):
+        for row in records("subsampled_gaussian", quantity):
+            params, order = row["params"], float(row["inputs"]["alpha_order"])
+            release = dp.Mechanism(dp.Gaussian(params["sigma"]), 1.0, params["q"], direction)
+            value = float(dp.privacy_loss(release).renyi(order))
+            np.testing.assert_allclose(value, float(expected(row)), rtol=1e-11, err_msg=row["id"])
+
+
+def test_the_worse_direction_is_reported():
+    losses = {
+        relation: 50 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, relation))
+        for relation in ("add", "remove", "add_remove")
+    }
+    epsilon = jnp.array([-1.0, 0.0, 0.3, 2.0])
+    add, remove, both = (losses[r].log_delta(epsilon) for r in ("add", "remove", "add_remove"))
+    np.testing.assert_allclose(both, jnp.maximum(add, remove), rtol=1e-12)
+    # delta(-e) of one direction and delta(e) of the other are two views of one pair.
+    e = 0.7
+    forward, backward = losses["remove"].delta(e), losses["add"].delta(-e)
+    np.testing.assert_allclose(backward, 1 - np.exp(-e) + np.exp(-e) * forward, rtol=1e-9)
+
+
+def test_sampling_everything_is_no_sampling():
+    whole = dp.Mechanism(dp.Gaussian(2.0), 1.0)
+    always = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0, "add_remove")
+    assert always.sampling_prob == 1 and not always.sampled
+    assert always.log_delta(1.0) == whole.log_delta(1.0)
+    nearly = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0 - 1e-12, "add_remove")
+    np.testing.assert_allclose(nearly.log_delta(1.0), whole.log_delta(1.0), rtol=1e-10)
+    replaced = dp.Mechanism(dp.Gaussian(1.0), 1.0, relation="replace_one")
+    np.testing.assert_allclose(replaced.delta(1.0), 0.50986166005467, rtol=1e-13)
+
+
+def test_epsilon_meets_delta_as_reported():
+    scale = jnp.array([0.7, 1.0, 2.0])[:, None]
+    release = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.02, "add_remove")
+    total = 1000 * dp.privacy_loss(release)
+    delta = jnp.array([[1e-3, 1e-6, 1e-30, 1e-300]])
+    epsilon = total.epsilon(delta)
+    gap = total.log_delta(epsilon) - jnp.log(delta)
+    assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))
+    assert bool(jnp.all(jnp.diff(epsilon, axis=1) > 0) & jnp.all(jnp.diff(epsilon, axis=0) < 0))
+
+
+@given(
+    log_q=st.floats(-8, -0.1),
+    log_scale=st.floats(-2.5, 5.5),
+    log_count=st.floats(0, 9),
+    epsilon=st.one_of(st.floats(-50, 50), st.floats(50, 1e4)),
+)
+def test_never_nan_and_never_below_no_mechanism(log_q, log_scale, log_count, epsilon):
+    release = dp.Mechanism(dp.Gaussian(10.0**log_scale), 1.0, 10.0**log_q, "add_remove")
+    value = float((float(round(10**log_count)) * dp.privacy_loss(release)).log_delta(epsilon))
+    floor = np.log(-np.expm1(epsilon)) if epsilon < -1e-12 else -np.inf
+    assert value <= 0 and value >= floor - 1e-9
+
+
+def test_calibrations_end_on_the_safe_side():
+    budget = dp.Budget(2.0, 1e-6)
+
+    def loss(scale, q, n):
+        return n * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
+
+    scale = dp.calibrate(lambda s: loss(s, 0.01, 1000.0), budget, lower=0.3, upper=30.0)
+    assert float(loss(scale, 0.01, 1000.0).delta(2.0)) <= 1e-6
+    assert float(loss(scale * (1 - 1e-8), 0.01, 1000.0).delta(2.0)) > 1e-6
+
+
+def test_bad_input():
+    gaussian = dp.Gaussian(1.0)
+    for bad in (-0.1, 1.5, np.nan):
+        with pytest.raises(ValueError, match="sampling_prob must lie in"):
+            dp.Mechanism(gaussian, 1.0, bad, "add")
+    with pytest.raises(ValueError, match="relation must be one of"):
+        dp.Mechanism(gaussian, 1.0, 0.5)
+    with pytest.raises(ValueError, match="replace_one"):
+        dp.Mechanism(gaussian, 1.0, 0.5, "replace_one")
+    with pytest.raises(ValueError, match="Gaussian or Laplace"):
+        dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, 1.5), 1.0, 0.5, "add"))
+    one, other = (dp.privacy_loss(dp.Mechanism(gaussian, 1.0, 0.5, r)) for r in ("add", "remove"))
+    with pytest.raises(ValueError, match="cannot compose relation"):
+        one + other
+    with pytest.raises(ValueError, match="relation 'add_remove'"):
+        one.tradeoff(0.1)
+    broken = jax.jit(lambda q: dp.Mechanism(gaussian, 1.0, q, "add").log_delta(1.0))(2.0)
+    assert bool(jnp.isnan(broken))
