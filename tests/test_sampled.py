@@ -68,7 +68,8 @@ def test_the_worse_direction_is_reported():
 def test_sampling_everything_is_no_sampling():
     whole = dp.Mechanism(dp.Gaussian(2.0), 1.0)
     always = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0, "add_remove")
-    assert always.sampling_prob == 1 and not always.sampled
+    assert always.sampling_prob == 1
+    assert not always.sampled
     assert always.log_delta(1.0) == whole.log_delta(1.0)
     nearly = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0 - 1e-12, "add_remove")
     np.testing.assert_allclose(nearly.log_delta(1.0), whole.log_delta(1.0), rtol=1e-10)
@@ -97,7 +98,8 @@ def test_never_nan_and_never_below_no_mechanism(log_q, log_scale, log_count, eps
     release = dp.Mechanism(dp.Gaussian(10.0**log_scale), 1.0, 10.0**log_q, "add_remove")
     value = float((float(round(10**log_count)) * dp.privacy_loss(release)).log_delta(epsilon))
     floor = np.log(-np.expm1(epsilon)) if epsilon < -1e-12 else -np.inf
-    assert value <= 0 and value >= floor - 1e-9
+    assert value <= 0
+    assert value >= floor - 1e-9
 
 
 def test_calibrations_end_on_the_safe_side():
