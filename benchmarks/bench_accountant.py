@@ -75,7 +75,7 @@ def dpsgd(reference: dict[str, Any]) -> dict[str, Any]:
                     found.append([one.get_epsilon(float(d)) for d in DELTAS])
                 return np.array(found)
 
-            theirs = medians({"peer": peer}, 1)["peer"] / len(few)
+            theirs = float(medians({"peer": peer}, 1)["peer"]) / len(few)
             truth = np.array(reference[f"S{steps}"])[list(few)]
             row[f"dp_accounting_{interval:g}"] = {
                 "seconds_a_configuration": theirs,
@@ -183,7 +183,7 @@ def renyi() -> dict[str, Any]:
         compute = rdp._compute_rdp_poisson_subsampled_gaussian
         return [compute(p, s, list(range(2, 66))) for s, p in few]
 
-    theirs = medians({"peer": peer}, 1)["peer"] / len(few)
+    theirs = float(medians({"peer": peer}, 1)["peer"]) / len(few)
     return row | {
         "values": values.size,
         "dp_accounting_seconds_a_configuration": theirs,
