@@ -12,6 +12,7 @@ from jaxdp.conversions import to_gdp as to_gdp
 from jaxdp.conversions import to_pure as to_pure
 from jaxdp.conversions import to_rdp as to_rdp
 from jaxdp.conversions import to_zcdp as to_zcdp
+from jaxdp.exponential import ExponentialMechanism as ExponentialMechanism
 from jaxdp.fit import fit_noise as fit_noise
 from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
 from jaxdp.guarantee.base import Budget as Budget

@@ -8,7 +8,7 @@ FLOORS = (
     ("_types", "_pytree", "_check", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
-    ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger"),
+    ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
     ("families", "privacy_loss", "sufficient", "risk", "privacy_filter"),
     ("calibrate", "allocate", "allocate_exact", "fit", "lower_bounds", "odometer"),
     ("compare",),
@@ -20,7 +20,18 @@ FLOORS = (
 # A family that contains another one gives it the work.
 CONTAINED = {("noise.subbotin", "jaxdp.noise.laplace")}
 # One engine in several files, each on the ones before.
-LOSS = ("base", "sampled", "window", "grid", "bracket", "atoms", "line", "decay", "contour")
+LOSS = (
+    "base",
+    "sampled",
+    "discrete",
+    "window",
+    "grid",
+    "bracket",
+    "atoms",
+    "line",
+    "decay",
+    "contour",
+)
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 

@@ -94,6 +94,10 @@ class Term:
         """The largest loss: infinite where it is not bounded."""
         return self.total(self.noise.pure_epsilon(self.shift))
 
+    def largest_finite(self) -> Reals:
+        """The largest finite loss: infinite where they are not bounded."""
+        return self.total(self.noise.largest_finite(self.shift))
+
     def summed(self) -> Reals:
         """The number of releases whose cumulant rounds as a sum does."""
         return self.total(jnp.full_like(self.shift, float(self.noise.summed)))
@@ -127,3 +131,8 @@ def cumulant(terms: Terms, z: RealsOrComplexes, rough: bool = False) -> RealsOrC
 def largest_loss(terms: Terms) -> Reals:
     """The epsilon from which on delta is 0."""
     return add_up(terms, Term.pure_epsilon)
+
+
+def largest_finite(terms: Terms) -> Reals:
+    """The epsilon from which on delta is the probability of an infinite loss."""
+    return add_up(terms, Term.largest_finite)

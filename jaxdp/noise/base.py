@@ -62,6 +62,11 @@ class Loss(abc.ABC):
         return True
 
     @property
+    def paired(self) -> bool:
+        """Whether the loss is nothing but the pair of atoms of `loss_atom`, when it is finite."""
+        return False
+
+    @property
     def summed(self) -> bool:
         """Whether `cgf` is the log of a sum of nearly one, which rounds as a sum does."""
         return False
@@ -91,6 +96,10 @@ class Loss(abc.ABC):
     def log_finite(self, shift: Reals) -> Reals:
         """log of the probability that the loss is finite; `cgf` is of that part."""
         return jnp.zeros_like(shift)
+
+    def largest_finite(self, shift: RealLike) -> Reals:
+        """The least epsilon that no finite loss exceeds: infinite where there is none."""
+        return self.pure_epsilon(shift)
 
 
 class Noise(Loss):
