@@ -1,5 +1,6 @@
 """jaxdp: a numerical privacy accountant in JAX. Importing it runs nothing and sets nothing."""
 
+from jaxdp import interop as interop
 from jaxdp import solvers as solvers
 from jaxdp.allocate import allocate as allocate
 from jaxdp.allocate import allocation_error as allocation_error

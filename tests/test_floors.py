@@ -10,7 +10,7 @@ FLOORS = (
     ("guarantee", "loss"),
     ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
     ("families", "privacy_loss", "sufficient", "risk", "privacy_filter"),
-    ("calibrate", "allocate", "allocate_exact", "fit", "lower_bounds", "odometer"),
+    ("calibrate", "allocate", "allocate_exact", "fit", "lower_bounds", "odometer", "interop"),
     ("compare",),
     ("solvers",),
     ("datasets", "plot"),
