@@ -113,7 +113,8 @@ def explicit_part(
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
     log_atoms = log_p + tilt * r + jnp.log1p(jnp.exp(-r - 2.0 * tilt * r))
     log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
-    far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
+    missed = 2.0 if term.noise.paired else 4.0 * n
+    far = jnp.log(missed) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
     far = jnp.where(n < _SUMMED, -jnp.inf, far + log_one + n * log_atoms - tilt * e - size)
     return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1) + jnp.exp(far[..., 0])
 

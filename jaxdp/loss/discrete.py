@@ -242,6 +242,8 @@ def _cgf_range(epsilon: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComp
     small = log1p(z * (z + 1.0) * low * low * slope / value)
     wide = jnp.where(near, 1.0, epsilon)
     far = jnp.where(near, 1.0, s)
-    fall = jnp.log(-expm1(-2.0 * far * wide)) - jnp.log(2.0 * far)
-    large = jnp.where(near, 0.0, z) * wide + fall - jnp.log(-jnp.expm1(-wide))
+    turn = 2.0 * far * wide
+    still = jnp.abs(turn) < 1e-8
+    fall = jnp.where(still, 1.0 - 0.5 * turn, -expm1(-turn) / jnp.where(still, 1.0, turn))
+    large = jnp.where(near, 0.0, z) * wide + jnp.log(fall) + jnp.log(wide / -jnp.expm1(-wide))
     return jnp.where(endless, _unbounded(jnp.real(z)), jnp.where(near, small, large))
