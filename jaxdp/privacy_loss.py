@@ -45,6 +45,9 @@ class PrivacyLoss:
     terms: Terms
     relation: Relation | None = static(default=None)
 
+    # An array of counts is no array of losses: NumPy leaves the product to `__rmul__`.
+    __array_ufunc__ = None
+
     @property
     def shape(self) -> Shape:
         """The batch."""

@@ -37,7 +37,7 @@ PIPELINES = [
     (ADD_OR_REMOVE, REPEATED(POISSON(0.1, LAPLACE(2.0)), 30)),
     (REPLACE, dp_accounting.ComposedDpEvent([GAUSSIAN(5.0), REPEATED(GAUSSIAN(4.0), 3)])),
     (REPLACE, dp_accounting.RandomizedResponseDpEvent(0.5, 2)),
-    (ADD_OR_REMOVE, dp_accounting.DiscreteLaplaceDpEvent(0.5, 1)),
+    (ADD_OR_REMOVE, dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.5, 1)),
 ]
 
 
@@ -87,7 +87,7 @@ def test_nested_samples_and_gaussians_merge():
         (ADD_OR_REMOVE, GAUSSIAN(math.nan), "noise_multiplier must lie in"),
         (ADD_OR_REMOVE, POISSON(1.5, GAUSSIAN(1.0)), "sampling_probability must lie in"),
         (ADD_OR_REMOVE, REPEATED(GAUSSIAN(1.0), -2), "count must be whole"),
-        (ADD_OR_REMOVE, dp_accounting.ZCDpEvent(1.0), "ZCDpEvent is not one of"),
+        (ADD_OR_REMOVE, dp_accounting.dp_event.ZCDpEvent(1.0), "ZCDpEvent is not one of"),
     ],
 )
 def test_what_is_unsupported_says_why(relation, event, why):

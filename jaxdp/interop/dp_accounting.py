@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp import _check
+from jaxdp._types import RealLike
 from jaxdp.exponential import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -99,14 +100,14 @@ def _accountant() -> type:
                 raise ValueError("nothing was composed: there is no loss")
             return _loss_of(self._counts)
 
-        def get_epsilon(self, target_delta: float) -> float:
+        def get_epsilon(self, target_delta: RealLike) -> float:
             """The least epsilon >= 0 that has been shown at `target_delta`, in [0, 1]."""
             delta = _check.probability("target_delta", target_delta)
             if _EVERYTHING in self._counts:
                 return math.inf
             return float(self.privacy_loss().epsilon(delta)) if self._counts else 0.0
 
-        def get_delta(self, target_epsilon: float) -> float:
+        def get_delta(self, target_epsilon: RealLike) -> float:
             """The least delta that has been shown at `target_epsilon` >= 0."""
             epsilon = _check.nonnegative("target_epsilon", target_epsilon)
             if _EVERYTHING in self._counts:
