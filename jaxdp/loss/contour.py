@@ -17,7 +17,7 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Term, Terms, add_up, largest_finite, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_finite, largest_loss
 from jaxdp.loss.decay import Decay, decay_of
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
@@ -257,6 +257,9 @@ def _log_delta_on(
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
     value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points).value
+    # The block is in units of exp(K(theta) - theta epsilon), which moves as well.
+    unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
+    value *= jnp.exp(unit - lax.stop_gradient(unit))
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)
