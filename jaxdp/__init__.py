@@ -1,5 +1,6 @@
 """jaxdp: a numerical privacy accountant in JAX. Importing it runs nothing and sets nothing."""
 
+from jaxdp import interop as interop
 from jaxdp import solvers as solvers
 from jaxdp.allocate import allocate as allocate
 from jaxdp.allocate import allocation_error as allocation_error
@@ -12,6 +13,7 @@ from jaxdp.conversions import to_gdp as to_gdp
 from jaxdp.conversions import to_pure as to_pure
 from jaxdp.conversions import to_rdp as to_rdp
 from jaxdp.conversions import to_zcdp as to_zcdp
+from jaxdp.exponential import ExponentialMechanism as ExponentialMechanism
 from jaxdp.fit import fit_noise as fit_noise
 from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
 from jaxdp.guarantee.base import Budget as Budget

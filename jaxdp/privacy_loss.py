@@ -11,11 +11,16 @@ from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Bools, RealLike, Reals, Shape
+from jaxdp.exponential import ExponentialMechanism
+from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import excess
-from jaxdp.loss.base import Term, Terms, by_lanes, cumulant
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
+from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.inverse import quick_epsilon
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
@@ -41,6 +46,9 @@ class PrivacyLoss:
 
     terms: Terms
     relation: Relation | None = static(default=None)
+
+    # An array of counts is no array of losses: NumPy leaves the product to `__rmul__`.
+    __array_ufunc__ = None
 
     @property
     def shape(self) -> Shape:
@@ -140,11 +148,16 @@ class PrivacyLoss:
         )
 
 
-def privacy_loss(mechanism: Mechanism) -> PrivacyLoss:
+def privacy_loss(
+    mechanism: Mechanism | PureDP | ApproxDP | GDP | ExponentialMechanism,
+) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled: Gaussian and Laplace noise. Coordinates that are summed are sampled independently.
+    Of a guarantee, or the exponential mechanism: the loss of the worst mechanism that keeps it.
     """
+    if not isinstance(mechanism, Mechanism):
+        return PrivacyLoss((_worst_of(mechanism),))
     noise, shift, sampling_prob = jax.tree.map(
         lambda x: jnp.asarray(x)[..., None],
         (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
@@ -158,6 +171,23 @@ def privacy_loss(mechanism: Mechanism) -> PrivacyLoss:
         added = directions(mechanism.relation)[0]
         noise = Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
     return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
+
+
+def _worst_of(known: PureDP | ApproxDP | GDP | ExponentialMechanism) -> Term:
+    known = jax.tree.map(lambda x: jnp.asarray(x)[..., None], known)
+    if isinstance(known, GDP):
+        return Term(Gaussian(1.0), known.mu, jnp.ones(1))
+    if isinstance(known, PureDP):
+        loss = PureLoss(known.epsilon_bound)
+    elif isinstance(known, ApproxDP):
+        loss = ApproxLoss(known.epsilon_bound, known.delta_bound)
+    elif isinstance(known, ExponentialMechanism):
+        loss = RangeLoss(known.epsilon_bound)
+    else:
+        raise TypeError(
+            f"{type(known).__name__} has no worst mechanism: compose it as it is, or convert it"
+        )
+    return Term(loss, jnp.ones(1), jnp.ones(1))
 
 
 def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
@@ -240,4 +270,5 @@ def _renyi(loss: PrivacyLoss, order: Reals) -> Reals:
     if loss.relation == "add_remove":
         other = tuple(term.reversed(jnp.ones(shape, dtype=bool)) for term in terms)
         largest = jnp.maximum(largest, jnp.real(cumulant(other, s[..., None])[..., 0]))
-    return largest / s
+    finite = add_up(terms, Term.log_finite)
+    return jnp.where(finite < 0, jnp.inf, largest / s)

@@ -5,10 +5,11 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._numeric.elementary import log1m, round_up
+from jaxdp._numeric.pure import log_delta_of_approximate
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_same, tradeoff_of_pure
+from jaxdp.guarantee.base import Guarantee, require_same, tradeoff_of_pure
 
 
 @final
@@ -34,10 +35,8 @@ class ApproxDP(Guarantee):
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
-        pure = log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
-        failure, pure = jnp.broadcast_arrays(_check.guard(self.delta_bound, 1.0), pure)
-        value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
-        return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+        epsilon = _check.real("epsilon", epsilon)
+        return log_delta_of_approximate(self.epsilon_bound, self.delta_bound, epsilon)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""

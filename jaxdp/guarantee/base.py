@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible, least_value
-from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
+from jaxdp._numeric.elementary import ULP, log1m, log1p
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.noise.base import exp_up
@@ -124,18 +124,6 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
     stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
     return jnp.minimum(least_value(bound, start, stop), 0.0)
-
-
-def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
-    """`PureDP.log_delta`: that of randomised response at `bound`."""
-    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
-    gap = bound - epsilon
-    inside = jnp.where(gap <= 0, 1.0, gap)
-    value = log1mexp(inside) - log1p(jnp.exp(-bound))
-    value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)
-    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
-    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
-    return jnp.where(gap <= 0, -jnp.inf, value)
 
 
 def tradeoff_of_pure(bound: Reals, failure: RealLike, fpr: Reals) -> Reals:

@@ -4,9 +4,10 @@ from typing import final
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.pure import log_delta_of_pure
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, log_delta_of_pure, require_same, tradeoff_of_pure
+from jaxdp.guarantee.base import Guarantee, require_same, tradeoff_of_pure
 
 
 @final

@@ -3,6 +3,7 @@
 Where one loss has atoms at +-r, M = A + C with A(z) = p (e^(zr) + e^(-r - zr)) and C of its
 density. The terms of M^n with at most one factor C, n A^(n-1) M - (n-1) A^n, are sums over n + 1
 atoms of the single delta and of (1 - e^(epsilon - l))_+; what is left decays like 1 / |z|^2.
+Where C = 0 ("paired") nothing is left of M^n = A^n, which is summed as it is.
 """
 
 from typing import NamedTuple
@@ -96,14 +97,24 @@ def explicit_part(
     j = lax.stop_gradient(first) + jnp.arange(float(_SUMMED))[(None,) * epsilon.ndim]
     at = jnp.where(has & (j <= n - 1.0), e - (2.0 * j - n + 1.0) * r, 0.0)
     noise, shift = jax.tree.map(lambda x: x[..., :1], (term.noise, term.shift))
-    single = noise.log_delta(shift, at)
-    gap = jnp.minimum(e - (2.0 * j - n) * r, 0.0)
-    one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
-    none = (n - 1.0) * share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
+    loss = (2.0 * j - n) * r
+    gap = e - loss
+    if term.noise.paired:
+        # Nothing else covers the rounding of a loss right above epsilon.
+        gap = gap - 2.0 * ULP * (e + jnp.abs(loss))
+    gap = jnp.minimum(gap, 0.0)
+    atomic = share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
+    if term.noise.paired:
+        one, none = atomic, jnp.zeros_like(atomic)
+    else:
+        single = noise.log_delta(shift, at)
+        one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
+        none = (n - 1.0) * atomic
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
     log_atoms = log_p + tilt * r + jnp.log1p(jnp.exp(-r - 2.0 * tilt * r))
     log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
-    far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
+    missed = 2.0 if term.noise.paired else 4.0 * n
+    far = jnp.log(missed) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
     far = jnp.where(n < _SUMMED, -jnp.inf, far + log_one + n * log_atoms - tilt * e - size)
     return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1) + jnp.exp(far[..., 0])
 

@@ -96,6 +96,10 @@ class Term:
         """The largest loss: infinite where it is not bounded."""
         return self.total(self.noise.pure_epsilon(self.shift))
 
+    def largest_finite(self) -> Reals:
+        """The largest finite loss: infinite where they are not bounded."""
+        return self.total(self.noise.largest_finite(self.shift))
+
     def summed(self) -> Reals:
         """The number of releases whose cumulant rounds as a sum does."""
         return self.total(jnp.full_like(self.shift, float(self.noise.summed > 0)))
@@ -145,3 +149,8 @@ def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Real
     chunks = jax.tree.map(chunk, (terms, values))
     results = lax.map(lambda c: function(*c), chunks)
     return jax.tree.map(lambda x: x.reshape(-1)[: values.size].reshape(values.shape), results)
+
+
+def largest_finite(terms: Terms) -> Reals:
+    """The epsilon from which on delta is the probability of an infinite loss."""
+    return add_up(terms, Term.largest_finite)

@@ -17,7 +17,7 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Term, Terms, add_up, by_lanes, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant, largest_finite, largest_loss
 from jaxdp.loss.decay import Decay, decay_of
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
@@ -29,6 +29,8 @@ FINAL = (5e-11, 2**16)
 _MOST_TERMS = 2**21
 _BLOCK = 64
 _SLOPE_NODES = 512
+# Twice this is -log of what is left of the other atoms.
+_STEEPEST = 40.0
 
 
 class Block(NamedTuple):
@@ -77,23 +79,37 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     line = line_of(fixed, at, limits[0])
     decay = decay_of(fixed, line, *limits, atoms.split)
     line = line.softened(decay.mu, at)
+    if terms[0].noise.paired:
+        # Beyond this tilt the largest atom alone counts, and K(theta) - theta epsilon only rounds.
+        most = lax.stop_gradient(_STEEPEST / jnp.where(atoms.r > 0, atoms.r, 1.0))
+        steep = _explicit(terms, atoms) & (line.theta > most)
+        line = line.at(fixed, at, jnp.where(steep, most, line.theta), steep)
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
     upper = _log_delta_on(decay.softened(terms), size, line, decay, atoms, limits, single)
+    # 1 - delta counts finite losses only; else what is infinite comes on top.
+    beyond = size >= largest_finite(terms)
+    upper = jnp.where(beyond, -jnp.inf, upper)
+    whole = _with_infinite(terms, upper)
+    upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, size), upper)
-    upper = jnp.where(size >= largest_loss(terms), -jnp.inf, jnp.minimum(upper, 0.0))
-    finite = add_up(terms, Term.log_finite)
-    # 1 - delta counts finite losses only; else what is infinite comes on top.
-    infinite = jnp.where(finite < 0, log1mexp(jnp.where(finite < 0, -finite, 1.0)), -jnp.inf)
-    upper = jnp.where(line.complement, upper, jnp.minimum(jnp.logaddexp(upper, infinite), 0.0))
+    upper = jnp.where(size >= largest_loss(terms), -jnp.inf, upper)
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
     large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
     mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
     mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
     return jnp.where(epsilon < 0, mirrored, upper)
+
+
+def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:
+    """log(delta + the probability of an infinite loss), rounded up."""
+    finite = add_up(terms, Term.log_finite)
+    some = finite < 0
+    infinite = log1mexp(jnp.where(some, -finite, 1.0)) + 32.0 * ULP
+    return jnp.where(some, jnp.logaddexp(log_delta, infinite), log_delta)
 
 
 def _block(
@@ -176,6 +192,11 @@ def _sum(
     return lax.while_loop(unfinished, advance, start)
 
 
+def _explicit(terms: Terms, atoms: Atoms) -> Bools:
+    """Where the sum over atoms is everything: those of a single term that are split off."""
+    return atoms.split & terms[0].noise.paired
+
+
 @jax.custom_jvp
 def _attach(value: Reals, slope_of: Reals) -> Reals:
     """`value`, with the derivative of `slope_of`."""
@@ -198,11 +219,14 @@ def _log_delta_on(
     single: Bools,
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, single)
+    known = single | _explicit(terms[:1], atoms)
+    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, known)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
-    error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
+    # Where there are only atoms nothing is left to be summed.
+    tail = jnp.where(_explicit(terms[:1], atoms), 0.0, found.tail)
+    error = tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     both = found.value + exact
     # 1 - delta is rounded down: there aliasing counts as well.
     lower = jnp.maximum(both - error - line.aliasing, 0.0) * jnp.exp(line.log_size)
@@ -211,13 +235,18 @@ def _log_delta_on(
         log1m(jnp.minimum(lower, 1.0)),
         line.log_size + jnp.log(both + error),
     )
-    upper += 4.0 * ULP * jnp.abs(upper)
+    upper += 4.0 * ULP * jnp.abs(jnp.maximum(upper, -jnp.finfo(jnp.float64).max))
     # Where the sum breaks down (epsilon beyond 1e15, or at the largest loss) Markov's bound stands.
     markov = line.markov(fixed[1])
+    # Of the finite losses.
+    markov = jnp.where(line.complement, _with_infinite(terms, markov), markov)
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
     value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points).value
+    # The block is in units of exp(K(theta) - theta epsilon), which moves as well.
+    unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
+    value *= jnp.exp(unit - lax.stop_gradient(unit))
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)

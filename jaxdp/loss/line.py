@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss
+from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_finite
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
 LOG_TILTS = (-23.0, 50.0)
@@ -50,6 +50,16 @@ class Line(NamedTuple):
         bound = self.exponents + ULP * (32.0 + 8.0 * size)
         return jnp.min(jnp.where(self.tilts > 0, bound, jnp.inf), axis=-1)
 
+    def at(self, terms: Terms, epsilon: Reals, theta: Reals, where: Bools) -> "Line":
+        """The line through `theta` in some lanes, where nothing will be summed along it."""
+        gain = jnp.real(cumulant(terms, theta[..., None]))[..., 0]
+        log_size = gain - theta * epsilon - log_pole(theta)
+        return self._replace(
+            theta=jnp.where(where, theta, self.theta),
+            log_size=jnp.where(where, log_size, self.log_size),
+            rounding=jnp.where(where, _rounding(gain, theta * epsilon), self.rounding),
+        )
+
     def softened(self, mu: Reals, epsilon: Reals) -> "Line":
         """The same line for the composition with a Gaussian of ratio mu."""
         theta = self.theta
@@ -62,6 +72,11 @@ class Line(NamedTuple):
         period = 2.0 * jnp.pi / self.step[..., None]
         others = _Others.of(theta[..., None], log_size[..., None], self.tilts, exponents, epsilon)
         return self._replace(log_size=log_size, aliasing=others.aliasing(period))
+
+
+def _rounding(gain: Reals, slope: Reals) -> Reals:
+    """Of exp(K(theta) - theta epsilon), relatively."""
+    return ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(slope))
 
 
 def log_pole(theta: Reals) -> Reals:
@@ -150,7 +165,7 @@ def line_at(
     aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
     gain = log_size + theta * epsilon + log_pole(theta)
-    rounding = ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(theta * epsilon))
+    rounding = _rounding(gain, theta * epsilon)
     # Each of n summed cumulants, of about v^2 / 2, is off by some v ULP.
     summed = add_up(terms, Term.summed)
     rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain)))
@@ -202,8 +217,12 @@ class _Others(NamedTuple):
 def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
     """An epsilon that meets `delta`: the least (K(theta) - log delta) / theta, by Markov.
 
-    Infinite where there is none.
+    Infinite where there is none: an infinite loss may be more probable than `delta`.
     """
+    infinite = -jnp.expm1(add_up(terms, Term.log_finite))
+    delta = jnp.where(infinite > 0, delta - infinite, delta)
     tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
-    meets = (jnp.real(cumulant(terms, tilts, rough=True)) - jnp.log(delta)[..., None]) / tilts
-    return jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_loss(terms))
+    log_delta = jnp.log(jnp.where(delta >= 0, delta, 1.0))[..., None]
+    meets = (jnp.real(cumulant(terms, tilts, rough=True)) - log_delta) / tilts
+    most = jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_finite(terms))
+    return jnp.where(delta < 0, jnp.inf, most + 0.0 * delta)

@@ -66,6 +66,11 @@ class Loss(abc.ABC):
         """The nodes of the sum that `cgf` is the log of; 0 where it has a closed form."""
         return 0
 
+    @property
+    def paired(self) -> bool:
+        """Whether the loss is nothing but the pair of atoms of `loss_atom`, when it is finite."""
+        return False
+
     def recurrence(self, shift: Reals) -> Reals:
         """The t at which a pair of atoms is in phase again: inf without atoms, NaN if unknown."""
         r, log_mass = self.loss_atom(shift)
@@ -91,6 +96,10 @@ class Loss(abc.ABC):
     def log_finite(self, shift: Reals) -> Reals:
         """log of the probability that the loss is finite; `cgf` is of that part."""
         return jnp.zeros_like(shift)
+
+    def largest_finite(self, shift: RealLike) -> Reals:
+        """The least epsilon that no finite loss exceeds: infinite where there is none."""
+        return self.pure_epsilon(shift)
 
 
 class Noise(Loss):

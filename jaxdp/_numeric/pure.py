@@ -1,0 +1,49 @@
+"""The profiles of the worst mechanisms of pure differential privacy, as functions of arrays."""
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
+from jaxdp._types import Reals
+
+
+def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
+    """log of (e^bound - e^epsilon) / (1 + e^bound) for |epsilon| <= bound: randomised response.
+
+    0 above, 1 - e^epsilon below. Relative error of log delta: (16 + 4 bound) ulp, upwards.
+    """
+    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
+    gap = bound - epsilon
+    inside = jnp.where(gap <= 0, 1.0, gap)
+    value = log1mexp(inside) - log1p(jnp.exp(-bound))
+    value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)
+    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
+    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
+    return jnp.where(gap <= 0, -jnp.inf, value)
+
+
+def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Reals:
+    """log of failure + (1 - failure) delta, delta that of `log_delta_of_pure`; rounded up."""
+    pure = log_delta_of_pure(bound, epsilon)
+    failure, pure = jnp.broadcast_arrays(_check.guard(failure, 1.0), pure)
+    value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
+    return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+
+
+def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
+    """log of (e^(bound / 2) - e^(epsilon / 2))^2 / (e^bound - 1) for |epsilon| <= bound.
+
+    0 above, 1 - e^epsilon below; rounded up.
+    """
+    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
+    gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
+    inside = (gap > 0) & (epsilon >= -bound)
+    half = jnp.where(inside, 0.5 * gap, 1.0)
+    fall, whole = log1mexp(half), log1mexp(jnp.where(inside, bound, 1.0))
+    value = 2.0 * fall - whole
+    # log(1 - e^-y) turns the rounding of y into y / (e^y - 1) of it.
+    finite = jnp.where(jnp.isinf(half), 0.0, half)
+    value -= ULP * ((20.0 + 4.0 * finite) * fall + 10.0 * whole)
+    backward = log1mexp(jnp.where(epsilon < -bound, -epsilon, 1.0)) * (1.0 - 10.0 * ULP)
+    value = jnp.where(epsilon < -bound, backward, value)
+    return jnp.where(gap <= 0, -jnp.inf, jnp.minimum(jnp.where(gap > 0, value, gap), 0.0))

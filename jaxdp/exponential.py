@@ -1,0 +1,45 @@
+"""The exponential mechanism, as a guarantee: what is known of it is its bounded range."""
+
+from typing import final
+
+from jaxdp import _check
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.guarantee.base import epsilon_of
+from jaxdp.loss.discrete import RangeLoss
+from jaxdp.noise.base import exp_up
+
+
+@final
+@pytree
+class ExponentialMechanism:
+    """Draws an answer with probability ~ exp(epsilon score / (2 Delta)), or less telling.
+
+    Delta is how far the score of one answer moves between neighbours. `epsilon` is the parameter
+    of pure privacy, in nats; batched. log ratios of two answers move by epsilon at most, so the
+    range is bounded by epsilon; where neighbours move every score the same way (monotone), weights
+    exp(epsilon score / Delta) have the same range and the same guarantee. It is better than
+    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, see
+    `loss.discrete.RangeLoss`. Bad input: `ValueError` when concrete, NaN when traced.
+    Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
+    """
+
+    epsilon_bound: Reals
+
+    def __init__(self, epsilon: RealLike):
+        assign(self, epsilon_bound=_check.nonnegative("epsilon", epsilon))
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of (e^(b / 2) - e^(epsilon / 2))^2 / (e^b - 1), b the `epsilon` of this; rounded up.
+
+        0 above b, 1 - e^epsilon below -b.
+        """
+        return RangeLoss(self.epsilon_bound).log_delta(1.0, epsilon)
+
+    def delta(self, epsilon: RealLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+    def epsilon(self, delta: RealLike) -> Reals:
+        """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side."""
+        return epsilon_of(self.log_delta, _check.probability("delta", delta))

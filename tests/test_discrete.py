@@ -1,0 +1,265 @@
+"""Worst mechanisms of guarantees, composed: against sums over their atoms and integrals."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from references import expected, records
+
+import jaxdp as dp
+from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
+
+
+@pytest.fixture(autouse=True)
+def _many_digits():
+    with mp.workdps(50):
+        yield
+
+
+def atoms(e, n):
+    """(loss, mass) of n randomised responses."""
+    e = mp.mpf(e)
+    p = 1 / (1 + mp.exp(-e))
+    return [((2 * j - n) * e, mp.binomial(n, j) * p**j * (1 - p) ** (n - j)) for j in range(n + 1)]
+
+
+def exact_delta(e, n, epsilon, failure=0.0):
+    epsilon = mp.mpf(epsilon)
+    finite = mp.fsum(m * (1 - mp.exp(epsilon - v)) for v, m in atoms(e, n) if v > epsilon)
+    rest = (1 - mp.mpf(failure)) ** n
+    return 1 - rest + rest * finite
+
+
+def check(value, exact, tolerance):
+    """value is an upper bound, `tolerance` above the exact log delta at most."""
+    error = mp.mpf(float(value)) - mp.log(exact)
+    assert -1e-30 <= error < tolerance, (float(value), mp.nstr(error, 5))
+
+
+@pytest.mark.parametrize(("e", "n"), [(1.0, 10), (3.0, 2), (0.05, 400), (1e-3, 4096), (40.0, 3)])
+def test_pure_compositions(e, n):
+    """A sum over atoms, to 1e-11, or 1e-9 at 4,096 releases; nothing above the largest loss."""
+    total = n * dp.privacy_loss(dp.PureDP(e))
+    shares = np.array([-1.1, -0.3, 0.0, 0.013, 0.2, 0.5, 0.9, 0.999])
+    epsilon = shares * e * n
+    for value, point in zip(total.log_delta(epsilon), epsilon, strict=True):
+        exact = exact_delta(e, n, point)
+        if exact > mp.mpf("1e-3000"):
+            check(value, exact, 1e-9 if n > 1000 else 1e-11)
+    assert total.delta(e * n * (1 + 1e-14)) == 0
+    # At the largest loss itself its rounding is what is left.
+    assert total.delta(e * n) < 1e-12
+
+
+def test_the_next_epsilon_after_an_atom():
+    """Neither an atom just above epsilon nor one just below is misjudged."""
+    e, n = 0.3, 20
+    total = n * dp.privacy_loss(dp.PureDP(e))
+    for j in (11, 15, 20):
+        atom = float(mp.mpf(e) * (2 * j - n))
+        for point in (np.nextafter(atom, 0), atom, np.nextafter(atom, 99)):
+            exact = exact_delta(e, n, point)
+            value = float(total.log_delta(point))
+            if exact == 0:
+                assert value < -30
+            else:
+                check(value, exact, 1e-11 if j < n else 40.0)
+
+
+def test_reference_compositions():
+    """10 releases of 1 and 3, 400 of 0.05: epsilon to 1e-11 from above."""
+    for row in records("composed_pure", "composed_epsilon"):
+        total = row["inputs"]["count"] * dp.privacy_loss(dp.PureDP(row["params"]["epsilon"]))
+        value = float(total.epsilon(row["inputs"]["delta"]))
+        excess = mp.mpf(value) / expected(row) - 1
+        assert 0 <= excess < 2e-11, (row["id"], excess)
+
+
+@pytest.mark.parametrize("failure", [0.0, 1e-12, 1e-3, 0.3, 0.9])
+def test_approximate_compositions(failure):
+    """1 - (1 - delta)^n is left however large epsilon is."""
+    total = 10 * dp.privacy_loss(dp.ApproxDP(1.0, failure))
+    epsilon = np.array([-12.0, -3.0, 0.0, 1.0, 5.0, 9.5, 9.999])
+    for value, point in zip(total.log_delta(epsilon), epsilon, strict=True):
+        check(value, exact_delta(1.0, 10, point, failure), 1e-11)
+    infinite = float(-mp.expm1(10 * mp.log1p(-mp.mpf(failure))))
+    beyond = total.delta(jnp.array([10.1, 1e6]))
+    assert np.all(beyond >= infinite)
+    assert np.all(beyond <= infinite * (1 + 1e-13))
+    assert total.epsilon(infinite * 0.999) == np.inf or failure == 0
+    if failure > 0.5:
+        return
+    target = infinite + (1 - infinite) * 1e-3
+    value = float(total.epsilon(target))
+    assert exact_delta(1.0, 10, value, failure) <= target
+    assert exact_delta(1.0, 10, value * (1 - 1e-9), failure) > target
+    assert float(total.renyi(2.0)) == np.inf or failure == 0
+
+
+def test_one_release_is_the_guarantee():
+    epsilon = jnp.array([-3.0, -1.0, 0.0, 0.5, 1.0, 2.0])
+    for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 0.1), dp.GDP(0.7), dp.ExponentialMechanism(1.0)):
+        once = dp.privacy_loss(known)
+        np.testing.assert_allclose(once.log_delta(epsilon), known.log_delta(epsilon), rtol=1e-13)
+        assert abs(float(known.epsilon(0.15)) - float(once.epsilon(0.15))) < 1e-10
+    four = 4 * dp.privacy_loss(dp.GDP(0.5))
+    np.testing.assert_allclose(four.log_delta(epsilon), dp.GDP(1.0).log_delta(epsilon), rtol=1e-9)
+
+
+def test_nothing_and_everything():
+    for known in (dp.PureDP(0.0), dp.ExponentialMechanism(0.0), dp.ApproxDP(0.0, 0.0)):
+        none = 3 * dp.privacy_loss(known)
+        np.testing.assert_allclose(none.delta(jnp.array([-1.0, 1.0])), [1 - np.exp(-1), 0])
+    for known in (dp.PureDP(np.inf), dp.ExponentialMechanism(np.inf), dp.ApproxDP(1.0, 1.0)):
+        for count in (1, 3):
+            assert (count * dp.privacy_loss(known)).delta(2.0) == 1, known
+
+
+def range_profile(b, e):
+    """The largest over t of the two-point pairs with losses t and t - b: in closed form."""
+    b, e = mp.mpf(b), mp.mpf(e)
+    if e >= b:
+        return mp.mpf(0)
+    if e <= -b:
+        return 1 - mp.exp(e)
+    return (mp.exp(b / 2) - mp.exp(e / 2)) ** 2 / mp.expm1(b)
+
+
+def two_points(b, t):
+    """[(loss, mass)] of a mechanism of bounded range b."""
+    p = (mp.exp(b) - mp.exp(t)) / mp.expm1(b)
+    return [(t, p), (t - b, 1 - p)]
+
+
+@pytest.mark.parametrize("b", [1e-6, 0.1, 1.0, 8.0, 60.0])
+def test_bounded_range_profile(b):
+    loss = RangeLoss(b)
+    for share in (-1.2, -0.999, -0.4, 0.0, 0.3, 0.9, 0.999999, 1 - 1e-12):
+        e = b * share
+        value = float(loss.log_delta(1.0, e))
+        check(value, range_profile(b, e), 1e-13 * max(1.0, abs(value)))
+        pairs = [two_points(mp.mpf(b), mp.mpf(b) * k / 64) for k in range(65)]
+        for pair in pairs:
+            delta = mp.fsum(m * max(1 - mp.exp(mp.mpf(e) - v), 0) for v, m in pair)
+            assert delta <= range_profile(b, e) * (1 + mp.mpf(10) ** -30)
+    assert loss.log_delta(1.0, b) == -np.inf
+    whole = mp.quad(lambda v: range_density(b, v), [-b, 0, b])
+    assert abs(whole - 1) < 1e-20
+    mean = mp.quad(lambda v: range_density(b, v) * mp.exp(-v), [-b, 0, b])
+    assert abs(mean - 1) < 1e-20
+
+
+def range_density(b, v):
+    return mp.exp((mp.mpf(b) + v) / 2) / (2 * mp.expm1(mp.mpf(b)))
+
+
+@pytest.mark.parametrize("b", [1e-8, 1e-3, 0.5, 3.0, 40.0])
+def test_cumulants(b):
+    points = [1e-9, 0.3, 7.0, 500.0, -0.5, -0.2, -0.8, -3.0]
+    points += [0.3 + 2j, 4.0 - 30j, -0.5 + 1j, -0.4 + 1e-6j, 1e-3 + 900j]
+    p = 1 / (1 + mp.exp(-mp.mpf(b)))
+    for z in points:
+        w = mp.mpmathify(z)
+        s = (w + mp.mpf(1) / 2) * b
+        ratio = mp.sinh(s) / s if s != 0 else mp.mpf(1)
+        for loss, exact in (
+            (PureLoss(b), mp.log(p * mp.exp(w * b) + (1 - p) * mp.exp(-w * b))),
+            (RangeLoss(b), mp.log(ratio / (mp.sinh(mp.mpf(b) / 2) * 2 / b))),
+        ):
+            value = loss.cgf(1.0, z)
+            # Of the logarithm any branch will do.
+            error = mp.mpmathify(complex(value)) - exact
+            turns = mp.nint(mp.im(error) / (2 * mp.pi))
+            error = abs(error - 2j * mp.pi * turns)
+            relative = isinstance(z, float) and z > 0 and b <= 0.5
+            size = abs(exact) if relative and z * b < 1 else 1 + abs(z) * b
+            assert error <= 2e-14 * size, (type(loss).__name__, b, z, mp.nstr(error, 5))
+
+
+def test_two_bounded_ranges():
+    """Against the integral of one delta over the other's loss."""
+    for b, other in ((1.0, 1.0), (0.3, 2.0)):
+        both = dp.privacy_loss(dp.ExponentialMechanism(b))
+        both = both + dp.privacy_loss(dp.ExponentialMechanism(other))
+        for share in (0.0, 0.2, 0.7, 0.95):
+            e = share * (b + other)
+            kinks = sorted({-b, b, *(x for x in (e - other, e + other) if -b < x < b)})
+            exact = mp.quad(
+                lambda v, b=b, other=other, e=e: range_density(b, v) * range_profile(other, e - v),
+                kinks,
+            )
+            check(both.log_delta(e), exact, 1e-6)
+
+
+def test_adaptive_pairs_are_below():
+    """Two releases, the second chosen by the answer of the first, tell no more than the bound."""
+    b = mp.mpf(1)
+    total = 2 * dp.privacy_loss(dp.ExponentialMechanism(1.0))
+    for e in (0.0, 0.4, 1.1):
+        best = mp.mpf(0)
+        for first in range(1, 12):
+            delta = mp.mpf(0)
+            for loss, mass in two_points(b, b * first / 12):
+                delta += mass * range_profile(b, e - loss)
+            best = max(best, delta)
+        assert best <= float(total.delta(e)) < 1.25 * best
+
+
+def test_bounded_range_is_better_than_pure():
+    """100 x 0.1 at delta 1e-5: 2.3209 against 4.3068."""
+    near = (100 * dp.privacy_loss(dp.ExponentialMechanism(0.1))).epsilon(1e-5)
+    pure = (100 * dp.privacy_loss(dp.PureDP(0.1))).epsilon(1e-5)
+    np.testing.assert_allclose([near, pure], [2.320912, 4.306791], rtol=1e-6)
+
+
+def test_mixtures():
+    """With a Gaussian, and of different ones: bounds, a little wide."""
+    total = dp.privacy_loss(dp.ApproxDP(0.5, 1e-4)) + 3 * dp.privacy_loss(dp.PureDP(0.7))
+    total = total + dp.privacy_loss(dp.Mechanism(dp.Gaussian(2.0), 1.0))
+    for epsilon in (0.0, 1.0, 2.5):
+        exact = mp.mpf(0)
+        for first, mass in atoms(0.5, 1):
+            for second, other in atoms(0.7, 3):
+                rest = dp.Gaussian(2.0).delta(1.0, epsilon - float(first + second))
+                exact += mass * other * mp.mpf(float(rest))
+        failure = mp.mpf(1e-4)
+        exact = failure + (1 - failure) * exact
+        error = float(total.delta(epsilon)) / exact - 1
+        assert -1e-14 < error < 1e-3, (epsilon, error)
+
+
+def test_bounds_contain():
+    for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 1e-3), dp.ExponentialMechanism(1.0)):
+        total = 10 * dp.privacy_loss(known)
+        lower, upper = total.bounds(3.0, points=4096)
+        assert lower <= total.delta(3.0) <= upper * (1 + 1e-12), known
+
+
+def test_batches_gradients_and_traces():
+    e = jnp.array([0.1, 0.5, 1.0])
+    together = dp.privacy_loss(dp.PureDP(e))
+    assert together.shape == (3,)
+    each = [(7 * dp.privacy_loss(dp.PureDP(float(x)))).log_delta(0.3) for x in e]
+    np.testing.assert_allclose((7 * together).log_delta(0.3), jnp.stack(each), rtol=1e-13)
+    assert together.sum().shape == ()
+    for make in (dp.PureDP, dp.ExponentialMechanism):
+
+        def log_delta(x, make=make):
+            return (7 * dp.privacy_loss(make(x))).log_delta(0.3)
+
+        slope = jax.grad(log_delta)(0.5)
+        numeric = (log_delta(0.5 + 1e-5) - log_delta(0.5 - 1e-5)) / 2e-5
+        np.testing.assert_allclose(slope, numeric, rtol=1e-6)
+    assert not jax.jit(lambda x: (3 * dp.privacy_loss(dp.PureDP(x))).delta(1.0))(-1.0) <= 1
+    assert not jax.jit(lambda x: RangeLoss(x).log_delta(1.0, 1.0))(-1.0) <= 1
+    assert not jax.jit(lambda d: ApproxLoss(1.0, d).log_delta(1.0, 1.0))(1.5) <= 1
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        dp.ExponentialMechanism(-1.0)
+    with pytest.raises(ValueError, match="delta must lie in"):
+        ApproxLoss(1.0, 2.0)
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        PureLoss(np.nan)

@@ -1,0 +1,128 @@
+"""The dp_accounting-shaped accountant against dp_accounting, and Opacus histories."""
+
+import math
+
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+dp_accounting = pytest.importorskip("dp_accounting")
+pld = pytest.importorskip("dp_accounting.pld")
+contract = pytest.importorskip("dp_accounting.privacy_accountant_test")
+
+ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
+SPECIAL = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+GAUSSIAN, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
+POISSON, REPEATED = dp_accounting.PoissonSampledDpEvent, dp_accounting.SelfComposedDpEvent
+
+
+def accountant(relation=ADD_OR_REMOVE):
+    return dp.interop.dp_accounting.Accountant(relation)
+
+
+class TestContract(contract.PrivacyAccountantTest):
+    """What dp_accounting asks of every accountant."""
+
+    __unittest_skip__ = False
+
+    def _make_test_accountants(self):
+        return [accountant(), accountant(REPLACE), accountant(SPECIAL)]
+
+
+PIPELINES = [
+    (ADD_OR_REMOVE, REPEATED(POISSON(0.01, GAUSSIAN(1.0)), 1000)),
+    (ADD_OR_REMOVE, REPEATED(LAPLACE(5.0), 20)),
+    (ADD_OR_REMOVE, REPEATED(POISSON(0.1, LAPLACE(2.0)), 30)),
+    (REPLACE, dp_accounting.ComposedDpEvent([GAUSSIAN(5.0), REPEATED(GAUSSIAN(4.0), 3)])),
+    (REPLACE, dp_accounting.RandomizedResponseDpEvent(0.5, 2)),
+    (ADD_OR_REMOVE, dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.5, 1)),
+]
+
+
+@pytest.mark.parametrize(("relation", "event"), PIPELINES)
+def test_agrees_with_dp_accounting(relation, event):
+    """To three steps of its own grid, which are 1e-3."""
+    mine, theirs = accountant(relation).compose(event), pld.PLDAccountant(relation).compose(event)
+    for delta in (1e-3, 1e-5):
+        near, far = mine.get_epsilon(delta), theirs.get_epsilon(delta)
+        assert abs(near - far) < 3e-3 * max(1.0, far), (delta, near, far)
+    epsilon = theirs.get_epsilon(1e-4)
+    assert abs(mine.get_delta(0.7 * epsilon) / theirs.get_delta(0.7 * epsilon) - 1) < 1e-3
+
+
+def test_equal_events_are_counted():
+    """A thousand calls are one term, and the ledger is dp_accounting's."""
+    many = accountant()
+    for _ in range(1000):
+        many.compose(POISSON(0.01, GAUSSIAN(1.0)))
+    loss = many.privacy_loss()
+    assert len(loss.terms) == 1
+    np.testing.assert_array_equal(loss.terms[0].count, [1000.0])
+    at_once = accountant().compose(POISSON(0.01, GAUSSIAN(1.0)), 1000)
+    assert many.get_delta(1.0) == at_once.get_delta(1.0)
+    assert many.ledger == at_once.ledger
+
+
+def test_nested_samples_and_gaussians_merge():
+    twice = accountant().compose(POISSON(0.2, REPEATED(GAUSSIAN(2.0), 4)))
+    once = accountant().compose(POISSON(0.2, GAUSSIAN(1.0)))
+    np.testing.assert_allclose(twice.get_delta(0.5), once.get_delta(0.5), rtol=1e-12)
+    nested = accountant().compose(POISSON(0.5, POISSON(0.4, GAUSSIAN(1.0))))
+    np.testing.assert_allclose(nested.get_delta(0.5), once.get_delta(0.5), rtol=1e-12)
+    whole = accountant(REPLACE).compose(POISSON(1.0, GAUSSIAN(2.0)), 4)
+    np.testing.assert_allclose(whole.get_epsilon(1e-5), dp.GDP(2.0).epsilon(1e-5), rtol=1e-10)
+    assert accountant().compose(POISSON(0.0, GAUSSIAN(0.0))).get_epsilon(1e-9) == 0
+    assert accountant().compose(GAUSSIAN(0.0)).get_delta(3.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("relation", "event", "why"),
+    [
+        (REPLACE, POISSON(0.1, GAUSSIAN(1.0)), "not supported under REPLACE_ONE"),
+        (ADD_OR_REMOVE, POISSON(0.1, REPEATED(LAPLACE(1.0), 2)), "must hold one LaplaceDpEvent"),
+        (ADD_OR_REMOVE, dp_accounting.RandomizedResponseDpEvent(0.5, 2), "needs REPLACE_ONE"),
+        (ADD_OR_REMOVE, GAUSSIAN(-1.0), "noise_multiplier must lie in"),
+        (ADD_OR_REMOVE, GAUSSIAN(math.nan), "noise_multiplier must lie in"),
+        (ADD_OR_REMOVE, POISSON(1.5, GAUSSIAN(1.0)), "sampling_probability must lie in"),
+        (ADD_OR_REMOVE, REPEATED(GAUSSIAN(1.0), -2), "count must be whole"),
+        (ADD_OR_REMOVE, dp_accounting.dp_event.ZCDpEvent(1.0), "ZCDpEvent is not one of"),
+    ],
+)
+def test_what_is_unsupported_says_why(relation, event, why):
+    one = accountant(relation)
+    assert not one.supports(event)
+    with pytest.raises(dp_accounting.UnsupportedEventError, match=why):
+        one.compose(event)
+    assert one.get_epsilon(1e-6) == 0
+
+
+def test_randomised_response():
+    """Bounded by its largest loss; over two values exactly that."""
+    one = accountant(REPLACE).compose(dp_accounting.RandomizedResponseDpEvent(0.3, 10))
+    np.testing.assert_allclose(one.get_epsilon(0.0), 3.1918471524802814, rtol=1e-10)
+    special = accountant(SPECIAL).compose(dp_accounting.RandomizedResponseDpEvent(0.3, 10))
+    np.testing.assert_allclose(special.get_epsilon(0.0), 1.9878743481543455, rtol=1e-10)
+
+
+def test_bad_targets():
+    one = accountant().compose(GAUSSIAN(1.0))
+    for bad in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="target_delta"):
+            one.get_epsilon(bad)
+    with pytest.raises(ValueError, match="target_epsilon"):
+        one.get_delta(-1.0)
+
+
+def test_opacus_history():
+    history = [(1.0, 0.01, 400), (1.0, 0.01, 600), (2.0, 0.02, 10)]
+    loss = dp.interop.opacus.loss_from_history(history)
+    assert loss.relation == "add_remove"
+    np.testing.assert_array_equal(loss.terms[0].count, [1000.0, 10.0])
+    first = dp.interop.opacus.loss_from_history(history[:2])
+    # The high-precision value of the design notes of this accountant's engine.
+    np.testing.assert_allclose(first.delta(1.0), 2.61242e-3, rtol=1e-5)
+    for bad in ([], [(1.0, 0.1)], [(0.0, 0.1, 1)], [(1.0, 1.1, 1)], [(1.0, 0.1, 1.5)], ["abc"]):
+        with pytest.raises(ValueError, match="history"):
+            dp.interop.opacus.loss_from_history(bad)
