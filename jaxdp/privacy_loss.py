@@ -265,10 +265,19 @@ def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
 def _renyi(loss: PrivacyLoss, order: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, order.shape)
     s = jnp.broadcast_to(order - 1.0, shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    largest = jnp.real(cumulant(terms, s[..., None])[..., 0])
+    if shape and (not loss.shape or loss.shape[-1] == 1):
+        # Many orders of one loss.
+        terms = tuple(_drop_axis(t).broadcast(shape[:-1]) for t in loss.terms)
+    else:
+        terms, s = tuple(t.broadcast(shape) for t in loss.terms), s[..., None]
+    largest = jnp.real(cumulant(terms, s))
     if loss.relation == "add_remove":
-        other = tuple(term.reversed(jnp.ones(shape, dtype=bool)) for term in terms)
-        largest = jnp.maximum(largest, jnp.real(cumulant(other, s[..., None])[..., 0]))
-    finite = add_up(terms, Term.log_finite)
-    return jnp.where(finite < 0, jnp.inf, largest / s)
+        other = tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms)
+        largest = jnp.maximum(largest, jnp.real(cumulant(other, s)))
+    finite = add_up(terms, Term.log_finite)[..., None]
+    return jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
+
+
+def _drop_axis(term: Term) -> Term:
+    """Without the batch's last axis, which has size 1, if there is one."""
+    return jax.tree.map(lambda x: x[..., 0, :] if x.ndim > 1 else x, term)

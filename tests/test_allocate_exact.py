@@ -9,6 +9,7 @@ import jaxdp as dp
 BUDGET = dp.Budget(1.0, 1e-6)
 
 
+@pytest.mark.long
 def test_the_closed_form_of_the_gaussian_is_the_optimum():
     sensitivities = jnp.array([1.0, 3.0, 0.0, 4.0])
     scales = dp.allocate_exact(dp.Gaussian(1.0), sensitivities, BUDGET, steps=25)

@@ -122,6 +122,7 @@ def test_derivatives_by_the_implicit_function_theorem(family):
         np.testing.assert_allclose(gradient[k], numeric, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_fit_laplace_after_many_releases():
     """Exact: pure while that is all there is, then less than the Renyi divergences ask for."""
     budget = dp.Budget(1.0, 20640.0**-2)

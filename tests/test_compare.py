@@ -32,6 +32,7 @@ def test_one_dimension():
         table["cauchy"]
 
 
+@pytest.mark.long
 def test_a_profile_and_a_joint_sensitivity():
     budget = dp.Budget(1.0, 1e-6)
     profile = dp.compare(budget, [1.0, 2.0, 4.0], families=("gaussian",))

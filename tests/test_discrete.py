@@ -76,7 +76,9 @@ def test_reference_compositions():
         assert 0 <= excess < 2e-11, (row["id"], excess)
 
 
-@pytest.mark.parametrize("failure", [0.0, 1e-12, 1e-3, 0.3, 0.9])
+@pytest.mark.parametrize(
+    "failure", [1e-3, *(pytest.param(d, marks=pytest.mark.long) for d in (0.0, 1e-12, 0.3, 0.9))]
+)
 def test_approximate_compositions(failure):
     """1 - (1 - delta)^n is left however large epsilon is."""
     total = 10 * dp.privacy_loss(dp.ApproxDP(1.0, failure))
@@ -107,6 +109,7 @@ def test_one_release_is_the_guarantee():
     np.testing.assert_allclose(four.log_delta(epsilon), dp.GDP(1.0).log_delta(epsilon), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_nothing_and_everything():
     for known in (dp.PureDP(0.0), dp.ExponentialMechanism(0.0), dp.ApproxDP(0.0, 0.0)):
         none = 3 * dp.privacy_loss(known)
@@ -229,6 +232,7 @@ def test_mixtures():
         assert -1e-14 < error < 1e-3, (epsilon, error)
 
 
+@pytest.mark.long
 def test_bounds_contain():
     for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 1e-3), dp.ExponentialMechanism(1.0)):
         total = 10 * dp.privacy_loss(known)
@@ -236,6 +240,7 @@ def test_bounds_contain():
         assert lower <= total.delta(3.0) <= upper * (1 + 1e-12), known
 
 
+@pytest.mark.long
 def test_batches_gradients_and_traces():
     e = jnp.array([0.1, 0.5, 1.0])
     together = dp.privacy_loss(dp.PureDP(e))

@@ -57,6 +57,7 @@ def test_flipped_huber_on_its_plateau():
             np.testing.assert_allclose(noise.alpha, noise.gamma**2 * epsilon, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_one_dimension_at_delta_1e_6():
     """Variances of the notes' table at sensitivity 1: Laplace is the limit of three families."""
     epsilon = jnp.array([0.1, 0.5, 1.0, 2.0, 5.0, 8.0])

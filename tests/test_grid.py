@@ -68,6 +68,7 @@ def test_two_laplaces_by_hand():
     check_inside(2 * loss_of(dp.Laplace(2.0)), epsilon, np.log(truth), 1e-8)
 
 
+@pytest.mark.long
 def test_different_losses():
     mixed = 100 * loss_of(dp.Laplace(20.0)) + 1000 * loss_of(dp.Gaussian(100.0))
     check_inside(mixed, 1.0, mixed.log_delta(1.0), 1e-5)
@@ -111,6 +112,7 @@ def test_the_contour_lies_inside(laplaces, beta, gaussians, sigma, epsilon):
         assert upper >= value * (1 - 1e-9)
 
 
+@pytest.mark.long
 def test_batches_and_jit():
     total = 20 * loss_of(dp.Gaussian(jnp.array([[4.0], [8.0]])))
     epsilon = jnp.array([-1.0, 0.5, 2.0])
@@ -127,6 +129,15 @@ def test_ends_and_bad_input():
     assert nothing.bounds(0.5, points=POINTS) == (0.0, 0.0)
     ten = 10 * loss_of(dp.Laplace(2.0))
     assert ten.bounds(5.1, points=POINTS) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        ten.bounds(np.nan)
+    with pytest.raises(ValueError, match="points must be"):
+        ten.bounds(1.0, points=100)
+
+
+@pytest.mark.long
+def test_nothing_known_and_traced_bad_input():
+    ten = 10 * loss_of(dp.Laplace(2.0))
     # Tails without a cumulant: nothing is known, and nothing else is said.
     infinite = 3 * loss_of(dp.TruncatedLaplace(1.0, 3.0))
     lower, upper = infinite.bounds(1.0, points=POINTS)
@@ -134,7 +145,3 @@ def test_ends_and_bad_input():
     assert np.all(np.isnan(jax.jit(lambda e: ten.bounds(e, points=POINTS))(np.nan)))
     bad = jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).bounds(1.0, points=POINTS))(-1.0)
     assert np.all(np.isnan(bad))
-    with pytest.raises(ValueError, match="epsilon must lie in"):
-        ten.bounds(np.nan)
-    with pytest.raises(ValueError, match="points must be"):
-        ten.bounds(1.0, points=100)

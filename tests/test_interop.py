@@ -33,11 +33,13 @@ class TestContract(contract.PrivacyAccountantTest):
 
 PIPELINES = [
     (ADD_OR_REMOVE, REPEATED(POISSON(0.01, GAUSSIAN(1.0)), 1000)),
-    (ADD_OR_REMOVE, REPEATED(LAPLACE(5.0), 20)),
-    (ADD_OR_REMOVE, REPEATED(POISSON(0.1, LAPLACE(2.0)), 30)),
+    pytest.param(ADD_OR_REMOVE, REPEATED(LAPLACE(5.0), 20), marks=pytest.mark.long),
+    pytest.param(ADD_OR_REMOVE, REPEATED(POISSON(0.1, LAPLACE(2.0)), 30), marks=pytest.mark.long),
     (REPLACE, dp_accounting.ComposedDpEvent([GAUSSIAN(5.0), REPEATED(GAUSSIAN(4.0), 3)])),
     (REPLACE, dp_accounting.RandomizedResponseDpEvent(0.5, 2)),
-    (ADD_OR_REMOVE, dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.5, 1)),
+    pytest.param(
+        ADD_OR_REMOVE, dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.5, 1), marks=pytest.mark.long
+    ),
 ]
 
 

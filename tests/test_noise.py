@@ -80,9 +80,26 @@ CASES = (
 CHECKS = tuple(value for name, value in vars(contract).items() if name.startswith("check_"))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
-def test_contract(case, check):
+# Half a minute of compilation each.
+SLOW = {
+    *(("gradients", name) for name in ("staircase", "truncated_laplace", "discrete_gaussian")),
+    *(("gradients", name) for name in ("flipped_huber", "subbotin_low")),
+    *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta")),
+}
+CONTRACT = [
+    pytest.param(
+        check,
+        case,
+        id=f"{check.__name__}-{case.name}",
+        marks=pytest.mark.long if (check.__name__[6:], case.name) in SLOW else (),
+    )
+    for check in CHECKS
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize(("check", "case"), CONTRACT)
+def test_contract(check, case):
     check(case)
 
 

@@ -51,6 +51,7 @@ def test_reference_renyi():
             np.testing.assert_allclose(value, float(expected(row)), rtol=1e-11, err_msg=row["id"])
 
 
+@pytest.mark.long
 def test_the_worse_direction_is_reported():
     losses = {
         relation: 50 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, relation))

@@ -85,6 +85,7 @@ def test_published_condition():
         assert 0 <= (value - float(expected(row))) < 1e-12 * abs(value), row["id"]
 
 
+@pytest.mark.long
 def test_published_condition_is_sufficient_and_loose():
     noise, box = dp.FlippedHuber(1.4, 4.4), dp.JointSensitivity(20, linf=1.0)
     exact = 20 * dp.privacy_loss(dp.Mechanism(noise, 1.0))

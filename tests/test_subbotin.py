@@ -125,6 +125,7 @@ def test_delta_at_power_two_is_the_gaussian():
     np.testing.assert_allclose(value, dp.Gaussian(2.0).log_delta(2.0 * mu, epsilon), rtol=5e-14)
 
 
+@pytest.mark.long
 def test_derivatives():
     """In shift, epsilon and power, on both sides of the first boundary; the second as well."""
 

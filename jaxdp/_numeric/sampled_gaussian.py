@@ -11,6 +11,7 @@ Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, expm1, log1p
 from jaxdp._types import Bools, Reals, RealsOrComplexes
@@ -40,13 +41,17 @@ def _loss(x: RealsOrComplexes, c: Reals, q: Reals) -> RealsOrComplexes:
     return jnp.where(large, far, near)
 
 
-def _points(c: Reals, q: Reals, w0: Reals, nodes: int) -> tuple[Reals, Reals]:
+def _points(
+    c: Reals, q: Reals, w0: Reals, nodes: int, least: Reals | None = None
+) -> tuple[Reals, Reals]:
     """Where e^(w0 L) times the normal density lives: nodes along a new last axis; their step.
 
-    The modes solve x = w0 L'(x) with 0 < L' < c, and L' below its value at 0 for w0 < 0.
+    With `least` for all w from there to w0. The modes solve x = w L'(x) with 0 < L' < c, and L'
+    below its value at 0 for w < 0.
     """
     hit = q * jnp.exp(-0.5 * c * c)
-    low = c * jnp.minimum(w0, 0.0) * hit / (1.0 - q + hit) - _REACH
+    least = w0 if least is None else least
+    low = c * jnp.minimum(least, 0.0) * hit / (1.0 - q + hit) - _REACH
     step = (c * jnp.maximum(w0, 0.0) + _REACH - low) / nodes
     index = jnp.arange(nodes)[(None,) * w0.ndim]
     return low[..., None] + step[..., None] * (index + 0.5), step
@@ -59,7 +64,31 @@ def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     an upper bound, by convexity (1 - q + q r)^w <= 1 - q + q r^w, or <= 1 for 0 <= w <= 1.
     """
     x, step = _points(c, q, w, nodes)
-    loss = _loss(x, c[..., None], q[..., None])
+    value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
+    return _resolved_or_bound(c, q, w, step, value)
+
+
+def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
+    """`log_moment` for many w, along the last axis, of one c and q: (..., 1) and (..., m).
+
+    The `shared` points and their losses serve all w where they resolve every one.
+    """
+    ends = jnp.min(w, -1, keepdims=True), jnp.max(w, -1, keepdims=True)
+    x, step = _points(c, q, ends[1], shared, ends[0])
+
+    def at_once() -> Reals:
+        loss = _loss(x, c[..., None], q[..., None])
+        value = _log_mean(c, w, x, step, loss)
+        return _resolved_or_bound(c, q, w, step, value)
+
+    def one_by_one() -> Reals:
+        return log_moment(*jnp.broadcast_arrays(c, q, w), nodes)
+
+    return lax.cond(jnp.all(_resolved(c, step)), at_once, one_by_one)
+
+
+def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
+    """log of the mean of e^(w loss) over points x of a normal density."""
     tilted = w[..., None] * loss
     log_weight = jnp.log(step)[..., None] - 0.5 * x * x - LOG_SQRT_2PI
     weight = jnp.exp(log_weight)
@@ -72,8 +101,7 @@ def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     small = tilted < 1.0
     near = weight * (jnp.expm1(jnp.where(small, tilted, 0.0)) - first)
     excess = jnp.sum(jnp.where(small, near, grown - weight - weight * first), axis=-1)
-    value = jnp.where(scale > 0, scale + jnp.log(jnp.sum(grown, axis=-1)), log1p(excess))
-    return _resolved_or_bound(c, q, w, step, value)
+    return jnp.where(scale > 0, scale + jnp.log(jnp.sum(grown, axis=-1)), log1p(excess))
 
 
 def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
@@ -91,7 +119,6 @@ def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
 
 
 def _resolved_or_bound(c: Reals, q: Reals, w: Reals, step: Reals, value: Reals) -> Reals:
-    resolved = jnp.minimum(2.0 * jnp.pi**2 / c, 2.0 * jnp.pi**2 / step) > _DIGITS * step
     rate = 0.5 * w * (w - 1.0) * c * c
     steep = rate > 1.0
     fall = jnp.exp(-jnp.where(steep, rate, 1.0))
@@ -101,7 +128,11 @@ def _resolved_or_bound(c: Reals, q: Reals, w: Reals, step: Reals, value: Reals) 
         log1p(q * jnp.expm1(jnp.where(steep, 0.0, rate))),
     )
     bound = jnp.where((w > 1.0) | (w < 0.0), bound, 0.0)
-    return jnp.where(q == 0, 0.0, jnp.where(resolved, value, bound))
+    return jnp.where(q == 0, 0.0, jnp.where(_resolved(c, step), value, bound))
+
+
+def _resolved(c: Reals, step: Reals) -> Bools:
+    return jnp.minimum(2.0 * jnp.pi**2 / c, 2.0 * jnp.pi**2 / step) > _DIGITS * step
 
 
 def line_nodes(c: Reals, q: Reals, w0: Reals, nodes: int) -> Nodes:

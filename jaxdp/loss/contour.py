@@ -243,10 +243,12 @@ def _log_delta_on(
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
-    value = _block(terms, epsilon, line, atoms, 0, _SLOPE_NODES, found.points).value
-    # The block is in units of exp(K(theta) - theta epsilon), which moves as well.
+    # The block is in units of exp(K(theta) - theta epsilon), which move as well.
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
-    value *= jnp.exp(unit - lax.stop_gradient(unit))
+    move = unit - lax.stop_gradient(unit)
+    moving = line._replace(log_size=line.log_size + move)
+    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, found.points).value
+    value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)

@@ -17,6 +17,8 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
 _ROUGH_NODES, _NODES = 128, 1024
+# That serve many real arguments.
+_SHARED_NODES = 640
 # exp(i t L) is formed from two factors, for points whose number this divides.
 _SPLIT = 8
 # Across the Laplace's nodes exp(itL) turns by at most this.
@@ -146,9 +148,13 @@ class Sampled(Loss):
         return jnp.zeros_like(r), jnp.where((q == 0) | (r == 0), jnp.nan, kind)
 
     def _real_cgf(self, shift: Reals, z: Reals, nodes: int | None) -> Reals:
-        r, q, added, z = jnp.broadcast_arrays(
-            ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, z
-        )
+        parameters = ratio_of(shift, self.noise.scale), self.sampling_prob, self.added
+        r, q, added = jnp.broadcast_arrays(*parameters)
+        if nodes is not None and r.ndim == z.ndim and r.shape[-1] < z.shape[-1]:
+            w = jnp.where(added > 0, -z, 1.0 + z)
+            if isinstance(self.noise, Gaussian):
+                return sampled_gaussian.log_moments(r, q, w, _SHARED_NODES, nodes)
+        r, q, added, z = jnp.broadcast_arrays(r, q, added, z)
         w = jnp.where(added > 0, -z, 1.0 + z)
         if isinstance(self.noise, Laplace):
             return sampled_laplace.log_moment(r, q, w)
