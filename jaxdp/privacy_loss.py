@@ -22,6 +22,7 @@ from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.inverse import quick_epsilon
+from jaxdp.loss.inverse import rough_log_delta as saddle_log_delta
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation, directions
@@ -216,6 +217,16 @@ def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
     terms = tuple(t.broadcast(shape) for t in loss.terms)
     return _worst_log_delta(loss, terms, jnp.broadcast_to(epsilon, shape))
+
+
+@jax.jit
+def rough_log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
+    """log delta to a few percent of delta, no bound: where a search may begin."""
+    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
+    terms = tuple(t.broadcast(shape) for t in loss.terms)
+    terms, epsilon = _in_directions(loss, terms, jnp.broadcast_to(epsilon, shape))
+    found = by_lanes(saddle_log_delta, terms, epsilon)
+    return jnp.max(found, axis=0) if loss.relation == "add_remove" else found
 
 
 @functools.partial(jax.jit, static_argnums=2)

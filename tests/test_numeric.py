@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdp._numeric import elementary
-from jaxdp._numeric.bracket import last_feasible, least_value
+from jaxdp._numeric.bracket import last_feasible, last_feasible_near, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
 
 mp.mp.dps = 50
@@ -99,6 +99,33 @@ def test_product_gap_is_exact_to_the_last_place():
         truth = mp.mpf(float(z)) - mp.mpf(float(x)) * mp.mpf(float(y))
         assert abs(mp.mpf(float(gap)) - truth) <= 2 * ULP * abs(truth)
     assert elementary.product_gap(*jnp.array([0.0005, 0.001, 0.5])) == 0
+
+
+def test_a_guess_never_decides_the_result():
+    """4,000 roots over 20 decades, guesses exact, far off or NaN, slopes off by half of e."""
+    rng, count = np.random.default_rng(0), 4000
+    root, power = np.exp(rng.uniform(-20, 25, count)), rng.uniform(0.3, 8.0, count)
+    spread = rng.choice([0.0, 1e-3, 0.1, 1.0, 10.0], count)
+    guess = root * np.exp(rng.normal(size=count) * spread)
+    guess[::50] = np.nan
+    slope = -power * np.exp(rng.normal(size=count) * rng.choice([0.0, 0.01, 0.5], count))
+
+    def residual(x):
+        distance = jnp.log(x / root)
+        return -power * (distance + 0.3 * jnp.sinh(jnp.clip(distance, -20.0, 20.0)))
+
+    def solve(function, guess, slope):
+        ends = (jnp.full(guess.shape, end) for end in (1e12, 1e-9, 1e-13))
+        return last_feasible_near(function, *ends, (jnp.asarray(guess), jnp.asarray(slope)))
+
+    found = solve(residual, guess, slope)
+    assert jnp.all(residual(found) <= 0)
+    assert jnp.all(jnp.abs(jnp.log(found / root)) < 1e-9)
+    one = jnp.ones(1)
+    for everywhere, expected in ((1.0, np.inf), (-1.0, 1e-9), (np.nan, np.inf)):
+        assert solve(lambda x, v=everywhere: 0.0 * x + v, one, -one) == expected
+    stepped = solve(lambda x: jnp.where(x < 5, jnp.inf, -jnp.log(x / 7)), one, -one)
+    np.testing.assert_allclose(stepped, 7.0, rtol=3e-11)
 
 
 def test_last_feasible_ends_on_the_safe_side():

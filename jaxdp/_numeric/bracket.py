@@ -96,6 +96,84 @@ def last_feasible_quick(
     return jnp.where(root == unsafe, unsafe, root)
 
 
+def last_feasible_near(
+    residual: Callable[[Reals], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    guess: tuple[Reals, Reals],
+    otherwise: float = jnp.inf,
+    close: float = 5e-12,
+) -> Reals:
+    """`last_feasible_quick` from a guess of the root and of the slope in log x: 5 evaluations.
+
+    Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
+    them every other step halves the bracket. The last step ends `close` on the safe side.
+    """
+
+    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+        near, far = jnp.log(start), jnp.log(unsafe)
+        inward = jnp.sign(near - far) * close
+
+        def open_lanes(state: _Secant) -> Bools:
+            return (state.steps < _MOST_STEPS) & ~jnp.all(state.done)
+
+        def step(state: _Secant) -> _Secant:
+            at_end = (state.aim == near, state.aim == far)
+            x = jnp.where(at_end[0], start, jnp.where(at_end[1], unsafe, jnp.exp(state.aim)))
+            value = function(x) + slack
+            passes = value <= 0
+            slope = (value - state.value) / (state.aim - state.last)
+            slope = jnp.where(jnp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
+            good = jnp.where(passes, state.aim, state.good)
+            bad = jnp.where(passes, state.bad, state.aim)
+            root = state.aim - value / slope
+            done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | at_end[1])
+            done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & at_end[0])
+            middle = 0.5 * (good + bad)
+            steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
+            inside = (root - good) * (root - bad) < 0
+            aim = jnp.where(steady & inside, root + inward, middle)
+            aim = jnp.where((aim - near) * inward >= 0, near, aim)
+            # Where even the end may pass it is looked at itself.
+            beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
+            aim = jnp.where(beyond, far, aim)
+            keep = state.done
+            return _Secant(
+                jnp.where(keep, state.aim, aim),
+                jnp.where(keep, state.last, state.aim),
+                jnp.where(keep, state.value, value),
+                jnp.where(keep, state.slope, slope),
+                jnp.where(keep, state.good, good),
+                jnp.where(keep, state.bad, bad),
+                jnp.where(passes & ~keep, x, state.found),
+                keep | done,
+                state.steps + 1.0,
+            )
+
+        found, slope = guess
+        aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
+        aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
+        nothing, zero = jnp.full_like(near, jnp.nan), 0.0 * near
+        first = _Secant(aim, nothing, nothing, slope, near, far, nothing, zero > 0, jnp.zeros(()))
+        end = lax.while_loop(open_lanes, step, first)
+        return jnp.where(jnp.isnan(end.found), otherwise, end.found)
+
+    return lax.custom_root(residual, safe, solve, _slope_solve)
+
+
+class _Secant(NamedTuple):
+    aim: Reals  # log x of the next step
+    last: Reals
+    value: Reals  # at `last`
+    slope: Reals
+    good: Reals
+    bad: Reals
+    found: Reals  # the x that passes at `good`
+    done: Bools
+    steps: Reals
+
+
 class _Bracket(NamedTuple):
     good: Reals  # log x of the last that passes
     at_good: Reals

@@ -82,7 +82,8 @@ def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
         return _resolved_or_bound(c, q, w, step, value)
 
     def one_by_one() -> Reals:
-        return log_moment(*jnp.broadcast_arrays(c, q, w), nodes)
+        c_each, q_each, w_each = jnp.broadcast_arrays(c, q, w)
+        return log_moment(c_each, q_each, w_each, nodes)
 
     return lax.cond(jnp.all(_resolved(c, step)), at_once, one_by_one)
 

@@ -11,8 +11,9 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Loss, Points
 
-# Lanes that share one loop over the points.
-_LANES = 256
+# Lanes that share one loop over the points; fewer where each point is dear, as all wait for the
+# slowest.
+_LANES, _DEAR_LANES = 256, 16
 # Between two points that were looked at |phi| may be a little higher.
 _MISSED = 0.9
 
@@ -136,15 +137,16 @@ def largest_loss(terms: Terms) -> Reals:
 
 
 def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals) -> Any:
-    """function(terms, values) in any batch of one shape, worked off in chunks of 256 lanes."""
-    if values.size <= _LANES:
+    """function(terms, values) in any batch of one shape, worked off in chunks of lanes."""
+    lanes = _DEAR_LANES if any(term.noise.summed for term in terms) else _LANES
+    if values.size <= lanes:
         return function(terms, values)
-    missing = -int(values.size) % _LANES
+    missing = -int(values.size) % lanes
 
     def chunk(x: Reals) -> Reals:
         flat = x.reshape(values.size, *x.shape[values.ndim :])
         padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
-        return padded.reshape(-1, _LANES, *flat.shape[1:])
+        return padded.reshape(-1, lanes, *flat.shape[1:])
 
     chunks = jax.tree.map(chunk, (terms, values))
     results = lax.map(lambda c: function(*c), chunks)

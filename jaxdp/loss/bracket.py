@@ -291,7 +291,8 @@ def _total(
     # Units of the first grid are smaller where masses were lost, and what is misplaced may rise.
     lost = jnp.maximum(-plan.folds * part.log_total - rest.log_total, 0.0)
     lost += tilt * step
-    misplaced = 1.01 * most * (both.misplaced * jnp.exp(lost) + outside)
+    # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
+    misplaced = 1.01 * most * (jnp.expm1(both.misplaced * jnp.exp(lost)) + outside)
     wrong = misplaced + jnp.sqrt(jnp.sum(weight**2)) * error
     size = plan.folds * part.size + rest.size + both.size + jnp.abs(both.log_norm)
     size += tilt * (epsilon + jnp.max(jnp.abs(loss)))

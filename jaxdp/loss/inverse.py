@@ -6,6 +6,7 @@ that attains it near its saddle. The cumulant is evaluated once, along that line
 then costs a sum over the points for each epsilon.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,6 +23,8 @@ _POINTS, _BLOCK = 512, 64
 _NEWTON_STEPS = 7
 # Of log delta: two lines for the same delta differ by less.
 _SLACK = 3e-10
+# Of tilts whose second difference is the curvature at the saddle, relatively.
+_APART = 0.05
 
 
 class _Summed(NamedTuple):
@@ -71,14 +74,36 @@ def quick_epsilon(terms: Terms, delta: Reals) -> tuple[Reals, Bools]:
     return jnp.maximum(found, 0.0), settled
 
 
+def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
+    """log delta to a few percent, where it is below -1, from the saddle alone: a first guess."""
+
+    def exponents(tilts: Reals) -> tuple[Reals, Reals]:
+        values = jnp.real(cumulant(terms, tilts, rough=True))
+        return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+
+    theta, least = _narrowed(exponents, epsilon)[2:]
+    near = theta[..., None] * (1.0 + _APART * jnp.arange(-1.0, 2.0))
+    around = exponents(near)[1]
+    bend = (around[..., 0] + around[..., 2] - 2.0 * around[..., 1]) / (_APART * theta) ** 2
+    return least - 0.5 * jnp.log(2.0 * jnp.pi * jnp.maximum(bend, 1e-300))
+
+
 def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Reals, Reals, Reals]:
     """Coarse tilts and K there, theta, and the epsilon that it gives."""
-    rank = (None,) * log_target.ndim
-    shares = jnp.linspace(0.0, 1.0, _FINE)[rank]
 
     def guesses(tilts: Reals) -> tuple[Reals, Reals]:
         values = jnp.real(cumulant(terms, tilts, rough=True))
         return values, (values - log_pole(tilts) - log_target[..., None]) / tilts
+
+    return _narrowed(guesses, log_target)
+
+
+def _narrowed(
+    objective: Callable[[Reals], tuple[Reals, Reals]], lanes: Reals
+) -> tuple[Reals, Reals, Reals, Reals]:
+    """Coarse tilts and the first result there; where the second is least, and how low it is."""
+    rank = (None,) * lanes.ndim
+    shares = jnp.linspace(0.0, 1.0, _FINE)[rank]
 
     def around(tilts: Reals, found: Reals) -> tuple[Reals, Reals, Reals, Reals]:
         index = jnp.argmin(jnp.where(jnp.isnan(found), jnp.inf, found), axis=-1)[..., None]
@@ -87,16 +112,16 @@ def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Reals, Reals, Reals
         return low, high, theta, jnp.take_along_axis(found, index, -1)[..., 0]
 
     coarse = jnp.exp(jnp.linspace(*LOG_TILTS, _COARSE))[rank]
-    tilts = jnp.broadcast_to(coarse, (*log_target.shape, _COARSE))
-    cumulants, found = guesses(tilts)
+    tilts = jnp.broadcast_to(coarse, (*lanes.shape, _COARSE))
+    first, found = objective(tilts)
 
     def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high = state[0][..., None], state[1][..., None]
         fine = low * (high / low) ** shares
-        return around(fine, guesses(fine)[1])
+        return around(fine, objective(fine)[1])
 
-    theta, guess = lax.fori_loop(0, _ROUNDS, narrow, around(tilts, found))[2:]
-    return tilts, cumulants, theta, guess
+    theta, least = lax.fori_loop(0, _ROUNDS, narrow, around(tilts, found))[2:]
+    return tilts, first, theta, least
 
 
 def _sum(terms: Terms, epsilon: Reals, line: Line) -> _Summed:
