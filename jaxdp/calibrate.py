@@ -43,7 +43,7 @@ def calibrate(
     inf (0 with `largest`) where nothing in the bracket passes, bad traced input included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
-    parameter of a composition about 5 secants from where saddles have it, to 1e-9 (as a rule 2e-11).
+    parameter of a composition about 5 secants from where saddles have it, to 1e-9 (mostly 2e-11).
     Derivatives by the implicit function theorem, through the budget and all that `build` closes
     over. Wrap repeated calls in `jax.jit`: each call from Python compiles anew.
     """
