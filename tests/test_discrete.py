@@ -39,14 +39,14 @@ def check(value, exact, tolerance):
 
 @pytest.mark.parametrize(("e", "n"), [(1.0, 10), (3.0, 2), (0.05, 400), (1e-3, 4096), (40.0, 3)])
 def test_pure_compositions(e, n):
-    """A sum over atoms, to 1e-11, or 1e-9 at 4,096 releases; nothing above the largest loss."""
+    """A sum over atoms, to 1e-11, or 1e-8 at 4,096 releases; nothing above the largest loss."""
     total = n * dp.privacy_loss(dp.PureDP(e))
     shares = np.array([-1.1, -0.3, 0.0, 0.013, 0.2, 0.5, 0.9, 0.999])
     epsilon = shares * e * n
     for value, point in zip(total.log_delta(epsilon), epsilon, strict=True):
         exact = exact_delta(e, n, point)
         if exact > mp.mpf("1e-3000"):
-            check(value, exact, 1e-9 if n > 1000 else 1e-11)
+            check(value, exact, 1e-8 if n > 1000 else 1e-11)
     assert total.delta(e * n * (1 + 1e-14)) == 0
     # At the largest loss itself its rounding is what is left.
     assert total.delta(e * n) < 1e-12
@@ -99,12 +99,13 @@ def test_approximate_compositions(failure):
     assert float(total.renyi(2.0)) == np.inf or failure == 0
 
 
+@pytest.mark.long
 def test_one_release_is_the_guarantee():
     epsilon = jnp.array([-3.0, -1.0, 0.0, 0.5, 1.0, 2.0])
     for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 0.1), dp.GDP(0.7), dp.ExponentialMechanism(1.0)):
         once = dp.privacy_loss(known)
         np.testing.assert_allclose(once.log_delta(epsilon), known.log_delta(epsilon), rtol=1e-13)
-        assert abs(float(known.epsilon(0.15)) - float(once.epsilon(0.15))) < 1e-10
+        assert abs(float(known.epsilon(0.15)) - float(once.epsilon(0.15))) < 1e-9
     four = 4 * dp.privacy_loss(dp.GDP(0.5))
     np.testing.assert_allclose(four.log_delta(epsilon), dp.GDP(1.0).log_delta(epsilon), rtol=1e-9)
 

@@ -76,6 +76,7 @@ def test_one_dimension_at_delta_1e_6():
     assert np.all(dp.fit_noise("offset_gaussian", budget, 1.0).variance() < laplace * 1.001)
 
 
+@pytest.mark.long
 def test_composed_gaussian_and_laplace():
     for row in TIGHT:
         budget = dp.Budget(row["eps"], 1e-6)

@@ -83,7 +83,7 @@ CHECKS = tuple(value for name, value in vars(contract).items() if name.startswit
 # Half a minute of compilation each.
 SLOW = {
     *(("gradients", name) for name in ("staircase", "truncated_laplace", "discrete_gaussian")),
-    *(("gradients", name) for name in ("flipped_huber", "subbotin_low")),
+    *(("gradients", name) for name in ("flipped_huber", "subbotin_low", "subbotin_high")),
     *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta")),
 }
 CONTRACT = [

@@ -9,7 +9,17 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+# Composes flipped Hubers, which compile for half a minute.
+SLOW = "flipped_huber"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem == SLOW else ())
+        for p in NOTEBOOKS
+    ],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_runs(path):
     notebook = nbformat.read(path, as_version=4)

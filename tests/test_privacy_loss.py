@@ -47,6 +47,7 @@ def test_reference_compositions(mechanism):
         assert -known <= excess < width, (row["id"], excess)
 
 
+@pytest.mark.long
 def test_twenty_subbotins():
     """The optimum of the notes at K = 20, epsilon = 5: delta is 1e-6 to their six digits."""
     total = 20 * loss_of(dp.Subbotin(3.92537, 1.627))

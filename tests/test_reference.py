@@ -73,6 +73,7 @@ def test_renyi(mechanism):
         assert abs(oracle.relative_error(float(value), expected(row))) < 1e-13, row["id"]
 
 
+@pytest.mark.long
 def test_laplace_bound_is_above_the_exact_composition():
     """The bound of composed Laplaces against their exact delta: above, and how far above."""
     from jaxdp.guarantee.laplace_sum import log_delta_of_laplaces

@@ -82,7 +82,8 @@ def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
         return values, values - tilts * epsilon[..., None] - log_pole(tilts)
 
     theta, least = _narrowed(exponents, epsilon)[2:]
-    near = theta[..., None] * (1.0 + _APART * jnp.arange(-1.0, 2.0))
+    offsets = (1.0 + _APART * jnp.arange(-1.0, 2.0))[(None,) * theta.ndim]
+    near = theta[..., None] * offsets
     around = exponents(near)[1]
     bend = (around[..., 0] + around[..., 2] - 2.0 * around[..., 1]) / (_APART * theta) ** 2
     return least - 0.5 * jnp.log(2.0 * jnp.pi * jnp.maximum(bend, 1e-300))
