@@ -33,6 +33,7 @@ bench: $(STAMP)
 
 reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_noises.py
+	$(BIN)/python benchmarks/extend_noises.py
 
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py

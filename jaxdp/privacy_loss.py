@@ -62,7 +62,9 @@ class PrivacyLoss:
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
         density, and for one pair of atoms repeated (1e-8 from 512 to 4,096 times; 3e-9 for twofold
         flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7
-        to 1e-3, widest with epsilon at an atom. An infinite loss gives delta = 1.
+        to 1e-3, widest with epsilon at an atom. So it is for two to four Subbotins whose cumulant
+        falls slowly: 2e-3 for powers of 2.5 to 4, 5e-3 and, where the cumulant is not resolved,
+        several times delta at power 8. An infinite loss gives delta = 1.
         """
         return _log_delta(self, _check.real("epsilon", epsilon))
 

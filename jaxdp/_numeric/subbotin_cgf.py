@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import LOG_2, log1p
 from jaxdp._numeric.gamma import gamma_excess
+from jaxdp._numeric.power_far_cgf import log_moment_far
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
-from jaxdp._types import Index, Reals, RealsOrComplexes
+from jaxdp._types import Complexes, Index, Reals, RealsOrComplexes
 
 _LEFT = graded_gauss_legendre(128)
 _RIGHT = graded_gauss_legendre(384)
@@ -104,7 +105,9 @@ def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     return _Ranges(left, right, jnp.maximum(top, peak))
 
 
-def log_moment_of_power(shift: Reals, z: RealsOrComplexes, power: Reals) -> RealsOrComplexes:
+def log_moment_of_power(
+    shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False
+) -> RealsOrComplexes:
     """`Subbotin.cgf` at scale 1, 0 < shift < inf, for arrays of one shape; 1 < power < inf."""
     z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)
     real, imaginary = jnp.real(z), jnp.imag(z)
@@ -161,4 +164,14 @@ def log_moment_of_power(shift: Reals, z: RealsOrComplexes, power: Reals) -> Real
     inside = jnp.where(low, 1.0, mean + rest)
     inside = jnp.where(inside == 0, jnp.finfo(jnp.float64).tiny, inside)
     value = jnp.where(low, small, top + jnp.log(inside))
-    return jnp.where(jnp.abs(imaginary) * steps.widest > _TURN, jnp.nan, value)
+    lost = jnp.abs(imaginary) * steps.widest > _TURN
+    if not (far and jnp.iscomplexobj(z)):
+        return jnp.where(lost, jnp.nan, value)
+
+    def resolved() -> Complexes:
+        at = jnp.where(lost, z, real + 1e9j)
+        moved = log_moment_far(shift, at, power, ranges.right[1], ranges.top)
+        log_unit = LOG_2 - beta * jnp.log(power) + log1p(gamma_excess(beta))
+        return jnp.where(lost, moved - log_unit, value)
+
+    return lax.cond(jnp.any(lost), resolved, lambda: value)

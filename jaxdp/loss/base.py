@@ -69,9 +69,10 @@ class Term:
             jnp.broadcast_to(x[..., None], self.shift.shape)
             for x in (points.theta, points.step, points.limit)
         )
-        return self.total(self.noise.rise(self.shift, Points(theta, step, limit, points.indices)))
+        points = points._replace(theta=theta, step=step, limit=limit)
+        return self.total(self.noise.rise(self.shift, points))
 
-    def log_decay(self, theta: Reals, heights: Reals) -> Reals:
+    def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
 
         Of every release on its own, then multiplied. Where a pair of atoms recurs is looked at as
@@ -86,7 +87,8 @@ class Term:
         shape = (*self.shift.shape, heights.shape[-1])
         points = jnp.concatenate([jnp.broadcast_to(heights[..., None, :], shape), again], -1)
         real = jnp.broadcast_to(theta[..., None, None], points.shape)
-        fall = jnp.real(noise.cgf(shift, real + 1j * points)) - noise.cgf(shift, real)
+        evaluate = noise.cgf if far else noise.near_cgf
+        fall = jnp.real(evaluate(shift, real + 1j * points)) - noise.cgf(shift, real)
         # What the quadrature of a cumulant does not resolve says nothing.
         fall = jnp.where(jnp.isnan(fall), -jnp.inf, jnp.minimum(_MISSED * fall, 0.0))
         last = jnp.where(paired, fall[..., -1:], jnp.where(recurrence == jnp.inf, -jnp.inf, 0.0))

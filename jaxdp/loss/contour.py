@@ -18,7 +18,7 @@ from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant, largest_finite, largest_loss
-from jaxdp.loss.decay import Decay, decay_of
+from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
 
@@ -120,10 +120,11 @@ def _block(
     start: Index | int,
     nodes: int,
     limit: Reals,
+    far: bool,
 ) -> Block:
     """At points start, ... below `limit`, up to the first whose cumulant is not resolved (NaN)."""
     indices = start + jnp.arange(nodes)
-    points = Points(line.theta, line.step, limit, indices)
+    points = Points(line.theta, line.step, limit, indices, far)
     height = points.heights()
     z = line.theta[..., None] + 1j * height
     phi, size = remainder(terms, atoms, points, line.log_total(epsilon))
@@ -155,7 +156,7 @@ def _sum(
     limits: Limits,
     known: Bools,
 ) -> Sum:
-    zero = jnp.zeros_like(epsilon)
+    zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
     # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
     window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
 
@@ -163,7 +164,7 @@ def _sum(
         return (state.start < limits[1]) & ~jnp.all(state.done)
 
     def advance(state: Sum) -> Sum:
-        block = _block(terms, epsilon, line, atoms, state.start, _BLOCK, zero + jnp.inf)
+        block = _block(terms, epsilon, line, atoms, state.start, _BLOCK, zero + jnp.inf, far)
         broken = block.reached < _BLOCK
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
@@ -243,11 +244,12 @@ def _log_delta_on(
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     epsilon = epsilon + 1e-11 * fixed[2].r
+    far = limits[0] < ROUGH
     # The block is in units of exp(K(theta) - theta epsilon), which move as well.
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
     move = unit - lax.stop_gradient(unit)
     moving = line._replace(log_size=line.log_size + move)
-    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, found.points).value
+    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, found.points, far).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)

@@ -18,6 +18,8 @@ from jaxdp.loss.line import Line
 from jaxdp.noise.gaussian import Gaussian
 
 # In points of the line, increasing by a constant ratio.
+# Looser sums are of a search, where a dear cumulant is not worth its price.
+ROUGH = 1e-8
 _NEAREST, _FARTHEST, _PROBES = 16.0, 2.0**30, 128
 _RATIO = float(np.log(_FARTHEST / _NEAREST) / (_PROBES - 1))
 _STEP_BACK = float(np.exp(_RATIO))
@@ -48,7 +50,7 @@ def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools
     """
     probes = jnp.exp(_RATIO * jnp.arange(_PROBES))[(None,) * line.theta.ndim]
     heights = line.step[..., None] * _NEAREST * probes
-    log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights))
+    log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights, tolerance < ROUGH))
     log_height = jnp.where(split[..., None], -jnp.inf, log_height)
     end = most * line.step
     wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))

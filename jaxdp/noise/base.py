@@ -18,6 +18,7 @@ class Points(NamedTuple):
     step: Reals
     limit: Reals  # of the index; what lies beyond is not looked at
     indices: Indices  # consecutive, (points,)
+    far: bool = False  # whether `cgf` is asked where `near_cgf` knows nothing
 
     def heights(self) -> Reals:
         """step index, along a new last axis; 0 beyond the limit."""
@@ -87,11 +88,16 @@ class Loss(abc.ABC):
         """K at real z, good enough to choose a line by, and never too low."""
         return cast(Reals, self.cgf(shift, z))
 
+    def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+        """`cgf`, or NaN where that costs much more than on the real axis."""
+        return self.cgf(shift, z)
+
     def rise(self, shift: Reals, points: Points) -> Complexes:
         """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved."""
         noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))
         z = theta + 1j * points.heights()
-        return cast(Complexes, noise.cgf(shift, z) - noise.cgf(shift, theta))
+        evaluate = noise.cgf if points.far else noise.near_cgf
+        return cast(Complexes, evaluate(shift, z) - noise.cgf(shift, theta))
 
     def log_finite(self, shift: Reals) -> Reals:
         """log of the probability that the loss is finite; `cgf` is of that part."""
