@@ -317,6 +317,7 @@ def moment_on_the_line(shift: float, z: complex, power: float, top: float) -> co
     return complex(np.sum(value * np.cos(phase)), np.sum(value * np.sin(phase))) / mass
 
 
+@pytest.mark.long
 def test_generating_function_far_from_the_real_axis():
     """The error of M(z) / M(Re z): heights of about 20 to 3,000 over the loss's deviation."""
     rows = []
