@@ -157,7 +157,8 @@ def privacy_loss(
 
     Sampled: Gaussian and Laplace noise. Coordinates that are summed are sampled independently.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
-    its sensitivity is one number, known before tracing. Of a guarantee, or the exponential mechanism: the loss of the worst mechanism that keeps it.
+    its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
+    mechanism: the loss of the worst mechanism that keeps it.
     """
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))

@@ -120,7 +120,7 @@ def absolute_moment(width: Reals, cells: Cells, power: Reals) -> Reals:
 
 
 def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
-    """The worse of sum_i (p_i - x p_(i -+ k))_+, shape of x; without the atom."""
+    """sum_i (p_i - x p_(i - k))_+ and, unless it is the same, that of -k; without the atom."""
     n, none = cells.mass.size, jnp.zeros(cells.mass.size)
     mass = _last(cells.mass, x)
 
@@ -130,8 +130,8 @@ def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
 
     forward = excess(jnp.concatenate([none, cells.mass]), n - k)
     if symmetric:
-        return forward
-    return jnp.maximum(forward, excess(jnp.concatenate([cells.mass, none]), k))
+        return forward[None]
+    return jnp.stack([forward, excess(jnp.concatenate([cells.mass, none]), k)])
 
 
 def _ratio(width: Reals, shift: Reals) -> Reals:
@@ -158,25 +158,28 @@ def log_delta(
     def body(state: tuple[Reals, Reals, Reals, Reals], k: Index):
         worst, here, there, before = state
         now = _overlaps(cells, k, x, symmetric)
-        worst = jnp.where(k <= cell, jnp.maximum(worst, now + cells.atom), worst)
-        here = jnp.where(k - 1 == cell, before, here)
-        there = jnp.where(k - 1 == cell, now, there)
+        most = jnp.max(now, axis=0) + cells.atom
+        worst = jnp.where(k <= cell, jnp.maximum(worst, most), worst)
+        here = jnp.where((k - 1 == cell)[None], before, here)
+        there = jnp.where((k - 1 == cell)[None], now, there)
         return (worst, here, there, now), None
 
-    none = 0.0 * x
-    start = (none, none, cells_only + none, none)
+    none = jnp.stack([0.0 * x] * (1 if symmetric else 2))
+    start = (none[0], none, cells_only + none, none)
     (worst, here, there, _), _ = lax.scan(body, start, jnp.arange(1, steps + 1))
-    between = (1.0 - part) * here + part * there + cells.atom
+    between = jnp.max((1.0 - part)[None] * here + part[None] * there, axis=0) + cells.atom
     value = jnp.where(ratio > cell, jnp.maximum(worst, between), worst)
     value = jnp.where(cell >= cells.mass.size, total, value)
     # A share of a cell that may be as small as a double can hold: not multiplied.
     small = (cell == 0) & (part > 0) & (cells.atom == 0)
     factor = jnp.where(small, part, 1.0)
-    amount = jnp.where(small, there, value) / total * (1.0 + (16.0 + cells.mass.size) * ULP)
-    log_value = jnp.minimum(round_up(jnp.log(factor) + jnp.log(amount), 2), 0.0)
-    log_value = jnp.where(
-        epsilon < 0, mirrored(jnp.minimum(factor * amount, 1.0), size), log_value
+    amount = (
+        jnp.where(small, jnp.max(there, axis=0), value)
+        / total
+        * (1.0 + (16.0 + cells.mass.size) * ULP)
     )
+    log_value = jnp.minimum(round_up(jnp.log(factor) + jnp.log(amount), 2), 0.0)
+    log_value = jnp.where(epsilon < 0, mirrored(jnp.minimum(factor * amount, 1.0), size), log_value)
     return jnp.where(jnp.isnan(ratio + epsilon), jnp.nan, log_value)
 
 

@@ -9,6 +9,7 @@ AISTATS 2022). Masses are whole numbers, and so is every step of the hull.
 """
 
 import functools
+import itertools
 import math
 from fractions import Fraction
 from typing import final
@@ -27,6 +28,7 @@ from jaxdp.noise.histogram import Histogram
 
 # A shift is known to this part of a cell.
 _PART = 2**60
+_NOTHING = -700.0
 
 
 @final
@@ -71,7 +73,8 @@ class FiniteLoss(Loss):
 
     def log_finite(self, shift: Reals) -> Reals:
         """log(1 - infinite)."""
-        return math.log1p(-self.infinite) + _any(shift)
+        # What is left at infinite = 1 rounds to nothing.
+        return jnp.maximum(log1m(jnp.asarray(self.infinite)), _NOTHING) + _any(shift)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """NaN: atoms of many kinds. At no shift the loss is 0."""
@@ -139,14 +142,15 @@ def _concave(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _of_hull(hull: list[tuple[int, int]], total: int) -> FiniteLoss:
-    wide = [b[0] - a[0] for a, b in zip(hull[:-1], hull[1:], strict=True)]
-    high = [b[1] - a[1] for a, b in zip(hull[:-1], hull[1:], strict=True)]
-    finite = [(b, a) for b, a in zip(wide, high, strict=True) if a > 0 and b > 0]
-    infinite = sum(a for b, a in zip(wide, high, strict=True) if b == 0)
-    losses = [_log_ratio(a, b) for b, a in finite]
+    edges = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(hull)]
+    finite = [(wide, high) for wide, high in edges if wide > 0 and high > 0]
+    infinite = sum(high for wide, high in edges if wide == 0)
+    if not finite:
+        return FiniteLoss((0.0,), (0.0,), 1.0)
+    losses = [_log_ratio(high, wide) for wide, high in finite]
     return FiniteLoss(
         tuple(reversed(losses)),
-        tuple(a / total for _, a in reversed(finite)),
+        tuple(high / total for _, high in reversed(finite)),
         math.nextafter(infinite / total, 1.0) if infinite else 0.0,
     )
 
@@ -198,7 +202,7 @@ def _log_delta(
 @jax.jit
 def _cgf(losses: Reals, masses: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     row = (None,) * z.ndim
-    exponent = z[..., None] * losses[row] + jnp.log(masses)[row]
+    exponent = z[..., None] * losses[row] + jnp.maximum(jnp.log(masses), _NOTHING)[row]
     largest = jax.lax.stop_gradient(jnp.max(jnp.real(exponent), axis=-1))
     return largest + jnp.log(jnp.sum(jnp.exp(exponent - largest[..., None]), axis=-1))
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxdp import _check
 from jaxdp._numeric import histogram
@@ -60,7 +61,7 @@ class Histogram(Noise):
     def __init__(
         self,
         width: RealLike,
-        weights: Sequence[int] | Sequence[float] | np.ndarray,
+        weights: Sequence[int] | Sequence[float] | ArrayLike,
         atom: float = 0.0,
         certificate: Certificate | None = None,
     ):
@@ -152,7 +153,7 @@ class Histogram(Noise):
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself.
 
-        Smaller shifts may be worse: `privacy_loss` composes the worst of all. Absolute error: 1e-13.
+        Smaller shifts may be worse: `privacy_loss` composes the worst of all. Error: 1e-13.
         """
         shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
         return _cgf(guarded(self.width), self._cells(), shift, z)
@@ -183,7 +184,7 @@ class Histogram(Noise):
 
 
 def _whole_weights(
-    weights: Sequence[int] | Sequence[float] | np.ndarray, atom: float
+    weights: Sequence[int] | Sequence[float] | ArrayLike, atom: float
 ) -> tuple[tuple[int, ...], int]:
     if not (_check.is_concrete(weights) and _check.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")

@@ -216,7 +216,7 @@ def _truncation(epsilon: float, delta: float) -> float:
 
 def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
     """A support on which a stepped truncated Laplace keeps the budgets."""
-    return math.ceil(_truncation(min(e for e, _ in budgets), min(d for _, d in budgets)))
+    return float(math.ceil(_truncation(min(e for e, _ in budgets), min(d for _, d in budgets))))
 
 
 def _reach(budgets: tuple[tuple[float, float], ...]) -> float:
