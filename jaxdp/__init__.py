@@ -29,6 +29,7 @@ from jaxdp.lower_bounds import randomised_response as randomised_response
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
+from jaxdp.noise.discrete_histogram import DiscreteHistogram as DiscreteHistogram
 from jaxdp.noise.discrete_laplace import DiscreteLaplace as DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber as FlippedHuber
 from jaxdp.noise.gaussian import Gaussian as Gaussian
@@ -43,6 +44,9 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 from jaxdp.odometer import Odometer as Odometer
 from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
 from jaxdp.optimal.measure import pinball as pinball
+from jaxdp.optimal.mechanism import RangeMechanism as RangeMechanism
+from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
+from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
 from jaxdp.optimal.noise import optimal_noise as optimal_noise
 from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
 from jaxdp.privacy_filter import Filter as Filter

@@ -27,6 +27,7 @@ from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation, directions
 from jaxdp.noise.base import exp_up
+from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
@@ -162,7 +163,7 @@ def privacy_loss(
     """
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))
-    if isinstance(mechanism.noise, Histogram) and not mechanism.sampled:
+    if isinstance(mechanism.noise, Histogram | DiscreteHistogram) and not mechanism.sampled:
         return PrivacyLoss((_worst_shift(mechanism.noise, mechanism.sensitivity),))
     noise, shift, sampling_prob = jax.tree.map(
         lambda x: jnp.asarray(x)[..., None],
@@ -179,8 +180,9 @@ def privacy_loss(
     return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
 
 
-def _worst_shift(noise: Histogram, sensitivity: Reals) -> Term:
-    known = all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (noise.width, sensitivity))
+def _worst_shift(noise: Histogram | DiscreteHistogram, sensitivity: Reals) -> Term:
+    parameters = (*jax.tree.leaves(noise), sensitivity)
+    known = all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters)
     if not known:
         raise ValueError(
             "the width and the sensitivity of a Histogram must be one concrete number each: "

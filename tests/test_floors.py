@@ -27,7 +27,10 @@ FLOORS = (
     ("cli",),
 )
 # A family that contains another one gives it the work.
-CONTAINED = {("noise.subbotin", "jaxdp.noise.laplace")}
+CONTAINED = {
+    ("noise.subbotin", "jaxdp.noise.laplace"),
+    ("noise.discrete_histogram", "jaxdp.noise.histogram"),
+}
 # An engine in several files, each on the ones before.
 LOSS = (
     "base",
@@ -43,7 +46,7 @@ LOSS = (
     "contour",
     "inverse",
 )
-OPTIMAL = ("measure", "exact", "program", "dual", "noise")
+OPTIMAL = ("measure", "exact", "program", "dual", "kernel", "noise", "mechanism", "published")
 ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 

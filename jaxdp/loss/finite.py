@@ -24,6 +24,7 @@ from jaxdp._numeric.histogram import mirrored
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals, RealsOrComplexes
 from jaxdp.noise.base import Loss
+from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram
 
 # A shift is known to this part of a cell.
@@ -87,13 +88,17 @@ class FiniteLoss(Loss):
         return len(self.losses)
 
 
-def worst_loss(noise: Histogram, shift: float) -> FiniteLoss:
+def worst_loss(noise: Histogram | DiscreteHistogram, shift: float) -> FiniteLoss:
     """The least loss that dominates those of `noise` at every shift of at most `shift`.
 
     Both signs, every size: its delta is that of `noise.log_delta`, and it composes. Host-side.
     """
-    if not (jnp.ndim(noise.width) == 0 and 0 <= shift < math.inf):
-        raise ValueError(f"shift must lie in [0, inf) and width be a number, got {shift}")
+    if not 0 <= shift < math.inf:
+        raise ValueError(f"shift must lie in [0, inf), got {shift}")
+    if isinstance(noise, DiscreteHistogram):
+        if shift != int(shift):
+            raise ValueError(f"shift must be whole, got {shift}")
+        noise = Histogram(1.0, noise.weights)
     if shift == 0:
         return FiniteLoss((0.0,), (1.0,), 0.0)
     ratio = Fraction(shift) / Fraction(float(noise.width))

@@ -65,7 +65,7 @@ class Histogram(Noise):
         atom: float = 0.0,
         certificate: Certificate | None = None,
     ):
-        counts, atom_weight = _whole_weights(weights, atom)
+        counts, atom_weight = whole_weights_of(weights, atom)
         assign(
             self,
             width=_check.positive("width", width),
@@ -183,9 +183,10 @@ class Histogram(Noise):
         return r, jnp.where(r == 0, -LOG_2, jnp.nan)
 
 
-def _whole_weights(
+def whole_weights_of(
     weights: Sequence[int] | Sequence[float] | ArrayLike, atom: float
 ) -> tuple[tuple[int, ...], int]:
+    """Whole weights and that of the atom, as `Histogram` says."""
     if not (_check.is_concrete(weights) and _check.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")
     array = np.asarray(weights)
