@@ -123,7 +123,8 @@ def growth() -> dict[str, Any]:
         print(row)
 
     def exponent(pairs: list[tuple[float, float]]) -> float:
-        return float(np.polyfit(*np.log(np.array(pairs)).T, 1)[0])
+        x, y = np.log(np.array(pairs)).T
+        return float(np.polyfit(x, y, 1)[0])
 
     cuts = [
         (r["resolution"], r["event_cuts"]["seconds"])

@@ -44,10 +44,10 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 from jaxdp.odometer import Odometer as Odometer
 from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
 from jaxdp.optimal.measure import pinball as pinball
-from jaxdp.optimal.mechanism import RangeMechanism as RangeMechanism
 from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
 from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
 from jaxdp.optimal.noise import optimal_noise as optimal_noise
+from jaxdp.optimal.table import RangeMechanism as RangeMechanism
 from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
 from jaxdp.privacy_filter import Filter as Filter
 from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss

@@ -46,7 +46,18 @@ LOSS = (
     "contour",
     "inverse",
 )
-OPTIMAL = ("measure", "exact", "program", "dual", "kernel", "noise", "mechanism", "published")
+OPTIMAL = (
+    "measure",
+    "exact",
+    "program",
+    "dual",
+    "certify",
+    "kernel",
+    "table",
+    "noise",
+    "mechanism",
+    "published",
+)
 ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 

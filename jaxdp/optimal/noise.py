@@ -3,19 +3,16 @@
 import math
 import time
 from collections.abc import Sequence
-from fractions import Fraction
 
-import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
 from jaxdp.guarantee.base import Budget
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
-from jaxdp.optimal.dual import dual_bound
-from jaxdp.optimal.exact import TOTAL, exact_delta, float_above, whole_weights
+from jaxdp.optimal.certify import budget_pair, certified, lower_bound_of, positive, truncation
+from jaxdp.optimal.exact import TOTAL, float_above
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
-from jaxdp.optimal.program import Program, Shape, Solution
+from jaxdp.optimal.program import Program, Shape
 
 _ULP = float(np.finfo(np.float64).eps)
 _CELLS = 150  # on each side, where the budget decides
@@ -94,7 +91,7 @@ def optimal_noise(
     shape = Shape(cells, steps, budgets, symmetric, monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
     atom_limit = min(max_atom, min(d for _, d in budgets))
-    program, solution, weights, atom_weight, deltas = _certified(shape, cost, atom_limit, until)
+    program, solution, weights, atom_weight, deltas = certified(shape, cost, atom_limit, until)
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * _ULP
@@ -140,10 +137,10 @@ def optimal_integer_noise(
     shape = Shape(2 * half + 1, int(sensitivity), budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
     cost, beyond = values[1:-1], values[[0, -1]]
-    program, solution, weights, atom_weight, deltas = _certified(shape, cost, 0.0, until)
+    program, solution, weights, atom_weight, deltas = certified(shape, cost, 0.0, until)
     weights[half] += atom_weight
     upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * _ULP)
-    lower, finished = _bound(program, shape, cost, beyond, until)
+    lower, finished = lower_bound_of(program, shape, cost, beyond, until)
     certificate = Certificate(
         loss_lower=lower,
         loss_upper=upper,
@@ -153,82 +150,6 @@ def optimal_integer_noise(
         complete=finished and solution.finished,
     )
     return DiscreteHistogram(weights, certificate)
-
-
-def _certified(
-    shape: Shape, cost: np.ndarray, most_atom: float, until: float
-) -> tuple[Program, Solution, np.ndarray, int, list[Fraction]]:
-    """A solution whose whole weights keep every budget exactly."""
-    for attempt in range(4):
-        # What rounding to whole weights may cost, more each time that it was not enough.
-        asked = tuple((e, d - _slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
-        if min(d for _, d in asked) <= 0:
-            break
-        program = Program(shape._replace(budgets=asked))
-        solution = program.solve(cost, most_atom, None, until)
-        if not solution.feasible:
-            raise ValueError(
-                f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
-                f"sensitivity, keeps the budgets; a support of {_needed(shape.budgets):g} "
-                "sensitivities or more is enough"
-            )
-        masses, atom = solution.masses, solution.atom
-        if not solution.finished:
-            masses, atom = _mixed(shape, solution)
-        weights = whole_weights(np.append(masses, atom))
-        spare = max(int(weights[-1]) - math.floor(atom * TOTAL), 0)
-        weights[-1] -= spare
-        weights[shape.cells // 2] += spare
-        if shape.even:
-            _mirror(weights)
-        kept = [
-            exact_delta(weights[:-1], int(weights[-1]), shape.steps, e) for e, _ in shape.budgets
-        ]
-        if all(k <= Fraction(d) for k, (_, d) in zip(kept, shape.budgets, strict=True)):
-            return program, solution, weights[:-1], int(weights[-1]), kept
-    raise ValueError(
-        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: ask for a larger delta"
-    )
-
-
-def _mirror(weights: np.ndarray) -> None:
-    """Makes the cells' weights even, in place; units that are left over go to the middle."""
-    cells = weights[:-1]
-    n = cells.size
-    low = np.minimum(cells[: n // 2], cells[::-1][: n // 2])
-    cells[: n // 2], cells[n - n // 2 :] = low, low[::-1]
-    if n % 2:
-        cells[n // 2] += TOTAL - int(weights.sum())
-    else:
-        # With an even atom the rest is even.
-        weights[-1] -= weights[-1] % 2
-        cells[n // 2 - 1 : n // 2 + 1] += (TOTAL - int(weights.sum())) // 2
-
-
-def _slack(cells: int, epsilon: float, delta: float) -> float:
-    return 1e-9 * delta + 4.0 * math.sqrt(cells) * (1.0 + math.exp(epsilon)) / TOTAL
-
-
-def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
-    """An unfinished solution, mixed with a law that keeps the budgets with room to spare.
-
-    delta is convex in the law, so that the mixture's is at most the mean of the two.
-    """
-    epsilon = min(e for e, _ in shape.budgets)
-    delta = min(d for _, d in shape.budgets)
-    bound = shape.cells / (2.0 * shape.steps)
-    least = math.expm1(epsilon) / (2.0 * math.expm1(epsilon * bound))
-    if least >= delta:
-        raise ValueError(f"seconds must be more: no noise found, and {bound:g} is a short support")
-    ends = (np.arange(shape.cells + 1) - 0.5 * shape.cells) / shape.steps
-    tails = np.sign(ends) * -np.expm1(-epsilon * np.abs(ends))
-    safe = np.diff(tails) / np.diff(tails).sum()
-    over = max(solution.violation, 0.0) + 1e-9 * delta
-    share = min(over / (over + delta - least), 1.0)
-    total = solution.masses.sum() + solution.atom
-    if not total > 0:
-        return safe, 0.0
-    return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
 
 
 def _lower(
@@ -246,50 +167,11 @@ def _lower(
     nodes = np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * _ULP))
     values = measure.node_values(nodes)
     cost, beyond = values[1:-1], np.array([values[0], values[-1]])
-    return _bound(program, shape, cost, beyond, until)
-
-
-def _bound(
-    program: Program, shape: Shape, cost: np.ndarray, beyond: np.ndarray, until: float
-) -> tuple[float, bool]:
-    """What the multipliers of the program prove, and whether they are the best."""
-    solution = program.solve(cost, 0.0, beyond, until)
-    bound = dual_bound(shape, cost, beyond, solution.blocks, solution.slopes)
-    return max(bound - 16.0 * _ULP * abs(bound), 0.0), solution.finished
-
-
-def budget_pair(budget: Budget) -> tuple[float, float]:
-    if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
-        raise ValueError("budget must be two concrete numbers: the program is solved on the host")
-    epsilon, delta = float(budget.epsilon), float(budget.delta)
-    if not 0 < epsilon <= 30:
-        raise ValueError(f"epsilon must lie in (0, 30], got {epsilon}")
-    if not 0 < delta < 1:
-        raise ValueError(
-            f"delta must lie in (0, 1), got {delta}: bounded noise cannot have delta = 0, where "
-            "the optimum is Staircase(epsilon, sensitivity, staircase_split(epsilon))"
-        )
-    return epsilon, delta
-
-
-def positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must lie in (0, inf), got {value}")
-    return float(value)
-
-
-def _truncation(epsilon: float, delta: float) -> float:
-    """The bound of the truncated Laplace, in sensitivities."""
-    return math.log1p(math.expm1(epsilon) / (2.0 * delta)) / epsilon
-
-
-def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
-    """A support on which a stepped truncated Laplace keeps the budgets."""
-    return float(math.ceil(_truncation(min(e for e, _ in budgets), min(d for _, d in budgets))))
+    return lower_bound_of(program, shape, cost, beyond, until)
 
 
 def _reach(budgets: tuple[tuple[float, float], ...]) -> float:
-    return 1.25 * max(_truncation(e, d) for e, d in budgets) + 1.0
+    return 1.25 * max(truncation(e, d) for e, d in budgets) + 1.0
 
 
 def _end(noise: Histogram) -> float:

@@ -7,9 +7,9 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp.guarantee.base import Budget
+from jaxdp.optimal.certify import budget_pair
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
 from jaxdp.optimal.measure import MeasureLike, measure_of
-from jaxdp.optimal.noise import budget_pair
 
 
 class PublishedKernel(NamedTuple):
