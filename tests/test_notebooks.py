@@ -24,4 +24,4 @@ def test_it_runs(path):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 4
