@@ -56,14 +56,15 @@ def certified(
             break
         program = Program(shape._replace(budgets=asked))
         solution = program.solve(cost, most_atom, None, until)
-        if not solution.feasible:
+        if not solution.feasible and _safe(shape) is None:
             raise ValueError(
                 f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
                 f"sensitivity, keeps the budgets; a support of {_needed(shape.budgets):g} "
                 "sensitivities or more is enough"
             )
         masses, atom = solution.masses, solution.atom
-        if not solution.finished:
+        # A delta near the solver's tolerances may look infeasible to it where it is not.
+        if not (solution.finished and solution.feasible):
             masses, atom = _mixed(shape, solution)
         weights = whole_weights(np.append(masses, atom))
         spare = max(int(weights[-1]) - math.floor(atom * TOTAL), 0)
@@ -104,21 +105,29 @@ def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
 
     delta is convex in the law, so that the mixture's is at most the mean of the two.
     """
+    found = _safe(shape)
+    if found is None:
+        raise ValueError("seconds must be more, or support longer: no noise was found in time")
+    safe, spare = found
+    total = solution.masses.sum() + solution.atom
+    if not (solution.feasible and total > 0):
+        return safe, 0.0
+    over = max(solution.violation, 0.0) + 1e-9 * min(d for _, d in shape.budgets)
+    share = min(over / (over + spare), 1.0)
+    return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
+
+
+def _safe(shape: Shape) -> tuple[np.ndarray, float] | None:
+    """Cell masses of the truncated Laplace on all cells, and how far its delta is below."""
     epsilon = min(e for e, _ in shape.budgets)
     delta = min(d for _, d in shape.budgets)
-    bound = shape.cells / (2.0 * shape.steps)
-    least = math.expm1(epsilon) / (2.0 * math.expm1(epsilon * bound))
+    exponent = 0.5 * epsilon * shape.cells / shape.steps
+    least = math.exp(-exponent) * math.expm1(epsilon) / (-2.0 * math.expm1(-exponent))
     if least >= delta:
-        raise ValueError(f"seconds must be more: no noise found, and {bound:g} is a short support")
+        return None
     ends = (np.arange(shape.cells + 1) - 0.5 * shape.cells) / shape.steps
     tails = np.sign(ends) * -np.expm1(-epsilon * np.abs(ends))
-    safe = np.diff(tails) / np.diff(tails).sum()
-    over = max(solution.violation, 0.0) + 1e-9 * delta
-    share = min(over / (over + delta - least), 1.0)
-    total = solution.masses.sum() + solution.atom
-    if not total > 0:
-        return safe, 0.0
-    return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
+    return np.diff(tails) / np.diff(tails).sum(), delta - least
 
 
 def lower_bound_of(

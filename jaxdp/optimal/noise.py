@@ -102,7 +102,7 @@ def optimal_noise(
         epsilons=tuple(e for e, _ in budgets),
         deltas=tuple(float_above(d) for d in deltas),
         sensitivity=sensitivity,
-        complete=finished and solution.finished,
+        complete=finished and solution.finished and solution.feasible,
     )
     return from_whole(width, weights.tolist(), atom_weight, certificate)
 
@@ -147,7 +147,7 @@ def optimal_integer_noise(
         epsilons=tuple(e for e, _ in budgets),
         deltas=tuple(float_above(d) for d in deltas),
         sensitivity=float(sensitivity),
-        complete=finished and solution.finished,
+        complete=finished and solution.finished and solution.feasible,
     )
     return DiscreteHistogram(weights, certificate)
 
