@@ -42,6 +42,7 @@ from jaxdp.noise.staircase import staircase_split as staircase_split
 from jaxdp.noise.subbotin import Subbotin as Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 from jaxdp.odometer import Odometer as Odometer
+from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
 from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
 from jaxdp.optimal.measure import pinball as pinball
 from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism

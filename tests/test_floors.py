@@ -57,6 +57,8 @@ OPTIMAL = (
     "noise",
     "mechanism",
     "published",
+    "halpern",
+    "first_order",
 )
 ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}

@@ -51,12 +51,12 @@ def certified(
     """A solution whose whole weights keep every budget exactly."""
     for attempt in range(4):
         # What rounding to whole weights may cost, more each time that it was not enough.
-        asked = tuple((e, d - _slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
+        asked = tuple((e, d - slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
         if min(d for _, d in asked) <= 0:
             break
         program = Program(shape._replace(budgets=asked))
         solution = program.solve(cost, most_atom, None, until)
-        if not solution.feasible and _safe(shape) is None:
+        if not solution.feasible and safe_law(shape) is None:
             raise ValueError(
                 f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
                 f"sensitivity, keeps the budgets; a support of {_needed(shape.budgets):g} "
@@ -66,12 +66,7 @@ def certified(
         # A delta near the solver's tolerances may look infeasible to it where it is not.
         if not (solution.finished and solution.feasible):
             masses, atom = _mixed(shape, solution)
-        weights = whole_weights(np.append(masses, atom))
-        spare = max(int(weights[-1]) - math.floor(atom * TOTAL), 0)
-        weights[-1] -= spare
-        weights[shape.cells // 2] += spare
-        if shape.even:
-            _mirror(weights)
+        weights = weights_of(masses, atom, shape)
         kept = [
             exact_delta(weights[:-1], int(weights[-1]), shape.steps, e) for e, _ in shape.budgets
         ]
@@ -80,6 +75,17 @@ def certified(
     raise ValueError(
         f"budgets {shape.budgets} cannot be kept by weights of 2^-40: ask for a larger delta"
     )
+
+
+def weights_of(masses: np.ndarray, atom: float, shape: Shape) -> np.ndarray:
+    """Whole weights of the cells, then of the atom, which is not rounded up."""
+    weights = whole_weights(np.append(masses, atom))
+    spare = max(int(weights[-1]) - math.floor(atom * TOTAL), 0)
+    weights[-1] -= spare
+    weights[shape.cells // 2] += spare
+    if shape.even:
+        _mirror(weights)
+    return weights
 
 
 def _mirror(weights: np.ndarray) -> None:
@@ -96,7 +102,8 @@ def _mirror(weights: np.ndarray) -> None:
         cells[n // 2 - 1 : n // 2 + 1] += (TOTAL - int(weights.sum())) // 2
 
 
-def _slack(cells: int, epsilon: float, delta: float) -> float:
+def slack(cells: int, epsilon: float, delta: float) -> float:
+    """How much below delta to ask, so that whole weights keep it."""
     return 1e-9 * delta + 4.0 * math.sqrt(cells) * (1.0 + math.exp(epsilon)) / TOTAL
 
 
@@ -105,7 +112,7 @@ def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
 
     delta is convex in the law, so that the mixture's is at most the mean of the two.
     """
-    found = _safe(shape)
+    found = safe_law(shape)
     if found is None:
         raise ValueError("seconds must be more, or support longer: no noise was found in time")
     safe, spare = found
@@ -117,7 +124,7 @@ def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
     return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
 
 
-def _safe(shape: Shape) -> tuple[np.ndarray, float] | None:
+def safe_law(shape: Shape) -> tuple[np.ndarray, float] | None:
     """Cell masses of the truncated Laplace on all cells, and how far its delta is below."""
     epsilon = min(e for e, _ in shape.budgets)
     delta = min(d for _, d in shape.budgets)
