@@ -29,9 +29,12 @@ from jaxdp.lower_bounds import randomised_response as randomised_response
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.noise.base import Noise as Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
+from jaxdp.noise.discrete_histogram import DiscreteHistogram as DiscreteHistogram
 from jaxdp.noise.discrete_laplace import DiscreteLaplace as DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber as FlippedHuber
 from jaxdp.noise.gaussian import Gaussian as Gaussian
+from jaxdp.noise.histogram import Certificate as Certificate
+from jaxdp.noise.histogram import Histogram as Histogram
 from jaxdp.noise.laplace import Laplace as Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
 from jaxdp.noise.staircase import Staircase as Staircase
@@ -39,6 +42,13 @@ from jaxdp.noise.staircase import staircase_split as staircase_split
 from jaxdp.noise.subbotin import Subbotin as Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 from jaxdp.odometer import Odometer as Odometer
+from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
+from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
+from jaxdp.optimal.measure import pinball as pinball
+from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
+from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
+from jaxdp.optimal.noise import optimal_noise as optimal_noise
+from jaxdp.optimal.table import RangeMechanism as RangeMechanism
 from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
 from jaxdp.privacy_filter import Filter as Filter
 from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss

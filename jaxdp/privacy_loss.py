@@ -21,13 +21,16 @@ from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
 from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
+from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.inverse import quick_epsilon
 from jaxdp.loss.inverse import rough_log_delta as saddle_log_delta
 from jaxdp.loss.line import largest_epsilon
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation, directions
 from jaxdp.noise.base import exp_up
+from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.tradeoff import tradeoff_of_profile
 
@@ -157,10 +160,14 @@ def privacy_loss(
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled: Gaussian and Laplace noise. Coordinates that are summed are sampled independently.
-    Of a guarantee, or the exponential mechanism: the loss of the worst mechanism that keeps it.
+    Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
+    its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
+    mechanism: the loss of the worst mechanism that keeps it.
     """
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))
+    if isinstance(mechanism.noise, Histogram | DiscreteHistogram) and not mechanism.sampled:
+        return PrivacyLoss((_worst_shift(mechanism.noise, mechanism.sensitivity),))
     noise, shift, sampling_prob = jax.tree.map(
         lambda x: jnp.asarray(x)[..., None],
         (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
@@ -174,6 +181,17 @@ def privacy_loss(
         added = directions(mechanism.relation)[0]
         noise = Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
     return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
+
+
+def _worst_shift(noise: Histogram | DiscreteHistogram, sensitivity: Reals) -> Term:
+    parameters = (*jax.tree.leaves(noise), sensitivity)
+    known = all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters)
+    if not known:
+        raise ValueError(
+            "the width and the sensitivity of a Histogram must be one concrete number each: "
+            "compose its releases by n * loss and a + b"
+        )
+    return Term(worst_loss(noise, float(sensitivity)), jnp.ones(1), jnp.ones(1))
 
 
 def _worst_of(known: PureDP | ApproxDP | GDP | ExponentialMechanism) -> Term:

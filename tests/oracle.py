@@ -213,6 +213,52 @@ class Steps:
         return 2 * mp.fsum(terms)
 
 
+@dataclass(frozen=True)
+class Bars:
+    """An even law of constant density on cells `width` wide around 0: exact sums over pieces."""
+
+    width: float
+    weights: tuple[int, ...]
+
+    @functools.cached_property
+    def kinks(self) -> list[mp.mpf]:
+        n = len(self.weights)
+        return [mp.mpf(self.width) * (mp.mpf(2 * j - n) / 2) for j in range(n + 1)]
+
+    def density(self, x: mp.mpf) -> mp.mpf:
+        cell = int(mp.floor((x - self.kinks[0]) / mp.mpf(self.width)))
+        if not 0 <= cell < len(self.weights):
+            return mp.mpf(0)
+        return self.weights[cell] / (sum(self.weights) * mp.mpf(self.width))
+
+    def log_density(self, x: mp.mpf) -> mp.mpf:
+        return mp.log(self.density(x))
+
+    def pieces(self, shift: mp.mpf) -> list[tuple[mp.mpf, mp.mpf]]:
+        """(middle, width) between the jumps of the density and of its translate."""
+        points = sorted(k - s for s in (mp.mpf(0), shift) for k in self.kinks)
+        pairs = itertools.pairwise(points)
+        return [((low + high) / 2, high - low) for low, high in pairs if high > low]
+
+    def survival(self, x: float) -> mp.mpf:
+        ends = [max(k, mp.mpf(x)) for k in self.kinks]
+        pairs = [(low, high) for low, high in itertools.pairwise(ends) if high > low]
+        return mp.fsum(self.density((low + high) / 2) * (high - low) for low, high in pairs)
+
+    def hockey_stick(self, shift: float, epsilon: float) -> mp.mpf:
+        m, e = mp.mpf(shift), mp.exp(mp.mpf(epsilon))
+        gaps = ((self.density(t) - e * self.density(t + m)) * width for t, width in self.pieces(m))
+        return mp.fsum(gap for gap in gaps if gap > 0)
+
+    def expectation(self, function: Density) -> mp.mpf:
+        """E function(T) for an even function, by quadrature over each cell."""
+        ends = sorted({mp.mpf(0), *(k for k in self.kinks if k > 0)})
+        return 2 * mp.fsum(
+            self.density((low + high) / 2) * mp.quad(function, [low, high])
+            for low, high in itertools.pairwise(ends)
+        )
+
+
 def gaussian(scale: float) -> Law:
     s = mp.mpf(scale)
     return Law(lambda t: -t * t / (2 * s * s) - mp.log(s * mp.sqrt(2 * mp.pi)))

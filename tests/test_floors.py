@@ -10,7 +10,16 @@ FLOORS = (
     ("guarantee", "loss"),
     ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
     ("families", "privacy_loss", "sufficient", "risk", "privacy_filter"),
-    ("calibrate", "allocate", "allocate_exact", "fit", "lower_bounds", "odometer", "interop"),
+    (
+        "calibrate",
+        "allocate",
+        "allocate_exact",
+        "fit",
+        "lower_bounds",
+        "odometer",
+        "interop",
+        "optimal",
+    ),
     ("compare",),
     ("solvers",),
     ("datasets", "plot"),
@@ -18,12 +27,16 @@ FLOORS = (
     ("cli",),
 )
 # A family that contains another one gives it the work.
-CONTAINED = {("noise.subbotin", "jaxdp.noise.laplace")}
-# One engine in several files, each on the ones before.
+CONTAINED = {
+    ("noise.subbotin", "jaxdp.noise.laplace"),
+    ("noise.discrete_histogram", "jaxdp.noise.histogram"),
+}
+# An engine in several files, each on the ones before.
 LOSS = (
     "base",
     "sampled",
     "discrete",
+    "finite",
     "window",
     "grid",
     "bracket",
@@ -33,6 +46,21 @@ LOSS = (
     "contour",
     "inverse",
 )
+OPTIMAL = (
+    "measure",
+    "exact",
+    "program",
+    "dual",
+    "certify",
+    "kernel",
+    "table",
+    "noise",
+    "mechanism",
+    "published",
+    "halpern",
+    "first_order",
+)
+ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 
@@ -58,8 +86,9 @@ def violations(module, imported):
         return []
     if own[0] == other[0] == "_numeric" or (own[0] in FLOORS[0] and other[0] in FLOORS[0]):
         return []
-    if own[0] == other[0] == "loss":
-        allowed = LOSS.index(other[1]) < LOSS.index(own[1])
+    if own[0] == other[0] and own[0] in ORDERED:
+        order = ORDERED[own[0]]
+        allowed = order.index(other[1]) < order.index(own[1])
         return [] if allowed else [f"{module} imports {imported}"]
     if own[0] == other[0]:
         allowed = other[-1] == "base" or own[-1] == "__init__"

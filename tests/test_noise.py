@@ -13,6 +13,8 @@ def flipped_huber_boundaries(r, a=2.5):
     return [a * r, r * (r + 2 * a) / 2, (r * r + a * a) / 2, abs(r - 2 * a) * min(r / 2, a)]
 
 
+BARS = (1, 2, 4, 9, 18, 30, 30, 18, 9, 4, 2, 1)
+
 CASES = (
     contract.Case("gaussian", dp.Gaussian, oracle.gaussian, lambda r: [r * r / 2]),
     contract.Case("laplace", dp.Laplace, oracle.laplace, lambda r: [r]),
@@ -33,6 +35,16 @@ CASES = (
         has_fisher=False,
         parameters="sensitivity",
         smooth=((1.0, 0.7, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.3, 1.2)),
+    ),
+    contract.Case(
+        "histogram",
+        lambda scale: dp.Histogram(0.5 * scale, BARS),
+        lambda scale: oracle.Bars(0.5 * scale, BARS),
+        lambda r: [0.0, float(np.log(3)), float(np.log(1.5))],
+        has_fisher=False,
+        bound=3.0,
+        parameters="width",
+        smooth=((1.0, 0.7, 0.4), (0.7, 1.6, -0.8)),
     ),
     contract.Case(
         "flipped_huber",

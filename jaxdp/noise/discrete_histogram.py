@@ -1,0 +1,151 @@
+"""Noise on the integers with given chances, as linear programming designs it for counts."""
+
+from collections.abc import Sequence
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxdp import _check
+from jaxdp._numeric import histogram
+from jaxdp._numeric.elementary import LOG_2, log1m, round_up
+from jaxdp._pytree import assign, pytree, static
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp.noise.base import Noise
+from jaxdp.noise.histogram import Certificate, whole_weights_of
+
+
+@final
+@pytree
+class DiscreteHistogram(Noise):
+    """P[T = i - n] = weights[i] / total, 0 <= i <= 2 n, on the integers.
+
+    weights: an odd number of them, whole or rounded as those of `Histogram`; static. Shifts are
+    whole; one that is not raises, or is NaN where traced. The loss is infinite with positive
+    probability. Draws are exact: they leak nothing through rounding. Bad input: `Noise`.
+    """
+
+    weights: tuple[int, ...] = static()
+    certificate: Certificate | None = static(default=None)
+
+    def __init__(
+        self,
+        weights: Sequence[int] | Sequence[float] | ArrayLike,
+        certificate: Certificate | None = None,
+    ):
+        counts, _ = whole_weights_of(weights, 0.0)
+        if len(counts) % 2 == 0:
+            raise ValueError(f"weights must be an odd number of them, got {len(counts)}")
+        assign(self, weights=counts, certificate=certificate)
+
+    @property
+    def total(self) -> int:
+        """The sum of all weights."""
+        return sum(self.weights)
+
+    @property
+    def even(self) -> bool:
+        """Whether the noise and its negative have the same law."""
+        return self.weights == self.weights[::-1]
+
+    @property
+    def support(self) -> int:
+        """n: no draw is farther from 0."""
+        return len(self.weights) // 2
+
+    def _cells(self) -> histogram.Cells:
+        return histogram.Cells(jnp.asarray(self.weights, dtype=jnp.float64), jnp.zeros(()))
+
+    def log_density(self, x: RealLike) -> Reals:
+        """log P[T = x]; -inf where x is not whole."""
+        x = _check.real("x", x)
+        value = histogram.log_density(jnp.ones(()), self._cells(), x)
+        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
+
+    def log_survival(self, x: RealLike) -> Reals:
+        """log P[T > x], every real x. Relative error of the smaller tail: 4 ulp."""
+        x = _check.real("x", x)
+        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
+        ends = jnp.concatenate([jnp.zeros(1), ends])
+        index = jnp.clip(jnp.floor(x) + self.support + 1.0, 0.0, 1.0 * len(self.weights))
+        below = ends[jnp.where(jnp.isnan(x), 0.0, index).astype(int)]
+        low = below < 0.5 * self.total
+        above = jnp.log((self.total - below) / self.total)
+        value = jnp.where(low, log1m(jnp.where(low, below, 0.0) / self.total), above)
+        return jnp.where(jnp.isnan(x), jnp.nan, value)
+
+    def quantile(self, u: RealLike) -> Reals:
+        """The least integer k with P[T <= k] >= u, for a u that is known to an ulp."""
+        u = _check.probability("u", u)
+        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
+        index = jnp.searchsorted(ends, u * self.total * (1.0 - 4e-16), side="left")
+        value = 1.0 * jnp.minimum(index, len(self.weights) - 1) - self.support
+        return jnp.where(jnp.isnan(u), jnp.nan, value)
+
+    def sample(self, key: Key, shape: Shape = ()) -> Reals:
+        """A whole number below `total` picks the value: exact but for the bias of `randint`."""
+        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64))
+        pick = jax.random.randint(key, shape, 0, self.total, dtype=jnp.int64)
+        return 1.0 * jnp.searchsorted(ends, pick, side="right") - self.support
+
+    def absolute_moment(self, power: RealLike) -> Reals:
+        """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
+        power = _check.real("power", power, -1.0, open_lower=True)
+        size = np.abs(np.arange(len(self.weights)) - self.support)
+        row = (None,) * power.ndim
+        values = jnp.asarray(1.0 * size)[row] ** power[..., None]
+        shares = jnp.asarray(np.array(self.weights) / self.total)[row]
+        return jnp.sum(jnp.where(shares > 0, shares * values, 0.0), axis=-1)
+
+    def fisher_information(self) -> Reals:
+        """Infinite: a lattice has no density whose location could move."""
+        return jnp.asarray(jnp.inf)
+
+    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift.
+
+        An upper bound: delta is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp.
+        """
+        shift, epsilon = _check.whole("shift", shift), _check.real("epsilon", epsilon)
+        steps = len(self.weights)
+        return _log_delta(self._cells(), shift, epsilon, steps, self.even)
+
+    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+        """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself."""
+        shift, z = _check.whole("shift", shift), _check.argument("z", z)
+        return _cgf(self._cells(), shift, z)
+
+    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
+        infinite = self.pure_epsilon(shift)
+        return jnp.zeros_like(infinite), infinite
+
+    def pure_epsilon(self, shift: RealLike) -> Reals:
+        """Infinite, unless the shift is 0."""
+        shift = _check.whole("shift", shift)
+        return jnp.where(shift > 0, jnp.inf, shift)
+
+    def sub_gaussian_proxy(self) -> Reals:
+        """The square of the support (Hoeffding); infinite for an uneven law."""
+        return round_up(jnp.asarray(float(self.support) ** 2 if self.even else jnp.inf), 2)
+
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """NaN: atoms of many kinds, one at infinity. At no shift the loss is 0."""
+        r = self.pure_epsilon(shift)
+        return r, jnp.where(r == 0, -LOG_2, jnp.nan)
+
+
+def _log_delta_whole(
+    cells: histogram.Cells, shift: Reals, epsilon: Reals, steps: int, symmetric: bool
+) -> Reals:
+    return histogram.log_delta(jnp.ones(()), cells, shift, epsilon, steps, symmetric)
+
+
+def _cgf_whole(cells: histogram.Cells, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+    return histogram.cgf(jnp.ones(()), cells, shift, z)
+
+
+_log_delta = jax.jit(_log_delta_whole, static_argnums=(3, 4))
+_cgf = jax.jit(_cgf_whole)

@@ -1,0 +1,1 @@
+"""Noise and mechanisms designed by linear programming, with certificates."""

@@ -1,0 +1,146 @@
+"""From a program to whole weights that keep the budgets, exactly, and to a lower bound."""
+
+import math
+from fractions import Fraction
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.guarantee.base import Budget
+from jaxdp.optimal.dual import dual_bound
+from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
+from jaxdp.optimal.program import Program, Shape, Solution
+
+_ULP = float(np.finfo(np.float64).eps)
+
+
+def budget_pair(budget: Budget) -> tuple[float, float]:
+    if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
+        raise ValueError("budget must be two concrete numbers: the program is solved on the host")
+    epsilon, delta = float(budget.epsilon), float(budget.delta)
+    if not 0 < epsilon <= 30:
+        raise ValueError(f"epsilon must lie in (0, 30], got {epsilon}")
+    if not 0 < delta < 1:
+        raise ValueError(
+            f"delta must lie in (0, 1), got {delta}: bounded noise cannot have delta = 0, where "
+            "the optimum is Staircase(epsilon, sensitivity, staircase_split(epsilon))"
+        )
+    return epsilon, delta
+
+
+def positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must lie in (0, inf), got {value}")
+    return float(value)
+
+
+def truncation(epsilon: float, delta: float) -> float:
+    """The bound of the truncated Laplace, in sensitivities."""
+    return math.log1p(math.expm1(epsilon) / (2.0 * delta)) / epsilon
+
+
+def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
+    """A support on which a stepped truncated Laplace keeps the budgets."""
+    return float(math.ceil(truncation(min(e for e, _ in budgets), min(d for _, d in budgets))))
+
+
+def certified(
+    shape: Shape, cost: np.ndarray, most_atom: float, until: float
+) -> tuple[Program, Solution, np.ndarray, int, list[Fraction]]:
+    """A solution whose whole weights keep every budget exactly."""
+    for attempt in range(4):
+        # What rounding to whole weights may cost, more each time that it was not enough.
+        asked = tuple((e, d - slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
+        if min(d for _, d in asked) <= 0:
+            break
+        program = Program(shape._replace(budgets=asked))
+        solution = program.solve(cost, most_atom, None, until)
+        if not solution.feasible and safe_law(shape) is None:
+            raise ValueError(
+                f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
+                f"sensitivity, keeps the budgets; a support of {_needed(shape.budgets):g} "
+                "sensitivities or more is enough"
+            )
+        masses, atom = solution.masses, solution.atom
+        # A delta near the solver's tolerances may look infeasible to it where it is not.
+        if not (solution.finished and solution.feasible):
+            masses, atom = _mixed(shape, solution)
+        weights = weights_of(masses, atom, shape)
+        kept = [
+            exact_delta(weights[:-1], int(weights[-1]), shape.steps, e) for e, _ in shape.budgets
+        ]
+        if all(k <= Fraction(d) for k, (_, d) in zip(kept, shape.budgets, strict=True)):
+            return program, solution, weights[:-1], int(weights[-1]), kept
+    raise ValueError(
+        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: ask for a larger delta"
+    )
+
+
+def weights_of(masses: np.ndarray, atom: float, shape: Shape) -> np.ndarray:
+    """Whole weights of the cells, then of the atom, which is not rounded up."""
+    weights = whole_weights(np.append(masses, atom))
+    spare = max(int(weights[-1]) - math.floor(atom * TOTAL), 0)
+    weights[-1] -= spare
+    weights[shape.cells // 2] += spare
+    if shape.even:
+        _mirror(weights)
+    return weights
+
+
+def _mirror(weights: np.ndarray) -> None:
+    """Makes the cells' weights even, in place; units that are left over go to the middle."""
+    cells = weights[:-1]
+    n = cells.size
+    low = np.minimum(cells[: n // 2], cells[::-1][: n // 2])
+    cells[: n // 2], cells[n - n // 2 :] = low, low[::-1]
+    if n % 2:
+        cells[n // 2] += TOTAL - int(weights.sum())
+    else:
+        # With an even atom the rest is even.
+        weights[-1] -= weights[-1] % 2
+        cells[n // 2 - 1 : n // 2 + 1] += (TOTAL - int(weights.sum())) // 2
+
+
+def slack(cells: int, epsilon: float, delta: float) -> float:
+    """How much below delta to ask, so that whole weights keep it."""
+    return 1e-9 * delta + 4.0 * math.sqrt(cells) * (1.0 + math.exp(epsilon)) / TOTAL
+
+
+def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
+    """An unfinished solution, mixed with a law that keeps the budgets with room to spare.
+
+    delta is convex in the law, so that the mixture's is at most the mean of the two.
+    """
+    found = safe_law(shape)
+    if found is None:
+        raise ValueError("seconds must be more, or support longer: no noise was found in time")
+    safe, spare = found
+    total = solution.masses.sum() + solution.atom
+    if not (solution.feasible and total > 0):
+        return safe, 0.0
+    over = max(solution.violation, 0.0) + 1e-9 * min(d for _, d in shape.budgets)
+    share = min(over / (over + spare), 1.0)
+    return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
+
+
+def safe_law(shape: Shape) -> tuple[np.ndarray, float] | None:
+    """Cell masses of the truncated Laplace on all cells, and how far its delta is below."""
+    epsilon = min(e for e, _ in shape.budgets)
+    delta = min(d for _, d in shape.budgets)
+    exponent = 0.5 * epsilon * shape.cells / shape.steps
+    least = math.exp(-exponent) * math.expm1(epsilon) / (-2.0 * math.expm1(-exponent))
+    if least >= delta:
+        return None
+    ends = (np.arange(shape.cells + 1) - 0.5 * shape.cells) / shape.steps
+    tails = np.sign(ends) * -np.expm1(-epsilon * np.abs(ends))
+    return np.diff(tails) / np.diff(tails).sum(), delta - least
+
+
+def lower_bound_of(
+    program: Program, shape: Shape, cost: np.ndarray, beyond: np.ndarray, until: float
+) -> tuple[float, bool]:
+    """What the multipliers of the program prove, and whether they are the best."""
+    solution = program.solve(cost, 0.0, beyond, until)
+    bound = dual_bound(shape, cost, beyond, solution.blocks, solution.slopes)
+    return max(bound - 16.0 * _ULP * abs(bound), 0.0), solution.finished

@@ -1,0 +1,77 @@
+"""Whole weights, and their delta in rational arithmetic: what a solver says is not believed."""
+
+import decimal
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+TOTAL = 2**40
+_SCALE = 2**100
+
+
+def exp_below(epsilon: float) -> Fraction:
+    """A rational at most e^epsilon, below it by less than 1e-28 of it."""
+    with decimal.localcontext() as context:
+        context.prec = 60
+        value = decimal.Decimal(epsilon).exp()
+        return Fraction(math.floor(value * _SCALE) - 1, _SCALE)
+
+
+def whole_weights(masses: np.ndarray, total: int = TOTAL) -> np.ndarray:
+    """Masses as whole numbers of sum `total`, each off by less than one unit.
+
+    What is left over by rounding down goes to the masses with the largest remainders.
+    """
+    shares = np.maximum(masses, 0.0)
+    shares = shares / shares.sum() * total
+    whole = np.floor(shares)
+    left = round(total - whole.sum())
+    whole[np.argsort(whole - shares, kind="stable")[:left]] += 1
+    return whole.astype(np.int64)
+
+
+def excess(weights: Sequence[int], k: int, growth: Fraction) -> int:
+    """Sum over i of (w_i - growth w_(i - k))_+, times the denominator of `growth`."""
+    n = len(weights)
+    up, down = growth.numerator, growth.denominator
+    total = 0
+    for i, w in enumerate(weights):
+        other = weights[i - k] if 0 <= i - k < n else 0
+        total += max(w * down - up * other, 0)
+    return total
+
+
+def excesses(masses: np.ndarray, shifts: np.ndarray, epsilon: float) -> np.ndarray:
+    """Sum over i of (p_i - e^epsilon p_(i - k))_+ for every k, in floating point."""
+    n, growth = masses.size, math.exp(epsilon)
+    padded = np.concatenate([np.zeros(n), masses, np.zeros(n)])
+    starts = n - np.clip(shifts, -n, n)
+    rows = (padded[s : s + n] for s in starts)
+    return np.array([np.maximum(masses - growth * row, 0.0).sum() for row in rows])
+
+
+def exact_delta(weights: np.ndarray, atom: int, steps: int, epsilon: float) -> Fraction:
+    """The delta at `epsilon` of whole weights, for shifts of up to `steps` whole cells.
+
+    atom + max over 1 <= |k| <= steps of sum_i (w_i - e^epsilon w_(i - k))_+, over the total, with
+    e^epsilon rounded down: never below the true one. Floating point, good to 1e-12, chooses the
+    shifts that may be the worst; their sums are whole numbers.
+    """
+    listed = [int(w) for w in weights]
+    total = sum(listed) + int(atom)
+    shifts = np.arange(1, steps + 1)
+    if listed != listed[::-1]:
+        shifts = np.concatenate([shifts, -shifts])
+    rough = excesses(np.asarray(weights, dtype=np.float64) / total, shifts, epsilon)
+    growth = exp_below(epsilon)
+    near = shifts[rough >= rough.max() - 1e-11 * (1.0 + rough.max())]
+    worst = max(excess(listed, int(k), growth) for k in near)
+    return (Fraction(worst, growth.denominator) + int(atom)) / total
+
+
+def float_above(value: Fraction) -> float:
+    """The least double that is not below."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)

@@ -1,0 +1,208 @@
+"""The linear program over a table of laws, one row an input, with pairs added when they bind.
+
+A constraint (a, b, s) is sum_j (g_a(j) - e^epsilon g_b(j - s))_+ <= delta, over the letters j that
+both rows share after the shift s (0 where letters are answers, not noise). Rows are laws.
+"""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdp import _check
+
+_ULP = float(np.finfo(np.float64).eps)
+_TOLERANCE = 2e-10
+
+
+class Pair(NamedTuple):
+    """Two rows and the shift between their letters."""
+
+    row: int
+    other: int
+    shift: int = 0
+
+
+class Multipliers(NamedTuple):
+    """What a pair's constraint is worth, letter by letter."""
+
+    pair: Pair
+    letters: np.ndarray
+
+
+class Table(NamedTuple):
+    """Laws (rows, letters), and multipliers that prove a lower bound."""
+
+    laws: np.ndarray
+    multipliers: tuple[Multipliers, ...]
+    finished: bool
+    feasible: bool
+
+
+def shifted(laws: np.ndarray, shift: int) -> np.ndarray:
+    """g(j - shift) along the last axis, 0 beyond the ends."""
+    moved = np.zeros_like(laws)
+    n = laws.shape[-1]
+    if abs(shift) >= n:
+        return moved
+    if shift >= 0:
+        moved[..., shift:] = laws[..., : n - shift]
+    else:
+        moved[..., :shift] = laws[..., -shift:]
+    return moved
+
+
+def shortfalls(laws: np.ndarray, pairs: np.ndarray, epsilon: float) -> np.ndarray:
+    """sum_j (g_a(j) - e^epsilon g_b(j - s))_+ of each of `pairs`, (n, 3), in floating point."""
+    found = np.empty(len(pairs))
+    for shift in np.unique(pairs[:, 2]):
+        moved = math.exp(epsilon) * shifted(laws, int(shift))
+        chosen = np.flatnonzero(pairs[:, 2] == shift)
+        for part in np.array_split(chosen, max(1, chosen.size // 512)):
+            gaps = laws[pairs[part, 0]] - moved[pairs[part, 1]]
+            found[part] = np.maximum(gaps, 0.0).sum(axis=1)
+    return found
+
+
+class KernelProgram:
+    """One HiGHS model over a table; `mirrored`: turned by 180 degrees it is the same."""
+
+    def __init__(self, cost: np.ndarray, epsilon: float, delta: float, mirrored: bool):
+        highspy = _check.extra("highspy", "lp")
+        self.cost, self.epsilon, self.delta, self.mirrored = cost, epsilon, delta, mirrored
+        rows, letters = cost.shape
+        index = np.arange(rows * letters).reshape(rows, letters)
+        if mirrored:
+            index = np.minimum(index, index[::-1, ::-1])
+        used, fold = np.unique(index, return_inverse=True)
+        self.fold = fold.reshape(rows, letters)
+        self.model: Any = highspy.Highs()
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("primal_feasibility_tolerance", 1e-9),
+            ("dual_feasibility_tolerance", 1e-9),
+        ):
+            self.model.setOptionValue(option, value)
+        self.status = highspy.HighsModelStatus
+        self._columns(np.bincount(self.fold.ravel(), weights=cost.ravel()), used.size)
+        for row in range((rows + 1) // 2 if mirrored else rows):
+            self.add_row(row, np.ones(letters), 1.0, 1.0)
+        self.pairs: dict[Pair, tuple[int, np.ndarray]] = {}
+
+    def _columns(self, cost: np.ndarray, size: int) -> int:
+        first, none = self.model.getNumCol(), np.zeros(0, dtype=np.int32)
+        zero, starts = np.zeros(size), np.zeros(size, dtype=np.int32)
+        self.model.addCols(
+            size, cost, zero, np.full(size, math.inf), 0, starts, none, none.astype(float)
+        )
+        return first
+
+    def add_row(self, row: int | np.ndarray, weights: np.ndarray, low: float, high: float) -> None:
+        """low <= sum over letters (and rows) of weights g <= high."""
+        at = self.fold[row].ravel()
+        total = np.bincount(at, weights=weights.ravel())
+        used = np.flatnonzero(total)
+        self.model.addRow(low, high, used.size, used.astype(np.int32), total[used])
+
+    def add(self, pair: Pair) -> None:
+        """The constraint of one pair."""
+        if pair in self.pairs:
+            return
+        letters, growth = self.fold.shape[1], math.exp(self.epsilon)
+        j = np.arange(letters)
+        paired = (j - pair.shift >= 0) & (j - pair.shift < letters)
+        inner = j[paired]
+        own, other = self.fold[pair.row, inner], self.fold[pair.other, inner - pair.shift]
+        first = self._columns(np.zeros(inner.size), inner.size)
+        index = np.stack([first + np.arange(inner.size), own, other], axis=1)
+        value = np.tile([1.0, -1.0, growth], (inner.size, 1))
+        # A law that is compared with its mirror image has entries in common with it.
+        same = own == other
+        size = np.where(same, 2, 3)
+        value[same, 1] = growth - 1.0
+        kept = np.arange(3)[None, :] < size[:, None]
+        starts = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
+        row = self.model.getNumRow()
+        self.model.addRows(
+            inner.size,
+            np.zeros(inner.size),
+            np.full(inner.size, math.inf),
+            int(size.sum()),
+            starts,
+            index[kept].astype(np.int32),
+            value[kept],
+        )
+        outside = np.bincount(self.fold[pair.row, j[~paired]], minlength=1).astype(float)
+        used = np.flatnonzero(outside)
+        columns = np.concatenate([used, np.arange(first, first + inner.size)]).astype(np.int32)
+        weights = np.concatenate([outside[used], np.ones(inner.size)])
+        self.model.addRow(-math.inf, self.delta, columns.size, columns, weights)
+        self.pairs[pair] = (row, inner)
+
+    def solve(self, candidates: np.ndarray, until: float) -> Table:
+        """Least cost where every pair of `candidates`, (n, 3), keeps the budget."""
+        while True:
+            left = until - time.monotonic()
+            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(left, 0.01))
+            self.model.run()
+            status = self.model.getModelStatus()
+            found = self._table(status)
+            if not found.finished:
+                return found
+            over = shortfalls(found.laws, candidates, self.epsilon) - self.delta
+            worst = np.flatnonzero(over > _TOLERANCE * self.delta)
+            worst = worst[np.argsort(-over[worst])][: 2 * self.fold.shape[0]]
+            chosen = [Pair(*map(int, candidates[i])) for i in worst]
+            fresh = [pair for pair in chosen if pair not in self.pairs]
+            if not fresh:
+                return found
+            for pair in fresh:
+                self.add(pair)
+
+    def _table(self, status: Any) -> Table:
+        solution = self.model.getSolution()
+        laws = np.maximum(np.asarray(solution.col_value)[self.fold], 0.0)
+        duals = np.asarray(solution.row_dual)
+        multipliers = []
+        for pair, (row, inner) in self.pairs.items():
+            letters = np.zeros(self.fold.shape[1])
+            letters[inner] = np.maximum(duals[row : row + inner.size], 0.0)
+            # Letters without a partner are paid in full.
+            outside = np.ones(letters.size, dtype=bool)
+            outside[inner] = False
+            letters[outside] = max(-float(duals[row + inner.size]), 0.0)
+            multipliers.append(Multipliers(pair, letters))
+        finished = status == self.status.kOptimal
+        return Table(laws, tuple(multipliers), finished, status != self.status.kInfeasible)
+
+
+def table_bound(
+    cost: np.ndarray,
+    multipliers: tuple[Multipliers, ...],
+    epsilon: float,
+    delta: float,
+    mirrored: bool,
+) -> float:
+    """A lower bound from any multipliers >= 0, less its rounding.
+
+    sum_a min_j [c_a(j) + sum_b lambda_(a, b)(j) - e^epsilon sum_b lambda_(b, a)(j + s)]
+    - delta sum over pairs of max lambda.
+    """
+    reduced, size = cost.copy(), np.abs(cost)
+    paid = 0.0
+    growth = math.exp(epsilon) * (1.0 + 4.0 * _ULP)
+    for pair, values in multipliers:
+        letters = np.maximum(values, 0.0)
+        back = growth * shifted(letters, -pair.shift)
+        reduced[pair.row] += letters
+        reduced[pair.other] -= back
+        size[pair.row] += letters
+        size[pair.other] += back
+        paid += delta * float(letters.max())
+    if mirrored:
+        reduced, size = 0.5 * (reduced + reduced[::-1, ::-1]), 0.5 * (size + size[::-1, ::-1])
+    terms = 4.0 * len(multipliers) + 4.0 * cost.shape[0] + 16.0
+    rounding = terms * _ULP * (float(size.max(axis=1).sum()) + paid)
+    return float(reduced.min(axis=1).sum()) - paid - rounding

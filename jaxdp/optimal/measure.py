@@ -1,0 +1,122 @@
+"""What an error costs: convex combinations of |x|, its one-sided parts and x^2, or a function."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+# A user's function is bounded between so many points of a cell.
+_POINTS = 64
+
+
+class ErrorMeasure(NamedTuple):
+    """left max(-x, 0) + right max(x, 0) + square x^2 + function(|x|), in the query's unit.
+
+    Weights are zero or more; `function`, if any, takes and returns NumPy arrays, is nonnegative
+    and does not decrease. The whole must grow without bound on both sides, or the least loss is
+    that of no answer at all.
+    """
+
+    left: float = 1.0
+    right: float = 1.0
+    square: float = 0.0
+    function: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @property
+    def even(self) -> bool:
+        """Whether x and -x cost the same."""
+        return self.left == self.right
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The cost of errors x."""
+        cost = self.left * np.maximum(-x, 0.0) + self.right * np.maximum(x, 0.0)
+        cost = cost + self.square * x * x
+        return cost if self.function is None else cost + np.asarray(self.function(np.abs(x)))
+
+    def cell_means(self, ends: np.ndarray) -> np.ndarray:
+        """The mean cost over each cell between `ends`; of a function an upper bound."""
+        a, b = ends[:-1], ends[1:]
+        low, high = np.minimum(a, 0.0), np.minimum(b, 0.0)
+        left = 0.5 * (low * low - high * high)
+        low, high = np.maximum(a, 0.0), np.maximum(b, 0.0)
+        right = 0.5 * (high * high - low * low)
+        mean = (self.left * left + self.right * right) / (b - a)
+        mean = mean + self.square * (a * a + a * b + b * b) / 3.0
+        if self.function is None:
+            return mean
+        parts = np.abs(a[:, None] + (b - a)[:, None] * np.linspace(0.0, 1.0, _POINTS + 1))
+        outer = np.maximum(parts[:, 1:], parts[:, :-1])
+        return mean + np.mean(np.asarray(self.function(outer)), axis=1)
+
+    def node_values(self, nodes: np.ndarray) -> np.ndarray:
+        """Values at evenly spaced nodes, 0 among them, whose interpolant is nowhere above the cost.
+
+        |x| and its parts are their own interpolants, that of x^2 is above by step^2 / 4 at most;
+        that of a function is looked at between 64 points of each cell.
+        """
+        step = nodes[1] - nodes[0]
+        values = self._replace(function=None)(nodes) - 0.25 * self.square * step * step
+        if self.function is None:
+            return values
+        own = np.asarray(self.function(np.abs(nodes)))
+        share = np.linspace(0.0, 1.0, _POINTS + 1)
+        chord = own[:-1, None] + (own[1:] - own[:-1])[:, None] * share
+        inside = np.abs(nodes[:-1, None] + step * share)
+        least = np.asarray(self.function(np.minimum(inside[:, 1:], inside[:, :-1])))
+        gap = np.max(np.maximum(chord[:, 1:], chord[:, :-1]) - least, axis=1)
+        return values + own - np.maximum(np.append(gap, gap[-1]), np.insert(gap, 0, gap[0]))
+
+
+MEASURES = {
+    "l1": ErrorMeasure(),
+    "l2": ErrorMeasure(0.0, 0.0, 1.0),
+    "asymmetric": ErrorMeasure(1.0, 2.0),
+}
+MeasureLike: TypeAlias = (
+    str | ErrorMeasure | Mapping[str, float] | Callable[[np.ndarray], np.ndarray]
+)
+
+
+def pinball(quantile: float) -> ErrorMeasure:
+    """quantile max(x, 0) + (1 - quantile) max(-x, 0), the loss of a quantile in (0, 1)."""
+    if not 0 < quantile < 1:
+        raise ValueError(
+            f"quantile must lie in (0, 1), got {quantile}: at 0 and 1 one side costs nothing"
+        )
+    return ErrorMeasure(1.0 - quantile, quantile)
+
+
+def measure_of(loss: MeasureLike) -> ErrorMeasure:
+    """The measure that a name, a mapping of names to weights, or a function of |x| stands for."""
+    if isinstance(loss, str):
+        if loss not in MEASURES:
+            raise ValueError(f"loss must be one of {', '.join(MEASURES)}, got {loss!r}")
+        return MEASURES[loss]
+    if isinstance(loss, Mapping):
+        parts = [(float(weight), measure_of(name)) for name, weight in loss.items()]
+        left = sum(w * part.left for w, part in parts)
+        right = sum(w * part.right for w, part in parts)
+        return _checked(ErrorMeasure(left, right, sum(w * part.square for w, part in parts)))
+    if isinstance(loss, ErrorMeasure):
+        return _checked(loss)
+    if callable(loss):
+        return _checked(ErrorMeasure(0.0, 0.0, 0.0, loss))
+    raise ValueError(f"loss must be a name, weights of names or a function, got {loss!r}")
+
+
+def _checked(measure: ErrorMeasure) -> ErrorMeasure:
+    weights = np.array([measure.left, measure.right, measure.square])
+    if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
+        raise ValueError(f"loss must have finite weights, zero or more, got {weights}")
+    if measure.square > 0 or (measure.left > 0 and measure.right > 0):
+        return measure
+    if measure.function is None:
+        raise ValueError(f"loss must be unbounded on both sides, got weights {weights}")
+    values = np.asarray(measure.function(np.append(0.0, 4.0 ** np.arange(-10.0, 31.0))))
+    if not (np.all(np.isfinite(values)) and values[0] >= 0 and np.all(np.diff(values) >= 0)):
+        raise ValueError("loss must be a finite function of |x|, zero or more, that never falls")
+    # Seen from 1 to 4^30: what is bounded there stops growing.
+    growth = np.diff(values)
+    if not growth[-1] > 1e-3 * growth[-20]:
+        raise ValueError("loss must be unbounded: it stops growing with |x|")
+    return measure

@@ -1,0 +1,229 @@
+"""The linear program over cell masses, with the constraints of a shift added when they bind.
+
+Variables: masses p of the cells (mirror images tied for an even cost), a mass at 0, and a mass
+beyond each end, for lower bounds. A block is one shift k at one budget (epsilon, delta):
+
+    sum_i t_i + s + atom <= delta,  t_i >= p_i - e^epsilon p_(i - k) where i - k is a cell,
+    s >= sum of the other p_i - (e^epsilon - 1) beyond,  t, s >= 0.
+
+"Beyond" is the mass past the end that those cells come from: with it they are one event, whose
+shifted copy is that mass. Few shifts bind; the others are never in the program.
+"""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.optimal.exact import excesses
+
+# Of delta: violations below it are left to the repair of the weights.
+_TOLERANCE = 2e-10
+
+
+class Shape(NamedTuple):
+    """What every program over one grid shares."""
+
+    cells: int
+    steps: int  # shifts of up to so many cells
+    budgets: tuple[tuple[float, float], ...]
+    even: bool
+    monotone: bool
+
+    @property
+    def shifts(self) -> np.ndarray:
+        forward = np.array([self.steps]) if self.monotone else np.arange(1, self.steps + 1)
+        return forward if self.even else np.concatenate([forward, -forward])
+
+    @property
+    def fold(self) -> np.ndarray:
+        """The variable of each cell: its distance from the nearer end where mirrored."""
+        index = np.arange(self.cells)
+        return np.minimum(index, self.cells - 1 - index) if self.even else index
+
+
+class Block(NamedTuple):
+    """Multipliers of one shift and budget: of cells with a partner, and of those without."""
+
+    shift: int
+    budget: int
+    inner: np.ndarray  # (cells,), 0 where there is no partner
+    outer: float
+
+
+class Solution(NamedTuple):
+    """Masses, and multipliers that prove a bound whether or not they are the best ones."""
+
+    masses: np.ndarray
+    atom: float
+    violation: float  # largest H + atom - delta, in floating point
+    blocks: tuple[Block, ...]
+    slopes: np.ndarray  # multipliers of the monotone rows
+    finished: bool
+    feasible: bool
+
+
+class Program:
+    """One HiGHS model, warm from solve to solve."""
+
+    def __init__(self, shape: Shape):
+        highspy = _check.extra("highspy", "lp")
+        self.shape, self.blocks = shape, []
+        self.rows: list[int] = []
+        self.model: Any = highspy.Highs()
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("primal_feasibility_tolerance", 1e-9),
+            ("dual_feasibility_tolerance", 1e-9),
+        ):
+            self.model.setOptionValue(option, value)
+        self.status = highspy.HighsModelStatus
+        fold = shape.fold
+        self.multiplicity = np.bincount(fold).astype(float)
+        self.free = self.multiplicity.size
+        self.lumps = 1 if shape.even else 2
+        # Order: cells, the atom, what is beyond (left, right).
+        self._columns(np.zeros(self.free), np.ones(self.free))
+        self._columns(np.zeros(1 + self.lumps), np.zeros(1 + self.lumps))
+        weights = np.concatenate([self.multiplicity, [1.0], np.full(self.lumps, 3.0 - self.lumps)])
+        self._rows([(np.arange(weights.size), weights)], [1.0], [1.0])
+        self.slopes = 0
+        if shape.monotone:
+            pairs = falling(shape)
+            self.slopes = len(pairs)
+            ones = np.array([1.0, -1.0])
+            self._rows([(np.array(p), ones) for p in pairs], 0.0, math.inf)
+        spread = (1.0, 1.0 - 1.0 / shape.steps, 0.88, 0.7, 0.5, 0.25, 0.08)
+        starts = {max(1, round(f * shape.steps)) for f in spread}
+        signs = (1,) if shape.even else (1, -1)
+        for budget in range(len(shape.budgets)):
+            for k in sorted(starts & {int(abs(s)) for s in shape.shifts}):
+                for sign in signs:
+                    self._add(sign * k, budget)
+
+    def _columns(self, lower: np.ndarray, upper: np.ndarray) -> int:
+        first = self.model.getNumCol()
+        empty, none = np.zeros(lower.size, dtype=np.int32), np.zeros(0)
+        self.model.addCols(
+            lower.size, np.zeros(lower.size), lower, upper, 0, empty, none.astype(np.int32), none
+        )
+        return first
+
+    def _rows(self, entries: list, lower: Any, upper: Any) -> int:
+        first = self.model.getNumRow()
+        sizes = [len(index) for index, _ in entries]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        index = np.concatenate([i for i, _ in entries]).astype(np.int32)
+        value = np.concatenate([v for _, v in entries]).astype(float)
+        low, high = (np.broadcast_to(np.asarray(b, float), len(entries)) for b in (lower, upper))
+        self.model.addRows(len(entries), low.copy(), high.copy(), index.size, starts, index, value)
+        return first
+
+    def _add(self, shift: int, budget: int) -> None:
+        shape, fold = self.shape, self.shape.fold
+        epsilon, delta = shape.budgets[budget]
+        growth = math.exp(epsilon)
+        cells = np.arange(shape.cells)
+        paired = (cells - shift >= 0) & (cells - shift < shape.cells)
+        inner = cells[paired]
+        first = self._columns(np.zeros(inner.size + 1), np.full(inner.size + 1, math.inf))
+        beyond = self.free + 1 + (0 if shift > 0 or shape.even else 1)
+        index = np.stack([first + np.arange(inner.size), fold[inner], fold[inner - shift]], axis=1)
+        # A cell may be its partner's mirror image, which is the same variable.
+        same = index[:, 1] == index[:, 2]
+        entries = [
+            (row[:2], np.array([1.0, growth - 1.0]))
+            if one
+            else (row, np.array([1.0, -1.0, growth]))
+            for row, one in zip(index, same, strict=True)
+        ]
+        outside = np.bincount(fold[cells[~paired]], minlength=self.free).astype(float)
+        used = np.flatnonzero(outside)
+        last = first + inner.size
+        entries.append(
+            (
+                np.concatenate([[last], used, [beyond]]),
+                np.concatenate([[1.0], -outside[used], [growth - 1.0]]),
+            )
+        )
+        row = self._rows(entries, 0.0, math.inf)
+        total = np.concatenate([np.arange(first, last + 1), [self.free]])
+        self._rows([(total, np.ones(total.size))], -math.inf, delta)
+        self.blocks.append((shift, budget, inner))
+        self.rows.append(row)
+
+    def solve(
+        self, cost: np.ndarray, most_atom: float, beyond: np.ndarray | None, until: float
+    ) -> Solution:
+        """The least sum of cost p; `beyond` is the cost past each end, None for nothing there."""
+        shape = self.shape
+        folded = np.bincount(shape.fold, weights=cost)
+        for j in range(self.free):
+            self.model.changeColCost(j, float(folded[j]))
+        self.model.changeColBounds(self.free, 0.0, most_atom)
+        for side in range(self.lumps):
+            column = self.free + 1 + side
+            price = 0.0
+            if beyond is not None:
+                price = float(beyond.sum() if shape.even else beyond[side])
+            self.model.changeColCost(column, price)
+            self.model.changeColBounds(column, 0.0, 0.0 if beyond is None else 1.0)
+        while True:
+            left = until - time.monotonic()
+            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(left, 0.01))
+            self.model.run()
+            status = self.model.getModelStatus()
+            if status == self.status.kInfeasible:
+                return self._solution(False, False)
+            found = self._solution(status == self.status.kOptimal, True)
+            if not found.finished or not self._grow(found):
+                return found
+
+    def _grow(self, found: Solution) -> bool:
+        """Adds the shifts that are worst among their neighbours; whether there were any."""
+        shape, known = self.shape, {(k, b) for k, b, _ in self.blocks}
+        added = False
+        for budget, (epsilon, delta) in enumerate(shape.budgets):
+            for side in (1, -1):
+                shifts = shape.shifts[shape.shifts * side > 0]
+                if not shifts.size:
+                    continue
+                over = excesses(found.masses, shifts, epsilon) + found.atom - delta
+                padded = np.concatenate([[-math.inf], over, [-math.inf]])
+                peak = (over >= padded[:-2]) & (over >= padded[2:]) & (over > _TOLERANCE * delta)
+                for k in shifts[peak]:
+                    if (int(k), budget) not in known:
+                        self._add(int(k), budget)
+                        added = True
+        return added
+
+    def _solution(self, finished: bool, feasible: bool) -> Solution:
+        shape, solution = self.shape, self.model.getSolution()
+        values, duals = np.asarray(solution.col_value), np.asarray(solution.row_dual)
+        masses = np.maximum(values[: self.free], 0.0)[shape.fold]
+        atom = max(float(values[self.free]), 0.0)
+        blocks = []
+        for (shift, budget, inner), row in zip(self.blocks, self.rows, strict=True):
+            multipliers = np.zeros(shape.cells)
+            if duals.size > row + inner.size:
+                multipliers[inner] = np.maximum(duals[row : row + inner.size], 0.0)
+            outer = max(float(duals[row + inner.size]), 0.0) if duals.size else 0.0
+            blocks.append(Block(shift, budget, multipliers, outer))
+        slopes = np.maximum(duals[1 : 1 + self.slopes], 0.0) if duals.size else np.zeros(0)
+        violation = max(
+            float(np.max(excesses(masses, shape.shifts, e)) + atom - d) for e, d in shape.budgets
+        )
+        return Solution(masses, atom, violation, tuple(blocks), slopes, finished, feasible)
+
+
+def falling(shape: Shape) -> list[tuple[int, int]]:
+    """(nearer to 0, farther) of every two neighbouring variables on one side."""
+    fold, middle = shape.fold, (shape.cells - 1) / 2
+    pairs = {
+        (int(fold[i + 1]), int(fold[i])) if i + 1 <= middle else (int(fold[i]), int(fold[i + 1]))
+        for i in range(shape.cells - 1)
+    }
+    return sorted(pair for pair in pairs if pair[0] != pair[1])
