@@ -34,4 +34,4 @@ def test_it_runs(path):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 4
+    assert len(NOTEBOOKS) == 5

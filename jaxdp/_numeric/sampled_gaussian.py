@@ -8,6 +8,7 @@ complex w = w0 + it, t > 0, it runs along Im x = y, where e^(itL) decays instead
 Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line is ours.
 """
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,6 +22,8 @@ _REACH = 9.5
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 _DIGITS = 34.0
 _LARGEST_SHIFT = 1.5
+# (e^t - 1) / t for |t| <= 1/2.
+_EXPM1_SERIES = tuple(1.0 / math.factorial(k) for k in range(1, 16))
 # x above which little of the mass lies.
 _USUAL = 3.0
 
@@ -92,17 +95,22 @@ def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
     """log of the mean of e^(w loss) over points x of a normal density."""
     tilted = w[..., None] * loss
     log_weight = jnp.log(step)[..., None] - 0.5 * x * x - LOG_SQRT_2PI
-    weight = jnp.exp(log_weight)
     top = jnp.max(tilted + log_weight, axis=-1)
     scale = jnp.where(top > 30.0, top, 0.0)
     grown = jnp.exp(tilted + log_weight - scale[..., None])
+    # Unless the sum is large it is that of e^(w L) - 1.
+    weight = jnp.where((scale == 0)[..., None], jnp.exp(log_weight), 0.0)
     # E(e^L - 1) = 0: without it the terms are of second order, and round as such.
-    mean_free = (c < 2.0) & (jnp.abs(w) > 0.1)
-    first = w[..., None] * jnp.expm1(jnp.where(mean_free[..., None], loss, 0.0))
-    small = tilted < 1.0
-    near = weight * (jnp.expm1(jnp.where(small, tilted, 0.0)) - first)
-    excess = jnp.sum(jnp.where(small, near, grown - weight - weight * first), axis=-1)
-    return jnp.where(scale > 0, scale + jnp.log(jnp.sum(grown, axis=-1)), log1p(excess))
+    free = jnp.expm1(jnp.where((c < 2.0)[..., None], loss, 0.0))
+    first = jnp.where(jnp.abs(w) > 0.1, w, 0.0)[..., None] * free
+    small = (jnp.abs(tilted) < 0.5) & (weight > 0)
+    t = jnp.where(small, tilted, 0.0)
+    series = jnp.full_like(t, _EXPM1_SERIES[-1])
+    for coefficient in _EXPM1_SERIES[-2::-1]:
+        series = series * t + coefficient
+    rest = jnp.where(small, weight * (t * series), grown - weight) - weight * first
+    total = jnp.sum(rest, axis=-1)
+    return jnp.where(scale > 0, scale + jnp.log(total), log1p(total))
 
 
 def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:

@@ -18,7 +18,7 @@ from jaxdp.noise.laplace import Laplace
 
 _ROUGH_NODES, _NODES = 128, 1024
 # That serve many real arguments.
-_SHARED_NODES = 640
+_SHARED_NODES = 528
 # exp(i t L) is formed from two factors, for points whose number this divides.
 _SPLIT = 8
 # Across the Laplace's nodes exp(itL) turns by at most this.
