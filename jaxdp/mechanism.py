@@ -11,7 +11,8 @@ from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.loss.sampled import sampled_log_delta
+from jaxdp.loss.replaced_profile import replaced_log_delta
+from jaxdp.loss.sampled_profile import sampled_log_delta
 from jaxdp.noise.base import Noise, exp_up
 
 Relation = Literal["add_remove", "add", "remove", "replace_one"]
@@ -55,14 +56,8 @@ class Mechanism:
                 f"relation must be one of {', '.join(RELATIONS)} where sampling_prob may be "
                 "below 1: adding, removing and replacing a record differ"
             )
-        if relation == "replace_one":
-            if not always:
-                raise ValueError(
-                    "sampling_prob must be 1 with relation 'replace_one': a sampled replacement "
-                    "is not supported; a replacement is an addition and a removal"
-                )
-            sensitivity = 2.0 * sensitivity
         if always:
+            sensitivity = sensitivity * (2.0 if relation == "replace_one" else 1.0)
             relation, sampling_prob = None, jnp.ones(())
         assign(
             self,
@@ -82,6 +77,8 @@ class Mechanism:
         if not self.sampled:
             return self.noise.log_delta(self.sensitivity, epsilon)
         epsilon = _check.real("epsilon", epsilon)
+        if self.relation == "replace_one":
+            return replaced_log_delta(self.noise, self.sampling_prob, self.sensitivity, epsilon)
         bounds = [
             sampled_log_delta(self.noise, self.sampling_prob, added, self.sensitivity, epsilon)
             for added in directions(self.relation)
@@ -104,7 +101,8 @@ class Mechanism:
 
     def zcdp(self) -> ZCDP:
         """The (xi, rho) of `noise.zcdp`; of a sampled release that of the whole one."""
-        return ZCDP(*self.noise.zcdp(self.sensitivity))
+        moves = 2.0 if self.relation == "replace_one" else 1.0
+        return ZCDP(*self.noise.zcdp(moves * self.sensitivity))
 
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:

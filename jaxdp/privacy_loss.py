@@ -16,18 +16,16 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import excess
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
+from jaxdp.loss import directions
+from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
-from jaxdp.loss.bracket import in_lanes as bracket_in_lanes
-from jaxdp.loss.contour import in_lanes
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
-from jaxdp.loss.inverse import quick_epsilon
-from jaxdp.loss.inverse import rough_log_delta as saddle_log_delta
-from jaxdp.loss.line import largest_epsilon
+from jaxdp.loss.mixture import LOG_CONCAVE, Mixture
 from jaxdp.loss.sampled import Sampled, nodes_for
-from jaxdp.mechanism import Mechanism, Relation, directions
-from jaxdp.noise.base import exp_up
+from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.mechanism import directions as directions_of
+from jaxdp.noise.base import Loss, Noise, exp_up
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
@@ -55,6 +53,11 @@ class PrivacyLoss:
     __array_ufunc__ = None
 
     @property
+    def both(self) -> bool:
+        """Whether the worse of two directions is reported."""
+        return self.relation == "add_remove"
+
+    @property
     def shape(self) -> Shape:
         """The batch."""
         return jnp.broadcast_shapes(*(term.shape for term in self.terms))
@@ -67,7 +70,9 @@ class PrivacyLoss:
         flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7
         to 1e-3, widest with epsilon at an atom. So it is for two to four Subbotins whose cumulant
         falls slowly: 2e-3 for powers of 2.5 to 4, 5e-3 and, where the cumulant is not resolved,
-        several times delta at power 8. An infinite loss gives delta = 1.
+        several times delta at power 8. An infinite loss gives delta = 1. With a sampled release
+        of another noise than Gaussian and Laplace, or a sampled replacement, the upper one of
+        `bounds`: 1e-7 to 1e-3 of delta, without derivatives.
         """
         return _log_delta(self, _check.real("epsilon", epsilon))
 
@@ -159,7 +164,7 @@ def privacy_loss(
 ) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
-    Sampled: Gaussian and Laplace noise. Coordinates that are summed are sampled independently.
+    Sampled: any noise of `LOG_CONCAVE`. Coordinates that are summed are sampled independently.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
     mechanism: the loss of the worst mechanism that keeps it.
@@ -174,14 +179,21 @@ def privacy_loss(
         (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
     )
     if mechanism.sampled:
-        if not isinstance(noise, Gaussian | Laplace):
-            raise ValueError(
-                "noise must be Gaussian or Laplace to compose sampled releases, got "
-                f"{type(noise).__name__}"
-            )
-        added = directions(mechanism.relation)[0]
-        noise = Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
+        noise = _sampled(noise, shift, sampling_prob, mechanism.relation)
     return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
+
+
+def _sampled(noise: Noise, shift: Reals, sampling_prob: Reals, relation: Relation | None) -> Loss:
+    if not isinstance(noise, LOG_CONCAVE):
+        names = ", ".join(kind.__name__ for kind in LOG_CONCAVE)
+        raise ValueError(
+            f"noise must be one of {names} to compose sampled releases, got {type(noise).__name__}"
+        )
+    added = directions_of(relation)[0]
+    replaced = relation == "replace_one"
+    if isinstance(noise, Gaussian | Laplace) and not replaced:
+        return Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
+    return Mixture(noise, sampling_prob, added, replaced)
 
 
 def _worst_shift(noise: Histogram | DiscreteHistogram, sensitivity: Reals) -> Term:
@@ -217,77 +229,36 @@ def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
 
 
-def _worst_log_delta(loss: PrivacyLoss, terms: Terms, epsilon: Reals) -> Reals:
-    """Of the directions, which are worked off in one batch; terms and epsilon of one shape."""
-    values = in_lanes(*_in_directions(loss, terms, epsilon))
-    return jnp.max(values, axis=0) if loss.relation == "add_remove" else values
-
-
-def _in_directions(loss: PrivacyLoss, terms: Terms, epsilon: Reals) -> tuple[Terms, Reals]:
-    """With a new first axis for the two directions, if there are two."""
-    if loss.relation != "add_remove":
-        return terms, epsilon
-    both = (2, *epsilon.shape)
-    exchanged = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * epsilon.ndim) == 1, both)
-    pair = tuple(term.broadcast(both).reversed(exchanged) for term in terms)
-    return pair, jnp.broadcast_to(epsilon, both)
-
-
 @jax.jit
 def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    return _worst_log_delta(loss, terms, jnp.broadcast_to(epsilon, shape))
+    return directions.log_delta(loss.terms, epsilon, loss.both)
 
 
 @jax.jit
 def rough_log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
-    """log delta to a few percent of delta, no bound: where a search may begin."""
-    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    terms, epsilon = _in_directions(loss, terms, jnp.broadcast_to(epsilon, shape))
-    found = by_lanes(saddle_log_delta, terms, epsilon)
-    return jnp.max(found, axis=0) if loss.relation == "add_remove" else found
+    """See `directions.rough_log_delta`."""
+    return directions.rough_log_delta(loss.terms, epsilon, loss.both)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
-    shape = jnp.broadcast_shapes(loss.shape, epsilon.shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    terms, epsilon = _in_directions(loss, terms, jnp.broadcast_to(epsilon, shape))
-    lower, upper = bracket_in_lanes(terms, epsilon, points)
-    if loss.relation == "add_remove":
-        return jnp.max(lower, axis=0), jnp.max(upper, axis=0)
-    return lower, upper
+    return directions.log_bounds(loss.terms, epsilon, loss.both, points)
 
 
 @jax.jit
 def _quick_epsilon(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
-    shape = jnp.broadcast_shapes(loss.shape, delta.shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    terms, delta = _in_directions(loss, terms, jnp.broadcast_to(delta, shape))
-    found, settled = by_lanes(quick_epsilon, terms, delta)
-    if loss.relation == "add_remove":
-        return jnp.max(found, axis=0), jnp.all(settled, axis=0)
-    return found, settled
+    return directions.quick_epsilon(loss.terms, delta, loss.both)
 
 
 @jax.jit
 def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(loss.shape, delta.shape)
-    terms = tuple(t.broadcast(shape) for t in loss.terms)
-    delta = jnp.broadcast_to(delta, shape)
-
     # Measured from -most: smooth down to epsilon = 0, where log epsilon is not.
-    most = jax.lax.stop_gradient(largest_epsilon(terms, delta))
-    if loss.relation == "add_remove":
-        everywhere = jnp.ones_like(delta, dtype=bool)
-        other = tuple(term.reversed(everywhere) for term in terms)
-        most = jnp.maximum(most, jax.lax.stop_gradient(largest_epsilon(other, delta)))
+    most = directions.largest_epsilon(loss.terms, delta, loss.both)
     most = jnp.where(jnp.isinf(most), 1.0, most)
+    delta = jnp.broadcast_to(delta, most.shape)
 
     def residual(shifted: Reals) -> Reals:
-        return excess(_worst_log_delta(loss, terms, shifted - most), delta)
+        return excess(directions.log_delta(loss.terms, shifted - most, loss.both), delta)
 
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
     return last_feasible_quick(residual, 2.0 * most, most, slack) - most
@@ -295,21 +266,4 @@ def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
 
 @jax.jit
 def _renyi(loss: PrivacyLoss, order: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(loss.shape, order.shape)
-    s = jnp.broadcast_to(order - 1.0, shape)
-    if shape and (not loss.shape or loss.shape[-1] == 1):
-        # Many orders of one loss.
-        terms = tuple(_drop_axis(t).broadcast(shape[:-1]) for t in loss.terms)
-    else:
-        terms, s = tuple(t.broadcast(shape) for t in loss.terms), s[..., None]
-    largest = jnp.real(cumulant(terms, s))
-    if loss.relation == "add_remove":
-        other = tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms)
-        largest = jnp.maximum(largest, jnp.real(cumulant(other, s)))
-    finite = add_up(terms, Term.log_finite)[..., None]
-    return jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
-
-
-def _drop_axis(term: Term) -> Term:
-    """Without the batch's last axis, which has size 1, if there is one."""
-    return jax.tree.map(lambda x: x[..., 0, :] if x.ndim > 1 else x, term)
+    return directions.renyi(loss.terms, order, loss.both)

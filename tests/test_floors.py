@@ -34,7 +34,11 @@ CONTAINED = {
 # An engine in several files, each on the ones before.
 LOSS = (
     "base",
+    "sampled_profile",
     "sampled",
+    "pieces",
+    "replaced_profile",
+    "mixture",
     "discrete",
     "finite",
     "window",
@@ -45,6 +49,7 @@ LOSS = (
     "decay",
     "contour",
     "inverse",
+    "directions",
 )
 OPTIMAL = (
     "measure",

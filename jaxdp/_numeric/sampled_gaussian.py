@@ -9,12 +9,12 @@ Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line 
 """
 
 import math
-from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, expm1, log1p
+from jaxdp._numeric.turning import Nodes
 from jaxdp._types import Bools, Reals, RealsOrComplexes
 
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
@@ -26,14 +26,6 @@ _LARGEST_SHIFT = 1.5
 _EXPM1_SERIES = tuple(1.0 / math.factorial(k) for k in range(1, 16))
 # x above which little of the mass lies.
 _USUAL = 3.0
-
-
-class Nodes(NamedTuple):
-    """Of a law of L tilted by e^(w0 L): E e^(w L) = G(w0) sum of weight e^((w - w0) L)."""
-
-    weight: RealsOrComplexes
-    loss: RealsOrComplexes
-    resolved: Bools
 
 
 def _loss(x: RealsOrComplexes, c: Reals, q: Reals) -> RealsOrComplexes:
@@ -158,4 +150,5 @@ def line_nodes(c: Reals, q: Reals, w0: Reals, nodes: int) -> Nodes:
     top = jnp.max(jnp.real(exponent), axis=-1, keepdims=True)
     weight = jnp.exp(exponent - top)
     weight = weight / jnp.real(jnp.sum(weight, axis=-1, keepdims=True))
-    return Nodes(weight, loss, 2.0 * jnp.pi * jnp.minimum(y, jnp.pi / c - y) > _DIGITS * step)
+    resolved = 2.0 * jnp.pi * jnp.minimum(y, jnp.pi / c - y) > _DIGITS * step
+    return Nodes(weight, loss, jnp.where(resolved, jnp.inf, 0.0))

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._numeric.elementary import LOG_2, log1p
-from jaxdp._numeric.sampled_gaussian import Nodes
+from jaxdp._numeric.turning import Nodes
 from jaxdp._types import Reals
 
 _UNIT, _WEIGHT = np.polynomial.legendre.leggauss(128)
 _LOG_WEIGHT = np.log(_WEIGHT)
-# Nats that the nodes resolve across the integral.
+# Nats that the nodes resolve across the integral, and radians.
 _STEEPEST = 60.0
+_MOST_TURN = 140.0
 
 
 def _law(r: Reals, q: Reals) -> tuple[Reals, Reals]:
@@ -59,5 +60,6 @@ def line_nodes(r: Reals, q: Reals, w0: Reals) -> Nodes:
     exponent = log_weight + w0[..., None] * loss
     weight = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
     weight = weight / jnp.sum(weight, axis=-1, keepdims=True)
-    resolved = jnp.abs(w0) * (loss[..., 1] - loss[..., 0]) < _STEEPEST
-    return Nodes(weight, loss, resolved)
+    reach = loss[..., 1] - loss[..., 0]
+    highest = jnp.where(reach > 0, _MOST_TURN / jnp.where(reach > 0, reach, 1.0), jnp.inf)
+    return Nodes(weight, loss, jnp.where(jnp.abs(w0) * reach < _STEEPEST, highest, 0.0))

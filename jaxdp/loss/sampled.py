@@ -2,16 +2,15 @@
 
 from typing import final
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric import sampled_gaussian, sampled_laplace
-from jaxdp._numeric.elementary import ULP, expm1, log1mexp, log1p, round_up
-from jaxdp._numeric.sampled_gaussian import Nodes
+from jaxdp._numeric.elementary import expm1, log1p
+from jaxdp._numeric.turning import Nodes, excess_at
 from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Bools, Complexes, Indices, RealLike, Reals, RealsOrComplexes
+from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp.loss.sampled_profile import sampled_log_delta, sampled_pure_epsilon
 from jaxdp.noise.base import Loss, Points, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
@@ -19,10 +18,6 @@ from jaxdp.noise.laplace import Laplace
 _ROUGH_NODES, _NODES = 128, 1024
 # That serve many real arguments.
 _SHARED_NODES = 528
-# exp(i t L) is formed from two factors, for points whose number this divides.
-_SPLIT = 8
-# Across the Laplace's nodes exp(itL) turns by at most this.
-_MOST_TURN = 140.0
 
 
 @final
@@ -125,19 +120,12 @@ class Sampled(Loss):
         )
         nodes = self._nodes(r, q, added, theta)
         turn = 1j * points.step[..., None] * nodes.loss
-        excess = _excess(nodes.weight.astype(complex), turn, points.indices)
+        excess = excess_at(nodes.weight.astype(complex), turn, points.indices)
         return self._of_excess(nodes, excess, added[..., None], points.heights())
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """log(1 - q + q e^e) removed, -log(1 - q + q e^-e) added, e the noise's own; rounded up."""
-        most, q, added = jnp.broadcast_arrays(
-            self.noise.pure_epsilon(shift), self.sampling_prob, self.added
-        )
-        large = most > 30.0
-        grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))
-        grown = jnp.where(large, most + jnp.log(q + (1.0 - q) * jnp.exp(-most)), grown)
-        grown = jnp.where(q == 0, 0.0, grown)
-        return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-most)), grown), 8)
+        return sampled_pure_epsilon(self.noise.pure_epsilon(shift), self.sampling_prob, self.added)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """None for the Gaussian; the Laplace's pair is not at +-r."""
@@ -170,47 +158,12 @@ class Sampled(Loss):
 
     def _of_excess(self, nodes: Nodes, excess: Complexes, added: Reals, height: Reals) -> Complexes:
         """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
-        resolved = nodes.resolved
-        if isinstance(self.noise, Laplace):
-            turn = jnp.abs(nodes.loss[..., 1] - nodes.loss[..., 0])
-            extra = (1,) * (height.ndim - turn.ndim)
-            resolved = resolved.reshape(*resolved.shape, *extra)
-            resolved &= turn.reshape(*turn.shape, *extra) * jnp.abs(height) < _MOST_TURN
-        else:
-            resolved = resolved.reshape(*resolved.shape, *(1,) * (height.ndim - resolved.ndim))
+        highest = nodes.highest.reshape(
+            *nodes.highest.shape, *(1,) * (height.ndim - nodes.highest.ndim)
+        )
         value = log1p(excess)
         value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
-        return jnp.where(resolved, value, jnp.nan)
-
-
-def _and(a: Complexes, b: Complexes) -> Complexes:
-    """(1 + a)(1 + b) - 1."""
-    return a + b + a * b
-
-
-def _excess(weight: Complexes, turn: Complexes, indices: Indices) -> Complexes:
-    """sum over n of weight_n (e^(k turn_n) - 1) for consecutive k, from products of two factors.
-
-    The loops make XLA keep what they use, instead of computing exponentials anew for every k.
-    """
-
-    def power(value: Complexes, once: Complexes) -> tuple[Complexes, Complexes]:
-        return _and(value, once), value
-
-    def row(value: Complexes, _: None) -> tuple[Complexes, Complexes]:
-        weighted = value * weight
-        # (1 + a)(1 + b) - 1 = (1 + b) a + b.
-        sums = jnp.einsum("...n,b...n->...b", weighted, fine)
-        return _and(value, eighth), sums + jnp.sum(weighted, axis=-1)[..., None] + fine_sums
-
-    once = expm1(turn)
-    zero = jnp.zeros_like(once)
-    eighth, fine = lax.scan(lambda value, _: power(value, once), zero, None, length=_SPLIT)
-    fine_sums = jnp.moveaxis(jnp.sum(fine * weight[None], axis=-1), 0, -1)
-    rows = -(-indices.size // _SPLIT)
-    excess = lax.scan(row, expm1(turn * indices[0]), None, length=rows)[1]
-    excess = jnp.moveaxis(excess, 0, -2)
-    return excess.reshape(*excess.shape[:-2], -1)[..., : indices.size]
+        return jnp.where(jnp.abs(height) < highest, value, jnp.nan)
 
 
 def nodes_for(noise: Gaussian | Laplace, shift: Reals) -> int:
@@ -222,33 +175,3 @@ def nodes_for(noise: Gaussian | Laplace, shift: Reals) -> int:
         return 512
     largest = float(jnp.max(ratio, initial=0.0))
     return 256 if largest < 1.7 else 512 if largest < 3.0 else 1024
-
-
-@jax.jit
-def sampled_log_delta(
-    noise: Loss, sampling_prob: Reals, added: Reals, shift: Reals, epsilon: Reals
-) -> Reals:
-    """See `Sampled.log_delta`; for any noise whose delta holds for exchanged inputs, too."""
-    base = noise.log_delta(shift, 0.0)
-    q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
-    add = added > 0
-    safe_q = jnp.where(q > 0, q, 1.0)
-    inside = jnp.where(add, (1.0 - q) * jnp.exp(epsilon) < 1.0, jnp.expm1(epsilon) > -q)
-    e = jnp.where(inside, epsilon, 0.0)
-    # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
-    room = q - (1.0 - q) * jnp.expm1(jnp.where(add, e, 0.0))
-    room = jnp.where(add & (room > 0), room, safe_q)
-    large = e > 700.0
-    grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
-    removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
-    at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
-    # The argument is rounded down, by what its own sums lose.
-    at -= ULP * (8.0 + 4.0 * jnp.abs(at) + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
-    value = noise.log_delta(shift, at) + jnp.log(jnp.where(add, room, safe_q))
-    value += ULP * (8.0 + 4.0 * jnp.abs(value) + jnp.where(add, 4.0 / room, 0.0))
-    below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
-    value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
-    certain = jnp.where(epsilon < 0, log1mexp(jnp.maximum(-epsilon, 0.0)), -jnp.inf)
-    value = jnp.where(q == 0, certain, value)
-    broken = jnp.isnan(q + added + epsilon + base)
-    return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))

@@ -68,6 +68,11 @@ class Loss(abc.ABC):
         return 0
 
     @property
+    def contoured(self) -> bool:
+        """Whether `cgf` takes complex arguments."""
+        return True
+
+    @property
     def paired(self) -> bool:
         """Whether the loss is nothing but the pair of atoms of `loss_atom`, when it is finite."""
         return False
@@ -154,6 +159,10 @@ class Noise(Loss):
     @abc.abstractmethod
     def sub_gaussian_proxy(self) -> Reals:
         """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
+
+    def kinks(self) -> tuple[Reals, ...]:
+        """Where log g is not smooth: in the middle."""
+        return (jnp.zeros(()),)
 
     def variance(self) -> Reals:
         """E T^2, in the query's unit squared."""

@@ -100,6 +100,10 @@ class FlippedHuber(Noise):
         shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
         return _cgf(self.alpha, self.gamma, shift, z)
 
+    def kinks(self) -> tuple[Reals, ...]:
+        """0 and +-alpha."""
+        return -self.alpha, jnp.zeros(()), self.alpha
+
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 gamma^2), the least possible, and its least xi.
 

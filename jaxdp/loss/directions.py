@@ -1,0 +1,110 @@
+"""What a composition owes in one direction, or in the worse of both; by the engine that can.
+
+`both` is static: the inputs are exchanged in the second half of one batch. terms and values are
+broadcast here, to one shape.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._types import Bools, Reals
+from jaxdp.loss import bracket, contour, inverse, line
+from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
+
+
+def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """An upper bound; the worse of the directions, which are worked off in one batch."""
+    terms, epsilon = _broadcast(terms, epsilon)
+    return _worse(_one_way(*_exchanged(terms, epsilon, both)), both)
+
+
+def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """log delta to a few percent of delta, no bound: where a search may begin."""
+    at = _exchanged(*_broadcast(terms, epsilon), both)
+    return _worse(by_lanes(inverse.rough_log_delta, *at), both)
+
+
+def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
+    """Logarithms of the certified bounds on delta."""
+    at = _exchanged(*_broadcast(terms, epsilon), both)
+    lower, upper = bracket.in_lanes(*at, points)
+    return _worse(lower, both), _worse(upper, both)
+
+
+def quick_epsilon(terms: Terms, delta: Reals, both: bool) -> tuple[Reals, Bools]:
+    """See `inverse.quick_epsilon`; settled nowhere where a loss has no cumulant off the axis."""
+    terms, delta = _broadcast(terms, delta)
+    if not _all_contoured(terms):
+        return jnp.zeros_like(delta), jnp.zeros_like(delta, dtype=bool)
+    found, settled = by_lanes(inverse.quick_epsilon, *_exchanged(terms, delta, both))
+    return _worse(found, both), jnp.all(settled, axis=0) if both else settled
+
+
+def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
+    """An epsilon that meets `delta` in either direction, by Markov's inequality."""
+    at = _exchanged(*_broadcast(terms, delta), both)
+    return _worse(lax.stop_gradient(line.largest_epsilon(*at)), both)
+
+
+def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
+    """K(order - 1) / (order - 1), of the worse direction."""
+    batch = jnp.broadcast_shapes(*(term.shape for term in terms))
+    shape = jnp.broadcast_shapes(batch, order.shape)
+    s = jnp.broadcast_to(order - 1.0, shape)
+    if shape and (not batch or batch[-1] == 1):
+        # Many orders of one loss.
+        terms = tuple(_drop_axis(t).broadcast(shape[:-1]) for t in terms)
+    else:
+        terms, s = tuple(t.broadcast(shape) for t in terms), s[..., None]
+    largest = jnp.real(cumulant(terms, s))
+    if both:
+        other = tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms)
+        largest = jnp.maximum(largest, jnp.real(cumulant(other, s)))
+    finite = add_up(terms, Term.log_finite)[..., None]
+    return jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
+
+
+def _one_way(terms: Terms, epsilon: Reals) -> Reals:
+    if _all_contoured(terms):
+        return contour.in_lanes(terms, epsilon)
+    return _bracketed(terms, epsilon)
+
+
+@jax.custom_jvp
+def _bracketed(terms: Terms, epsilon: Reals) -> Reals:
+    """The upper of two bounds on a grid, whose points move in jumps: no derivative."""
+    return bracket.in_lanes(terms, epsilon)[1]
+
+
+@_bracketed.defjvp
+def _bracketed_jvp(primals, tangents):
+    value = _bracketed(*primals)
+    return value, jnp.full_like(value, jnp.nan)
+
+
+def _all_contoured(terms: Terms) -> bool:
+    return all(term.noise.contoured for term in terms)
+
+
+def _broadcast(terms: Terms, values: Reals) -> tuple[Terms, Reals]:
+    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    return tuple(term.broadcast(shape) for term in terms), jnp.broadcast_to(values, shape)
+
+
+def _exchanged(terms: Terms, values: Reals, both: bool) -> tuple[Terms, Reals]:
+    """With a new first axis for the two directions, if there are two."""
+    if not both:
+        return terms, values
+    pair = (2, *values.shape)
+    second = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * values.ndim) == 1, pair)
+    return tuple(t.broadcast(pair).reversed(second) for t in terms), jnp.broadcast_to(values, pair)
+
+
+def _worse(values: Reals, both: bool) -> Reals:
+    return jnp.max(values, axis=0) if both else values
+
+
+def _drop_axis(term: Term) -> Term:
+    """Without the batch's last axis, which has size 1, if there is one."""
+    return jax.tree.map(lambda x: x[..., 0, :] if x.ndim > 1 else x, term)

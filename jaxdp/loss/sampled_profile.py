@@ -1,0 +1,56 @@
+"""delta of one Poisson-sampled release, from the noise's own."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
+from jaxdp._types import Reals
+from jaxdp.noise.base import Loss
+
+
+@jax.jit
+def sampled_log_delta(
+    noise: Loss, sampling_prob: Reals, added: Reals, shift: Reals, epsilon: Reals
+) -> Reals:
+    """See `Sampled.log_delta`; for any noise whose delta holds for exchanged inputs, too."""
+    base = noise.log_delta(shift, 0.0)
+    q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
+    add = added > 0
+    safe_q = jnp.where(q > 0, q, 1.0)
+    inside = jnp.where(add, (1.0 - q) * jnp.exp(epsilon) < 1.0, jnp.expm1(epsilon) > -q)
+    e = jnp.where(inside, epsilon, 0.0)
+    # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
+    room = q - (1.0 - q) * jnp.expm1(jnp.where(add, e, 0.0))
+    room = jnp.where(add & (room > 0), room, safe_q)
+    large = e > 700.0
+    grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
+    removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
+    at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
+    # The argument is rounded down, by what its own sums lose.
+    at -= ULP * (8.0 + 4.0 * jnp.abs(at) + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
+    value = noise.log_delta(shift, at) + jnp.log(jnp.where(add, room, safe_q))
+    size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
+    value += ULP * (8.0 + 4.0 * size + jnp.where(add, 4.0 / room, 0.0))
+    below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
+    value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
+    certain = jnp.where(epsilon < 0, log1mexp(jnp.maximum(-epsilon, 0.0)), -jnp.inf)
+    value = jnp.where(q == 0, certain, value)
+    broken = jnp.isnan(q + added + epsilon + base)
+    return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
+
+
+def sampled_pure_epsilon(most: Reals, sampling_prob: Reals, added: Reals) -> Reals:
+    """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
+    most, q, added = jnp.broadcast_arrays(most, sampling_prob, added)
+    large = most > 30.0
+    grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))
+    grown = jnp.where(large, most + jnp.log(q + (1.0 - q) * jnp.exp(-most)), grown)
+    grown = jnp.where(q == 0, 0.0, grown)
+    return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-most)), grown), 8)
+
+
+def both_ways(most: Reals, sampling_prob: Reals) -> Reals:
+    """`sampled_pure_epsilon` removed and added, in one."""
+    zero = jnp.zeros_like(sampling_prob)
+    sides = (sampled_pure_epsilon(most, sampling_prob, side) for side in (zero, zero + 1.0))
+    return round_up(sum(sides, start=zero), 1)

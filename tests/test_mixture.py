@@ -1,0 +1,140 @@
+"""Sampled releases of any log-concave noise, and of records that are replaced."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+import jaxdp as dp
+from jaxdp.loss.mixture import Mixture
+from jaxdp.loss.sampled import Sampled
+from jaxdp.mechanism import Relation
+
+
+def exact_replaced(q, ratio, epsilon):
+    """log delta of the Gaussian mixtures: the threshold solves a quadratic equation in e^(cx)."""
+    q, c, growth = mp.mpf(q), mp.mpf(ratio), mp.exp(mp.mpf(epsilon))
+    hit, spare = q * mp.exp(-c * c / 2), (1 - q) * (1 - growth)
+    t = mp.log((-spare + mp.sqrt(spare**2 + 4 * hit * hit * growth)) / (2 * hit)) / c
+
+    def tail(x):
+        return mp.erfc(x / mp.sqrt(2)) / 2
+
+    positive = (1 - q) * tail(t) + q * tail(t - c)
+    return mp.log(positive - growth * ((1 - q) * tail(t) + q * tail(t + c)))
+
+
+@pytest.mark.parametrize(("q", "scale"), [(0.01, 1.0), (0.3, 0.5), (0.999, 0.2), (1e-4, 2.0)])
+def test_replaced_gaussian_against_its_closed_form(q, scale):
+    epsilon = np.array([0.0, 1e-3, 0.5, 3.0, 20.0, 100.0])
+    release = dp.Mechanism(dp.Gaussian(scale), 1.0, q, "replace_one")
+    values = np.asarray(release.log_delta(epsilon))
+    with mp.workdps(120):
+        for value, e in zip(values, epsilon, strict=True):
+            truth = exact_replaced(q, 1 / mp.mpf(scale), e)
+            assert 0 <= mp.mpf(float(value)) - truth < 1e-13 / q + 1e-11 * abs(truth)
+        backward = np.exp(np.asarray(release.log_delta(-epsilon[2:4])))
+    forward = 1 - np.exp(-epsilon[2:4]) * (1 - np.exp(values[2:4]))
+    np.testing.assert_allclose(backward, forward, rtol=1e-14)
+
+
+@pytest.mark.parametrize("noise", [dp.Gaussian(0.8), dp.FlippedHuber(0.7, 0.6), dp.Laplace(0.5)])
+def test_no_pair_of_contributions_tells_more(noise):
+    """The densities of a thousand pairs of contributions up to the sensitivity, integrated."""
+    rng = np.random.default_rng(5)
+    x = np.linspace(-14.0, 14.0, 28001)
+    density = np.exp(np.asarray(noise.log_density(x)))
+    q, contributions = 0.2, rng.uniform(-1.0, 1.0, (25, 2))
+    epsilon = np.array([-0.4, 0.0, 0.1, 0.5])
+    worst = dp.Mechanism(noise, 1.0, q, "replace_one").delta(epsilon)
+    for a, b in contributions:
+        p, r = (
+            (1 - q) * density + q * np.exp(np.asarray(noise.log_density(x - m))) for m in (a, b)
+        )
+        for e, bound in zip(epsilon, np.asarray(worst), strict=True):
+            told = np.trapezoid(np.maximum(p - np.exp(e) * r, 0.0), x)
+            assert told <= bound * (1 + 1e-6) + 1e-9
+
+
+def test_cumulants_are_those_of_sampled_gaussians_and_laplaces():
+    z = jnp.array([0.05, 0.7, 3.0, 20.0])
+    for noise, nodes in ((dp.Gaussian(0.9), 256), (dp.Laplace(0.7), 0)):
+        for added in (0.0, 1.0):
+            ours = Mixture(noise, 0.03, added).cgf(1.0, z)
+            other = Sampled(noise, 0.03, added, nodes).cgf(1.0, z)
+            np.testing.assert_allclose(ours, other, rtol=1e-11)
+
+
+def test_cumulants_at_the_ends_of_sampling():
+    z = jnp.array([0.5, 2.0, 7.0])
+    for noise in (dp.OffsetGaussian(0.7, 1.0), dp.Subbotin(1.0, 1.5)):
+        always = Mixture(noise, 1.0, 0.0, True).cgf(0.5, z)
+        np.testing.assert_allclose(always, noise.cgf(1.0, z), rtol=1e-12)
+        assert bool(jnp.all(Mixture(noise, 0.0, 0.0).cgf(0.5, z) == 0))
+        # (1 - q) + q R raised to a power >= 1 is convex.
+        bound = jnp.log1p(0.1 * jnp.expm1(noise.cgf(0.5, z)))
+        assert bool(jnp.all(Mixture(noise, 0.1, 0.0).cgf(0.5, z) <= bound))
+
+
+@pytest.mark.long
+def test_bounds_contain_the_contour_of_the_same_law():
+    release = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.3, "remove")
+    contour = 30.0 * dp.privacy_loss(release)
+    (term,) = contour.terms
+    mixed = Mixture(term.noise.noise, term.noise.sampling_prob, term.noise.added)
+    grid = dp.PrivacyLoss((type(term)(mixed, term.shift, term.count),), "remove")
+    epsilon = jnp.array([0.1, 1.0, 4.0])
+    lower, upper = grid.bounds(epsilon, points=2**13)
+    exact = contour.delta(epsilon)
+    assert bool(jnp.all((lower <= exact) & (exact <= upper)))
+    np.testing.assert_allclose(lower, upper, rtol=1e-3)
+
+
+@pytest.mark.long
+def test_compositions_meet_their_epsilon():
+    cases: tuple[tuple[dp.Noise, Relation], ...] = (
+        (dp.FlippedHuber(1.2, 1.0), "add_remove"),
+        (dp.Gaussian(1.0), "replace_one"),
+    )
+    for noise, relation in cases:
+        loss = 100 * dp.privacy_loss(dp.Mechanism(noise, 1.0, 0.02, relation))
+        epsilon = loss.epsilon(1e-5)
+        assert float(loss.delta(epsilon)) <= 1e-5
+        assert float(loss.delta(epsilon * (1 - 1e-6))) > 1e-5
+        lower, upper = loss.bounds(epsilon)
+        assert float(upper) / float(lower) - 1 < 1e-3
+        assert bool(jnp.isnan(jax.grad(loss.log_delta)(epsilon)))
+        moves = 2.0 if relation == "replace_one" else 1.0
+        whole = 100 * dp.privacy_loss(dp.Mechanism(noise, moves))
+        assert float(loss.renyi(3.0)) < float(whole.renyi(3.0))
+
+
+def test_replacing_tells_more_than_adding_and_less_than_everything():
+    epsilon = jnp.linspace(0.0, 3.0, 13)
+    for noise in (dp.Gaussian(1.0), dp.Laplace(0.5)):
+        replaced = dp.Mechanism(noise, 1.0, 0.1, "replace_one")
+        assert bool(jnp.all(replaced.log_delta(epsilon) >= _either(noise).log_delta(epsilon)))
+        group = jnp.log(0.1) + noise.log_delta(2.0, epsilon)
+        assert bool(jnp.all(replaced.log_delta(epsilon) <= group + 1e-12))
+    np.testing.assert_allclose(
+        dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.3, "replace_one").delta(0.0),
+        0.3 * (1 - 2 * np.exp(log_ndtr(-1.0))),
+        rtol=1e-13,
+    )
+
+
+def _either(noise):
+    return dp.Mechanism(noise, 1.0, 0.1, "add_remove")
+
+
+def test_bad_input():
+    release = dp.Mechanism(dp.DiscreteLaplace(1.0), 1.0, 0.5, "add")
+    with pytest.raises(ValueError, match="noise must be one of Gaussian, Laplace, FlippedHuber"):
+        dp.privacy_loss(release)
+    broken = jax.jit(lambda q: dp.Mechanism(dp.Gaussian(1.0), 1.0, q, "replace_one").delta(1.0))
+    assert bool(jnp.isnan(broken(2.0)) & jnp.isnan(broken(-0.1)) & jnp.isnan(broken(jnp.nan)))
+    mixed = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.5, "replace_one"))
+    with pytest.raises(ValueError, match="cannot compose relation"):
+        _ = mixed + dp.privacy_loss(_either(dp.Gaussian(1.0)))
