@@ -57,6 +57,7 @@ OPTIMAL = (
     "noise",
     "mechanism",
     "published",
+    "saddle",
     "halpern",
     "first_order",
 )

@@ -9,13 +9,19 @@ import numpy as np
 from jaxdp.guarantee.base import Budget
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
-from jaxdp.optimal.certify import budget_pair, certified, lower_bound_of, positive, truncation
+from jaxdp.optimal.certify import (
+    budget_pair,
+    certified,
+    lower_bound_of,
+    positive,
+    reach_of,
+    resolution_of,
+)
 from jaxdp.optimal.exact import TOTAL, float_above
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
 _ULP = float(np.finfo(np.float64).eps)
-_CELLS = 150  # on each side, where the budget decides
 _SPECK = 2**10  # units: what rounding leaves where nothing belongs
 
 
@@ -64,9 +70,9 @@ def optimal_noise(
         raise ValueError(f"max_atom must lie in [0, 1], got {max_atom}")
     if not measure.even and symmetric:
         raise ValueError("symmetric must be False for a loss that is not even")
-    reach = _reach(budgets) if support is None else positive("support", support) / sensitivity
-    steps = _resolution(resolution, reach, budgets)
-    coarse = _resolution(None, reach, budgets)
+    reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
+    steps = resolution_of(resolution, reach, budgets)
+    coarse = resolution_of(None, reach, budgets)
     if support is None and steps > 3 * coarse:
         # Where a coarser optimum ends: the lower bound does not rest on it.
         first = optimal_noise(
@@ -130,7 +136,7 @@ def optimal_integer_noise(
         raise ValueError(f"sensitivity must be a whole number, 1 or more, got {sensitivity}")
     if not measure.even and symmetric:
         raise ValueError("symmetric must be False for a loss that is not even")
-    half = math.ceil(_reach(budgets) * sensitivity) if support is None else support
+    half = math.ceil(reach_of(budgets) * sensitivity) if support is None else support
     if half < 1 or half != int(half):
         raise ValueError(f"support must be a whole number, 1 or more, got {support}")
     until = time.monotonic() + seconds
@@ -170,10 +176,6 @@ def _lower(
     return lower_bound_of(program, shape, cost, beyond, until)
 
 
-def _reach(budgets: tuple[tuple[float, float], ...]) -> float:
-    return 1.25 * max(truncation(e, d) for e, d in budgets) + 1.0
-
-
 def _end(noise: Histogram) -> float:
     """How far out there is mass to speak of, in sensitivities."""
     weights = np.array(noise.weights)
@@ -181,14 +183,3 @@ def _end(noise: Histogram) -> float:
     cells = np.max(np.abs(held - 0.5 * (weights.size - 1))) + 0.5
     made = noise.certificate
     return float(cells) * float(noise.width) / (made.sensitivity if made else 1.0)
-
-
-def _resolution(
-    resolution: int | None, reach: float, budgets: tuple[tuple[float, float], ...]
-) -> int:
-    if resolution is None:
-        most = 20 if max(e for e, _ in budgets) <= 1 else 40
-        return min(max(int(_CELLS / reach), 2), most)
-    if resolution < 1 or resolution != int(resolution):
-        raise ValueError(f"resolution must be a whole number, 1 or more, got {resolution}")
-    return int(resolution)
