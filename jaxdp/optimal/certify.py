@@ -36,6 +36,13 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
+def range_of(query_range: tuple[float, float]) -> tuple[float, float]:
+    low, high = (float(v) for v in query_range)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"query_range must be two rising finite numbers, got {query_range}")
+    return low, high
+
+
 def truncation(epsilon: float, delta: float) -> float:
     """The bound of the truncated Laplace, in sensitivities."""
     return math.log1p(math.expm1(epsilon) / (2.0 * delta)) / epsilon
