@@ -57,7 +57,7 @@ def range_bound(
         ends = np.array([float(low + (first + k) * step) for k in range(size + 1)])
         first += size
         weights = _least(density, nodes, ends) * float(step)
-        chance = weights.sum()
+        chance = float(weights.sum())
         if chance == 0.0:
             continue
         # Blocks that look alike are solved once; weights are rounded down for it.
