@@ -44,12 +44,11 @@ def test_it_agrees_with_the_linear_program_to_its_bracket():
 @pytest.mark.long
 def test_several_grids_in_a_call_and_brackets_as_narrow_as_asked():
     """From a support of many sensitivities to an atom that is nearly all of delta."""
-    epsilons, deltas = np.array([0.02, 0.2, 1.0, 2.0, 3.0, 5.0]), np.array([0.2, 0.05, 0.2, 0.3])
-    epsilons, deltas = epsilons, np.append(deltas, [0.3, 0.25])
+    epsilons, deltas = np.array([0.2, 1.0, 3.0, 5.0]), np.array([0.05, 0.2, 0.3, 0.25])
     table = dp.optimal_noise_table(epsilons, deltas)
     check(table, epsilons, deltas)
     assert table.met.all()
-    assert len({len(noise.weights) for noise in table.noises}) > 2
+    assert len({float(noise.width) for noise in table.noises}) > 1
     assert table.noises[-1].atom > 0.24
     for i, (epsilon, delta) in enumerate(zip(epsilons, deltas, strict=True)):
         best = dp.optimal_noise(dp.Budget(epsilon, delta)).certificate

@@ -21,9 +21,10 @@ from jaxdp.optimal.certify import (
 )
 from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, float_above
-from jaxdp.optimal.halpern import budgets_of, solve
+from jaxdp.optimal.halpern import solve
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Block, Shape
+from jaxdp.optimal.saddle import budgets_of
 
 _ULP = float(np.finfo(np.float64).eps)
 
@@ -161,15 +162,11 @@ def _solved(
         jnp.asarray([law[1] for law in safe if law]),
         steps,
     )
-    limits = jnp.asarray(gap), jnp.asarray(1.0 * max_steps)
-    found = solve(lanes, jnp.asarray(costs), steps, *limits)
-    duals, laws, taken = (
-        np.asarray(x) for x in (found.best_dual[:, 0], found.best_law[:, 1], found.steps)
-    )
+    found = solve(lanes, jnp.asarray(costs), gap, max_steps)
     rows = []
     for i, shape in enumerate(shapes):
-        lower = _lower(shape, duals[i], values)
-        weights, atom_weight, kept = _upper(shape, laws[i])
+        lower = _lower(shape, found.duals[i], values)
+        weights, atom_weight, kept = _upper(shape, found.laws[i])
         upper = math.fsum([*(means * weights), exact_answer * atom_weight]) / TOTAL
         upper *= 1.0 + 32.0 * _ULP
         met = upper - lower <= gap * max(1.0, upper) * (1.0 + 1e-3)
@@ -177,7 +174,7 @@ def _solved(
             lower, upper, (shape.budgets[0][0],), (float_above(kept),), sensitivity, bool(met)
         )
         noise = from_whole(width, weights.tolist(), atom_weight, made)
-        rows.append(_Row(noise, made, int(taken[i].max())))
+        rows.append(_Row(noise, made, int(found.steps[i])))
     return rows
 
 

@@ -12,21 +12,23 @@ stops it is a bracket: the multipliers' dual bound, and the law mixed with one t
 spare. Both are taken again on the host, in rationals, before anything is reported.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp._types import Bools, Reals
-from jaxdp.optimal.saddle import backward, cut, forward, level_of, moved
+from jaxdp.optimal.saddle import Budgets, backward, cut, even, fall, forward, level_of, rise
 
 _CHECK_EVERY = 64
 _LEVEL_STEPS = 4
 _LOWER, _UPPER = 0, 1
 # A lane whose own bracket is this part of the gap gains nothing more.
 _CLOSED = 0.02
+# Batches that are not halved.
+_SMALL = 8
 
 
 class Lane(NamedTuple):
@@ -51,67 +53,12 @@ class State(NamedTuple):
     best_law: Reals
 
 
-class Budgets(NamedTuple):
-    growth: Reals
-    delta: Reals
-    safe: Reals  # (cells,)
-    spare: Reals
-    unit: Reals  # (cells + 2,): how much mass is expected
-    row_unit: Reals  # (shifts, cells + 2): and how much in each entry of A_k x
-    norm: Reals
-
-
-def _even(x: Reals) -> Reals:
-    return jnp.concatenate([0.5 * (x[:-2] + x[:-2][::-1]), x[-2:]])
-
-
-@functools.partial(jax.jit, static_argnums=4)
-def budgets_of(growth: Reals, delta: Reals, safe: Reals, spare: Reals, steps: int) -> Budgets:
-    """What each lane needs to know; scales follow the law that is known to be safe.
-
-    With them the entries of the operator are at most 1, whatever e^epsilon is.
-    """
-
-    def one(g: Reals, delta: Reals, safe: Reals, spare: Reals) -> Budgets:
-        unit = jnp.concatenate([safe, safe[:1], delta[None]])
-        n = safe.size
-        inner = jnp.maximum(safe[None, :], g * moved(safe, steps))
-        ends = jnp.cumsum(safe)[jnp.minimum(jnp.arange(steps), n - 1)]
-        outer = jnp.maximum(ends, 0.5 * (g - 1.0) * safe[0])
-        row_unit = jnp.concatenate([inner, outer[:, None], jnp.full((steps, 1), delta)], axis=1)
-        budget = Budgets(g, delta, safe, spare, unit, row_unit, jnp.ones(()))
-        return budget._replace(norm=_norm(budget))
-
-    return jax.vmap(one)(growth, delta, safe, spare)
-
-
-def _norm(budget: Budgets) -> Reals:
-    """An estimate of the operator's norm: a step that is too long shows in the bracket."""
-
-    def body(x: Reals, _: None) -> tuple[Reals, Reals]:
-        y = _fall(_rise(x, budget), budget)
-        size = jnp.linalg.norm(y)
-        return y / size, size
-
-    start = jnp.cos(3.0 * jnp.arange(1.0 * budget.unit.size)) + 1.1
-    return 1.05 * jnp.sqrt(lax.scan(body, start / jnp.linalg.norm(start), None, 60)[1][-1])
-
-
-def _rise(law: Reals, budget: Budgets) -> Reals:
-    steps = budget.row_unit.shape[0]
-    return forward(law * budget.unit, budget.growth, steps) / budget.row_unit
-
-
-def _fall(dual: Reals, budget: Budgets) -> Reals:
-    return _even(budget.unit * backward(dual / budget.row_unit, budget.growth))
-
-
 def _step(z: Lane, budget: Budgets, cost: Reals, weight: Reals) -> Lane:
     length = 0.99 / budget.norm
-    v = z.law - length / weight * (budget.unit * cost + _fall(z.dual, budget))
+    v = z.law - length / weight * (budget.unit * cost + fall(z.dual, budget))
     low = level_of(v, budget.unit, 1.0, z.low, _LEVEL_STEPS)
     law = jnp.maximum(v - low * budget.unit, 0.0)
-    v = z.dual + length * weight * _rise(2.0 * law - z.law, budget)
+    v = z.dual + length * weight * rise(2.0 * law - z.law, budget)
     dual, high = cut(v, budget.row_unit, length * weight * budget.delta, z.high, _LEVEL_STEPS)
     return Lane(law, dual, low, high)
 
@@ -119,7 +66,7 @@ def _step(z: Lane, budget: Budgets, cost: Reals, weight: Reals) -> Lane:
 def _bracket(z: Lane, budget: Budgets, cost: Reals) -> tuple[Reals, Reals, Reals, Reals]:
     """(lower, upper, multipliers, law), the law mixed until it keeps the budget."""
     dual = z.dual / budget.row_unit
-    reduced = _even(cost + backward(dual, budget.growth))
+    reduced = even(cost + backward(dual, budget.growth))
     lower = jnp.min(reduced) - budget.delta * jnp.sum(jnp.max(dual, axis=1))
     law = (z.law * budget.unit).at[-2].set(0.0)
     law = law / jnp.sum(law)
@@ -177,37 +124,85 @@ def _advance(state: State, budget: Budgets, cost: Reals) -> State:
     )
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def solve(budgets: Budgets, costs: Reals, steps: int, gap: Reals, most: Reals) -> State:
+@jax.jit
+def started(budgets: Budgets, costs: Reals) -> State:
     """Lanes (budgets, 2): with costs[0] the program of lower bounds, with costs[1] of upper."""
-    cells = costs.shape[1] - 2
 
     def begin(budget: Budgets, cost: Reals) -> State:
-        law = jnp.pad(jnp.ones(cells), (0, 2))
-        z = Lane(law, jnp.zeros((steps, cells + 2)), jnp.zeros(()), jnp.zeros(steps))
+        law = jnp.pad(jnp.ones(budget.safe.size), (0, 2))
+        dual = jnp.zeros_like(budget.row_unit)
+        z = Lane(law, dual, jnp.zeros(()), jnp.zeros(dual.shape[0]))
         one = jnp.ones(())
         lower, upper, _, law = _bracket(z, budget, cost)
         # Multipliers are losses, the law is of order 1 in its units.
         return State(z, z, 0 * one, upper, jnp.inf * one, 0 * one, lower, upper, z.dual, law)
 
-    def both(function):
-        return jax.vmap(jax.vmap(function, in_axes=(0, None, 0)), in_axes=(0, 0, None))
+    return jax.vmap(jax.vmap(begin, in_axes=(None, 0)), in_axes=(0, None))(budgets, costs)
 
-    def open_lanes(state: State) -> Bools:
-        """A budget's lanes go on while its bracket is wide, and their own may be why."""
-        allowed = gap * jnp.maximum(1.0, state.upper)
-        wide = state.upper[:, _UPPER] - state.lower[:, _LOWER] > allowed[:, _UPPER]
-        loose = state.upper - state.lower > _CLOSED * allowed
-        return wide[:, None] & loose & (state.steps < most)
+
+def open_lanes(state: State, gap: Reals, most: Reals) -> Bools:
+    """A budget's lanes go on while its bracket is wide, and their own may be why."""
+    allowed = gap * jnp.maximum(1.0, state.upper)
+    wide = state.upper[:, _UPPER] - state.lower[:, _LOWER] > allowed[:, _UPPER]
+    loose = state.upper - state.lower > _CLOSED * allowed
+    return wide[:, None] & loose & (state.steps < most)
+
+
+@jax.jit
+def advanced(
+    state: State, budgets: Budgets, costs: Reals, gap: Reals, most: Reals, few: Reals
+) -> tuple[State, Bools]:
+    """The lanes when at most `few` budgets are open, and which are."""
+    advance = jax.vmap(jax.vmap(_advance, in_axes=(0, None, 0)), in_axes=(0, 0, None))
+
+    def unfinished(state: State) -> Bools:
+        return jnp.any(open_lanes(state, gap, most), axis=1)
 
     def body(state: State) -> State:
-        new = both(_advance)(state, budgets, costs)
-        going = open_lanes(state)
+        new, going = advance(state, budgets, costs), open_lanes(state, gap, most)
 
         def keep(a: Reals, b: Reals) -> Reals:
             return jnp.where(going.reshape(*going.shape, *(1,) * (a.ndim - 2)), a, b)
 
         return jax.tree.map(keep, new, state)
 
-    start = jax.vmap(jax.vmap(begin, in_axes=(None, 0)), in_axes=(0, None))(budgets, costs)
-    return lax.while_loop(lambda s: jnp.any(open_lanes(s)), body, start)
+    state = lax.while_loop(lambda s: jnp.sum(unfinished(s)) > few, body, state)
+    return state, unfinished(state)
+
+
+class Found(NamedTuple):
+    """For each budget the multipliers of its first lane, the law of its second, the steps."""
+
+    duals: np.ndarray
+    laws: np.ndarray
+    steps: np.ndarray
+
+
+def solve(budgets: Budgets, costs: Reals, gap: float, most: int) -> Found:
+    """All budgets; when half of them are done the others go on alone, in a smaller batch."""
+    state = started(budgets, costs)
+    left = np.arange(budgets.growth.size)
+    found: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
+    limits = jnp.asarray(gap), jnp.asarray(1.0 * most)
+    while left.size:
+        few = left.size // 2 if left.size > _SMALL else 0
+        state, going = advanced(state, budgets, costs, *limits, jnp.asarray(1.0 * few))
+        open_now = np.asarray(going)
+        duals, laws, steps = (np.asarray(x) for x in (state.best_dual, state.best_law, state.steps))
+        for i in np.flatnonzero(~open_now):
+            # A place that was filled with a copy was there before.
+            found.setdefault(
+                int(left[i]), (duals[i, _LOWER], laws[i, _UPPER], float(steps[i].max()))
+            )
+        # A batch of a few sizes, the last lane repeated: each size is compiled once.
+        kept = np.flatnonzero(open_now)
+        if kept.size:
+            kept = np.pad(kept, (0, few - kept.size), mode="edge")
+        left = left[kept]
+        state, budgets = jax.tree.map(lambda x, k=kept: x[k], (state, budgets))
+    rows = [found[i] for i in range(len(found))]
+    return Found(
+        np.stack([row[0] for row in rows]),
+        np.stack([row[1] for row in rows]),
+        np.array([row[2] for row in rows]),
+    )

@@ -5,6 +5,10 @@ multipliers, one for each shift, holds those of the cells with a partner, of the
 others, and of the atom. Reshapes instead of gathers: a gather of this size costs more than the sum.
 """
 
+import functools
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -50,6 +54,61 @@ def backward(dual: Reals, growth: Reals) -> Reals:
     own = jnp.sum(jnp.where(known, inner, dual[:, n : n + 1]) - growth * unmoved(inner), axis=0)
     beyond, atom = -0.5 * (growth - 1.0) * jnp.sum(dual[:, n]), jnp.sum(dual[:, n + 1])
     return jnp.concatenate([own, beyond[None], atom[None]])
+
+
+class Budgets(NamedTuple):
+    growth: Reals
+    delta: Reals
+    safe: Reals  # (cells,)
+    spare: Reals
+    unit: Reals  # (cells + 2,): how much mass is expected
+    row_unit: Reals  # (shifts, cells + 2): and how much in each entry of A_k x
+    norm: Reals
+
+
+def even(x: Reals) -> Reals:
+    return jnp.concatenate([0.5 * (x[:-2] + x[:-2][::-1]), x[-2:]])
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def budgets_of(growth: Reals, delta: Reals, safe: Reals, spare: Reals, steps: int) -> Budgets:
+    """What each lane needs to know; scales follow the law that is known to be safe.
+
+    With them the entries of the operator are at most 1, whatever e^epsilon is.
+    """
+
+    def one(g: Reals, delta: Reals, safe: Reals, spare: Reals) -> Budgets:
+        unit = jnp.concatenate([safe, safe[:1], delta[None]])
+        n = safe.size
+        inner = jnp.maximum(safe[None, :], g * moved(safe, steps))
+        ends = jnp.cumsum(safe)[jnp.minimum(jnp.arange(steps), n - 1)]
+        outer = jnp.maximum(ends, 0.5 * (g - 1.0) * safe[0])
+        row_unit = jnp.concatenate([inner, outer[:, None], jnp.full((steps, 1), delta)], axis=1)
+        budget = Budgets(g, delta, safe, spare, unit, row_unit, jnp.ones(()))
+        return budget._replace(norm=_norm(budget))
+
+    return jax.vmap(one)(growth, delta, safe, spare)
+
+
+def _norm(budget: Budgets) -> Reals:
+    """An estimate of the operator's norm: a step that is too long shows in the bracket."""
+
+    def body(x: Reals, _: None) -> tuple[Reals, Reals]:
+        y = fall(rise(x, budget), budget)
+        size = jnp.linalg.norm(y)
+        return y / size, size
+
+    start = jnp.cos(3.0 * jnp.arange(1.0 * budget.unit.size)) + 1.1
+    return 1.05 * jnp.sqrt(lax.scan(body, start / jnp.linalg.norm(start), None, 60)[1][-1])
+
+
+def rise(law: Reals, budget: Budgets) -> Reals:
+    steps = budget.row_unit.shape[0]
+    return forward(law * budget.unit, budget.growth, steps) / budget.row_unit
+
+
+def fall(dual: Reals, budget: Budgets) -> Reals:
+    return even(budget.unit * backward(dual / budget.row_unit, budget.growth))
 
 
 def level_of(y: Reals, unit: Reals, amount: float | Reals, level: Reals, count: int) -> Reals:
