@@ -98,7 +98,8 @@ def certified(
         if all(k <= Fraction(d) for k, (_, d) in zip(kept, shape.budgets, strict=True)):
             return program, solution, weights[:-1], int(weights[-1]), kept
     raise ValueError(
-        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: ask for a larger delta"
+        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: a larger delta or a "
+        "smaller epsilon can"
     )
 
 

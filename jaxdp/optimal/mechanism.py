@@ -22,6 +22,7 @@ from jaxdp.optimal.table import RangeMechanism
 
 # Shares so near to those of a node are the node's in the program, not in its proof.
 _SNAP = 1e-9
+_FIRST = 0.6  # of the time that is allowed, for the mechanism; the rest for the lower bound
 
 
 def optimal_mechanism(
@@ -64,20 +65,24 @@ def optimal_mechanism(
     parts = part_chances(weights, places)
     if cap is not None:
         cap = positive("cap", cap)
-    until = time.monotonic() + seconds
+    begun = time.monotonic()
     costs = part_costs(measure, places)
     cost = node_costs(costs, parts)
+    if not np.all(np.isfinite(cost)):
+        raise ValueError(f"loss must be finite as far as the range is wide, {query_range}")
     even = np.allclose(places + places[::-1], places[0] + places[-1], rtol=1e-12, atol=0.0)
     mirrored = measure.even and even and bool(np.allclose(parts, parts[::-1], rtol=1e-12))
     rough, exact = close_points(held, felt, _SNAP), close_points(held, felt)
 
     def solved(asked: float) -> tuple[np.ndarray, bool]:
         program = KernelProgram(cost, epsilon, asked, mirrored, rough.mix)
-        return _solved(program, rough, cost, costs, cap, until)
+        return _solved(program, rough, cost, costs, cap, begun + _FIRST * seconds)
 
     made, kept, finished = _whole(solved, exact, (epsilon, delta))
     upper = math.fsum((cost * made).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
-    lower, sure = range_bound(measure, places, parts, (epsilon, delta), sensitivity, until)
+    lower, sure = range_bound(
+        measure, places, parts, (epsilon, delta), sensitivity, begun + seconds
+    )
     certificate = Certificate(
         min(lower, upper), upper, (epsilon,), (float_above(kept),), sensitivity, finished and sure
     )
