@@ -74,9 +74,16 @@ def optimal_mechanism(
     mirrored = measure.even and even and bool(np.allclose(parts, parts[::-1], rtol=1e-12))
     rough, exact = close_points(held, felt, _SNAP), close_points(held, felt)
 
-    def solved(asked: float) -> tuple[np.ndarray, bool]:
+    def solved(asked: float, cap: float | None = cap) -> tuple[np.ndarray, bool]:
         program = KernelProgram(cost, epsilon, asked, mirrored, rough.mix)
-        return _solved(program, rough, cost, costs, cap, begun + _FIRST * seconds)
+        found = _solved(program, rough, cost, costs, cap, begun + _FIRST * seconds)
+        if found is None:
+            enough = _part_losses(costs, solved(asked, None)[0]).max()
+            raise ValueError(
+                f"cap must be larger: no law keeps it and the budget, got {cap}, and "
+                f"{enough:.6g} is enough"
+            )
+        return found
 
     made, kept, finished = _whole(solved, exact, (epsilon, delta))
     upper = math.fsum((cost * made).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
@@ -128,7 +135,7 @@ def _solved(
     costs: tuple[np.ndarray, np.ndarray],
     cap: float | None,
     until: float,
-) -> tuple[np.ndarray, bool]:
+) -> tuple[np.ndarray, bool] | None:
     """Laws that keep the budget but for rounding, and whether they are the best."""
     if cap is not None:
         for part, both in enumerate(np.stack(costs, axis=1)):
@@ -137,15 +144,17 @@ def _solved(
         program.add(Pair(int(row), int(other)))
     table = program.solve(points.pairs, until)
     if not table.feasible:
-        raise ValueError(f"cap must be larger: no law keeps it and the budget, got {cap}")
+        return None
     if table.finished:
         return table.laws, True
     laws = _mixed(table.laws, points, cost, program.epsilon, program.delta)
-    if cap is not None:
-        losses = (costs[0] * laws[:-1] + costs[1] * laws[1:]).sum(axis=1)
-        if losses.max() > cap:
-            raise ValueError(f"seconds must be more: no law that keeps the cap {cap} was found yet")
+    if cap is not None and _part_losses(costs, laws).max() > cap:
+        raise ValueError(f"seconds must be more: no law that keeps the cap {cap} was found yet")
     return laws, False
+
+
+def _part_losses(costs: tuple[np.ndarray, np.ndarray], laws: np.ndarray) -> np.ndarray:
+    return (costs[0] * laws[:-1] + costs[1] * laws[1:]).sum(axis=1)
 
 
 def _whole(

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp.guarantee.base import Budget
-from jaxdp.optimal.certify import budget_pair, positive, range_of
+from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
 from jaxdp.optimal.measure import MeasureLike, measure_of
 from jaxdp.optimal.range_cost import part_chances
@@ -92,8 +92,10 @@ def published_mechanism(
         program.add(Pair(int(row), int(other), int(shift)))
     table = program.solve(asked, time.monotonic() + positive("seconds", seconds))
     if not table.feasible:
+        enough = sensitivity * math.ceil(truncation(epsilon, delta))
         raise ValueError(
-            f"support must be longer, or cap larger: nothing keeps the budget on {support:g}"
+            f"support must be longer, or cap larger: nothing keeps the budget on {support:g}; "
+            f"without a cap a support of {enough:g} is enough"
         )
     if not table.finished:
         raise ValueError(f"seconds must be more: it was not solved in {seconds:g}")
