@@ -1,6 +1,7 @@
 """Data-dependent answers: certified brackets, rational deltas, every pair of answers."""
 
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import jaxdp as dp
 from jaxdp.optimal import range_bound
 from jaxdp.optimal.kernel import KernelProgram, Multipliers, table_bound
 from jaxdp.optimal.measure import measure_of
+from jaxdp.optimal.points import close_points, exact_table_delta, felt_sensitivity
 
 ROUNDING = "data dependent optimum, stochastic-rounding mechanism (lower cert, upper)"
 
@@ -144,6 +146,13 @@ def test_releases_follow_the_table():
     assert np.all((outside >= 0) & (outside <= 4))
     delta = np.asarray(jax.jit(made.delta)(jnp.array([0.0, 1.0, 3.0])))
     assert np.all(np.diff(delta) < 0)
+    points = close_points(made.nodes, felt_sensitivity(made.nodes, 2.0))
+    for epsilon, found in zip((0.0, 1.0, 3.0), delta, strict=True):
+        exact = exact_table_delta(np.array(made.weights), points, epsilon)
+        assert exact <= Fraction(float(found)) <= exact * Fraction(1 + 1e-12)
+    # A share just below 1, and answers an ulp apart, are what the felt sensitivity is for.
+    assert felt_sensitivity(made.nodes, 2.0) > 2.0
+    assert exact_table_delta(np.array(made.weights), points, 1.0) <= made.certificate.deltas[0]
 
 
 def test_any_multipliers_give_a_lower_bound():
