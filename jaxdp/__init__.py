@@ -48,6 +48,8 @@ from jaxdp.optimal.measure import pinball as pinball
 from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
 from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
 from jaxdp.optimal.noise import optimal_noise as optimal_noise
+from jaxdp.optimal.published import PublishedKernel as PublishedKernel
+from jaxdp.optimal.published import published_mechanism as published_mechanism
 from jaxdp.optimal.table import RangeMechanism as RangeMechanism
 from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
 from jaxdp.privacy_filter import Filter as Filter

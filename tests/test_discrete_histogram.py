@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
+from jaxdp.loss.finite import worst_loss
 from jaxdp.optimal.exact import exact_delta
 
 WEIGHTS = (1, 2, 5, 11, 30, 11, 5, 2, 1)
@@ -90,14 +91,22 @@ def test_other_sensitivities_losses_and_compositions():
     own = dp.optimal_integer_noise(budget, 3, lambda x: x * x)
     assert own.certificate.loss_upper == pytest.approx(wide.certificate.loss_upper, rel=1e-7)
     noise = dp.optimal_integer_noise(budget)
-    twice = 2 * dp.privacy_loss(dp.Mechanism(noise, 1.0))
     mass = dict(zip(range(-noise.support, noise.support + 1), noise.weights, strict=True))
     pairs = [(p, mass.get(k - 1, 0)) for k, p in mass.items() if p]
     both = (
         sum(max(a * b - math.exp(2.0) * c * d, 0) for a, c in pairs for b, d in pairs)
         / noise.total**2
     )
-    assert both * (1 - 1e-12) <= float(twice.delta(2.0)) <= both * 1.001
+    # One shift: what composes is its loss, atom by atom.
+    loss = worst_loss(noise, 1.0)
+    losses, masses = np.append(loss.losses, np.inf), np.append(loss.masses, loss.infinite)
+    gains = np.maximum(-np.expm1(2.0 - np.add.outer(losses, losses)), 0.0)
+    assert np.sum(gains * np.outer(masses, masses)) == pytest.approx(both, rel=1e-9)
+    # At once, and all the same private, bracketed and said to be so.
+    stopped = dp.optimal_integer_noise(budget, 30, seconds=1e-6).certificate
+    assert not stopped.complete
+    assert stopped.deltas[0] <= 0.1
+    assert 0 <= stopped.loss_lower < stopped.loss_upper
 
 
 def test_bad_input():

@@ -93,10 +93,10 @@ def test_moments_survival_quantile_and_draws_with_an_atom(weights):
 
 
 def test_the_worst_loss_has_the_profile_of_all_shifts():
-    for weights, atom in ((ODD, 0.0), (UNEVEN, 0.1)):
+    epsilon = np.linspace(-6.0, 6.0, 121)
+    for weights, atom, shifts in ((ODD, 0.0, (0.5, 1.2)), (UNEVEN, 0.1, (1.2, 9.0))):
         noise = dp.Histogram(0.5, np.array(weights, float), atom)
-        epsilon = jnp.linspace(-6.0, 6.0, 121)
-        for shift in (0.0, 0.5, 1.2, 2.0, 9.0):
+        for shift in shifts:
             loss = worst_loss(noise, shift)
             assert sum(loss.masses) + loss.infinite == pytest.approx(1.0, abs=1e-14)
             np.testing.assert_allclose(
@@ -105,9 +105,32 @@ def test_the_worst_loss_has_the_profile_of_all_shifts():
                 rtol=1e-12,
                 atol=3e-15,
             )
-            z = np.array([-1.5, -0.5, -0.2])
-            moments = np.exp(np.outer(z, loss.losses)) @ np.array(loss.masses)
-            np.testing.assert_allclose(np.exp(loss.cgf(0.0, z)), moments, rtol=1e-13, atol=1e-300)
+    z = np.array([-1.5, -0.5, -0.2])
+    moments = np.exp(np.outer(z, loss.losses)) @ np.array(loss.masses)
+    np.testing.assert_allclose(np.exp(loss.cgf(0.0, z)), moments, rtol=1e-13, atol=1e-300)
+    nothing = worst_loss(noise, 0.0)
+    assert (nothing.losses, nothing.masses, nothing.infinite) == ((0.0,), (1.0,), 0.0)
+
+
+def test_the_worst_loss_of_designed_noise_is_that_of_the_largest_shift():
+    """Nothing is lost by a hull of all shifts: four releases, against one shift four times."""
+    noise = dp.optimal_noise(dp.Budget(1.0, 0.05), resolution=6)
+    loss = worst_loss(noise, 1.0)
+    hull = [*zip(loss.losses, loss.masses, strict=True), (math.inf, loss.infinite)]
+    largest = list(_atoms(noise, 6))
+    hull, largest = ([(x + y, p * q) for x, p in one for y, q in one] for one in (hull, largest))
+    for epsilon in (0.5, 2.0, 4.0):
+        least = _composed(largest, largest, epsilon)
+        assert least * (1 - 1e-12) <= _composed(hull, hull, epsilon) <= 1.0001 * least
+
+
+def test_draws_hit_the_ends_of_every_cell(monkeypatch):
+    """The whole number that picks a cell has exactly its weight's chance."""
+    noise = dp.Histogram(1.0, np.array([3, 0, 5, 1]))
+    picks = jnp.arange(9)
+    monkeypatch.setattr(jax.random, "randint", lambda *_, **__: picks)
+    draws = np.asarray(noise.sample(jax.random.key(0), (9,)))
+    np.testing.assert_array_equal(np.floor(draws), [-2] * 3 + [0] * 5 + [1])
 
 
 def test_compositions_bound_every_sequence_of_shifts():
@@ -139,8 +162,10 @@ def _atoms(noise, k):
 
 
 def _composed(a, b, epsilon):
-    terms = ((p * q, x + y) for x, p in a for y, q in b)
-    return sum(w * -math.expm1(epsilon - x) for w, x in terms if x > epsilon)
+    (x, p), (y, q) = (np.array(list(one)).T for one in (a, b))
+    total = np.add.outer(x, y)
+    above = total > epsilon
+    return np.sum(np.outer(p, q)[above] * -np.expm1(epsilon - total[above]))
 
 
 def test_exact_arithmetic():

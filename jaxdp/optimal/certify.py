@@ -13,6 +13,7 @@ from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
 from jaxdp.optimal.program import Program, Shape, Solution
 
 _ULP = float(np.finfo(np.float64).eps)
+_CELLS = 150  # on each side, where the budget decides
 
 
 def budget_pair(budget: Budget) -> tuple[float, float]:
@@ -35,9 +36,33 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
+def range_of(query_range: tuple[float, float]) -> tuple[float, float]:
+    low, high = (float(v) for v in query_range)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"query_range must be two rising finite numbers, got {query_range}")
+    return low, high
+
+
 def truncation(epsilon: float, delta: float) -> float:
     """The bound of the truncated Laplace, in sensitivities."""
     return math.log1p(math.expm1(epsilon) / (2.0 * delta)) / epsilon
+
+
+def reach_of(budgets: tuple[tuple[float, float], ...]) -> float:
+    """How far the noise goes by default, in sensitivities."""
+    return 1.25 * max(truncation(e, d) for e, d in budgets) + 1.0
+
+
+def resolution_of(
+    resolution: int | None, reach: float, budgets: tuple[tuple[float, float], ...]
+) -> int:
+    """Cells to a sensitivity."""
+    if resolution is None:
+        most = 20 if max(e for e, _ in budgets) <= 1 else 40
+        return min(max(int(_CELLS / reach), 2), most)
+    if resolution < 1 or resolution != int(resolution):
+        raise ValueError(f"resolution must be a whole number, 1 or more, got {resolution}")
+    return int(resolution)
 
 
 def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
@@ -73,7 +98,8 @@ def certified(
         if all(k <= Fraction(d) for k, (_, d) in zip(kept, shape.budgets, strict=True)):
             return program, solution, weights[:-1], int(weights[-1]), kept
     raise ValueError(
-        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: ask for a larger delta"
+        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: a larger delta or a "
+        "smaller epsilon can"
     )
 
 

@@ -4,21 +4,35 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
 from jaxdp._types import RealLike
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
-from jaxdp.optimal.certify import positive, safe_law, slack, weights_of
+from jaxdp.optimal.certify import (
+    positive,
+    reach_of,
+    resolution_of,
+    safe_law,
+    slack,
+    truncation,
+    weights_of,
+)
 from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, float_above
-from jaxdp.optimal.halpern import Budgets, Costs, State, norms, solve
-from jaxdp.optimal.measure import MeasureLike, measure_of
+from jaxdp.optimal.halpern import solve
+from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Block, Shape
+from jaxdp.optimal.saddle import budgets_of
 
 _ULP = float(np.finfo(np.float64).eps)
+
+
+# Resolutions that the budget may choose: a shape is compiled once.
+_RESOLUTIONS = (2, 4, 8, 16, 24, 40)
+# Entries of the multipliers that are held at once.
+_ENTRIES = 2**23
 
 
 class NoiseTable(NamedTuple):
@@ -38,67 +52,130 @@ def optimal_noise_table(
     loss: MeasureLike = "l1",
     *,
     sensitivity: float = 1.0,
-    resolution: int = 10,
-    support: float = 4.0,
+    resolution: int | None = None,
+    support: float | None = None,
     gap: float = 1e-3,
-    max_steps: int = 20_000,
+    max_steps: int = 40_000,
 ) -> NoiseTable:
     """`optimal_noise` for arrays of budgets at once, without an LP solver, even losses only.
 
-    epsilon, delta: concrete, broadcast together; one grid serves all, so `support` (in the
-    query's unit) must be long enough for each: ceil(log(1 + (e^epsilon - 1) / (2 delta)) /
-    epsilon) sensitivities is. A lane stops when its bracket is narrower than `gap` times
-    max(1, loss), or at `max_steps`, where `met` is False and the bracket as wide as it is. There
-    is no atom at 0: the upper bound is the higher by about P[|T| < width / 2] width / 4.
-    ValueError: as `optimal_noise`. Per lane it is slower than the LP on a CPU.
+    epsilon, delta: concrete, broadcast together. resolution, support (in the query's unit): by
+    default those of `optimal_noise` or the next of a few that are finer and longer, so that
+    budgets share grids; a support that is given must be long enough for each budget:
+    ceil(log(1 + (e^epsilon - 1) / (2 delta)) / epsilon) sensitivities is. A budget is done when
+    its bracket is narrower than `gap` times max(1, loss), or at `max_steps`, or when a finer grid
+    is what it needs: then `met` is False and the bracket as wide as it is. The certificates are
+    those of `optimal_noise`. ValueError: as there. Per budget it is slower than the LP on a CPU.
     """
     measure = measure_of(loss)
     if not measure.even:
         raise ValueError("loss must be even here: optimal_noise takes others")
     epsilons, deltas = (np.asarray(x) for x in np.broadcast_arrays(*_budget(epsilon, delta)))
     sensitivity = positive("sensitivity", sensitivity)
-    width = math.nextafter(sensitivity / resolution, math.inf)
-    half = math.ceil(positive("support", support) / width)
+    gap = positive("gap", gap)
+    if support is not None:
+        support = positive("support", support) / sensitivity
+    budgets = list(zip(epsilons.ravel().tolist(), deltas.ravel().tolist(), strict=True))
+    grids = [_grid(pair, resolution, support) for pair in budgets]
+    done: dict[int, _Row] = {}
+    for steps in sorted({steps for steps, _ in grids}):
+        members = [i for i, grid in enumerate(grids) if grid[0] == steps]
+        # A support that is longer than needed costs nothing but time.
+        half = max(grids[i][1] for i in members)
+        size = max(1, _ENTRIES // (4 * steps * half))
+        for first in range(0, len(members), size):
+            part = members[first : first + size]
+            # Of one shape with those before it.
+            filled = part + [part[-1]] * (min(size, len(members)) - len(part))
+            rows = _solved(
+                [budgets[i] for i in filled], steps, half, measure, sensitivity, gap, max_steps
+            )
+            done |= dict(zip(part, rows, strict=False))
+    rows = [done[i] for i in range(len(budgets))]
+
+    def table(values: list) -> np.ndarray:
+        return np.array(values).reshape(epsilons.shape)
+
+    return NoiseTable(
+        table([row.made.loss_lower for row in rows]),
+        table([row.made.loss_upper for row in rows]),
+        table([row.made.deltas[0] for row in rows]),
+        table([row.made.complete for row in rows]),
+        table([row.steps for row in rows]),
+        tuple(row.noise for row in rows),
+    )
+
+
+class _Row(NamedTuple):
+    noise: Histogram
+    made: Certificate
+    steps: int
+
+
+def _grid(
+    budget: tuple[float, float], resolution: int | None, support: float | None
+) -> tuple[int, int]:
+    """(cells to a sensitivity, cells on a side) for one budget."""
+    reach = reach_of((budget,)) if support is None else support
+    steps = resolution_of(resolution, reach_of((budget,)), (budget,))
+    if resolution is None:
+        steps = next(r for r in _RESOLUTIONS if r >= steps)
+    half = math.ceil(reach * steps) if support is None else math.floor(reach * steps - 0.5 + 1e-9)
+    return steps, max(half, 1)
+
+
+def _solved(
+    budgets: list[tuple[float, float]],
+    steps: int,
+    half: int,
+    measure: ErrorMeasure,
+    sensitivity: float,
+    gap: float,
+    max_steps: int,
+) -> list[_Row]:
+    """All of `budgets` on one grid."""
+    width = math.nextafter(sensitivity / steps, math.inf)
     cells = 2 * half + 1
-    shapes = [
-        Shape(cells, resolution, ((float(e), float(d)),), True, False)
-        for e, d in zip(epsilons.ravel(), deltas.ravel(), strict=True)
-    ]
-    asked = np.array([d - slack(cells, e, d) for ((e, d),) in (s.budgets for s in shapes)])
+    shapes = [Shape(cells, steps, (pair,), True, False) for pair in budgets]
+    asked = [d - slack(cells, e, d) for e, d in budgets]
     safe = [
-        safe_law(s._replace(budgets=((s.budgets[0][0], float(a)),)))
-        for s, a in zip(shapes, asked, strict=True)
+        safe_law(shape._replace(budgets=((e, a),)))
+        for shape, (e, _), a in zip(shapes, budgets, asked, strict=True)
     ]
-    short = [s.budgets[0] for s, law in zip(shapes, safe, strict=True) if law is None]
+    short = [pair for pair, law in zip(budgets, safe, strict=True) if law is None]
     if short:
-        raise ValueError(f"support must be longer for budgets {short}, got {support}")
+        needed = max(truncation(e, d) for e, d in short)
+        raise ValueError(
+            f"support must be longer for budgets {short}, got {half * width:g}: "
+            f"{math.ceil(needed) * sensitivity:g} is enough"
+        )
     values = measure.node_values(np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * _ULP)))
     means = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
-    costs = Costs(jnp.asarray(np.append(values[1:-1], values[0])), jnp.asarray(means))
-    growth = np.exp(epsilons.ravel())
-    budgets = Budgets(
-        jnp.asarray(growth),
+    exact_answer = float(measure(np.zeros(1))[0])
+    costs = np.array(
+        [[*values[1:-1], values[0], math.inf], [*means, math.inf, exact_answer]], dtype=float
+    )
+    lanes = budgets_of(
+        jnp.asarray([math.exp(e) for e, _ in budgets]),
         jnp.asarray(asked),
         jnp.asarray(np.stack([law[0] for law in safe if law])),
-        jnp.asarray(np.array([law[1] for law in safe if law])),
-        norms(jnp.asarray(growth), cells, resolution),
+        jnp.asarray([law[1] for law in safe if law]),
+        steps,
     )
-    found = solve(budgets, costs, resolution, gap, max_steps)
-    lanes = [jax.tree.map(lambda x, i=i: np.asarray(x[i]), found) for i in range(len(shapes))]
-    made = [
-        _certificate(shape, lane, values, means, sensitivity, gap)
-        for shape, lane in zip(shapes, lanes, strict=True)
-    ]
-    noises = tuple(from_whole(width, w.tolist(), 0, c) for w, c in made)
-    grid = epsilons.shape
-    return NoiseTable(
-        np.array([c.loss_lower for _, c in made]).reshape(grid),
-        np.array([c.loss_upper for _, c in made]).reshape(grid),
-        np.array([c.deltas[0] for _, c in made]).reshape(grid),
-        np.array([c.complete for _, c in made]).reshape(grid),
-        np.asarray(found.steps).reshape(grid),
-        noises,
-    )
+    found = solve(lanes, jnp.asarray(costs), gap, max_steps)
+    rows = []
+    for i, shape in enumerate(shapes):
+        lower = _lower(shape, found.duals[i], values)
+        weights, atom_weight, kept = _upper(shape, found.laws[i])
+        upper = math.fsum([*(means * weights), exact_answer * atom_weight]) / TOTAL
+        upper *= 1.0 + 32.0 * _ULP
+        met = upper - lower <= gap * max(1.0, upper) * (1.0 + 1e-3)
+        made = Certificate(
+            lower, upper, (shape.budgets[0][0],), (float_above(kept),), sensitivity, bool(met)
+        )
+        noise = from_whole(width, weights.tolist(), atom_weight, made)
+        rows.append(_Row(noise, made, int(found.steps[i])))
+    return rows
 
 
 def _budget(epsilon: RealLike, delta: RealLike) -> tuple[np.ndarray, np.ndarray]:
@@ -109,31 +186,22 @@ def _budget(epsilon: RealLike, delta: RealLike) -> tuple[np.ndarray, np.ndarray]
     return high, low
 
 
-def _certificate(
-    shape: Shape,
-    lane: State,
-    values: np.ndarray,
-    means: np.ndarray,
-    sensitivity: float,
-    gap: float,
-) -> tuple[np.ndarray, Certificate]:
-    """Whole weights and multipliers, judged as if they came from anywhere."""
+def _upper(shape: Shape, law: np.ndarray) -> tuple[np.ndarray, int, Fraction]:
+    """Whole weights of a law, that of the atom, and their delta, as if they came from anywhere."""
     ((epsilon, delta),) = shape.budgets
-    weights = weights_of(np.asarray(lane.best_law), 0.0, shape)
-    weights[shape.cells // 2] += weights[-1]
-    weights = weights[:-1]
-    kept = exact_delta(weights, 0, shape.steps, epsilon)
+    weights = weights_of(law[:-2], float(law[-1]), shape)
+    kept = exact_delta(weights[:-1], int(weights[-1]), shape.steps, epsilon)
     if kept > Fraction(delta):
         raise ValueError(f"delta must be larger for weights of 2^-40, got {delta}")
-    dual = np.asarray(lane.best_dual)
+    return weights[:-1], int(weights[-1]), kept
+
+
+def _lower(shape: Shape, dual: np.ndarray, values: np.ndarray) -> float:
+    """What the multipliers prove, whoever found them."""
+    cells = np.arange(shape.cells)
     blocks = tuple(
-        Block(k, 0, np.where(np.arange(shape.cells) >= k, dual[k - 1, :-1], 0.0), dual[k - 1, -1])
-        for k in range(1, shape.steps + 1)
+        Block(k, 0, np.where(cells >= k, row[:-2], 0.0), float(row[-2]))
+        for k, row in enumerate(dual, start=1)
     )
-    lower = dual_bound(shape, values[1:-1], values[[0, -1]], blocks, np.zeros(0))
-    upper = math.fsum(means * weights) / TOTAL * (1.0 + 32.0 * _ULP)
-    met = upper - lower <= gap * max(1.0, upper) * (1.0 + 1e-3)
-    lower = max(lower - 16.0 * _ULP * abs(lower), 0.0)
-    return weights, Certificate(
-        lower, upper, (epsilon,), (float_above(kept),), sensitivity, bool(met)
-    )
+    bound = dual_bound(shape, values[1:-1], values[[0, -1]], blocks, np.zeros(0))
+    return max(bound - 16.0 * _ULP * abs(bound), 0.0)

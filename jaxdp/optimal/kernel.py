@@ -1,9 +1,11 @@
 """The linear program over a table of laws, one row an input, with pairs added when they bind.
 
 A constraint (a, b, s) is sum_j (g_a(j) - e^epsilon g_b(j - s))_+ <= delta, over the letters j that
-both rows share after the shift s (0 where letters are answers, not noise). Rows are laws.
+both rows share after the shift s (0 where letters are answers, not noise). Rows are laws, or
+mixtures of two that are next to each other.
 """
 
+import itertools
 import math
 import time
 from typing import Any, NamedTuple
@@ -68,15 +70,24 @@ def shortfalls(laws: np.ndarray, pairs: np.ndarray, epsilon: float) -> np.ndarra
 class KernelProgram:
     """One HiGHS model over a table; `mirrored`: turned by 180 degrees it is the same."""
 
-    def __init__(self, cost: np.ndarray, epsilon: float, delta: float, mirrored: bool):
+    def __init__(
+        self,
+        cost: np.ndarray,
+        epsilon: float,
+        delta: float,
+        mirrored: bool,
+        mix: np.ndarray | None = None,
+    ):
+        """`mix`: the laws that pairs are of, (laws, rows); the rows themselves by default."""
         highspy = _check.extra("highspy", "lp")
-        self.cost, self.epsilon, self.delta, self.mirrored = cost, epsilon, delta, mirrored
+        self.epsilon, self.delta = epsilon, delta
         rows, letters = cost.shape
+        self.mix = np.eye(rows) if mix is None else mix
         index = np.arange(rows * letters).reshape(rows, letters)
         if mirrored:
             index = np.minimum(index, index[::-1, ::-1])
         used, fold = np.unique(index, return_inverse=True)
-        self.fold = fold.reshape(rows, letters)
+        self.fold, self.size = fold.reshape(rows, letters), used.size
         self.model: Any = highspy.Highs()
         for option, value in (
             ("output_flag", False),
@@ -106,23 +117,33 @@ class KernelProgram:
         used = np.flatnonzero(total)
         self.model.addRow(low, high, used.size, used.astype(np.int32), total[used])
 
+    def _mixture(self, law: int) -> list[tuple[int, float]]:
+        return [(int(row), float(self.mix[law, row])) for row in np.flatnonzero(self.mix[law])]
+
     def add(self, pair: Pair) -> None:
         """The constraint of one pair."""
         if pair in self.pairs:
             return
         letters, growth = self.fold.shape[1], math.exp(self.epsilon)
-        j = np.arange(letters)
-        paired = (j - pair.shift >= 0) & (j - pair.shift < letters)
-        inner = j[paired]
-        own, other = self.fold[pair.row, inner], self.fold[pair.other, inner - pair.shift]
+        every = np.arange(letters)
+        paired = (every - pair.shift >= 0) & (every - pair.shift < letters)
+        inner = every[paired]
         first = self._columns(np.zeros(inner.size), inner.size)
-        index = np.stack([first + np.arange(inner.size), own, other], axis=1)
-        value = np.tile([1.0, -1.0, growth], (inner.size, 1))
-        # A law that is compared with its mirror image has entries in common with it.
-        same = own == other
-        size = np.where(same, 2, 3)
-        value[same, 1] = growth - 1.0
-        kept = np.arange(3)[None, :] < size[:, None]
+        own = [(weight, self.fold[a, inner]) for a, weight in self._mixture(pair.row)]
+        other = [
+            (-growth * weight, self.fold[b, inner - pair.shift])
+            for b, weight in self._mixture(pair.other)
+        ]
+        terms = [(1.0, first + np.arange(inner.size)), *((-w, index) for w, index in own + other)]
+        index = np.stack([place for _, place in terms], axis=1)
+        value = np.tile([weight for weight, _ in terms], (inner.size, 1))
+        # Laws that are compared with their mirror image have entries in common with it.
+        for i, j in itertools.combinations(range(1, len(terms)), 2):
+            same = index[:, i] == index[:, j]
+            value[same, i] += value[same, j]
+            value[same, j] = 0.0
+        kept = value != 0.0
+        size = kept.sum(axis=1)
         starts = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
         row = self.model.getNumRow()
         self.model.addRows(
@@ -134,7 +155,9 @@ class KernelProgram:
             index[kept].astype(np.int32),
             value[kept],
         )
-        outside = np.bincount(self.fold[pair.row, j[~paired]], minlength=1).astype(float)
+        outside = np.zeros(self.size)
+        for a, weight in self._mixture(pair.row):
+            np.add.at(outside, self.fold[a, every[~paired]], weight)
         used = np.flatnonzero(outside)
         columns = np.concatenate([used, np.arange(first, first + inner.size)]).astype(np.int32)
         weights = np.concatenate([outside[used], np.ones(inner.size)])
@@ -151,7 +174,7 @@ class KernelProgram:
             found = self._table(status)
             if not found.finished:
                 return found
-            over = shortfalls(found.laws, candidates, self.epsilon) - self.delta
+            over = shortfalls(self.mix @ found.laws, candidates, self.epsilon) - self.delta
             worst = np.flatnonzero(over > _TOLERANCE * self.delta)
             worst = worst[np.argsort(-over[worst])][: 2 * self.fold.shape[0]]
             chosen = [Pair(*map(int, candidates[i])) for i in worst]
@@ -163,8 +186,11 @@ class KernelProgram:
 
     def _table(self, status: Any) -> Table:
         solution = self.model.getSolution()
-        laws = np.maximum(np.asarray(solution.col_value)[self.fold], 0.0)
-        duals = np.asarray(solution.row_dual)
+        # A solver that was stopped at once has neither.
+        values, duals = np.zeros(self.model.getNumCol()), np.zeros(self.model.getNumRow())
+        for whole, known in ((values, solution.col_value), (duals, solution.row_dual)):
+            whole[: len(known)] = known
+        laws = np.maximum(values[self.fold], 0.0)
         multipliers = []
         for pair, (row, inner) in self.pairs.items():
             letters = np.zeros(self.fold.shape[1])

@@ -9,13 +9,21 @@ import numpy as np
 from jaxdp.guarantee.base import Budget
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
-from jaxdp.optimal.certify import budget_pair, certified, lower_bound_of, positive, truncation
+from jaxdp.optimal.certify import (
+    budget_pair,
+    certified,
+    lower_bound_of,
+    positive,
+    reach_of,
+    resolution_of,
+)
 from jaxdp.optimal.exact import TOTAL, float_above
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
 _ULP = float(np.finfo(np.float64).eps)
-_CELLS = 150  # on each side, where the budget decides
+_FIRST = 0.6  # of the time that is allowed, for the noise; the rest for the lower bound
+_COARSE = 1.0  # seconds more for the lower bound of a solver that was stopped
 _SPECK = 2**10  # units: what rounding leaves where nothing belongs
 
 
@@ -59,14 +67,14 @@ def optimal_noise(
     """
     measure = measure_of(loss)
     budgets = tuple(budget_pair(b) for b in (budget, *also))
-    sensitivity = positive("sensitivity", sensitivity)
+    sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
     if not 0 <= max_atom <= 1:
         raise ValueError(f"max_atom must lie in [0, 1], got {max_atom}")
     if not measure.even and symmetric:
         raise ValueError("symmetric must be False for a loss that is not even")
-    reach = _reach(budgets) if support is None else positive("support", support) / sensitivity
-    steps = _resolution(resolution, reach, budgets)
-    coarse = _resolution(None, reach, budgets)
+    reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
+    steps = resolution_of(resolution, reach, budgets)
+    coarse = resolution_of(None, reach, budgets)
     if support is None and steps > 3 * coarse:
         # Where a coarser optimum ends: the lower bound does not rest on it.
         first = optimal_noise(
@@ -84,18 +92,22 @@ def optimal_noise(
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
     half = math.ceil(reach * steps) if support is None else math.floor(reach * steps + 1e-9)
-    until = time.monotonic() + seconds
+    begun = time.monotonic()
     cells = 2 * half + 1 if centred else 2 * half
     if support is not None and centred:
         cells = 2 * max(math.floor(reach * steps - 0.5 + 1e-9), 0) + 1
     shape = Shape(cells, steps, budgets, symmetric, monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
     atom_limit = min(max_atom, min(d for _, d in budgets))
-    program, solution, weights, atom_weight, deltas = certified(shape, cost, atom_limit, until)
+    if not np.all(np.isfinite(cost)):
+        raise ValueError(f"loss must be finite as far as the noise goes, {0.5 * cells * width:g}")
+    program, solution, weights, atom_weight, deltas = certified(
+        shape, cost, atom_limit, begun + _FIRST * seconds
+    )
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * _ULP
-    lower, finished = _lower(measure, shape, width, program if centred else None, until)
+    lower, finished = _lower(measure, shape, width, program if centred else None, begun + seconds)
     certificate = Certificate(
         loss_lower=lower,
         loss_upper=upper,
@@ -126,21 +138,24 @@ def optimal_integer_noise(
     """
     measure = measure_of(loss)
     budgets = tuple(budget_pair(b) for b in (budget, *also))
-    if sensitivity < 1 or sensitivity != int(sensitivity):
+    seconds = positive("seconds", seconds)
+    if np.ndim(sensitivity) or sensitivity < 1 or sensitivity != int(sensitivity):
         raise ValueError(f"sensitivity must be a whole number, 1 or more, got {sensitivity}")
     if not measure.even and symmetric:
         raise ValueError("symmetric must be False for a loss that is not even")
-    half = math.ceil(_reach(budgets) * sensitivity) if support is None else support
+    half = math.ceil(reach_of(budgets) * sensitivity) if support is None else support
     if half < 1 or half != int(half):
         raise ValueError(f"support must be a whole number, 1 or more, got {support}")
-    until = time.monotonic() + seconds
+    begun = time.monotonic()
     shape = Shape(2 * half + 1, int(sensitivity), budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
     cost, beyond = values[1:-1], values[[0, -1]]
-    program, solution, weights, atom_weight, deltas = certified(shape, cost, 0.0, until)
+    program, solution, weights, atom_weight, deltas = certified(
+        shape, cost, 0.0, begun + _FIRST * seconds
+    )
     weights[half] += atom_weight
     upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * _ULP)
-    lower, finished = lower_bound_of(program, shape, cost, beyond, until)
+    lower, finished = lower_bound_of(program, shape, cost, beyond, begun + seconds)
     certificate = Certificate(
         loss_lower=lower,
         loss_upper=upper,
@@ -167,11 +182,15 @@ def _lower(
     nodes = np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * _ULP))
     values = measure.node_values(nodes)
     cost, beyond = values[1:-1], np.array([values[0], values[-1]])
-    return lower_bound_of(program, shape, cost, beyond, until)
-
-
-def _reach(budgets: tuple[tuple[float, float], ...]) -> float:
-    return 1.25 * max(truncation(e, d) for e, d in budgets) + 1.0
+    bound, finished = lower_bound_of(program, shape, cost, beyond, until)
+    if finished or shape.steps == 1:
+        return bound, finished
+    # What a coarse grid proves takes no time to speak of.
+    steps = max(1, shape.steps // 10)
+    ratio = shape.steps / steps
+    coarse = shape._replace(cells=2 * math.ceil(half / ratio), steps=steps)
+    soon = time.monotonic() + _COARSE
+    return max(bound, _lower(measure, coarse, ratio * width, None, soon)[0]), False
 
 
 def _end(noise: Histogram) -> float:
@@ -181,14 +200,3 @@ def _end(noise: Histogram) -> float:
     cells = np.max(np.abs(held - 0.5 * (weights.size - 1))) + 0.5
     made = noise.certificate
     return float(cells) * float(noise.width) / (made.sensitivity if made else 1.0)
-
-
-def _resolution(
-    resolution: int | None, reach: float, budgets: tuple[tuple[float, float], ...]
-) -> int:
-    if resolution is None:
-        most = 20 if max(e for e, _ in budgets) <= 1 else 40
-        return min(max(int(_CELLS / reach), 2), most)
-    if resolution < 1 or resolution != int(resolution):
-        raise ValueError(f"resolution must be a whole number, 1 or more, got {resolution}")
-    return int(resolution)

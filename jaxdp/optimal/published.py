@@ -1,15 +1,19 @@
 """The published data-dependent formulation, for comparison: a noise for each part of the range."""
 
+import itertools
 import math
+import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxdp import _check
 from jaxdp.guarantee.base import Budget
-from jaxdp.optimal.certify import budget_pair
+from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
 from jaxdp.optimal.measure import MeasureLike, measure_of
+from jaxdp.optimal.range_cost import part_chances
 
 
 class PublishedKernel(NamedTuple):
@@ -28,57 +32,83 @@ def published_mechanism(
     *,
     resolution: int = 8,
     support: float,
+    parts: Sequence[float] | np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    cap: float | None = None,
     monotone: bool = False,
     shifts: str = "three",
+    seconds: float = 300.0,
 ) -> PublishedKernel:
-    """One piecewise-constant noise for all answers in each of `resolution` parts of the range.
+    """One piecewise-constant noise for all answers in each part of the range, for comparison.
 
-    Answers of parts k and l may differ by (l - k - 1, l - k + 1) widths of a part, and the
-    shortfall is affine between multiples: shifts="three" looks at both ends and the middle,
-    within the sensitivity, which is sufficient and necessary. "aligned" looks at the middle only,
-    which is not: its `delta`, of the laws under all three, exceeds the budget. monotone: each
-    density falls from 0, and is the same in the two cells beside it. The sensitivity and the
-    support are whole numbers of widths. `optimal_mechanism` is better; nothing is certified.
+    Noise cells are query range / resolution wide; `parts`: the ends of the parts, rising, multiples
+    of a cell from the low end, by default every cell. weights: a density on the parts. Answers of
+    parts [a, b) and [c, d) differ by (c - b, d - a), and the shortfall is affine between whole
+    cells: shifts="three" looks at all of them within the sensitivity (three where a part is a
+    cell), which is sufficient and necessary. "aligned" looks at c - a only, which is not: its
+    `delta`, of the laws under all, exceeds the budget. monotone: each density falls from 0, and is
+    the same in the two cells beside it. cap: no part's noise may lose more (instance optimality).
+    The sensitivity and the support are whole numbers of cells. `optimal_mechanism` is better;
+    `delta` is in floating point and nothing bounds the loss from below. ValueError: what does not
+    fit the cells, or cannot be kept, or was not solved in `seconds`.
     Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization,
-    proposition 5.
+    proposition 5 and section 4.3.
     """
     measure = measure_of(loss)
     epsilon, delta = budget_pair(budget)
     _check.one_of("shifts", shifts, ("three", "aligned"))
-    width = (query_range[1] - query_range[0]) / resolution
+    low, high = range_of(query_range)
+    width = (high - low) / resolution
+    sensitivity, support = positive("sensitivity", sensitivity), positive("support", support)
     steps, half = round(sensitivity / width), round(support / width)
-    if (
-        abs(steps * width - sensitivity) > 1e-9 * width
-        or abs(half * width - support) > 1e-9 * width
+    places = np.arange(resolution + 1) if parts is None else (np.asarray(parts) - low) / width
+    ends = np.round(places).astype(int)
+    fits = abs(steps * width - sensitivity) + abs(half * width - support) < 1e-9 * width
+    if not fits or np.max(abs(ends - places)) > 1e-9:
+        raise ValueError(
+            f"sensitivity, support and parts must be multiples of {width:g}, a cell's width"
+        )
+    if not (
+        ends.size > 1 and ends[0] == 0 and ends[-1] == resolution and np.all(np.diff(ends) > 0)
     ):
-        raise ValueError(f"sensitivity and support must be multiples of {width:g}, a part's width")
-    ends = np.arange(-half, half + 1) * width
-    cost = np.tile(measure.cell_means(ends) / resolution, (resolution, 1))
-    program = KernelProgram(cost, epsilon, delta * (1.0 - 1e-9), measure.even)
-    if monotone:
-        for row in range(resolution):
-            for j in range(2 * half - 1):
-                slope = np.zeros(2 * half)
-                slope[j : j + 2] = (-1.0, 1.0) if j + 1 < half else (1.0, -1.0)
-                program.add_row(row, slope, 0.0, 0.0 if j + 1 == half else math.inf)
-    three, aligned = _pairs(resolution, steps, 1), _pairs(resolution, steps, 0)
-    asked = three if shifts == "three" else aligned
+        raise ValueError(f"parts must rise from {low:g} to {high:g}, got {parts}")
+    chances = part_chances(weights, ends * width)
+    mean = measure.cell_means(np.arange(-half, half + 1) * width)
+    cost = chances[:, None] * mean
+    mirrored = measure.even and bool(np.all(ends + ends[::-1] == resolution))
+    mirrored = mirrored and bool(np.allclose(chances, chances[::-1], rtol=1e-12))
+    program = KernelProgram(cost, epsilon, delta * (1.0 - 1e-9), mirrored)
+    for row in range(chances.size):
+        if cap is not None:
+            program.add_row(row, mean, -math.inf, positive("cap", cap))
+        for j in range(2 * half - 1 if monotone else 0):
+            slope = np.zeros(2 * half)
+            slope[j : j + 2] = (-1.0, 1.0) if j + 1 < half else (1.0, -1.0)
+            program.add_row(row, slope, 0.0, 0.0 if j + 1 == half else math.inf)
+    every, aligned = _pairs(ends, steps, False), _pairs(ends, steps, True)
+    asked = every if shifts == "three" else aligned
     far = np.abs(asked[:, 2]) >= min(steps, resolution - 1)
     for row, other, shift in asked[far]:
         program.add(Pair(int(row), int(other), int(shift)))
-    table = program.solve(asked, math.inf)
-    if not (table.finished and table.feasible):
-        raise ValueError(f"support must be longer: nothing keeps the budget on {support:g}")
-    found = float(shortfalls(table.laws, three, epsilon).max())
+    table = program.solve(asked, time.monotonic() + positive("seconds", seconds))
+    if not table.feasible:
+        enough = sensitivity * math.ceil(truncation(epsilon, delta))
+        raise ValueError(
+            f"support must be longer, or cap larger: nothing keeps the budget on {support:g}; "
+            f"without a cap a support of {enough:g} is enough"
+        )
+    if not table.finished:
+        raise ValueError(f"seconds must be more: it was not solved in {seconds:g}")
+    found = float(shortfalls(table.laws, every, epsilon).max())
     return PublishedKernel(float((cost * table.laws).sum()), found, table.laws)
 
 
-def _pairs(parts: int, steps: int, spread: int) -> np.ndarray:
-    """(row, other, shift) with shifts up to `spread` from the distance, within the sensitivity."""
+def _pairs(ends: np.ndarray, steps: int, aligned: bool) -> np.ndarray:
+    """(row, other, shift), within the sensitivity, of parts [ends[k], ends[k + 1])."""
     found = []
-    for k in range(parts):
-        for m in range(parts):
-            for shift in range(m - k - spread, m - k + spread + 1):
-                if abs(shift) <= steps and (k != m or shift):
-                    found.append((k, m, shift))
+    for k, m in itertools.product(range(ends.size - 1), repeat=2):
+        shifts = range(int(ends[m] - ends[k + 1]), int(ends[m + 1] - ends[k]) + 1)
+        for shift in [int(ends[m] - ends[k])] if aligned else shifts:
+            if abs(shift) <= steps and (k != m or shift):
+                found.append((k, m, shift))
     return np.array(found)

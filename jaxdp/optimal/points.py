@@ -1,0 +1,114 @@
+"""Which laws of a table must be close, and how close whole weights make them, exactly.
+
+An answer between two nodes has the law that is as far between theirs. Its pair with another one is
+an affine function of the two answers on every rectangle between nodes, and the hockey-stick
+divergence is jointly convex: within a sensitivity it is largest at a corner of what the strip of
+close answers leaves of the rectangle. Those are pairs of nodes, and pairs of a node and the answer
+that is exactly one sensitivity away.
+"""
+
+import bisect
+import itertools
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdp.optimal.exact import TOTAL, exp_below
+from jaxdp.optimal.kernel import shortfalls
+
+_ULP = 2.0**-52
+
+
+class Points(NamedTuple):
+    """Answers: the nodes, then others, each between the node `below` and the next."""
+
+    below: tuple[int, ...]
+    share: tuple[Fraction, ...]
+    pairs: np.ndarray  # (n, 3): two of them, and 0
+    far: np.ndarray  # (n,): whether a pair is as far apart as a pair can be
+    nodes: int
+
+    @property
+    def mix(self) -> np.ndarray:
+        """(points, nodes): the share of every node's law in each of theirs, each to an ulp."""
+        table = np.zeros((len(self.below), self.nodes))
+        for row, (below, share) in enumerate(zip(self.below, self.share, strict=True)):
+            table[row, below] = float(1 - share)
+            if share:
+                table[row, below + 1] = float(share)
+        return table
+
+
+def close_points(nodes: tuple[float, ...], sensitivity: Fraction, snap: float = 0.0) -> Points:
+    """All pairs of corners; `snap`: shares that are so near to 0 or 1 are those."""
+    places = [Fraction(node) for node in nodes]
+    count = len(places)
+    below, share = list(range(count)), [Fraction(0)] * count
+    known: dict[Fraction, int] = {place: k for k, place in enumerate(places)}
+    pairs: set[tuple[int, int, bool]] = set()
+
+    def number(place: Fraction) -> int:
+        if place not in known:
+            k = bisect.bisect_right(places, place) - 1
+            part = (place - places[k]) / (places[k + 1] - places[k])
+            if part <= snap:
+                return k
+            if part >= 1 - snap:
+                return k + 1
+            known[place] = len(below)
+            below.append(k)
+            share.append(part)
+        return known[place]
+
+    for k, place in enumerate(places):
+        pairs |= {
+            (k, other, False)
+            for other in range(count)
+            if other != k and abs(places[other] - place) < sensitivity
+        }
+        for away in (place - sensitivity, place + sensitivity):
+            if places[0] <= away <= places[-1]:
+                other = number(away)
+                pairs -= {(k, other, False), (other, k, False)}
+                pairs |= {(k, other, True), (other, k, True)}
+    if not any(far for _, _, far in pairs):
+        pairs |= {(0, count - 1, True), (count - 1, 0, True)}
+        pairs -= {(0, count - 1, False), (count - 1, 0, False)}
+    listed = np.array([(a, b, 0, far) for a, b, far in sorted(pairs) if a != b], dtype=int)
+    return Points(tuple(below), tuple(share), listed[:, :3], listed[:, 3] > 0, count)
+
+
+def felt_sensitivity(nodes: tuple[float, ...], sensitivity: float) -> Fraction:
+    """The sensitivity of answers as a release sees them.
+
+    A share is rounded three times, by less than an ulp, and is a chance only in steps of an ulp:
+    an answer is taken for one that is at most 4 ulp of its part away.
+    """
+    widest = max(Fraction(b) - Fraction(a) for a, b in itertools.pairwise(nodes))
+    return Fraction(sensitivity) + 8 * Fraction(_ULP) * widest
+
+
+def exact_table_delta(made: np.ndarray, points: Points, epsilon: float) -> Fraction:
+    """The largest delta of whole weights at close points, e^epsilon rounded down: never too low."""
+    rough = shortfalls(points.mix @ (made / TOTAL), points.pairs, epsilon)
+    growth = exp_below(epsilon)
+    worst = Fraction(0)
+
+    def law(point: int) -> tuple[list[int], int]:
+        k, part = points.below[point], points.share[point]
+        own = made[k].tolist()
+        if not part:
+            return own, 1
+        up, down = part.numerator, part.denominator
+        return [
+            (down - up) * a + up * b for a, b in zip(own, made[k + 1].tolist(), strict=True)
+        ], down
+
+    for row, other, _ in points.pairs[rough >= rough.max() - 1e-11]:
+        (own, scale), (their, their_scale) = law(int(row)), law(int(other))
+        up, down = growth.numerator * scale, growth.denominator * their_scale
+        gaps = (a * down - up * b for a, b in zip(own, their, strict=True))
+        amount = sum(gap for gap in gaps if gap > 0)
+        worst = max(worst, Fraction(amount, scale * down * TOTAL))
+    return worst
