@@ -1,6 +1,7 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
 import functools
+from collections.abc import Callable
 from typing import final
 
 import jax
@@ -34,6 +35,8 @@ from jaxdp.tradeoff import tradeoff_of_profile
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
+# Of log delta: what one line serves.
+_SPAN = 14.0
 
 
 @final
@@ -94,26 +97,46 @@ class PrivacyLoss:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
         log_delta(epsilon) <= log(delta) by less than 7e-10, where 512 points of one line settle
-        it (`loss.inverse`); else, and under a transformation, within 1e-11 of the epsilon that
+        it (`loss.inverse`; deltas along the last axis that one loss meets, up to a factor of 1e6
+        apart, share it); else, and under a transformation, within 1e-11 of the epsilon that
         Markov's inequality gives, a few times the least one, by repeated sums: slower.
         """
         delta = _check.probability("delta", delta)
         if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
             return _epsilon(self, delta)
-        found, settled = _quick_epsilon(self, delta)
-        missing = np.flatnonzero(~np.asarray(settled))
-        if not missing.size:
+        shared = self._share_lines(delta)
+        found, settled = _quick_epsilon(self, delta, shared)
+        if shared and not bool(jnp.all(settled)):
+            found, settled = self._each(_own_line, delta, found, settled)
+        if bool(jnp.all(settled)):
             return found
+        return self._each(_without_line, delta, found, settled)[0]
+
+    def _share_lines(self, delta: Reals) -> bool:
+        """Whether there are many deltas to each loss, along the last axis, and near each other."""
+        many = delta.ndim > 0 and delta.shape[-1] > 1 and (not self.shape or self.shape[-1] == 1)
+        known = np.asarray(delta)
+        return many and bool(np.all(np.ptp(np.log(np.maximum(known, 1e-300)), axis=-1) < _SPAN))
+
+    def _each(
+        self,
+        inverse: Callable[["PrivacyLoss", Reals], tuple[Reals, Bools]],
+        delta: Reals,
+        found: Reals,
+        settled: Bools,
+    ) -> tuple[Reals, Bools]:
+        """`inverse` where it is not settled, every delta with a loss of its own."""
+        missing = np.flatnonzero(~np.asarray(settled))
         # Few shapes, few compilations.
         index = np.resize(missing, 1 << int(missing.size - 1).bit_length())
         terms = tuple(
             jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(found.shape))
             for term in self.terms
         )
-        slow = _epsilon(
-            PrivacyLoss(terms, self.relation), jnp.broadcast_to(delta, found.shape).ravel()[index]
-        )
-        return found.ravel().at[index].set(slow).reshape(found.shape)
+        deltas = jnp.broadcast_to(delta, found.shape).ravel()[index]
+        values, sure = inverse(PrivacyLoss(terms, self.relation), deltas)
+        found = found.ravel().at[index].set(values).reshape(found.shape)
+        return found, settled.ravel().at[index].set(sure).reshape(found.shape)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
@@ -245,9 +268,17 @@ def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Real
     return directions.log_bounds(loss.terms, epsilon, loss.both, points)
 
 
-@jax.jit
-def _quick_epsilon(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
-    return directions.quick_epsilon(loss.terms, delta, loss.both)
+@functools.partial(jax.jit, static_argnums=2)
+def _quick_epsilon(loss: PrivacyLoss, delta: Reals, shared: bool) -> tuple[Reals, Bools]:
+    return directions.quick_epsilon(loss.terms, delta, loss.both, shared)
+
+
+def _own_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
+    return _quick_epsilon(loss, delta, False)
+
+
+def _without_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
+    return _epsilon(loss, delta), jnp.ones(delta.shape, dtype=bool)
 
 
 @jax.jit

@@ -96,6 +96,16 @@ def test_epsilon_meets_delta_as_reported():
     assert bool(jnp.all(jnp.diff(epsilon, axis=1) > 0) & jnp.all(jnp.diff(epsilon, axis=0) < 0))
 
 
+def test_near_deltas_share_a_line():
+    release = dp.Mechanism(dp.Gaussian(jnp.array([[0.7], [2.0]])), 1.0, 0.02, "add_remove")
+    total = 1000 * dp.privacy_loss(release)
+    delta = jnp.array([[1e-4, 1e-6, 1e-9]])
+    epsilon = total.epsilon(delta)
+    gap = total.log_delta(epsilon) - jnp.log(delta)
+    assert bool(jnp.all((gap <= 0) & (gap > -7e-10)))
+    np.testing.assert_allclose(epsilon[:, 1], total.epsilon(1e-6)[:, 0], rtol=1e-9)
+
+
 @given(
     log_q=st.floats(-8, -0.1),
     log_scale=st.floats(-2.5, 5.5),

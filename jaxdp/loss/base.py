@@ -1,5 +1,6 @@
 """The cumulant of a composition: K(z) = log E exp(z L) of the total loss, a sum of terms."""
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -139,20 +140,28 @@ def largest_loss(terms: Terms) -> Reals:
 
 
 def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals) -> Any:
-    """function(terms, values) in any batch of one shape, worked off in chunks of lanes."""
+    """function(terms, values) in any batch of the terms' shape, worked off in chunks of lanes.
+
+    `values` may have axes of its own after those of the batch; results have the batch's first.
+    """
+    batch = terms[0].shape
+    size = math.prod(batch)
     lanes = _DEAR_LANES if any(term.noise.summed for term in terms) else _LANES
-    if values.size <= lanes:
+    if size <= lanes:
         return function(terms, values)
-    missing = -int(values.size) % lanes
+    missing = -size % lanes
 
     def chunk(x: Reals) -> Reals:
-        flat = x.reshape(values.size, *x.shape[values.ndim :])
+        flat = x.reshape(size, *x.shape[len(batch) :])
         padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
         return padded.reshape(-1, lanes, *flat.shape[1:])
 
+    def whole(x: Reals) -> Reals:
+        flat = x.reshape(-1, *x.shape[2:])
+        return flat[:size].reshape(*batch, *flat.shape[1:])
+
     chunks = jax.tree.map(chunk, (terms, values))
-    results = lax.map(lambda c: function(*c), chunks)
-    return jax.tree.map(lambda x: x.reshape(-1)[: values.size].reshape(values.shape), results)
+    return jax.tree.map(whole, lax.map(lambda c: function(*c), chunks))
 
 
 def largest_finite(terms: Terms) -> Reals:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Bools, Reals, Shape
 from jaxdp.loss import bracket, contour, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 
@@ -32,13 +32,27 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[R
     return _worse(lower, both), _worse(upper, both)
 
 
-def quick_epsilon(terms: Terms, delta: Reals, both: bool) -> tuple[Reals, Bools]:
-    """See `inverse.quick_epsilon`; settled nowhere where a loss has no cumulant off the axis."""
-    terms, delta = _broadcast(terms, delta)
+def quick_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> tuple[Reals, Bools]:
+    """See `inverse.quick_epsilon`; `shared`: by the deltas of one loss, along the last axis.
+
+    Settled nowhere where a loss has no cumulant off the axis.
+    """
+    batch = jnp.broadcast_shapes(*(term.shape for term in terms))
+    shape = jnp.broadcast_shapes(batch, delta.shape)
+    delta = jnp.broadcast_to(delta, shape)
     if not _all_contoured(terms):
-        return jnp.zeros_like(delta), jnp.zeros_like(delta, dtype=bool)
-    found, settled = by_lanes(inverse.quick_epsilon, *_exchanged(terms, delta, both))
-    return _worse(found, both), jnp.all(settled, axis=0) if both else settled
+        return jnp.zeros(shape), jnp.zeros(shape, dtype=bool)
+    if shared:
+        terms = tuple(_drop_axis(term) for term in terms)
+    else:
+        delta = delta[..., None]
+    terms = tuple(term.broadcast(delta.shape[:-1]) for term in terms)
+    if both:
+        pair = (2, *delta.shape[:-1])
+        terms, delta = _pair(terms, pair), jnp.broadcast_to(delta, (2, *delta.shape))
+    found, settled = by_lanes(inverse.quick_epsilon, terms, delta)
+    settled = jnp.all(settled, axis=0) if both else settled
+    return _worse(found, both).reshape(shape), settled.reshape(shape)
 
 
 def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
@@ -97,8 +111,12 @@ def _exchanged(terms: Terms, values: Reals, both: bool) -> tuple[Terms, Reals]:
     if not both:
         return terms, values
     pair = (2, *values.shape)
-    second = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * values.ndim) == 1, pair)
-    return tuple(t.broadcast(pair).reversed(second) for t in terms), jnp.broadcast_to(values, pair)
+    return _pair(terms, pair), jnp.broadcast_to(values, pair)
+
+
+def _pair(terms: Terms, shape: Shape) -> Terms:
+    second = jnp.broadcast_to(jnp.arange(2).reshape(2, *(1,) * (len(shape) - 1)) == 1, shape)
+    return tuple(term.broadcast(shape).reversed(second) for term in terms)
 
 
 def _worse(values: Reals, both: bool) -> Reals:

@@ -6,6 +6,7 @@ that attains it near its saddle. The cumulant is evaluated once, along that line
 then costs a sum over the points for each epsilon.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,7 +21,10 @@ from jaxdp.noise.base import Points
 _TOLERANCE = 5e-11
 _COARSE, _FINE, _ROUNDS = 37, 9, 3
 _POINTS, _BLOCK = 512, 64
-_NEWTON_STEPS = 7
+_BUCKETS = (128, 256, 512)
+_NEWTON_STEPS = 9
+# Of delta: what the line may leave out.
+_SPARE = 1e-10
 # Of log delta: two lines for the same delta differ by less.
 _SLACK = 3e-10
 # Of tilts whose second difference is the curvature at the saddle, relatively.
@@ -36,42 +40,73 @@ class _Summed(NamedTuple):
 
 
 def quick_epsilon(terms: Terms, delta: Reals) -> tuple[Reals, Bools]:
-    """The least epsilon >= 0 that meets `delta`, and where it is settled; delta (lanes,).
+    """The least epsilon >= 0 that meets each delta (*batch, m), and where it is settled.
 
-    Settled: the bound of this line, above the truth by less than 2e-10, meets delta with a slack
-    of 3e-10 in log delta. Not settled where 512 points do not reach that, or where some loss is
-    infinite with positive probability.
+    One line, for the middle of the m deltas. Settled: the bound of this line, above the truth by
+    less than 2e-10, meets delta with a slack of 3e-10 in log delta. Not settled where 512 points
+    do not reach that, where delta is too far from the middle or some loss may be infinite.
     """
-    tilts, cumulants, theta, guess = _saddle(terms, jnp.log(delta))
+    wanted = jnp.log(delta)
+    middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
+    tilts, cumulants, theta, guess = _saddle(terms, middle)
     line = line_at(terms, guess, theta, tilts, cumulants - tilts * guess[..., None], _TOLERANCE)
     end = _sum(terms, guess, line)
-    target = jnp.log(delta) - _SLACK - 4.0 * line.rounding
-    heights = line.step[..., None] * jnp.arange(_POINTS)[(None,) * delta.ndim]
+    heights = line.step[..., None] * jnp.arange(_POINTS)[(None,) * middle.ndim]
     z = line.theta[..., None] + 1j * heights
     kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
     share = jnp.where(heights == 0, 0.5, 1.0) * line.step[..., None] / jnp.pi
     summand = end.phi * kernel * share
     spare = end.tail + line.rounding * jnp.sum(jnp.abs(summand), axis=-1)
+    theta, guess, log_size, spare = (x[..., None] for x in (theta, guess, line.log_size, spare))
+    target = wanted - _SLACK - 4.0 * line.rounding[..., None]
+    used = functools.partial(_newton, summand, heights, spare, theta, guess, log_size, target)
+    # Most lines end early, and Newton's method costs as much as its points.
+    buckets = [lambda _, n=n: used(n) for n in _BUCKETS]
+    bucket = jnp.searchsorted(jnp.asarray(_BUCKETS), jnp.minimum(end.start, _POINTS))
+    found, value, sure = lax.switch(bucket, buckets, 0)
+    settled = end.done[..., None] & sure & (value <= wanted - 0.5 * _SLACK)
+    settled &= value > target - _SLACK
+    finite = add_up(terms, Term.log_finite) == 0
+    settled &= (found < largest_loss(terms)[..., None]) & finite[..., None]
+    return jnp.maximum(found, 0.0), settled
 
-    def log_delta(epsilon: Reals) -> tuple[Reals, Reals]:
-        """And its slope."""
+
+def _newton(
+    summand: Complexes,
+    heights: Reals,
+    spare: Reals,
+    theta: Reals,
+    guess: Reals,
+    log_size: Reals,
+    target: Reals,
+    points: int,
+) -> tuple[Reals, Reals, Bools]:
+    """epsilon (*batch, m), log delta there, and whether what is spare is little beside it."""
+    summand, heights = summand[..., None, :points], heights[..., None, :points]
+
+    def log_delta(epsilon: Reals) -> tuple[Reals, Reals, Reals]:
+        """And its slope, and the share of `spare`."""
         turned = summand * jnp.exp(-1j * heights * epsilon[..., None])
         value = jnp.sum(jnp.real(turned), axis=-1) + spare
         slope = jnp.sum(heights * jnp.imag(turned), axis=-1)
-        fall = line.theta * (epsilon - guess)
-        return line.log_size - fall + jnp.log(value), slope / value - line.theta
+        fall = theta * (epsilon - guess)
+        return log_size - fall + jnp.log(value), slope / value - theta, spare / value
 
-    def step(_: Index | int, epsilon: Reals) -> Reals:
-        value, slope = log_delta(epsilon)
-        slope = jnp.minimum(slope, -0.1 * line.theta)
-        move = jnp.clip((target - value) / slope, -3.0 / line.theta, 3.0 / line.theta)
-        return epsilon + move
+    def far(state: tuple[Index, Reals, Reals]) -> Bools:
+        steps, epsilon, move = state
+        return (steps < _NEWTON_STEPS) & jnp.any(jnp.abs(move) > 1e-15 * (1.0 + jnp.abs(epsilon)))
 
-    found = lax.fori_loop(0, _NEWTON_STEPS, step, guess)
-    value = log_delta(found)[0]
-    settled = end.done & (value <= jnp.log(delta) - 0.5 * _SLACK) & (value > target - _SLACK)
-    settled &= (found < largest_loss(terms)) & (add_up(terms, Term.log_finite) == 0)
-    return jnp.maximum(found, 0.0), settled
+    def step(state: tuple[Index, Reals, Reals]) -> tuple[Index, Reals, Reals]:
+        steps, epsilon, _ = state
+        value, slope, _ = log_delta(epsilon)
+        slope = jnp.minimum(slope, -0.1 * theta)
+        move = jnp.clip((target - value) / slope, -3.0 / theta, 3.0 / theta)
+        return steps + 1, epsilon + move, move
+
+    first = jnp.broadcast_to(guess, target.shape)
+    found = lax.while_loop(far, step, (jnp.zeros((), int), first, jnp.full_like(first, jnp.inf)))[1]
+    value, _, share = log_delta(found)
+    return found, value, share <= _SPARE
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
