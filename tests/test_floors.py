@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
-    ("_types", "_pytree", "_check", "_numeric", "profiles"),
+    ("_types", "_pytree", "_check", "_key", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
     ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
@@ -60,7 +60,16 @@ OPTIMAL = (
     "halpern",
     "first_order",
 )
-ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
+SOLVERS = (
+    "descent_accounting",
+    "descent_plan",
+    "descent_run",
+    "descent_file",
+    "proximal_descent",
+    "coordinate_descent",
+    "__init__",
+)
+ORDERED = {"loss": LOSS, "optimal": OPTIMAL, "solvers": SOLVERS}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 
