@@ -111,14 +111,16 @@ def glm(
     loss: str,
     penalty: Penalty,
     intercept: bool = False,
+    classes: ArrayLike | None = None,
     dtype: jax.typing.DTypeLike = jnp.float64,
 ) -> Problem:
     """A linear ("squared") or logistic ("logistic") regression on (n, p) features.
 
-    Logistic targets are labels with two values, the larger being the positive class. With
-    `intercept` a last coordinate is added whose feature is 1 and which is not penalised. `dtype`
-    is the precision of the data and of the state, float64 or float32 (faster). Parameters, noise
-    and accounting stay in float64. Non-finite data raise `ValueError`.
+    Logistic targets are labels with two values, the larger being the positive class: those of
+    `classes`, where given, and no others, whether both occur or not. With `intercept` a last
+    coordinate is added whose feature is 1 and which is not penalised. `dtype` is the precision
+    of the data and of the state, float64 or float32 (faster). Parameters, noise and accounting
+    stay in float64. Non-finite data raise `ValueError`.
     """
     _check.require_float64()
     _check.one_of("loss", loss, LOSSES)
@@ -141,7 +143,7 @@ def glm(
     if loss == "squared":
         offset = -_finite_targets(values)
     else:
-        matrix, offset = matrix * _signs(values)[:, None], np.zeros(len(values))
+        matrix, offset = matrix * _signs(values, classes)[:, None], np.zeros(len(values))
     design = jnp.asarray(np.ascontiguousarray(matrix.T), dtype=dtype)
     return Problem(design, jnp.asarray(offset, dtype=dtype), penalty, loss, intercept)
 
@@ -153,10 +155,13 @@ def _finite_targets(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _signs(values: np.ndarray) -> np.ndarray:
-    labels = np.unique(values)
+def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:
+    labels = np.unique(values if classes is None else np.asarray(classes))
     if len(labels) != 2:
         raise ValueError(f"logistic targets must have two labels, got {len(labels)}: {labels[:5]}")
+    outside = np.setdiff1d(values, labels)
+    if len(outside):
+        raise ValueError(f"logistic targets must be {labels}, got {outside[:5]} as well")
     return np.where(values == labels[1], 1.0, -1.0)
 
 
