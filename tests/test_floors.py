@@ -26,10 +26,12 @@ FLOORS = (
     ("demo",),
     ("cli",),
 )
-# A family that contains another one gives it the work.
+# What contains another one gives it the work.
 CONTAINED = {
     ("noise.subbotin", "jaxdp.noise.laplace"),
     ("noise.discrete_histogram", "jaxdp.noise.histogram"),
+    ("estimators.lasso", "jaxdp.estimators.linear"),
+    ("estimators.logistic", "jaxdp.estimators.linear"),
 }
 # An engine in several files, each on the ones before.
 LOSS = (
