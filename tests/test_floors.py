@@ -69,6 +69,8 @@ SOLVERS = (
     "descent_file",
     "proximal_descent",
     "coordinate_descent",
+    "covariance",
+    "sufficient_statistics",
     "__init__",
 )
 ORDERED = {"loss": LOSS, "optimal": OPTIMAL, "solvers": SOLVERS}

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp import _check
 from jaxdp._types import Key, Vector
 from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, composed, public_bounds
 from jaxdp.guarantee.base import Budget
@@ -69,7 +70,7 @@ class DPLinearEstimator(DPEstimator):
             smoothness=smoothness,
             clip=self.clip,
             records=len(features),
-            passes=self.passes,
+            passes=_check.positive_integer("passes", self.passes),
             relation=self.relation,
             step=self.step,
             allocation=self.allocation,

@@ -15,7 +15,7 @@ from jaxdp._key import fresh_key
 from jaxdp._types import Key, RealLike, Vector
 from jaxdp.ledger import from_hex, to_hex, write_atomically
 from jaxdp.problems import Problem
-from jaxdp.solvers.descent_plan import Plan, positive_integer
+from jaxdp.solvers.descent_plan import Plan
 from jaxdp.solvers.descent_run import advance, check, draw
 
 _FORMAT = "jaxdp coordinate descent"
@@ -42,7 +42,7 @@ def run_resumable(
     as the records (it is readable by its owner only); delete it at the end.
     """
     check(problem, plan)
-    every = positive_integer("every", every)
+    every = _check.positive_integer("every", every)
     passes = plan.sequence.shape[0]
     theta = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
     inputs = _digest(problem, plan, theta, every)

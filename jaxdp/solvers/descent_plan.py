@@ -6,7 +6,6 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, round_up
@@ -104,7 +103,7 @@ def plan(
     *,
     smoothness: Smoothness | RealLike,
     clip: RealLike,
-    records: int,
+    records: int | None,
     passes: int,
     relation: str,
     step: RealLike | Schedule = 1.0,
@@ -154,7 +153,15 @@ def plan(
     ):
         _check.one_of(name, value, choices)
     curvature = _public_values(smoothness)
-    records, passes = positive_integer("records", records), positive_integer("passes", passes)
+    if records is None:
+        raise ValueError(
+            "records must be the public number of records: where n is private, the mean gradient "
+            "is no sum, and no sensitivity holds"
+        )
+    records, passes = (
+        _check.positive_integer("records", records),
+        _check.positive_integer("passes", passes),
+    )
     steps, pace = _steps(curvature, step, passes)
     thresholds = _thresholds(curvature, clip)
     sensitivities = sensitivities_of(thresholds, records, relation)
@@ -195,7 +202,7 @@ def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: Real
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = _check.positive("smoothness", values)
     unbounded = jnp.full_like(curvature, jnp.inf)
-    passes = positive_integer("passes", passes)
+    passes = _check.positive_integer("passes", passes)
     sequence = _sequence("cyclic", passes, len(curvature), None, None)
     return Plan(
         sequence, _check.positive("step", step) / curvature, jnp.ones(passes), unbounded,
@@ -207,13 +214,6 @@ def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: Real
 def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
     """Of the mean of whole numbers of units, whose product with the unit is rounded in float64."""
     return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
-
-
-def positive_integer(name: str, value: object) -> int:
-    """A count that shapes the program."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-    return int(value)
 
 
 def _public_values(smoothness: Smoothness | RealLike) -> Vector:
@@ -256,7 +256,7 @@ def _thresholds(curvature: Vector, clip: RealLike) -> Vector:
 def _sequence(
     order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
 ) -> jax.Array:
-    updates = coordinates if updates is None else positive_integer("updates", updates)
+    updates = coordinates if updates is None else _check.positive_integer("updates", updates)
     if order == "cyclic":
         return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
     if key is None:
