@@ -27,7 +27,7 @@ def lasso(
     features: RealLike,
     targets: RealLike,
     strength: RealLike,
-    budget: Budget | GDP,
+    budget: Budget,
     key: Key,
     *,
     row_bound: RealLike,
@@ -72,7 +72,7 @@ def lasso_of_moments(
     values, vectors = jnp.linalg.eigh(matrix)
     # At a zero on the diagonal there is no step; the largest eigenvalue sets what zero is.
     floor = jnp.maximum(values[-1], 0.0) * vector.size * ULP + jnp.finfo(jnp.float64).tiny
-    matrix = (vectors * jnp.maximum(values, floor)) @ vectors.T
+    matrix = (vectors * jnp.maximum(values, floor)[None, :]) @ vectors.T
 
     def update(j: jax.Array, theta: Vector) -> Vector:
         step = 1.0 / matrix[j, j]
