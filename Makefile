@@ -30,7 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_noises.py
 	$(BIN)/python benchmarks/bench_accountant.py
 	$(BIN)/python benchmarks/bench_optimal_noise.py
-	$(BIN)/python benchmarks/bench_coordinate_descent.py
+	$(BIN)/python benchmarks/bench_solvers.py
 
 reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_noises.py

@@ -2,4 +2,5 @@
 
 from jaxdp.solvers import coordinate_descent as coordinate_descent
 from jaxdp.solvers import covariance as covariance
+from jaxdp.solvers import proximal_descent as proximal_descent
 from jaxdp.solvers import sufficient_statistics as sufficient_statistics

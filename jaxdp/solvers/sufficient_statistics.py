@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -36,10 +35,11 @@ def lasso(
 ) -> tuple[Vector, GDP]:
     """theta of min theta^T A theta / 2 - b^T theta + strength ||theta||_1, and what it cost.
 
-    A and b are blocks of the released S, A with its negative eigenvalues set to 0. Rows (x, y),
-    or (x, 1, y) with `intercept` (theta's last one, not penalised), longer than `row_bound` are
-    shortened: public, in the units of the columns, which should be alike. relation: see
-    `covariance.plan`. 3,000 passes of coordinate descent on A; NaN and bad shapes: `ValueError`.
+    A and b are blocks of the released S, A with eigenvalues within the noise's spectrum raised to
+    its end, scale sqrt(2 (p + 1)). Rows (x, y), or (x, 1, y) with `intercept` (theta's last one,
+    not penalised), longer than `row_bound` are shortened: public, in the units of the columns,
+    which should be alike. strength: one number or one a feature. relation: see `covariance.plan`.
+    3,000 passes of coordinate descent on A; NaN and bad shapes: `ValueError`.
     """
     x, y = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     if x.ndim != 2 or y.shape != x.shape[:1] or 0 in x.shape:
@@ -47,6 +47,8 @@ def lasso(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("features and targets must be finite")
     strength = _check.nonnegative("strength", strength)
+    if strength.shape not in ((), x.shape[1:]):
+        raise ValueError(f"strength must be a number or {x.shape[1:]}, got {strength.shape}")
     columns = [x, np.ones_like(y), y] if intercept else [x, y]
     rows = np.column_stack(columns)
     plan = covariance.plan(
@@ -57,21 +59,21 @@ def lasso(
         row_bound=row_bound,
     )
     moment = covariance.release(rows, plan, key)
-    strengths = jnp.full(rows.shape[1] - 1, strength)
+    strengths = jnp.broadcast_to(strength, x.shape[1:])
     if intercept:
-        strengths = strengths.at[-1].set(0.0)
-    theta = lasso_of_moments(moment[:-1, :-1], moment[:-1, -1], strengths)
+        strengths = jnp.append(strengths, 0.0)
+    # Where the spectrum of the noise ends: smaller eigenvalues say nothing.
+    floor = plan.scales[1] * jnp.sqrt(2.0 * rows.shape[1])
+    theta = lasso_of_moments(moment[:-1, :-1], moment[:-1, -1], strengths, floor)
     return theta, GDP(plan.ratio)
 
 
 @partial(jax.jit, static_argnames="passes")
 def lasso_of_moments(
-    matrix: Reals, vector: Reals, strengths: Reals, passes: int = _PASSES
+    matrix: Reals, vector: Reals, strengths: Reals, floor: Reals, passes: int = _PASSES
 ) -> Vector:
-    """min theta^T A theta / 2 - b^T theta + sum strengths |theta|, A made positive first."""
+    """min theta^T A theta / 2 - b^T theta + sum strengths |theta|, eigenvalues at least `floor`."""
     values, vectors = jnp.linalg.eigh(matrix)
-    # At a zero on the diagonal there is no step; the largest eigenvalue sets what zero is.
-    floor = jnp.maximum(values[-1], 0.0) * vector.size * ULP + jnp.finfo(jnp.float64).tiny
     matrix = (vectors * jnp.maximum(values, floor)[None, :]) @ vectors.T
 
     def update(j: jax.Array, theta: Vector) -> Vector:
