@@ -63,6 +63,7 @@ OPTIMAL = (
     "first_order",
 )
 SOLVERS = (
+    "descent_schedule",
     "descent_accounting",
     "descent_plan",
     "descent_run",

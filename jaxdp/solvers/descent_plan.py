@@ -1,45 +1,44 @@
 """Everything that privacy depends on, decided before a record is read."""
 
-import warnings
-from collections.abc import Callable
 from typing import final
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.allocate import allocation_shape
 from jaxdp.guarantee.base import Budget, excess
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
-from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.problems import L2, Penalty, Smoothness
+from jaxdp.problems import Penalty, Smoothness
 from jaxdp.solvers.descent_accounting import (
     ACCOUNTING,
     checked_histogram,
     composed,
     least_factor,
 )
+from jaxdp.solvers.descent_schedule import (
+    ALLOCATIONS,
+    ORDERS,
+    RELATIONS,
+    Schedule,
+    noise_of,
+    public_values,
+    scale_shape,
+    sensitivities_of,
+    sequence_of,
+    steps_of,
+    thresholds_of,
+)
 
-ORDERS = ("permutation", "cyclic", "iid")
-ALLOCATIONS = ("winid", "spr", "inid", "iid")
-NOISES = ("gaussian", "laplace")
 ITERATES = ("last", "average")
-RELATIONS = {"replace_one": 2.0, "add_remove": 1.0}
-_LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
-
-Schedule = Callable[[jax.Array], jax.Array]
 
 
 @final
@@ -152,7 +151,7 @@ def plan(
         ("iterate", iterate, ITERATES),
     ):
         _check.one_of(name, value, choices)
-    curvature = _public_values(smoothness)
+    curvature = public_values(smoothness)
     if records is None:
         raise ValueError(
             "records must be the public number of records: where n is private, the mean gradient "
@@ -162,12 +161,12 @@ def plan(
         _check.positive_integer("records", records),
         _check.positive_integer("passes", passes),
     )
-    steps, pace = _steps(curvature, step, passes)
-    thresholds = _thresholds(curvature, clip)
+    steps, pace = steps_of(curvature, step, passes)
+    thresholds = thresholds_of(curvature, clip)
     sensitivities = sensitivities_of(thresholds, records, relation)
-    sequence = _sequence(order, passes, len(curvature), updates, key)
-    base = _noise(noise)
-    shape = _scale_shape(allocation, sensitivities, curvature, penalty)
+    sequence = sequence_of(order, passes, len(curvature), updates, key)
+    base = noise_of(noise)
+    shape = scale_shape(allocation, sensitivities, curvature, penalty)
 
     def with_scales(scales: Vector) -> Plan:
         return Plan(
@@ -203,93 +202,9 @@ def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: Real
     curvature = _check.positive("smoothness", values)
     unbounded = jnp.full_like(curvature, jnp.inf)
     passes = _check.positive_integer("passes", passes)
-    sequence = _sequence("cyclic", passes, len(curvature), None, None)
+    sequence = sequence_of("cyclic", passes, len(curvature), None, None)
     return Plan(
         sequence, _check.positive("step", step) / curvature, jnp.ones(passes), unbounded,
         unbounded, jnp.zeros_like(curvature), Gaussian(1.0), None,
         None, "last", "replace_one", "exact",
     )  # fmt: skip
-
-
-def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
-    """Of the mean of whole numbers of units, whose product with the unit is rounded in float64."""
-    return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
-
-
-def _public_values(smoothness: Smoothness | RealLike) -> Vector:
-    if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
-        raise ValueError(
-            "smoothness was computed from the records and would leak them: use "
-            "bounded_smoothness, private_smoothness, or .as_public() if the values are public"
-        )
-    values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
-    curvature = _check.positive("smoothness", values)
-    if curvature.ndim != 1:
-        raise ValueError(f"smoothness must have shape (p,), got {curvature.shape}")
-    return curvature
-
-
-def _steps(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple[Vector, Reals]:
-    pace = jnp.ones(passes)
-    if callable(step):
-        values = jax.vmap(step)(jnp.arange(passes))
-        pace, step = _check.positive("step", jnp.broadcast_to(values, (passes,))), 1.0
-    step = _check.positive("step", step)
-    largest = jnp.max(pace) * step
-    if _check.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
-        warnings.warn(
-            "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
-            stacklevel=3,
-        )
-    return step / curvature, pace
-
-
-def _thresholds(curvature: Vector, clip: RealLike) -> Vector:
-    clip = _check.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
-    if clip.ndim == 0:
-        clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
-    if clip.shape != curvature.shape:
-        raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
-    return clip
-
-
-def _sequence(
-    order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
-) -> jax.Array:
-    updates = coordinates if updates is None else _check.positive_integer("updates", updates)
-    if order == "cyclic":
-        return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
-    if key is None:
-        raise ValueError(f"key must be given to draw the sequence of order {order!r}")
-    if order == "iid":
-        return jax.random.randint(key, (passes, updates), 0, coordinates)
-    if updates > coordinates:
-        raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
-    keys = jax.random.split(key, passes)
-    return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)[:, :updates]
-
-
-def _noise(noise: str | Noise) -> Noise:
-    if isinstance(noise, str):
-        _check.one_of("noise", noise, NOISES)
-        return Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
-    if not isinstance(noise, _LOG_CONCAVE):
-        raise ValueError(
-            "noise must be a name, a log-concave noise on the reals (its largest shift is its "
-            f"worst) or a Histogram, got {type(noise).__name__}"
-        )
-    if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
-        raise ValueError("noise must have scalar parameters: the plan scales it")
-    return noise
-
-
-def _scale_shape(
-    allocation: str, sensitivities: Vector, curvature: Vector, penalty: Penalty | None
-) -> Vector:
-    """Scales up to a factor. Many small updates make any noise Gaussian-like: one rule serves."""
-    method = "inid" if allocation == "winid" else allocation
-    weights = jnp.ones_like(curvature)
-    if allocation == "winid":
-        added = penalty.strength if isinstance(penalty, L2) else 0.0
-        weights = 1.0 / (curvature + added)
-    return allocation_shape("gaussian", sensitivities, weights, jnp.asarray(2.0), method)
