@@ -133,7 +133,7 @@ def peer() -> list[dict[str, Any]] | str:
     rows = []
     for job, norms in ((REGRESSIONS[3], (2.0, 4.0, 7.6)), (REGRESSIONS[4], (2.0, 4.0, 8.0))):
         features, labels = job.arrays()
-        best = regressions.optimum(job.problem(), job.passes_to_optimum)
+        best = regressions.optimum(job)
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "data.npz")
             np.savez(path, features=features, labels=labels)

@@ -10,7 +10,7 @@ from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent, proximal_descent
 
 EACH = (1.0, 0.1)  # the budget of one update
-SPLITS, DRAWS = 100, 4
+SPLITS, DRAWS = 50, 2
 # Table 3, in %: errors in and out of sample.
 PUBLISHED = {
     "gaussian": (30.27, 32.65),
