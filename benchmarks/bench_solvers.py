@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def chain(job: Regression) -> dict[str, Any]:
         )
         result[dtype] = {
             "seconds": seconds["jaxdp"],
+            "least_seconds": least(ours, 60),
             "numpy_seconds": seconds["numpy"],
             "ratio_to_numpy": seconds["numpy"] / seconds["jaxdp"],
             "microseconds_per_update": 1e6 * seconds["jaxdp"] / plan.sequence.size,
@@ -93,6 +95,16 @@ def chain(job: Regression) -> dict[str, Any]:
     return result
 
 
+def least(call: Callable[[], Any], repeats: int) -> float:
+    """The best of many: what the machine does when others leave it alone."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
 def grid() -> dict[str, Any]:
     """10 steps x 100 thresholds x 5 seeds of the LASSO, plans included."""
     problem = JOBS[0].problem("float32")
@@ -100,16 +112,17 @@ def grid() -> dict[str, Any]:
         np.logspace(-2, 1, 10), np.logspace(-1, 1.5, 100), np.arange(5), indexing="ij"
     )
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds.ravel()))
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     made = regressions.plans(problem, keys, steps.ravel(), clips.ravel())
     theta = np.asarray(coordinate_descent.run_many(problem, made, keys))
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
     objective = np.asarray(jax.lax.map(problem.objective, jnp.asarray(theta)))
     best = objective.reshape(10, 100, 5).mean(axis=2)
     at = np.unravel_index(np.nanargmin(best), best.shape)
     return {
         "chains": len(keys),
         "seconds": seconds,
+        "processor_seconds": busy,
         "target_seconds": GRID_TARGET,
         "not_finite": int(np.isnan(objective).sum()),
         "best_step": float(steps[*at, 0]),
