@@ -30,12 +30,13 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_noises.py
 	$(BIN)/python benchmarks/bench_accountant.py
 	$(BIN)/python benchmarks/bench_optimal_noise.py
-	$(BIN)/python benchmarks/bench_coordinate_descent.py
+	$(BIN)/python benchmarks/bench_solvers.py
 
 reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_noises.py
 	$(BIN)/python benchmarks/extend_noises.py
 	$(BIN)/python benchmarks/reproduce_optimal_noise.py
+	$(BIN)/python benchmarks/reproduce_solvers.py
 
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py

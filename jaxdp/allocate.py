@@ -35,7 +35,8 @@ def allocate(
 
     gaussian: sum_j counts_j l_j^2 / scale_j^2 = mu^2, mu = `largest_gdp(budget).mu` or a GDP's;
     laplace:  sum_j counts_j l_j / scale_j = epsilon - 2 log(1 - delta), or a PureDP's epsilon
-              (one shift by the sum dominates, see `log_delta_of_laplaces`; exact at delta = 0).
+              (one shift by the sum dominates, see `largest_laplace_ratio`; exact at delta = 0; for
+              the least that exact composition allows see `allocate_exact`).
 
     "inid" minimises sum_j weights_j counts_j E|noise_j|^power: scale_j proportional to
     (l_j^2 / weights_j)^(1 / (power + 2)) for the Gaussian, (l_j / weights_j)^(1 / (power + 1)) for

@@ -84,6 +84,7 @@ class Problem:
     offset: jax.Array  # (records,)
     penalty: Penalty
     loss: str = static()
+    intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
 
     def state(self, theta: Reals) -> jax.Array:
         """s = design^T theta + offset, in the data's precision."""
@@ -109,14 +110,17 @@ def glm(
     *,
     loss: str,
     penalty: Penalty,
+    intercept: bool = False,
+    classes: ArrayLike | None = None,
     dtype: jax.typing.DTypeLike = jnp.float64,
 ) -> Problem:
     """A linear ("squared") or logistic ("logistic") regression on (n, p) features.
 
-    Logistic targets are labels with two values, the larger being the positive class. `dtype`
-    is the precision of the data and of the state, float64 or float32 (faster, see
-    `coordinate_descent.run`; less would round by more than one record's share). Parameters,
-    noise and accounting stay in float64. Non-finite data raise `ValueError`.
+    Logistic targets are labels with two values, the larger being the positive class: those of
+    `classes`, where given, and no others, whether both occur or not. With `intercept` a last
+    coordinate is added whose feature is 1 and which is not penalised. `dtype` is the precision
+    of the data and of the state, float64 or float32 (faster). Parameters, noise and accounting
+    stay in float64. Non-finite data raise `ValueError`.
     """
     _check.require_float64()
     _check.one_of("loss", loss, LOSSES)
@@ -132,12 +136,16 @@ def glm(
     strength = jnp.shape(penalty.strength)
     if strength not in ((), matrix.shape[1:]):
         raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
+    if intercept:
+        strengths = jnp.broadcast_to(penalty.strength, matrix.shape[1:])
+        penalty = jax.tree.map(lambda _: jnp.append(strengths, 0.0), penalty)
+        matrix = np.column_stack([matrix, np.ones(len(matrix))])
     if loss == "squared":
         offset = -_finite_targets(values)
     else:
-        matrix, offset = matrix * _signs(values)[:, None], np.zeros(len(values))
+        matrix, offset = matrix * _signs(values, classes)[:, None], np.zeros(len(values))
     design = jnp.asarray(np.ascontiguousarray(matrix.T), dtype=dtype)
-    return Problem(design, jnp.asarray(offset, dtype=dtype), penalty, loss)
+    return Problem(design, jnp.asarray(offset, dtype=dtype), penalty, loss, intercept)
 
 
 def _finite_targets(values: np.ndarray) -> np.ndarray:
@@ -147,10 +155,13 @@ def _finite_targets(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _signs(values: np.ndarray) -> np.ndarray:
-    labels = np.unique(values)
+def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:
+    labels = np.unique(values if classes is None else np.asarray(classes))
     if len(labels) != 2:
         raise ValueError(f"logistic targets must have two labels, got {len(labels)}: {labels[:5]}")
+    outside = np.setdiff1d(values, labels)
+    if len(outside):
+        raise ValueError(f"logistic targets must be {labels}, got {outside[:5]} as well")
     return np.where(values == labels[1], 1.0, -1.0)
 
 
@@ -184,10 +195,14 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
     return Smoothness(_CURVATURE[problem.loss] * mean_square, "records")
 
 
-def bounded_smoothness(loss: str, feature_bounds: RealLike) -> Smoothness:
-    """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j."""
+def bounded_smoothness(
+    loss: str, feature_bounds: RealLike, *, intercept: bool = False
+) -> Smoothness:
+    """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j; an intercept's bound is 1."""
     _check.one_of("loss", loss, LOSSES)
     bounds = _check.positive("feature_bounds", feature_bounds)
+    if intercept:
+        bounds = jnp.append(bounds, 1.0)
     return Smoothness(_CURVATURE[loss] * bounds**2, "public")
 
 
@@ -198,15 +213,20 @@ def private_smoothness(
 
     Each record's curvature x_ij^2 is clipped to bound_j^2, so a mean over n (public) records
     moves by at most curvature bound_j^2 / n, replacing, adding or removing one; epsilon is split
-    evenly over the p coordinates. Floored at 1e-3 of its bound. Compose the cost with the
-    solver's: to_approx(...) + ApproxDP. Source: Mangold et al., ICML 2022, section 5.
+    evenly over the p coordinates, but for an intercept, whose M is known. Floored at 1e-3 of its
+    bound. Hand the cost to the plan as `spent`. Source: Mangold et al., ICML 2022, section 5.
     """
     epsilon = _check.positive("epsilon", epsilon)
     bounds = bounded_smoothness(problem.loss, feature_bounds).values
-    coordinates, records = problem.design.shape
+    design = problem.design[:-1] if problem.intercept else problem.design
+    coordinates, records = design.shape
     bounds = jnp.broadcast_to(bounds, (coordinates,))
-    curvature = _CURVATURE[problem.loss] * problem.design**2
-    clipped = jnp.mean(jnp.minimum(curvature, bounds[:, None]), axis=1, dtype=jnp.float64)
-    noise = Laplace(coordinates * bounds / (records * epsilon)).sample(key)
-    values = jnp.clip(clipped + noise, _SMOOTHNESS_FLOOR * bounds, bounds)
+    curvature = jnp.minimum(_CURVATURE[problem.loss] * design**2, bounds[:, None])
+    total = jnp.sum(curvature, axis=1, dtype=jnp.float64)
+    # In any order of summation two sums of n terms round apart by n^2 ulp of the largest.
+    rounding = 1.0 + records**2 * float(jnp.finfo(jnp.float64).eps)
+    noise = Laplace(coordinates * rounding * bounds / (records * epsilon)).sample(key)
+    values = jnp.clip(total / records + noise, _SMOOTHNESS_FLOOR * bounds, bounds)
+    if problem.intercept:
+        values = jnp.append(values, _CURVATURE[problem.loss])
     return Smoothness(values, "released"), PureDP(epsilon)

@@ -123,7 +123,9 @@ def test_optima_on_real_data(name, scaling, penalty, passes, published):
         np.testing.assert_allclose(value, published, atol=6e-11)
 
 
-@pytest.mark.parametrize("noise", cd.NOISES)
+@pytest.mark.parametrize(
+    "noise", [cd.NOISES[0], pytest.param(cd.NOISES[1], marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("order", cd.ORDERS)
 @pytest.mark.parametrize("allocation", cd.ALLOCATIONS)
 def test_every_plan_meets_its_budget_for_the_visits_it_makes(allocation, order, noise):
@@ -167,10 +169,10 @@ def test_allocations():
     proportional(np.asarray(plans["spr"].scales), sensitivity)
     proportional(np.asarray(plans["inid"].scales) ** 2, sensitivity)
     weights = 1 / (SMOOTHNESS + 0.5)
-    proportional(np.asarray(plans["weighted"].scales) ** 2, sensitivity / np.sqrt(weights))
+    proportional(np.asarray(plans["winid"].scales) ** 2, sensitivity / np.sqrt(weights))
     proportional(np.asarray(plans["iid"].scales), np.ones(5))
     # With C_j proportional to sqrt(M_j) and no l2 term, the weighted optimum is SPR itself.
-    weighted = make_plan(allocation="weighted", penalty=dp.L1(0.5))
+    weighted = make_plan(allocation="winid", penalty=dp.L1(0.5))
     np.testing.assert_allclose(weighted.scales, plans["spr"].scales, rtol=1e-12)
     equal = [make_plan(allocation=a, smoothness=np.ones(4)).scales for a in cd.ALLOCATIONS]
     for scales in equal[1:]:
@@ -188,8 +190,10 @@ def test_published_scales():
 
 def test_relations_and_thresholds():
     replaced, added = make_plan(), make_plan(relation="add_remove")
-    np.testing.assert_allclose(replaced.sensitivities, 2 * replaced.clip / 1000, rtol=1e-15)
-    np.testing.assert_allclose(added.sensitivities, added.clip / 1000, rtol=1e-15)
+    # A little more than 2 C / n: the mean is rounded once.
+    for made, factor in ((replaced, 2), (added, 1)):
+        excess = made.sensitivities / (factor * made.clip / 1000) - 1
+        assert np.all((excess > 0) & (excess < 1e-12))
     np.testing.assert_allclose(replaced.scales, 2 * added.scales, rtol=1e-14)
     np.testing.assert_allclose(np.sum(replaced.clip**2), 4.0, rtol=1e-14)
     explicit = make_plan(clip=np.arange(1.0, 6.0))
@@ -221,10 +225,12 @@ def test_the_run_is_the_written_algorithm():
     ):
         y = targets if loss == "squared" else (targets > 0).astype(float)
         problem = dp.glm(features, y, loss=loss, penalty=penalty)
-        plan = make_plan(iterate=iterate, noise=noise, records=300, budget=dp.Budget(50.0, 0.1))
+        plan = make_plan(iterate=iterate, records=300, budget=dp.Budget(50.0, 0.1))
+        object.__setattr__(
+            plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
+        )
         key = jax.random.key(9)
-        draw = jax.random.normal if noise == "gaussian" else jax.random.laplace
-        unit = np.asarray(draw(key, (7, 5), dtype=jnp.float64))
+        unit = np.asarray(plan.noise.sample(key, (7, 5)))
         design, offset = np.asarray(problem.design), np.asarray(problem.offset)
         theta = np.zeros(5)
         clip, scales, steps = (np.asarray(a) for a in (plan.clip, plan.scales, plan.steps))
@@ -234,7 +240,8 @@ def test_the_run_is_the_written_algorithm():
                 state = theta @ design + offset
                 slope = state if loss == "squared" else -1 / (1 + np.exp(state))
                 partial = np.clip(design[j] * slope, -clip[j], clip[j])
-                point = theta[j] - steps[j] * (partial.mean() + scales[j] * z)
+                mean = np.mean(np.rint(partial * 2**30 / clip[j])) * clip[j] / 2**30
+                point = theta[j] - steps[j] * (mean + scales[j] * z)
                 theta[j] = float(penalty.proximal(penalty.strength, *jnp.array([point, steps[j]])))
                 iterates.append(theta.copy())
             if iterate == "average":
@@ -309,11 +316,11 @@ def test_the_trace_must_be_asked_for_and_says_what_it_is():
     assert trace.objective.shape == (7,)
 
 
-def test_an_infeasible_budget_gives_infinite_noise():
-    for noise in cd.NOISES:
-        plan = make_plan(budget=dp.Budget(0.0, 0.0), noise=noise)
-        assert np.all(np.isinf(plan.scales))
-        assert plan.delta(0.0) == 0
+def test_a_budget_that_no_noise_meets():
+    with pytest.raises(ValueError, match="budget must be one that Gaussian noise can meet"):
+        make_plan(budget=dp.Budget(1.0, 0.0))
+    traced = jax.jit(lambda delta: make_plan(budget=dp.Budget(1.0, delta)).scales)(0.0)
+    assert np.all(np.isinf(traced))
 
 
 @pytest.mark.parametrize(
@@ -323,6 +330,9 @@ def test_an_infeasible_budget_gives_infinite_noise():
         ({"smoothness": [1.0, -1.0]}, "smoothness"),
         ({"smoothness": 1.0}, "smoothness"),
         ({"clip": 0.0}, "clip"),
+        ({"records": None}, "records"),
+        ({"updates": 6}, "updates"),
+        ({"accounting": "rdp"}, "accounting"),
         ({"clip": np.ones(3)}, "clip"),
         ({"clip": np.inf}, "clip"),
         ({"records": 0}, "records"),

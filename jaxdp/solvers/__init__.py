@@ -1,3 +1,6 @@
 """Private solvers. They consume scales and know nothing of epsilon beyond their plan."""
 
 from jaxdp.solvers import coordinate_descent as coordinate_descent
+from jaxdp.solvers import covariance as covariance
+from jaxdp.solvers import proximal_descent as proximal_descent
+from jaxdp.solvers import sufficient_statistics as sufficient_statistics

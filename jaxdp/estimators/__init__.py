@@ -1,0 +1,9 @@
+"""scikit-learn estimators whose `fit` is differentially private. They need the extra `learn`."""
+
+from jaxdp.estimators.base import BoundsWarning as BoundsWarning
+from jaxdp.estimators.base import total_privacy as total_privacy
+from jaxdp.estimators.lasso import DPLasso as DPLasso
+from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegression
+from jaxdp.estimators.moments import SSPLasso as SSPLasso
+from jaxdp.estimators.scaler import DPStandardScaler as DPStandardScaler
+from jaxdp.estimators.scaler import PublicScaler as PublicScaler

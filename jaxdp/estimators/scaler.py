@@ -1,0 +1,101 @@
+"""Scaling that leaks nothing: by public bounds, or by released means and variances."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.allocate import allocate
+from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
+from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.noise.gaussian import Gaussian
+
+_base = _check.extra("sklearn.base", "learn")
+
+
+class _Affine(_base.OneToOneFeatureMixin, _base.TransformerMixin, DPEstimator):
+    """x -> (clip(x) - center_) / scale_, the result within `output_bounds_`."""
+
+    feature_bounds: Any
+    center_: np.ndarray
+    scale_: np.ndarray
+    limit_: float
+
+    def transform(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Clipped to the public bounds (counted), scaled, and clipped to [-limit_, limit_]."""
+        self._require_fitted()
+        features = self._features(X, reset=False)
+        bounds = public_bounds(self.feature_bounds, features.shape[1])
+        scaled = (clip_to_bounds(features, *bounds, "X") - self.center_) / self.scale_
+        return np.clip(scaled, -self.limit_, self.limit_)
+
+
+class PublicScaler(_Affine):
+    """Public bounds (lower, upper) to [-1, 1]. It learns nothing and costs nothing.
+
+    A private estimator behind it has the public feature_bounds (-1, 1).
+    """
+
+    def __init__(self, feature_bounds: Any):
+        self.feature_bounds = feature_bounds
+
+    def fit(self, X: Any, y: Any = None) -> "PublicScaler":  # noqa: N803
+        """Look at the number of features, nothing else."""
+        coordinates = self._features(X, reset=True).shape[1]
+        lower, upper = public_bounds(self.feature_bounds, coordinates)
+        self.center_, self.scale_, self.limit_ = (lower + upper) / 2, (upper - lower) / 2, 1.0
+        return self
+
+
+class DPStandardScaler(_Affine):
+    """Means and variances released with Gaussian noise; (x - mean) / deviation, clipped to limit.
+
+    Of x clipped to its bounds, in units of half their width h around their middle: the mean moves
+    by at most 2 / n and the mean square by 1 / n when a record is replaced. All 2p are released
+    together with i.n.i.d. noise (`allocate`) and cost `privacy_`, a GDP. A variance below 1e-4 of
+    h^2 is taken for that, since it may be noise. The private estimator behind it has the
+    public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost.
+    """
+
+    privacy_: Spent
+
+    def __init__(
+        self,
+        *,
+        epsilon: Any,
+        delta: Any,
+        feature_bounds: Any,
+        limit: Any = 3.0,
+        random_state: Any = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.limit = limit
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "DPStandardScaler":  # noqa: N803
+        """Spend the budget on the means and variances of (n, p) features."""
+        features = self._features(X, reset=True)
+        budget = self._budget()
+        limit = float(_check.positive("limit", self.limit))
+        if not np.isfinite(limit):
+            raise ValueError(f"limit must be finite, got {self.limit!r}")
+        records, coordinates = features.shape
+        lower, upper = public_bounds(self.feature_bounds, coordinates)
+        middle, half = (lower + upper) / 2, (upper - lower) / 2
+        unit = (clip_to_bounds(features, lower, upper, "X") - middle) / half
+        # Two sums of n terms in [-1, 1], in whatever order, round apart by n^2 ulp at most.
+        rounding = 1.0 + records**2 * np.finfo(np.float64).eps
+        sensitivities = np.repeat([2.0, 1.0], coordinates) * rounding / records
+        scales = allocate("gaussian", sensitivities, budget)
+        if not np.isfinite(np.asarray(scales)).all():
+            raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")
+        noise = np.asarray(Gaussian(scales).sample(self._key()))
+        means = np.clip(unit.mean(axis=0) + noise[:coordinates], -1.0, 1.0)
+        squares = (unit**2).mean(axis=0) + noise[coordinates:]
+        variances = np.clip(squares - means**2, 1e-4, 1.0)
+        self.center_, self.scale_ = middle + half * means, half * np.sqrt(variances)
+        self.limit_ = limit
+        self.privacy_ = largest_gdp(budget)
+        return self

@@ -1,0 +1,130 @@
+"""What a sequence of noisy updates costs, and the least noise that keeps it within a budget."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.elementary import round_up
+from jaxdp._types import Reals, Vector
+from jaxdp.calibrate import calibrate
+from jaxdp.conversions import to_zcdp
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+
+ACCOUNTING = ("exact", "zcdp")
+_SLACK = 4e-12
+_SAME = 1e-9
+
+
+def composed(
+    noise: Noise, ratios: Vector, visits: Vector, spent: PureDP | None, accounting: str
+) -> GDP | ZCDP | PrivacyLoss:
+    """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
+
+    Each update is a function of the records and of what was released before it, so that adaptive
+    composition holds; smaller shifts than the largest are covered, as all noises that `plan` takes
+    are log-concave, or a `Histogram`, whose worst shift is composed. exact: Gaussians alone are
+    GDP, all else is a `PrivacyLoss`. zcdp: the sum of `noise.zcdp`. Shapes: ratios (..., p),
+    visits (p,); the result is batched like ratios without its last axis.
+    """
+    if accounting == "zcdp":
+        xi, rho = noise.zcdp(ratios)
+        total = ZCDP(*(round_up(jnp.sum(visits * x, axis=-1), 2 * visits.size) for x in (xi, rho)))
+        return total if spent is None else total + to_zcdp(spent)
+    if isinstance(noise, Histogram):
+        # One ratio for all, known before tracing: the worst of its shifts is found on the host.
+        total = jnp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
+    elif isinstance(noise, Gaussian):
+        squares = jnp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
+        gdp = GDP(round_up(jnp.sqrt(squares), 4 + visits.size))
+        if spent is None:
+            return gdp
+        total = privacy_loss(gdp)
+    else:
+        total = (visits * privacy_loss(Mechanism(noise, ratios))).sum(axis=-1)
+    return total if spent is None else total + privacy_loss(spent)
+
+
+def least_factor(
+    noise: Noise,
+    relative: Vector,
+    visits: Vector,
+    budget: Budget,
+    spent: PureDP | None,
+    accounting: str,
+) -> Reals:
+    """The least c with composed(noise, relative / c, ...) within the budget; inf where none is."""
+    if isinstance(noise, Gaussian) and spent is None and accounting == "exact":
+        squares = jnp.sum(visits * (relative / noise.scale) ** 2)
+        return jnp.sqrt(squares) / largest_gdp(budget).mu
+    return _least_factor(noise, relative, visits, budget, spent, accounting)
+
+
+@partial(jax.jit, static_argnums=5)
+def _least_factor(
+    noise: Noise,
+    relative: Vector,
+    visits: Vector,
+    budget: Budget,
+    spent: PureDP | None,
+    accounting: str,
+) -> Reals:
+    def residual(factor: Reals) -> Reals:
+        ratios = relative / factor[..., None]
+        total = composed(noise, ratios, visits, spent, accounting)
+        return excess(total.log_delta(budget.epsilon), budget.delta)
+
+    unit = jnp.sqrt(noise.variance())
+    smallest = jnp.sqrt(jnp.sum(visits * relative**2)) / unit
+    largest = jnp.sum(visits * relative) / unit
+    rates = largest_gdp(budget).mu, largest_laplace_ratio(budget)
+    usable = [jnp.where(rate > 0, rate, jnp.inf) for rate in rates]
+    safe = jnp.maximum(1e4 * largest / jnp.minimum(*usable), smallest)
+    unsafe = 1e-4 * smallest / jnp.maximum(jnp.maximum(*rates), 1.0)
+    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(budget.delta == 0, 1.0, budget.delta))))
+    return last_feasible_quick(residual, safe, unsafe, slack)
+
+
+def update_budget(budget: Budget, updates: int) -> Budget:
+    """An (epsilon, delta) of one update such that any noise with it keeps `updates` within budget.
+
+    Half of delta is shared equally by the updates; epsilon is the largest with which the worst
+    mechanisms (`ApproxDP`) compose to the budget. For `optimal_noise`, which meets one pair.
+    """
+    each = jnp.minimum(0.5 * budget.delta / updates, 1.0)
+    largest = calibrate(
+        lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, each)),
+        budget,
+        lower=1e-9,
+        upper=1e3,
+        largest=True,
+    )
+    return Budget(largest, each)
+
+
+def checked_histogram(noise: Histogram, shape: Vector, sensitivities: Vector) -> float:
+    """The sensitivity that `noise` was made for, if scales of `shape` keep every ratio equal."""
+    if noise.certificate is None:
+        raise ValueError(
+            "noise must say what sensitivity it was made for: use `optimal_noise`, whose "
+            "Histogram has a certificate"
+        )
+    if not all(_check.is_concrete(a) for a in (shape, sensitivities)):
+        raise ValueError("a plan with a Histogram must be made outside of a transformation")
+    ratios = np.asarray(sensitivities) / np.asarray(shape)
+    if np.ptp(ratios) > _SAME * ratios.max():
+        raise ValueError("allocation must be 'spr' with a Histogram: its ratio is fixed")
+    return noise.certificate.sensitivity

@@ -1,0 +1,210 @@
+"""Everything that privacy depends on, decided before a record is read."""
+
+from typing import final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import round_up
+from jaxdp._pytree import pytree, static
+from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
+from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.problems import Penalty, Smoothness
+from jaxdp.solvers.descent_accounting import (
+    ACCOUNTING,
+    checked_histogram,
+    composed,
+    least_factor,
+)
+from jaxdp.solvers.descent_schedule import (
+    ALLOCATIONS,
+    ORDERS,
+    RELATIONS,
+    Schedule,
+    noise_of,
+    public_values,
+    scale_shape,
+    sensitivities_of,
+    sequence_of,
+    steps_of,
+    thresholds_of,
+)
+
+ITERATES = ("last", "average")
+
+
+@final
+@pytree
+class Plan:
+    """A data-independent schedule and what it guarantees. Make it with `plan`."""
+
+    sequence: jax.Array  # (passes, updates a pass), the coordinate of each update
+    steps: Vector  # step / M_j
+    pace: Reals  # (passes,), by which a pass multiplies the steps
+    clip: Vector  # bound on each record's partial derivative
+    sensitivities: Vector  # of the clipped mean gradient, between neighbours
+    scales: Vector  # by which the noise is multiplied
+    noise: Noise
+    spent: PureDP | None  # before the first update, on the smoothness
+    records: int | None = static()  # that the sensitivities hold for; None without noise
+    iterate: str = static()
+    relation: str = static()
+    accounting: str = static()
+
+    @property
+    def visits(self) -> Vector:
+        """How often the sequence visits each coordinate."""
+        return jnp.zeros_like(self.steps).at[self.sequence.ravel()].add(1.0)
+
+    @property
+    def ratios(self) -> Vector:
+        """sensitivity / scale of each coordinate's updates; infinite without noise."""
+        return self.sensitivities / self.scales
+
+    @property
+    def rho(self) -> Reals:
+        """sum_k sensitivity_k^2 / (2 scale_k^2) over the updates made: zCDP where Gaussian."""
+        return 0.5 * jnp.sum(self.visits * self.ratios**2)
+
+    @property
+    def shares(self) -> Vector:
+        """Each coordinate's share of `rho`."""
+        return 0.5 * self.visits * self.ratios**2 / self.rho
+
+    @property
+    def guarantee(self) -> GDP | ZCDP | PrivacyLoss:
+        """What all updates cost together, `spent` included; see `descent_accounting.composed`."""
+        ratios = self.ratios
+        if isinstance(self.noise, Histogram):
+            assert self.noise.certificate is not None
+            ratios = jnp.full_like(ratios, self.noise.certificate.sensitivity)
+        return composed(self.noise, ratios, self.visits, self.spent, self.accounting)
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log delta of all updates together."""
+        return self.guarantee.log_delta(epsilon)
+
+    def delta(self, epsilon: RealLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+
+def plan(
+    budget: Budget,
+    *,
+    smoothness: Smoothness | RealLike,
+    clip: RealLike,
+    records: int | None,
+    passes: int,
+    relation: str,
+    step: RealLike | Schedule = 1.0,
+    order: str = "permutation",
+    updates: int | None = None,
+    allocation: str = "winid",
+    noise: str | Noise = "gaussian",
+    accounting: str = "exact",
+    iterate: str = "last",
+    penalty: Penalty | None = None,
+    spent: PureDP | None = None,
+    key: Key | None = None,
+) -> Plan:
+    """A schedule whose noise meets `budget` for the visits that it makes.
+
+    smoothness: M_j, public or released (a bare array is taken as your word that it is public).
+        Steps are step / M_j; `step` may be an optax schedule, a function of the pass from 0 on.
+        Values computed from the records raise `ValueError`.
+    spent: what `private_smoothness` cost. The noise is calibrated to both together.
+    clip: bound on each record's partial derivative: p values, or one number C for
+        C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
+    relation: "replace_one": the mean gradient moves by 2 C_j / n; "add_remove": by C_j / n, with
+        `records` = n public and fixed in the mean. Required: it doubles the noise. Where n is not
+        public the mean is no sum, and neither holds.
+    order: "permutation" draws a fresh one each pass, "cyclic" goes in order, "iid" draws with
+        replacement; `updates` a pass (p unless given; a permutation's first ones). The draw is
+        made here, from `key`, independently of the data; the noise is calibrated to it, so no
+        draw overspends, as noise for the expected visits may.
+    allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid",
+        least noise in the objective; l2 is that of `penalty`), l_j^2 ("spr", Mangold et al.:
+        equal cost per update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
+    noise: "gaussian", "laplace", or a log-concave noise that is scaled, as FlippedHuber(a, 1.0);
+        or an optimised `Histogram`, which is not: it is laid over each update as it was made for
+        its sensitivity, and must meet the budget as it is (see `update_budget`).
+    accounting: "exact" (GDP for Gaussian noise, the privacy loss for others), or "zcdp".
+    iterate: "last", or "average": each pass ends in the mean of its iterates.
+
+    A budget that no noise meets raises `ValueError`; traced, it gets infinite noise. Choosing
+    step, clip or passes by looking at results on the records is not covered by `budget`.
+    """
+    for name, value, choices in (
+        ("relation", relation, tuple(RELATIONS)),
+        ("order", order, ORDERS),
+        ("allocation", allocation, ALLOCATIONS),
+        ("accounting", accounting, ACCOUNTING),
+        ("iterate", iterate, ITERATES),
+    ):
+        _check.one_of(name, value, choices)
+    curvature = public_values(smoothness)
+    if records is None:
+        raise ValueError(
+            "records must be the public number of records: where n is private, the mean gradient "
+            "is no sum, and no sensitivity holds"
+        )
+    records, passes = (
+        _check.positive_integer("records", records),
+        _check.positive_integer("passes", passes),
+    )
+    steps, pace = steps_of(curvature, step, passes)
+    thresholds = thresholds_of(curvature, clip)
+    sensitivities = sensitivities_of(thresholds, records, relation)
+    sequence = sequence_of(order, passes, len(curvature), updates, key)
+    base = noise_of(noise)
+    shape = scale_shape(allocation, sensitivities, curvature, penalty)
+
+    def with_scales(scales: Vector) -> Plan:
+        return Plan(
+            sequence, steps, pace, thresholds, sensitivities, scales, base, spent,
+            records, iterate, relation, accounting,
+        )  # fmt: skip
+
+    if isinstance(base, Histogram):
+        made_for = checked_histogram(base, shape, sensitivities)
+        found = with_scales(round_up(sensitivities / made_for, 8))
+        if not bool(excess(found.log_delta(budget.epsilon), budget.delta) <= 0):
+            raise ValueError(
+                f"noise must keep {sequence.size} updates within the budget, got delta "
+                f"{float(found.delta(budget.epsilon)):.3g} at epsilon {float(budget.epsilon):g}: "
+                "make it for `update_budget`"
+            )
+        return found
+    visits = with_scales(shape).visits
+    relative = sensitivities / shape
+    factor = least_factor(base, relative, visits, budget, spent, accounting)
+    if _check.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
+        raise ValueError(
+            f"budget must be one that {type(base).__name__} noise can meet"
+            f"{' beside what was spent' if spent is not None else ''}, got epsilon "
+            f"{budget.epsilon}, delta {budget.delta}"
+        )
+    return with_scales(round_up(shape * factor, 8))
+
+
+def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:
+    """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only."""
+    values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
+    curvature = _check.positive("smoothness", values)
+    unbounded = jnp.full_like(curvature, jnp.inf)
+    passes = _check.positive_integer("passes", passes)
+    sequence = sequence_of("cyclic", passes, len(curvature), None, None)
+    return Plan(
+        sequence, _check.positive("step", step) / curvature, jnp.ones(passes), unbounded,
+        unbounded, jnp.zeros_like(curvature), Gaussian(1.0), None,
+        None, "last", "replace_one", "exact",
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""A plan followed on records: theta_j <- prox(theta_j - step_j (clipped mean gradient + noise_j)).
+
+The mean is a sum of whole numbers. Each record's partial derivative is clipped to +-C_j and
+rounded to a multiple of C_j / grid; blocks of 64 add up exactly in the data's precision, and the
+blocks in float64. So the sensitivity holds as computed, in float32 too, in any order of summation.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp import _check
+from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp.problems import Problem
+from jaxdp.solvers.descent_plan import Plan
+
+_BLOCK = 64
+# 64 of them are exact in float32, 2^23 records of them in float64.
+_GRID = {"float32": 2.0**17, "float64": 2.0**30}
+# A batch holds about six arrays of n floats a chain.
+_BATCH_BYTES = 4e9
+
+
+class NotPrivateTrace(NamedTuple):
+    """F after each pass, computed from the records without noise. NOT PRIVATE: never publish it."""
+
+    objective: Reals
+
+
+def run(
+    problem: Problem, plan: Plan, key: Key, *, start: RealLike | None = None, trace: bool = False
+) -> Vector | tuple[Vector, NotPrivateTrace]:
+    """theta, of shape (p,); with `trace`, also F after each pass, NOT PRIVATE.
+
+    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once, keep it
+    secret, and give the plan another. `start` (0 unless given) must be public or released: its
+    cost is its own. The rounding of the noise is outside the guarantee (Mironov, CCS 2012).
+
+    Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is
+    linear in passes * p * n; memory 2 p n floats, if n is no multiple of 64.
+    """
+    check(problem, plan)
+    begin = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
+    if begin.shape != plan.steps.shape:
+        raise ValueError(f"start must have shape {plan.steps.shape}, got {begin.shape}")
+    theta, objective = advance(problem, plan, begin, draw(plan, key), trace=trace)
+    return theta if objective is None else (theta, NotPrivateTrace(objective))
+
+
+def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | None = None) -> Reals:
+    """theta of every chain, (chains, p): plans and keys have a leading axis, the problem has none.
+
+    Chains run `chunk` at a time. Unless given: one on a CPU, where a chain's state stays in cache
+    and batching slows it down; on an accelerator as many as 4 GB hold.
+    """
+    check(problem, plans)
+    chains = keys.shape[0]
+    if plans.steps.ndim != 2 or plans.steps.shape[0] != chains:
+        raise ValueError(
+            f"plans must have the leading axis of keys, {chains}, got steps {plans.steps.shape}"
+        )
+    if chunk is None:
+        state = 6 * problem.offset.size * problem.offset.dtype.itemsize
+        chunk = 1 if jax.default_backend() == "cpu" else max(1, int(_BATCH_BYTES / state))
+    return _run_many(problem, plans, keys, min(chunk, chains))
+
+
+@partial(jax.jit, static_argnums=3)
+def _run_many(problem: Problem, plans: Plan, keys: jax.Array, chunk: int) -> Reals:
+    def chain(pair: tuple[Plan, Key]) -> Vector:
+        plan, key = pair
+        return advance(problem, plan, jnp.zeros_like(plan.steps), draw(plan, key))[0]
+
+    return lax.map(chain, (plans, keys), batch_size=None if chunk == 1 else chunk)
+
+
+def check(problem: Problem, plan: Plan) -> None:
+    """The plan is for these coordinates and this many records."""
+    _check.require_float64()
+    coordinates, records = problem.design.shape[-2:]
+    if plan.steps.shape[-1] != coordinates:
+        raise ValueError(f"plan has {plan.steps.shape[-1]} coordinates, problem {coordinates}")
+    if plan.records not in (None, records):
+        raise ValueError(
+            f"plan is for {plan.records} records, problem has {records}: its noise would not fit"
+        )
+    if plan.records is not None and records * _GRID["float64"] > 2.0**53:
+        raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
+
+
+def draw(plan: Plan, key: Key) -> Reals:
+    """The noise of every update before it is scaled, (passes, updates)."""
+    return plan.noise.sample(key, plan.sequence.shape)
+
+
+@partial(jax.jit, static_argnames="trace")
+def advance(
+    problem: Problem,
+    plan: Plan,
+    start: Vector,
+    noise: Reals,
+    first_pass: jax.Array | int = 0,
+    *,
+    trace: bool = False,
+) -> tuple[Vector, Reals | None]:
+    """theta and perhaps F after the passes that `noise` has rows for, from `first_pass` on."""
+    records = problem.design.shape[-1]
+    dtype = problem.design.dtype
+    padded = _padded(problem)
+    strength = jnp.broadcast_to(problem.penalty.strength, plan.steps.shape)
+    private = plan.records is not None
+    grid = jnp.asarray(_GRID[str(dtype)], dtype)
+    to_grid = (grid / plan.clip).astype(dtype)
+    from_grid = plan.clip / (records * _GRID[str(dtype)])
+
+    def mean_gradient(row: jax.Array, state: jax.Array, coordinate: jax.Array) -> Reals:
+        partials = row * padded.slope(state)
+        if not private:
+            return jnp.sum(partials, dtype=jnp.float64) / records
+        units = partials * to_grid[coordinate]
+        # Not `clip`: NaN, as from an overflow, must not pass either.
+        units = jnp.where(units > -grid, units, -grid)
+        units = jnp.rint(jnp.where(units < grid, units, grid))
+        blocks = jnp.sum(units.reshape(_BLOCK, -1), axis=0)
+        return jnp.sum(blocks, dtype=jnp.float64) * from_grid[coordinate]
+
+    def update(carry, inputs):
+        theta, state, total = carry
+        coordinate, draw, pace = inputs
+        row, step = padded.design[coordinate], pace * plan.steps[coordinate]
+        gradient = mean_gradient(row, state, coordinate) + plan.scales[coordinate] * draw
+        point = theta[coordinate] - step * gradient
+        moved = padded.penalty.proximal(strength[coordinate], point, step)
+        state = state + (moved - theta[coordinate]).astype(dtype) * row
+        theta = theta.at[coordinate].set(moved)
+        return (theta, state, total + theta), None
+
+    def one_pass(carry, inputs):
+        coordinates, draws, pace = inputs
+        each = coordinates, draws, jnp.full(draws.shape, pace)
+        (theta, state, total), _ = lax.scan(update, (*carry, jnp.zeros_like(plan.steps)), each)
+        if plan.iterate == "average":
+            theta = total / coordinates.size
+            state = padded.state(theta)
+        objective = problem.objective_at(state[:records], theta) if trace else None
+        return (theta, state), objective
+
+    passes = noise.shape[0]
+    inputs = (
+        lax.dynamic_slice_in_dim(plan.sequence, first_pass, passes),
+        noise,
+        lax.dynamic_slice_in_dim(plan.pace, first_pass, passes),
+    )
+    (theta, _), objective = lax.scan(one_pass, (start, padded.state(start)), inputs)
+    return theta, objective
+
+
+def _padded(problem: Problem) -> Problem:
+    """With records that are zero, whose gradient is zero, up to whole blocks."""
+    missing = -problem.design.shape[-1] % _BLOCK
+    if missing == 0:
+        return problem
+    design = jnp.pad(problem.design, ((0, 0), (0, missing)))
+    offset = jnp.pad(problem.offset, (0, missing))
+    return Problem(design, offset, problem.penalty, problem.loss, problem.intercept)

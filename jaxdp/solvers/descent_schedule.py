@@ -1,0 +1,117 @@
+"""The parts of a plan that `budget` has no say in: sequence, steps, thresholds, shape of scales."""
+
+import warnings
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP
+from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp.allocate import allocation_shape
+from jaxdp.noise.base import Noise
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.problems import L2, Penalty, Smoothness
+
+ORDERS = ("permutation", "cyclic", "iid")
+ALLOCATIONS = ("winid", "spr", "inid", "iid")
+NOISES = ("gaussian", "laplace")
+RELATIONS = {"replace_one": 2.0, "add_remove": 1.0}
+_LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
+
+Schedule = Callable[[jax.Array], jax.Array]
+
+
+def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
+    """Of the mean of whole numbers of units, whose product with the unit is rounded in float64."""
+    return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
+
+
+def public_values(smoothness: Smoothness | RealLike) -> Vector:
+    """M_j, unless it was computed from the records."""
+    if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
+        raise ValueError(
+            "smoothness was computed from the records and would leak them: use "
+            "bounded_smoothness, private_smoothness, or .as_public() if the values are public"
+        )
+    values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
+    curvature = _check.positive("smoothness", values)
+    if curvature.ndim != 1:
+        raise ValueError(f"smoothness must have shape (p,), got {curvature.shape}")
+    return curvature
+
+
+def steps_of(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple[Vector, Reals]:
+    """step / M_j, and what each pass multiplies it with."""
+    pace = jnp.ones(passes)
+    if callable(step):
+        values = jax.vmap(step)(jnp.arange(passes))
+        pace, step = _check.positive("step", jnp.broadcast_to(values, (passes,))), 1.0
+    step = _check.positive("step", step)
+    largest = jnp.max(pace) * step
+    if _check.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
+        warnings.warn(
+            "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
+            stacklevel=3,
+        )
+    return step / curvature, pace
+
+
+def thresholds_of(curvature: Vector, clip: RealLike) -> Vector:
+    """C_j, as given or C sqrt(M_j / sum M)."""
+    clip = _check.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
+    if clip.ndim == 0:
+        clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
+    if clip.shape != curvature.shape:
+        raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
+    return clip
+
+
+def sequence_of(
+    order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
+) -> jax.Array:
+    """The coordinate of each update, (passes, updates)."""
+    updates = coordinates if updates is None else _check.positive_integer("updates", updates)
+    if order == "cyclic":
+        return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
+    if key is None:
+        raise ValueError(f"key must be given to draw the sequence of order {order!r}")
+    if order == "iid":
+        return jax.random.randint(key, (passes, updates), 0, coordinates)
+    if updates > coordinates:
+        raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
+    keys = jax.random.split(key, passes)
+    return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)[:, :updates]
+
+
+def noise_of(noise: str | Noise) -> Noise:
+    """The noise that the scales multiply."""
+    if isinstance(noise, str):
+        _check.one_of("noise", noise, NOISES)
+        return Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
+    if not isinstance(noise, _LOG_CONCAVE):
+        raise ValueError(
+            "noise must be a name, a log-concave noise on the reals (its largest shift is its "
+            f"worst) or a Histogram, got {type(noise).__name__}"
+        )
+    if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
+        raise ValueError("noise must have scalar parameters: the plan scales it")
+    return noise
+
+
+def scale_shape(
+    allocation: str, sensitivities: Vector, curvature: Vector, penalty: Penalty | None
+) -> Vector:
+    """Scales up to a factor. Many small updates make any noise Gaussian-like: one rule serves."""
+    method = "inid" if allocation == "winid" else allocation
+    weights = jnp.ones_like(curvature)
+    if allocation == "winid":
+        added = penalty.strength if isinstance(penalty, L2) else 0.0
+        weights = 1.0 / (curvature + added)
+    return allocation_shape("gaussian", sensitivities, weights, jnp.asarray(2.0), method)

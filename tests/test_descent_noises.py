@@ -1,0 +1,123 @@
+"""DP coordinate descent with noise that is not Gaussian alone: accounting, spent budgets, zCDP."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.solvers import coordinate_descent as cd
+from jaxdp.solvers.descent_accounting import composed, least_factor
+
+SMALL = dp.Budget(1.0, 20640.0**-2)
+
+
+def plan(**kwargs):
+    arguments = {
+        "smoothness": np.ones(8),
+        "clip": 2.0,
+        "records": 20640,
+        "passes": 5,
+        "relation": "replace_one",
+        "order": "cyclic",
+    }
+    return cd.plan(kwargs.pop("budget", SMALL), **(arguments | kwargs))
+
+
+def deviation(noise, updates):
+    """Standard deviation over sensitivity after `updates` equal updates at (1, 20640^-2)."""
+    ratios, visits = jnp.ones(8), jnp.full(8, updates / 8)
+    factor = least_factor(noise, ratios, visits, SMALL, None, "exact")
+    return float(factor) * float(np.sqrt(noise.variance()))
+
+
+def test_published_laplace_deviations():
+    """1-D exact composition at (1, n^-2): 11.31, 44.7, 150.4 (on a grid, rounded up)."""
+    published = {8: 11.31, 40: 44.7, 400: 150.4}
+    for updates, expected in published.items():
+        assert deviation(dp.Laplace(1.0), updates) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.long
+def test_flipped_huber_is_at_best_a_laplace_or_a_gaussian():
+    """The best of its shapes lies within .5 % of the better of its two limits."""
+    for updates in (8, 40, 400):
+        shapes = (0.02, 0.1, 0.5, 1.0, 3.0, 10.0)
+        best = min(deviation(dp.FlippedHuber(a, 1.0), updates) for a in shapes)
+        limits = deviation(dp.Laplace(1.0), updates), deviation(dp.Gaussian(1.0), updates)
+        assert best == pytest.approx(min(limits), rel=5e-3)
+
+
+@pytest.mark.long
+def test_a_laplace_plan_of_unequal_ratios_meets_its_budget_exactly():
+    curvature = np.array([0.5, 1.0, 4.0, 0.1, 30.0, 2.0, 9.0, 0.01])
+    made = plan(noise="laplace", allocation="inid", smoothness=curvature)
+    assert np.ptp(np.asarray(made.ratios)) > 0
+    delta = float(made.delta(1.0))
+    assert SMALL.delta * (1 - 1e-3) < delta <= SMALL.delta
+    # The old bound by one shift of the sum would have asked for pure epsilon / K per update.
+    equal = plan(noise="laplace", passes=50)
+    expected = np.sqrt(2) / deviation(dp.Laplace(1.0), 400)
+    np.testing.assert_allclose(equal.ratios, expected, rtol=1e-9)
+
+
+@pytest.mark.long
+def test_what_the_smoothness_cost_is_composed_exactly():
+    spent = dp.PureDP(0.1)
+    both = plan(spent=spent)
+    assert 0 < 1 - float(both.delta(1.0)) / float(SMALL.delta) < 1e-6
+    alone, smaller = plan(), plan(budget=dp.Budget(0.9, SMALL.delta))
+    # Cheaper than sharing epsilon between the two, and not free.
+    assert alone.scales[0] < both.scales[0] < smaller.scales[0]
+    by_hand = dp.privacy_loss(dp.GDP(np.sqrt(2 * both.rho))) + dp.privacy_loss(spent)
+    np.testing.assert_allclose(both.log_delta(1.0), by_hand.log_delta(1.0), rtol=1e-9)
+    with pytest.raises(ValueError, match="beside what was spent"):
+        plan(spent=dp.PureDP(3.0))
+
+
+def test_zcdp_needs_more_noise_than_exact_accounting():
+    """scale / sensitivity of 400 updates: 107.03 exact, 112.75 by the optimal order."""
+    exact, zcdp = plan(passes=50), plan(passes=50, accounting="zcdp")
+    np.testing.assert_allclose(1 / exact.ratios, 107.034, atol=5e-4)
+    assert isinstance(zcdp.guarantee, dp.ZCDP)
+    assert 1.03 < float(zcdp.scales[0] / exact.scales[0]) < 112.76 / 107.03
+    assert float(zcdp.delta(1.0)) <= SMALL.delta
+    both = plan(passes=50, accounting="zcdp", spent=dp.PureDP(0.05))
+    np.testing.assert_allclose(both.guarantee.rho, zcdp.guarantee.rho, rtol=1e-9)
+
+
+@pytest.mark.long
+def test_an_optimised_histogram_is_laid_over_each_update():
+    budget = dp.Budget(4.0, 0.2)
+    each = cd.update_budget(budget, 4)
+    noise = dp.optimal_noise(each, loss="l2", sensitivity=1.0, resolution=6)
+    arguments = {"budget": budget, "smoothness": np.array([1.0, 4.0]), "passes": 2}
+    made = plan(noise=noise, **arguments)
+    assert float(made.delta(4.0)) <= 0.2
+    np.testing.assert_allclose(made.ratios, noise.certificate.sensitivity, rtol=1e-12)
+    problem = dp.glm(np.ones((20640, 2)), np.ones(20640), loss="squared", penalty=dp.L1(0.1))
+    assert np.isfinite(cd.run(problem, made, jax.random.key(0))).all()
+    drawn = noise.sample(jax.random.key(3), (2, 2))
+    assert float(jnp.abs(drawn).max()) <= len(noise.weights) * float(noise.width) / 2
+    with pytest.raises(ValueError, match="make it for `update_budget`"):
+        plan(noise=noise, **(arguments | {"passes": 8}))
+    with pytest.raises(ValueError, match="allocation must be 'spr'"):
+        plan(noise=noise, **(arguments | {"allocation": "iid"}))
+    with pytest.raises(ValueError, match="what sensitivity it was made for"):
+        plan(noise=dp.Histogram(1.0, [1, 2, 1]), **arguments)
+
+
+@pytest.mark.long
+def test_composed_is_what_the_parts_compose_to():
+    ratios, visits = jnp.array([0.1, 0.3]), jnp.array([4.0, 0.0])
+    total = composed(dp.Laplace(1.0), ratios, visits, None, "exact")
+    one = 4 * dp.privacy_loss(dp.Mechanism(dp.Laplace(1.0), 0.1))
+    np.testing.assert_allclose(total.log_delta(0.13), one.log_delta(0.13), rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "noise", [dp.Staircase(1.0, 1.0, 0.5), dp.DiscreteLaplace(1.0), dp.Gaussian(np.ones(2))]
+)
+def test_noises_whose_largest_shift_may_not_be_the_worst_are_refused(noise):
+    with pytest.raises(ValueError, match="noise must"):
+        plan(noise=noise)

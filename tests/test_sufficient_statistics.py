@@ -1,0 +1,87 @@
+"""The one-shot LASSO: its optimum, its cost, and scikit-learn's checks of its shell."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+from sklearn.utils.estimator_checks import check_estimator
+
+import jaxdp as dp
+from jaxdp.estimators import SSPLasso
+from jaxdp.solvers import covariance, sufficient_statistics
+
+
+def regression(records=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(-1, 1, size=(records, 3))
+    targets = features @ np.array([1.0, 0.0, -0.5]) + 0.25 + 0.05 * rng.normal(size=records)
+    return features, targets
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_without_noise_it_is_the_lasso(intercept):
+    features, targets = regression()
+    theirs = Lasso(alpha=0.05, fit_intercept=intercept, tol=1e-12).fit(features, targets)
+    huge = dp.Budget(1e9, 0.5)
+    theta, spent = sufficient_statistics.lasso(
+        features,
+        targets,
+        0.05,
+        huge,
+        jax.random.key(0),
+        row_bound=3.0,
+        relation="replace_one",
+        intercept=intercept,
+    )
+    np.testing.assert_allclose(theta[:3], theirs.coef_, atol=1e-5)
+    if intercept:
+        assert float(theta[3]) == pytest.approx(theirs.intercept_, abs=1e-5)
+    assert float(spent.mu) > 1e4
+
+
+def test_negative_eigenvalues_do_not_run_away():
+    matrix, vector = jnp.array([[1.0, 2.0], [2.0, 1.0]]), jnp.array([1.0, 0.0])
+    theta = sufficient_statistics.lasso_of_moments(
+        matrix, vector, jnp.full(2, 0.1), jnp.asarray(0.5)
+    )
+    # Along (1, -1), whose eigenvalue was -1: at most 1 / sqrt(2) / 0.5.
+    assert float(jnp.abs(theta).max()) < 1.1
+
+
+def test_the_noise_is_that_of_the_second_moment():
+    """The spread of the released moment around its own, over keys, at the plan's scales."""
+    budget = dp.Budget(1.0, 1e-6)
+    made = covariance.plan(budget, dimension=4, records=100, relation="replace_one", row_bound=2.0)
+    mu = float(dp.largest_gdp(budget).mu)
+    np.testing.assert_allclose(made.scales[1], np.sqrt(2.0) * 4.0 / 100 / mu, rtol=1e-12)
+
+
+def test_the_estimator():
+    features, targets = regression(20_000)
+    model = SSPLasso(epsilon=1.0, delta=1e-6, row_bound=2.0, alpha=1e-3, random_state=0)
+    model.fit(features, targets)
+    np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5], atol=0.05)
+    assert isinstance(model.privacy_, dp.GDP)
+    assert float(model.privacy_.delta(1.0)) <= 1e-6
+    assert model.score(features, targets) > 0.95
+    bad = SSPLasso(epsilon=1.0, delta=0.0, row_bound=2.0)
+    with pytest.raises(ValueError, match="budget must be one"):
+        bad.fit(features, targets)
+    with pytest.raises(ValueError, match="row_bound"):
+        SSPLasso(epsilon=1.0, delta=1e-6, row_bound=-1.0).fit(features, targets)
+
+
+@pytest.mark.long
+def test_the_checks_of_scikit_learn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            SSPLasso(epsilon=1.0, delta=1e-6, row_bound=20.0, random_state=0),
+            on_skip=None,
+            on_fail=None,
+        )
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed == {}
