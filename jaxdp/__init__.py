@@ -1,5 +1,8 @@
 """jaxdp: a numerical privacy accountant in JAX. Importing it runs nothing and sets nothing."""
 
+import importlib
+from typing import Any
+
 from jaxdp import interop as interop
 from jaxdp import solvers as solvers
 from jaxdp.allocate import allocate as allocate
@@ -71,5 +74,15 @@ from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
 from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
 from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
 from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
+
+# scikit-learn is an extra: its estimators are imported where they are named.
+_ESTIMATORS = ("DPLasso", "DPLogisticRegression")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module("jaxdp.estimators"), name)
+    raise AttributeError(f"module 'jaxdp' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"

@@ -22,7 +22,7 @@ FLOORS = (
     ),
     ("compare",),
     ("solvers",),
-    ("datasets", "plot"),
+    ("datasets", "plot", "estimators"),
     ("demo",),
     ("cli",),
 )

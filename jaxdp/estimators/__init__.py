@@ -1,0 +1,1 @@
+"""scikit-learn estimators whose `fit` is differentially private. They need the extra `learn`."""
