@@ -98,6 +98,13 @@ def whole(name: str, value: RealLike, lower: float = 0.0) -> Reals:
     return jnp.where(is_whole, count, jnp.nan)
 
 
+def positive_integer(name: str, value: int) -> int:
+    """A size or a number of steps that shapes a program: concrete, 1 or more."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    return int(value)
+
+
 def guard(value: Reals, upper: float = np.inf) -> Reals:
     """A stored parameter as it may have come through a transformation: NaN outside [0, upper]."""
     return jnp.where((value >= 0) & (value <= upper), value, jnp.nan)

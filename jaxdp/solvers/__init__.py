@@ -1,3 +1,4 @@
 """Private solvers. They consume scales and know nothing of epsilon beyond their plan."""
 
 from jaxdp.solvers import coordinate_descent as coordinate_descent
+from jaxdp.solvers import covariance as covariance
