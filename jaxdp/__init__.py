@@ -76,7 +76,7 @@ from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
 from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 
 # scikit-learn is an extra: its estimators are imported where they are named.
-_ESTIMATORS = ("DPLasso", "DPLogisticRegression")
+_ESTIMATORS = ("DPLasso", "DPLogisticRegression", "DPNaiveBayes", "DPPCA")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,9 +22,8 @@ def make_plan(**other):
 def statistics(features, labels, made):
     features = np.asarray(features, dtype=np.float64)
     categorical, continuous = made.columns
-    codes = jnp.asarray(features[:, categorical].astype(np.int64))
-    numbers = jnp.asarray(features[:, continuous])
-    return nb._statistics(codes, numbers, jnp.asarray(labels), made)
+    codes = features[:, categorical].astype(np.int64)
+    return nb._statistics(codes, features[:, continuous], np.asarray(labels), made)
 
 
 def test_statistics_are_those_of_a_loop():

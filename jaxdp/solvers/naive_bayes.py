@@ -155,7 +155,8 @@ def release(
     Continuous values beyond the bounds are clipped. Codes and labels that are not whole or out of
     range raise `ValueError`, values that are not finite as well. smoothing: added to every count
     of a value (at least 0 before); least_variance: of a continuous column, in units of
-    ((upper - lower) / 2)^2. `key` draws the noise: use it once and keep it secret.
+    ((upper - lower) / 2)^2, or the standard deviation of its noise if that is larger. `key` draws
+    the noise: use it once and keep it secret.
     """
     matrix, classes = np.asarray(features, dtype=np.float64), np.asarray(labels)
     if matrix.ndim != 2 or matrix.shape[1] != len(plan.categories):
@@ -171,13 +172,13 @@ def release(
     _require_codes("features", matrix[:, categorical], np.asarray(plan.categories)[categorical])
     if not np.isfinite(matrix).all():
         raise ValueError("features must be finite: impute or drop missing values first")
-    codes = jnp.asarray(matrix[:, categorical].astype(np.int64))
-    numbers = jnp.asarray(matrix[:, continuous])
-    classes = jnp.asarray(classes.astype(np.int64))
-    counts, tables, sums = _statistics(codes, numbers, classes, plan)
+    codes = matrix[:, categorical].astype(np.int64)
+    numbers = matrix[:, continuous]
+    counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
     keys = jax.random.split(key, 3)
-    counts = counts + _draw(plan.count_noise, keys[0], counts.shape)
-    tables = tables + _draw(plan.count_noise, keys[1], tables.shape)
+    counts = jnp.asarray(counts) + _draw(plan.count_noise, keys[0], counts.shape)
+    tables = jnp.asarray(tables) + _draw(plan.count_noise, keys[1], tables.shape)
+    sums = jnp.asarray(sums)
     if plan.sum_noise is not None:
         sums = sums + _draw(plan.sum_noise, keys[2], sums.shape)
     return _model(counts, tables, sums, plan, *floors)
@@ -185,16 +186,19 @@ def release(
 
 def log_joint(features: RealLike, model: Model, plan: Plan) -> Reals:
     """log P[class] + log P[features | class], (n, classes); unknown codes count for nothing."""
+    return _log_joint(_check.real("features", features), model, plan)
+
+
+@jax.jit
+def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
     categorical, continuous = plan.columns
-    matrix = _check.real("features", features)
     total = jnp.broadcast_to(model.log_prior[None], (matrix.shape[0], plan.classes))
     if categorical.size:
         codes = matrix[:, categorical]
         known = (codes == jnp.round(codes)) & (codes >= 0)
         known &= codes < jnp.asarray(plan.categories)[categorical][None]
-        picked = model.log_likelihood[
-            :, jnp.arange(categorical.size)[None], jnp.where(known, codes, 0).astype(int)
-        ]
+        columns = jnp.arange(categorical.size)[None]
+        picked = model.log_likelihood[:, columns, jnp.where(known, codes, 0).astype(int)]
         total = total + jnp.sum(jnp.where(known[None], picked, 0.0), axis=-1).T
     if continuous.size:
         numbers = jnp.clip(matrix[:, continuous], plan.lower[None], plan.upper[None])
@@ -204,20 +208,22 @@ def log_joint(features: RealLike, model: Model, plan: Plan) -> Reals:
     return total
 
 
-@jax.jit
 def _statistics(
-    codes: jax.Array, numbers: Reals, classes: jax.Array, plan: Plan
-) -> tuple[Reals, Reals, Reals]:
-    """(classes,), (classes, categorical, values), (2, classes, continuous); whole. NOT PRIVATE."""
-    most = max(plan.categories)
-    counts = jnp.zeros(plan.classes).at[classes].add(1.0)
-    columns = jnp.arange(codes.shape[1])[None]
-    tables = jnp.zeros((plan.classes, codes.shape[1], most))
-    tables = tables.at[classes[:, None], columns, codes].add(1.0)
-    half = 0.5 * (plan.upper - plan.lower)
-    z = jnp.clip((numbers - plan.lower[None]) / half[None] - 1.0, -1.0, 1.0)
-    parts = jnp.round(plan.levels * jnp.stack([z, 2.0 * z**2 - 1.0]))
-    sums = jnp.zeros((2, plan.classes, numbers.shape[1])).at[:, classes].add(parts)
+    codes: np.ndarray, numbers: np.ndarray, classes: np.ndarray, plan: Plan
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(classes,), (classes, categorical, values), (2, classes, continuous); whole. NOT PRIVATE.
+
+    On the host: one pass over the records, which would compile anew for each number of them.
+    """
+    counts = np.bincount(classes, minlength=plan.classes).astype(np.float64)
+    tables = np.zeros((plan.classes, codes.shape[1], max(plan.categories)))
+    np.add.at(tables, (classes[:, None], np.arange(codes.shape[1])[None], codes), 1.0)
+    lower, upper = np.asarray(plan.lower), np.asarray(plan.upper)
+    z = np.clip((numbers - lower) / (0.5 * (upper - lower)) - 1.0, -1.0, 1.0)
+    parts = np.round(plan.levels * np.stack([z, 2.0 * z**2 - 1.0]))
+    sums = np.zeros((2, plan.classes, numbers.shape[1]))
+    for label in range(plan.classes):
+        sums[:, label] = parts[:, classes == label].sum(axis=1)
     return counts, tables, sums
 
 
@@ -241,6 +247,10 @@ def _model(
     half = (0.5 * (plan.upper - plan.lower))[None]
     means = jnp.clip(sums[0] / (plan.levels * counts[:, None]), -1.0, 1.0)
     squares = jnp.clip(0.5 + 0.5 * sums[1] / (plan.levels * counts[:, None]), 0.0, 1.0)
+    if plan.sum_noise is not None:
+        # What is below its own noise is not known; a variance near 0 would decide every record.
+        deviation = jnp.sqrt(plan.sum_noise.variance()) / (2.0 * plan.levels * counts[:, None])
+        least_variance = jnp.maximum(least_variance, deviation)
     variances = jnp.maximum(squares - means**2, least_variance)
     centre = (0.5 * (plan.upper + plan.lower))[None]
     prior = jnp.log(counts / jnp.sum(counts))
