@@ -51,10 +51,11 @@ class Trials:
         low, high = 1e-4, 0.1
         for _ in range(24):
             middle = (low * high) ** 0.5
-            low, high = (
-                (middle, high) if self.errors(middle, middle).mean() < target else (low, middle)
-            )
-        return middle
+            if self.errors(middle, middle).mean() < target:
+                low = middle
+            else:
+                high = middle
+        return (low * high) ** 0.5
 
 
 def recovery_error(basis: np.ndarray, matrices: np.ndarray) -> np.ndarray:
