@@ -35,6 +35,7 @@ bench: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_noises.py
 	$(BIN)/python benchmarks/extend_noises.py
+	$(BIN)/python benchmarks/reproduce_pca.py
 
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py

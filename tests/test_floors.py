@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
-    ("_types", "_pytree", "_check", "_numeric", "profiles"),
+    ("_types", "_pytree", "_check", "_key", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
     ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
@@ -26,10 +26,12 @@ FLOORS = (
     ("demo",),
     ("cli",),
 )
-# A family that contains another one gives it the work.
+# What contains another one gives it the work.
 CONTAINED = {
     ("noise.subbotin", "jaxdp.noise.laplace"),
     ("noise.discrete_histogram", "jaxdp.noise.histogram"),
+    ("estimators.lasso", "jaxdp.estimators.linear"),
+    ("estimators.logistic", "jaxdp.estimators.linear"),
 }
 # An engine in several files, each on the ones before.
 LOSS = (
@@ -60,7 +62,21 @@ OPTIMAL = (
     "halpern",
     "first_order",
 )
-ORDERED = {"loss": LOSS, "optimal": OPTIMAL}
+SOLVERS = (
+    "descent_accounting",
+    "descent_plan",
+    "descent_run",
+    "descent_file",
+    "proximal_descent",
+    "coordinate_descent",
+    "covariance",
+    "sufficient_statistics",
+    "naive_bayes",
+    "private_gradients",
+    "regularised_exponential",
+    "__init__",
+)
+ORDERED = {"loss": LOSS, "optimal": OPTIMAL, "solvers": SOLVERS}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 

@@ -10,7 +10,6 @@
   whoever can guess it can take the noise off.
 """
 
-import os
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
+from jaxdp._key import fresh_key
 from jaxdp._types import Key
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -60,9 +60,7 @@ class DPEstimator(_base.BaseEstimator):
     def _key(self) -> Key:
         """64 random bits of the operating system, or the key of a given `random_state`."""
         if self.random_state is None:
-            return jax.random.wrap_key_data(
-                jnp.asarray(np.frombuffer(os.urandom(8), dtype=np.uint32)), impl="threefry2x32"
-            )
+            return fresh_key()
         if isinstance(self.random_state, int | np.integer):
             return jax.random.key(int(self.random_state))
         words = _check.extra("sklearn.utils", "learn").check_random_state(self.random_state)
@@ -118,9 +116,9 @@ def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.
 
 def composed(spent: Iterable[Spent]) -> Spent:
     """What releases of these guarantees cost together; GDPs stay a GDP, kinds compose exactly."""
-    parts = list(spent)
+    parts: list[Any] = list(spent)
     if len({type(part) for part in parts}) > 1:
-        parts = [p if isinstance(p, PrivacyLoss) else privacy_loss(p) for p in parts]  # pyright: ignore[reportArgumentType]
+        parts = [p if isinstance(p, PrivacyLoss) else privacy_loss(p) for p in parts]
     total = parts[0]
     for part in parts[1:]:
         total = total + part

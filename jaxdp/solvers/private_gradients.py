@@ -20,6 +20,7 @@ import numpy as np
 import optax
 
 from jaxdp import _check
+from jaxdp._key import fresh_key
 from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
@@ -222,17 +223,19 @@ def train(
     data: Any,
     plan: Plan,
     optimizer: optax.GradientTransformation,
-    key: Key,
+    key: Key | None = None,
     *,
     part: int = 256,
 ) -> Any:
     """Parameters after the plan's steps: sample, clip, add up, add noise, `optimizer`.
 
     loss(params, example): of one example, a tree like `data` without its leading axis (records).
-    part: how many per-example gradients are held at once. Only what is returned is covered by
+    part: how many per-example gradients are held at once. key: of samples and noise; None draws one
+    from the operating system. Only what is returned is covered by
     `plan.privacy`, which holds under adding or removing a record whatever the number of records.
     """
     records = len(jax.tree.leaves(data)[0])
+    key = fresh_key() if key is None else key
     clipping = clip_groups(plan)
     private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
     sampling = jax.random.fold_in(key, 1)

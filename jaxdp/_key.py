@@ -1,0 +1,15 @@
+"""Randomness that no one can guess."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._types import Key
+
+
+def fresh_key() -> Key:
+    """A key of `jax.random` from 64 bits of the operating system: all that Threefry takes."""
+    words = np.frombuffer(os.urandom(8), dtype=np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
