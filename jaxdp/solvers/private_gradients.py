@@ -241,7 +241,7 @@ def train(
     sampling = jax.random.fold_in(key, 1)
 
     @jax.jit
-    def part_sum(params: Any, indices: jax.Array, mask: jax.Array) -> Any:
+    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
         examples = jax.tree.map(lambda x: x[indices], data)
         gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
         gradients = jax.tree.map(lambda g: jnp.where(_rows(mask, g), g, 0.0), gradients)
@@ -257,7 +257,7 @@ def train(
         batch = poisson_batch(
             jax.random.fold_in(sampling, index), records, plan.sampling_prob, part
         )
-        sums = [part_sum(params, *each) for each in zip(*batch, strict=True)]
+        sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
     return params
 

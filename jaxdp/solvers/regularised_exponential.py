@@ -180,9 +180,7 @@ def sample(
 
 
 @jax.jit
-def _chains(
-    design: jax.Array, plan: Plan, keys: jax.Array
-) -> tuple[Reals, ...]:
+def _chains(design: jax.Array, plan: Plan, keys: jax.Array) -> tuple[Reals, ...]:
     """Ends, means and variances of second halves, tries per step, F at the end; chains first."""
     rows = design.astype(jnp.float64)
     norms = jnp.linalg.norm(rows, axis=0)
