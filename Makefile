@@ -37,6 +37,7 @@ reproduce: $(STAMP)
 	$(BIN)/python benchmarks/extend_noises.py
 	$(BIN)/python benchmarks/reproduce_optimal_noise.py
 	$(BIN)/python benchmarks/reproduce_solvers.py
+	$(BIN)/python benchmarks/reproduce_pca.py
 
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py

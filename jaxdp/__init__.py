@@ -79,10 +79,12 @@ from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 
 # scikit-learn is an extra: its estimators are imported where they are named.
 if TYPE_CHECKING:
+    from jaxdp.estimators import DPPCA as DPPCA
     from jaxdp.estimators import DPLasso as DPLasso
     from jaxdp.estimators import DPLogisticRegression as DPLogisticRegression
+    from jaxdp.estimators import DPNaiveBayes as DPNaiveBayes
 else:
-    _ESTIMATORS = ("DPLasso", "DPLogisticRegression")
+    _ESTIMATORS = ("DPPCA", "DPLasso", "DPLogisticRegression", "DPNaiveBayes")
 
     def __getattr__(name: str) -> Any:
         if name in (*_ESTIMATORS, "estimators"):

@@ -81,6 +81,9 @@ SOLVERS = (
     "coordinate_descent",
     "covariance",
     "sufficient_statistics",
+    "naive_bayes",
+    "private_gradients",
+    "regularised_exponential",
     "__init__",
 )
 ORDERED = {"loss": LOSS, "optimal": OPTIMAL, "solvers": SOLVERS}

@@ -84,7 +84,7 @@ class Plan:
 
 
 def plan(
-    budget: Budget,
+    budget: Budget | GDP,
     *,
     dimension: int,
     records: int,
@@ -96,6 +96,7 @@ def plan(
 ) -> Plan:
     """Noise for the (d, d) second moment of `records` rows of norm at most `row_bound`.
 
+    budget: of the whole matrix; for Gaussian noise also a `GDP`, a share of a larger budget.
     method: "goe" (Gaussian only), see above. "iid": equal noise on all entries of the upper
     triangle, at its joint sensitivity: l2 row_bound^2, l1 row_bound^2 (d + 1) / 2. "inid": the
     closed forms of `allocate` on the upper triangle, where every entry is taken to reach its own
@@ -121,7 +122,7 @@ def plan(
     bound = _check.real("row_bound", row_bound, 0.0, _LARGEST, open_lower=True)
     square = bound**2 / records
     replaced = relation == "replace_one"
-    level = largest_gdp(budget).mu if family == "gaussian" else largest_laplace_ratio(budget)
+    level = _level(budget, family)
     clipped = None
     if method == "inid":
         if entry_bounds is not None:
@@ -156,12 +157,17 @@ def release(features: RealLike, plan: Plan, key: Key) -> Reals:
     return _release(rows, plan, key)
 
 
+def shortened(features: Reals, row_bound: Reals) -> Reals:
+    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it."""
+    norms = jnp.linalg.norm(features, axis=1, keepdims=True)
+    # By more than the rounding of the norm.
+    factor = jnp.where(norms > row_bound, row_bound / norms * (1.0 - 1e-14), 1.0)
+    return features * factor
+
+
 def second_moment(features: Reals, plan: Plan) -> Reals:
     """What `release` adds noise to. NOT PRIVATE."""
-    norms = jnp.linalg.norm(features, axis=1, keepdims=True)
-    # Shortened by more than the rounding of the norm.
-    factor = jnp.where(norms > plan.row_bound, plan.row_bound / norms * (1.0 - 1e-14), 1.0)
-    rows = features * factor
+    rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return rows.T @ rows / plan.records
     off, on = plan.entry_bounds[0], plan.entry_bounds[1]
@@ -180,6 +186,14 @@ def _release(features: Reals, plan: Plan, key: Key) -> Reals:
     unit = draw(key, shape, dtype=jnp.float64)
     scales = jnp.where(jnp.eye(plan.dimension, dtype=bool), plan.scales[1], plan.scales[0])
     return _mirrored(second_moment(features, plan) + _check.guard(scales) * unit)
+
+
+def _level(budget: Budget | GDP, family: str) -> Reals:
+    if isinstance(budget, Budget):
+        return largest_gdp(budget).mu if family == "gaussian" else largest_laplace_ratio(budget)
+    if family != "gaussian":
+        raise ValueError(f"budget of a {family} must be a Budget, got {type(budget).__name__}")
+    return budget.mu
 
 
 def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:

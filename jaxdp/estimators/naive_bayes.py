@@ -1,0 +1,115 @@
+"""Naive Bayes from private counts and sums."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.solvers import naive_bayes
+
+_base = _check.extra("sklearn.base", "learn")
+_multiclass = _check.extra("sklearn.utils.multiclass", "learn")
+
+
+class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
+    """Naive Bayes with categorical columns and Gaussian continuous ones.
+
+    epsilon, delta: of all statistics together (delta = 0 needs a Laplace).
+    feature_bounds: (lower, upper) of the continuous columns, numbers or one each, public; values
+        are clipped to them. None where all columns are categorical.
+    categories: how many values each column has, coded 0, 1, ...; 0: continuous. None: all are.
+    classes: the labels, public. None takes those of `y` and takes them to be public.
+    noise, levels, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
+
+    After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `privacy_`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: Any,
+        delta: Any,
+        feature_bounds: Any,
+        categories: Any = None,
+        classes: Any = None,
+        noise: Any = "gaussian",
+        relation: Any = "replace_one",
+        smoothing: Any = 1.0,
+        least_variance: Any = 1e-3,
+        levels: Any = 1024,
+        random_state: Any = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.categories = categories
+        self.classes = classes
+        self.noise = noise
+        self.relation = relation
+        self.smoothing = smoothing
+        self.least_variance = least_variance
+        self.levels = levels
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "DPNaiveBayes":  # noqa: N803
+        """Learn from (n, p) records and their labels."""
+        matrix, labels = self._records(X, y)
+        _multiclass.check_classification_targets(labels)
+        self.classes_ = np.unique(labels if self.classes is None else self.classes)
+        codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        if (self.classes_[codes] != labels).any():
+            raise ValueError(f"y must hold labels of classes, {self.classes_} only")
+        categories = self.categories
+        if categories is None:
+            categories = [0] * matrix.shape[1]
+        elif len(categories) != matrix.shape[1]:
+            raise ValueError(
+                f"categories must be one a column, {matrix.shape[1]}, got {len(categories)}"
+            )
+        continuous = np.flatnonzero(np.asarray(categories) == 0)
+        bounds = (-1.0, 1.0)
+        if continuous.size:
+            bounds = public_bounds(self.feature_bounds, continuous.size)
+            matrix = matrix.copy()
+            matrix[:, continuous] = clip_to_bounds(matrix[:, continuous], *bounds, "X")
+        self.plan_ = naive_bayes.plan(
+            self._budget(),
+            classes=len(self.classes_),
+            categories=categories,
+            feature_bounds=bounds,
+            relation=self.relation,
+            noise=self.noise,
+            levels=self.levels,
+        )
+        self.model_ = naive_bayes.release(
+            matrix,
+            codes,
+            self.plan_,
+            self._key(),
+            smoothing=self.smoothing,
+            least_variance=self.least_variance,
+        )
+        self.class_count_ = np.asarray(self.model_.class_counts)
+        self.privacy_ = self.plan_.privacy
+        return self
+
+    def predict_joint_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """log P[x, class] up to a constant, (n, classes)."""
+        self._require_fitted()
+        matrix = self._features(X, reset=False)
+        return np.asarray(naive_bayes.log_joint(matrix, self.model_, self.plan_))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """log P[class | x], (n, classes)."""
+        return np.asarray(jax.nn.log_softmax(self.predict_joint_log_proba(X), axis=1))
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """P[class | x], (n, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The likeliest class of each record."""
+        best = np.argmax(self.predict_joint_log_proba(X), axis=1)
+        return self.classes_[best]

@@ -1,0 +1,128 @@
+"""Principal components of a private covariance."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import Key
+from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.solvers import covariance
+
+_base = _check.extra("sklearn.base", "learn")
+
+
+class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEstimator):
+    """PCA on the second moment plus noise of the Gaussian orthogonal ensemble; exact GDP.
+
+    n_components: how many, all if None. epsilon, delta > 0: of `fit` as a whole.
+    feature_bounds: (lower, upper), numbers or one each, public. Values are clipped to them and
+        measured from their midpoints.
+    row_bound: bound on the norm of a row so measured, public; longer rows are shortened. By
+        default what the feature bounds imply, which for many features is far too wide: the noise
+        grows with its square.
+    mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the components are
+        those about the midpoints.
+    relation: "replace_one", or "add_remove" with n public and fixed.
+    method: "goe", "iid" or "inid", see `solvers.covariance.plan`.
+
+    After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
+    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (a `GDP`). The variances are
+    private estimates and may be negative, and so may what is left of the total.
+    """
+
+    def __init__(
+        self,
+        n_components: Any = None,
+        *,
+        epsilon: Any,
+        delta: Any,
+        feature_bounds: Any,
+        row_bound: Any = None,
+        mean_share: Any = 0.1,
+        relation: Any = "replace_one",
+        method: Any = "goe",
+        random_state: Any = None,
+    ):
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.row_bound = row_bound
+        self.mean_share = mean_share
+        self.relation = relation
+        self.method = method
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "DPPCA":  # noqa: N803
+        """Learn from (n, p) records; `y` is not looked at."""
+        del y
+        matrix = self._features(X, reset=True)
+        records, dimension = matrix.shape
+        budget = self._budget()
+        if self.delta == 0:
+            raise ValueError("delta must lie in (0, 1) for Gaussian noise, got 0")
+        rank = dimension if self.n_components is None else self.n_components
+        if not 1 <= _check.positive_integer("n_components", rank) <= dimension:
+            raise ValueError(f"n_components must lie in [1, {dimension}], got {rank}")
+        share = float(_check.real("mean_share", self.mean_share, 0.0, 1.0))
+        if share == 1:
+            raise ValueError("mean_share must lie in [0, 1), got 1: nothing is left for components")
+        lower, upper = public_bounds(self.feature_bounds, dimension)
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        bound = float(np.linalg.norm(half)) if self.row_bound is None else self.row_bound
+        spent = largest_gdp(budget)
+        plan = covariance.plan(
+            GDP(spent.mu * np.sqrt(1.0 - share)),
+            dimension=dimension,
+            records=records,
+            relation=self.relation,
+            row_bound=bound,
+            method=self.method,
+        )
+        rows = jnp.asarray(clip_to_bounds(matrix, lower, upper, "X") - middle)
+        moment_key, mean_key = jax.random.split(self._key())
+        moment = covariance.release(rows, plan, moment_key)
+        mean = np.zeros(dimension)
+        if share > 0:
+            mean = _private_mean(rows, plan, float(spent.mu * np.sqrt(share)), mean_key)
+        matrix = np.asarray(moment) - np.outer(mean, mean)
+        values, vectors = covariance.principal_subspace(jnp.asarray(matrix), rank)
+        components = np.asarray(vectors).T
+        # As scikit-learn turns them: the largest entry of each is positive.
+        largest = np.abs(components).argmax(axis=1)
+        components = components * np.sign(components[np.arange(rank), largest])[:, None]
+        self.components_ = components
+        self.mean_ = middle + mean
+        self.explained_variance_ = np.asarray(values)
+        self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
+        self.n_components_ = rank
+        self.privacy_ = spent
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:  # noqa: N803
+        """(X - mean_) components_^T, (n, k): record by record. NOT PRIVATE."""
+        self._require_fitted()
+        return (self._features(X, reset=False) - self.mean_) @ self.components_.T
+
+    def inverse_transform(self, X: Any) -> np.ndarray:  # noqa: N803
+        """X components_ + mean_, (n, p)."""
+        self._require_fitted()
+        scores = _check.extra("sklearn.utils", "learn").check_array(X, dtype=np.float64)
+        return scores @ self.components_ + self.mean_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+
+def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
+    """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
+    shortened = covariance.shortened(rows, plan.row_bound)
+    moved = plan.row_bound * (2.0 if plan.relation == "replace_one" else 1.0) / plan.records
+    noise = Gaussian(moved / mu).sample(key, (plan.dimension,))
+    return np.asarray(jnp.mean(shortened, axis=0) + noise)

@@ -1,0 +1,108 @@
+"""DPNaiveBayes: scikit-learn's checks, what it spends, what it learns."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks as checks
+
+import jaxdp as dp
+
+KNOWN = {"epsilon": 1.0, "delta": 1e-6, "feature_bounds": (-10.0, 10.0)}
+FAILS = {
+    "check_classifiers_train": "asks for an accuracy of .83 on 300 records, whatever the budget"
+}
+
+
+def test_scikit_learn_accepts_a_few_things():
+    for check in (
+        checks.check_no_attributes_set_in_init,
+        checks.check_estimators_unfitted,
+        checks.check_dict_unchanged,
+        checks.check_estimators_nan_inf,
+        checks.check_classifiers_one_label,
+    ):
+        check("DPNaiveBayes", dp.DPNaiveBayes(**KNOWN))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.base.BoundsWarning")
+def test_scikit_learn_accepts_it():
+    results = checks.check_estimator(
+        dp.DPNaiveBayes(**KNOWN), expected_failed_checks=FAILS, on_skip=None
+    )
+    assert {r["status"] for r in results} <= {"passed", "skipped", "xfail"}
+    wide = checks.check_estimator(
+        dp.DPNaiveBayes(**(KNOWN | {"epsilon": 1e5}), random_state=0), on_skip=None
+    )
+    assert {r["status"] for r in wide} <= {"passed", "skipped"}
+
+
+def records(count, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    codes = (labels + (rng.random(count) < 0.2)) % 2
+    return np.column_stack([codes, rng.normal(2.0 * labels - 1.0, 1.0)]), np.array(["no", "yes"])[
+        labels
+    ]
+
+
+def test_mixed_columns_text_labels_and_the_budget():
+    features, labels = records(20_000)
+    model = dp.DPNaiveBayes(
+        epsilon=1.0, delta=1e-6, feature_bounds=(-6.0, 6.0), categories=[2, 0]
+    ).fit(features, labels)
+    assert list(model.classes_) == ["no", "yes"]
+    assert 0.999e-6 < model.privacy_.delta(1.0) <= 1e-6
+    # .8915 at a budget of 1e6; at 1 .8913 on average of 20 keys, standard deviation .0002.
+    assert model.score(features, labels) > 0.88
+    np.testing.assert_allclose(model.predict_proba(features).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_real_data_in_a_pipeline():
+    """10 of the columns of breast cancer, 569 records. Without privacy .910; mean and standard
+    deviation of 10 keys at epsilon 1, 10, 1e4: .876 +- .051, .917 +- .009, .914.
+    """
+    features, labels = load_breast_cancer(return_X_y=True)
+    upper = np.array([30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1])
+    public = FunctionTransformer(lambda x: x[:, :10] / upper)
+    model = make_pipeline(
+        public,
+        dp.DPNaiveBayes(epsilon=1e4, delta=1e-6, feature_bounds=(0.0, 1.0), least_variance=1e-4),
+    ).fit(features, labels)
+    theirs = GaussianNB().fit(features[:, :10], labels).score(features[:, :10], labels)
+    assert abs(model.score(features, labels) - theirs) < 0.02
+
+
+def test_pure_budget_and_public_classes():
+    features, labels = records(2000)
+    model = dp.DPNaiveBayes(
+        **(KNOWN | {"delta": 0.0, "noise": "laplace", "categories": [2, 0]}),
+        classes=["maybe", "no", "yes"],
+    ).fit(features, labels)
+    assert list(model.classes_) == ["maybe", "no", "yes"]
+    assert model.class_count_.shape == (3,)
+
+
+def test_bad_input():
+    features, labels = records(50)
+    for bad in (
+        {"epsilon": -1.0},
+        {"delta": None},
+        {"delta": 0.0},
+        {"feature_bounds": None},
+        {"categories": [2]},
+        {"relation": "both"},
+        {"noise": "cauchy"},
+        {"smoothing": 0.0},
+        {"least_variance": 0.0},
+        {"classes": ["no", "maybe"]},
+    ):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            dp.DPNaiveBayes(**(KNOWN | bad)).fit(features, labels)
+    with pytest.raises(ValueError, match="features must be whole codes"):
+        dp.DPNaiveBayes(**KNOWN, categories=[1, 0]).fit(features, labels)
+    with pytest.raises(ValueError, match="NaN"):
+        dp.DPNaiveBayes(**KNOWN).fit(np.full((50, 2), np.nan), labels)
