@@ -156,7 +156,7 @@ def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Real
         padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
         return padded.reshape(-1, lanes, *flat.shape[1:])
 
-    def whole(x: Reals) -> Reals:
+    def whole(x: Reals | Bools) -> Reals | Bools:
         flat = x.reshape(-1, *x.shape[2:])
         return flat[:size].reshape(*batch, *flat.shape[1:])
 
