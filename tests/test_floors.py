@@ -43,6 +43,7 @@ LOSS = (
     "atoms",
     "line",
     "decay",
+    "few",
     "contour",
     "inverse",
 )
