@@ -111,7 +111,9 @@ def few(store: dict[str, Any]) -> None:
             value = float(look(log_shape, log_deviation, float(k), e))
             return max(value, -60.0) - float(np.log(DELTA)) + 1e-11
 
-        found: Any = optimize.brentq(above, near - 0.3, near + 0.3, xtol=2e-12)
+        if above(near + 0.4) > 0:
+            return np.inf
+        found: Any = optimize.brentq(above, near - 0.4, near + 0.4, xtol=2e-12)
         return found if above(found) <= 1e-11 else found + 4e-12
 
     for k, e in ((k, e) for k in (2, 3) for e in EPSILONS):
@@ -119,7 +121,7 @@ def few(store: dict[str, Any]) -> None:
         if "subbotin" in row:
             continue
         near = 0.5 * float(np.log(store["composed"][f"{k},{e:g}"]["laplace"]))
-        shapes = np.linspace(np.log(1e-5), np.log(0.3), 11)
+        shapes = np.linspace(np.log(1e-6), np.log(0.1), 11)
         errors = [deviation(shape, k, e, near) for shape in shapes]
         best = int(np.argmin(errors))
         ends = shapes[max(best - 1, 0)], shapes[min(best + 1, shapes.size - 1)]

@@ -173,8 +173,10 @@ def _fold(
     off = jnp.sum(jnp.abs(each - 2.0 * jnp.sum(value[..., ::2], axis=-1)), axis=-1) / total
     error = jnp.minimum(off, _SAFETY * off**_GAIN)
     error += jnp.sum(value * jnp.expm1(others.error), axis=(-1, -2)) / total
-    # A loss is off by some ULP: times the slope of log delta, p / (p - 1) of itself at most.
+    # Losses are off by some ULP: times the slope of log delta, p / (p - 1) of itself over epsilon
+    # in the tail, and about one over their deviation before it.
     steep = 1.0 + jnp.abs(top) * (2.0 * release.power - 1.0) / (release.power - 1.0)
+    steep += (epsilon + release.kink() + jnp.max(kinks)) * jnp.sqrt(share) / m
     return Bound(top + jnp.log(total) - release.log_unit(), error + 32.0 * ULP * steep)
 
 
