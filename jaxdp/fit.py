@@ -30,8 +30,9 @@ from jaxdp.sufficient import sufficient_log_delta
 
 OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp", "sufficient")
-# While a shape is searched.
-_SEARCH = (1e-6, 2**10)
+# While a shape is searched; a Subbotin's cumulant is asked for on its far path as well, without
+# which the bound is too wide to tell the shapes apart.
+_SEARCH, _SEARCH_FAR = (1e-6, 2**10), (5e-9, 2**10)
 _SEARCH_CLOSE = 1e-7
 _CLOSE = 5e-12
 # Shapes of a round; the next one lies between the neighbours of the best.
@@ -171,11 +172,12 @@ def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) ->
 
         safe, unsafe = _bracket(lanes)
         slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
-        close = _SEARCH_CLOSE if limits is _SEARCH else _CLOSE
+        close = _CLOSE if limits is FINAL else _SEARCH_CLOSE
         return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
 
     def error(shape: Reals, lanes: _Lanes) -> Reals:
-        value = getattr(least(shape, lanes, _SEARCH), objective)()
+        search = _SEARCH_FAR if family == "subbotin" else _SEARCH
+        value = getattr(least(shape, lanes, search), objective)()
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     start = jnp.zeros_like(lanes.shift) + shapes[0]

@@ -202,6 +202,7 @@ def check_renyi(case: Case) -> None:
         noise = case.family(1.0)
         renyi = np.asarray(noise.renyi(shift, order))
         xi, rho = (float(v) for v in noise.zcdp(shift))
+        assert noise.renyi(shift, np.inf) == noise.pure_epsilon(shift)
         if case.bound < np.inf:
             assert np.all(np.isinf(renyi))
             continue

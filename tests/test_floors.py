@@ -49,6 +49,7 @@ LOSS = (
     "atoms",
     "line",
     "decay",
+    "few",
     "contour",
     "inverse",
     "directions",

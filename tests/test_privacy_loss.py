@@ -41,10 +41,8 @@ def test_reference_compositions(mechanism):
         excess = mp.expm1(mp.mpf(value) - expected(row))
         # One value was computed to ten digits only.
         known = 1e-10 if "note" in row and "10 digits" in row["note"] else 0.0
-        # Twofold flipped Huber decays slowest: 65,536 points leave 3e-9 of delta. Subbotins are
-        # summed over 2,048 points.
-        width = 1e-3 if mechanism == "subbotin" else 1e-8
-        assert -known <= excess < width, (row["id"], excess)
+        # Twofold flipped Huber decays slowest: 65,536 points leave 3e-9 of delta.
+        assert -known <= excess < 1e-8, (row["id"], excess)
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
+from jaxdp._numeric.power_fold import Release, log_delta_of_two
 
 GENERATOR = np.random.default_rng(5)
 POWERS = (1.0, 1.01, 1.1, 1.5, 2.0, 2.5, 3.0, 4.0, 8.0, 20.0)
@@ -338,15 +339,18 @@ def test_generating_function_that_cannot_be_resolved_is_no_number():
     assert np.isnan(dp.Subbotin(1.0, 4.0).cgf(3.0, -0.3 + 1e4j))
 
 
-def delta_of_two(shift: float, epsilon: float, power: float) -> Any:
-    """E delta(epsilon - L) over the loss of the other release, by mpmath's own quadrature."""
-    m, p, e = mp.mpf(shift), mp.mpf(power), mp.mpf(epsilon)
+def delta_of_two(
+    shift: float, power: float, epsilon: float, other_shift: float, other_power: float
+) -> Any:
+    """E delta(epsilon - L) over the loss L of the other release, by mpmath's own quadrature."""
+    m, p, e = mp.mpf(other_shift), mp.mpf(other_power), mp.mpf(epsilon)
 
     def integrand(t: Any) -> Any:
         loss: Any = (abs(t + m) ** p - abs(t) ** p) / p
         return mp.exp(-(abs(t) ** p) / p + log_delta(shift, e - loss, power))
 
-    kinks = [threshold_of(e + sign * m**p / p, m, p) for sign in (-1, 1)]
+    kink: Any = mp.mpf(shift) ** mp.mpf(power) / mp.mpf(power)
+    kinks = [threshold_of(e + sign * kink, m, p) for sign in (-1, 1)]
     reach: Any = (p * 75) ** (1 / p)
     cuts = sorted({-reach - m, -m, -m / 2, mp.mpf(0), reach, *kinks})
     cuts = [c for c in cuts if -reach - m <= c <= reach]
@@ -364,20 +368,69 @@ def threshold_of(loss: Any, shift: Any, power: Any) -> Any:
 @pytest.mark.parametrize(
     ("power", "shift", "epsilon", "width"),
     [
-        (1.5, 0.2, 0.6, 1e-8),
-        (2.5, 1.0, 2.0, 1e-8),
-        (3.0, 0.5, 1.5, 1e-8),
-        # |M| falls so slowly there that 2,048 points need the help of a Gaussian (`loss.decay`).
-        (1.2, 1.0, 0.5, 1e-4),
-        (4.0, 0.5, 3.0, 1e-3),
+        (1.5, 0.2, 0.6, 1e-9),
+        (3.0, 0.5, 1.5, 1e-9),
+        (4.0, 0.5, 3.0, 1e-9),
+        # Nearly atoms: at +-1, and at 0.
+        (1.05, 1.0, 0.5, 1e-9),
+        (8.0, 0.5, 0.3, 1e-9),
     ],
 )
 def test_two_releases(power, shift, epsilon, width):
     with mp.workdps(20):
-        truth = delta_of_two(shift, epsilon, power)
+        truth = delta_of_two(shift, power, epsilon, shift, power)
         total = 2 * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, power), shift))
         excess = mp.expm1(mp.mpf(float(total.log_delta(epsilon))) - mp.log(truth))
         assert 0 <= excess < width, excess
+
+
+@jax.jit
+def of_two(one, other, epsilon):
+    return tuple(log_delta_of_two(Release(*one), Release(*other), epsilon, 161))
+
+
+def test_two_releases_added_up():
+    """Gaussians of two scales, and the records: the value is far better than its own bound."""
+    for one, other, epsilon in (
+        (0.3, 0.4, 0.2),
+        (2.0, 0.1, 5.0),
+        (1.0, 1.0, 0.0),
+        (1e-10, 1e-12, 3e-10),
+        (200.0, 200.0, 40282.8427),
+    ):
+        value, error = of_two((one, 2.0), (other, 2.0), epsilon)
+        truth = dp.GDP(math.hypot(one, other)).log_delta(epsilon)
+        assert abs(value - truth) < error < 1e-9
+    for row in records("subbotin", "ln_delta_kfold"):
+        if row["inputs"]["K"] == 2:
+            each = (row["inputs"]["Delta"] / row["params"]["xi"], row["params"]["p"])
+            value, error = of_two(each, each, row["inputs"]["eps"])
+            assert abs(float(value) - float(expected(row))) < 1e-13, row["id"]
+            assert 0 < error < 1e-9
+
+
+@pytest.mark.long
+def test_two_unequal_releases():
+    """The other one's profile over the loss of the first, by the oracle's own quadrature."""
+    pairs = (((0.5, 3.0), (0.2, 8.0), 0.7), ((1.0, 1.3), (0.5, 4.0), 1.5))
+    for one, other, epsilon in pairs:
+        value, error = (float(x) for x in of_two(one, other, epsilon))
+        swapped = float(of_two(other, one, epsilon)[0])
+        truth = float(mp.log(delta_of_two(*one, epsilon, *other)))
+        assert 0 <= value + error - truth < 1e-9, (one, other, value - truth, error)
+        np.testing.assert_allclose(swapped, value, atol=1e-11)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("power", [1.5, 3.0, 8.0])
+def test_three_and_four_releases_lie_within_their_bounds(power):
+    for count in (3.0, 4.0):
+        total = count * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, power), 0.7))
+        lower, upper = total.bounds(1.1)
+        assert lower <= total.delta(1.1) <= upper * (1 + 1e-8)
+        apart = dp.Subbotin(jnp.ones(int(count)), power)
+        added = dp.privacy_loss(dp.Mechanism(apart, 0.7)).sum()
+        np.testing.assert_allclose(added.log_delta(1.1), total.log_delta(1.1), rtol=1e-10)
 
 
 def test_zcdp_is_close_to_the_least():

@@ -28,7 +28,7 @@ _TURN = 2.5
 _LEAST = 1e-300
 
 
-def _losses(near: Reals, width: Reals, power: Reals) -> tuple[Reals, Reals]:
+def losses(near: Reals, width: Reals, power: Reals) -> tuple[Reals, Reals]:
     """near^p / p and ((near + width)^p - near^p) / p, near > 0, width >= 0."""
     fall = -jnp.expm1(-power * jnp.log1p(width / near))
     return near**power / power, (near + width) ** power * fall / power
@@ -83,7 +83,7 @@ def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     free = (power * _DROP) ** (1.0 / power)
 
     def exponent(t: Reals) -> Reals:
-        cost, loss = _losses(jnp.maximum(t, _LEAST), shift, power)
+        cost, loss = losses(jnp.maximum(t, _LEAST), shift, power)
         return tilt * loss - cost
 
     top = exponent(mode)
@@ -94,7 +94,7 @@ def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     inner = shift * (odds / (1.0 + odds))
 
     def exponent_left(a: Reals) -> Reals:
-        cost, loss = _losses(jnp.maximum(a, _LEAST), jnp.maximum(shift - 2.0 * a, 0.0), power)
+        cost, loss = losses(jnp.maximum(a, _LEAST), jnp.maximum(shift - 2.0 * a, 0.0), power)
         return tilt * loss - cost
 
     peak = exponent_left(inner)
@@ -135,7 +135,7 @@ def log_moment_of_power(
     def point(
         near: Reals, width: Reals, length: Reals, memory: _Steps
     ) -> tuple[Reals, RealsOrComplexes, _Steps]:
-        cost, loss = _losses(jnp.maximum(near, _LEAST), width, power)
+        cost, loss = losses(jnp.maximum(near, _LEAST), width, power)
         exponent = tilt * loss - cost
         step = jnp.where(exponent > ranges.top - _SEEN, jnp.abs(loss - memory.before), 0.0)
         step = jnp.where(memory.before < 0, 0.0, step)

@@ -19,6 +19,7 @@ from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant, largest_finite, largest_loss
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
+from jaxdp.loss.few import few_of
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
 
@@ -87,7 +88,10 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
-    upper = _log_delta_on(decay.softened(terms), size, line, decay, atoms, limits, single)
+    few = few_of(fixed, at, limits[0])
+    skipped = few.settled | single
+    upper = _log_delta_on(decay.softened(terms), size, line, decay, atoms, limits, skipped)
+    upper = few.tightened(upper)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = size >= largest_finite(terms)
     upper = jnp.where(beyond, -jnp.inf, upper)
@@ -217,10 +221,10 @@ def _log_delta_on(
     decay: Decay,
     atoms: Atoms,
     limits: Limits,
-    single: Bools,
+    skipped: Bools,
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    known = single | _explicit(terms[:1], atoms)
+    known = skipped | _explicit(terms[:1], atoms)
     found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, known)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
@@ -249,7 +253,8 @@ def _log_delta_on(
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
     move = unit - lax.stop_gradient(unit)
     moving = line._replace(log_size=line.log_size + move)
-    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, found.points, far).value
+    points = jnp.where(skipped, jnp.inf, found.points)
+    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, points, far).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)

@@ -62,21 +62,25 @@ def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
 
 
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
-    """K(order - 1) / (order - 1), of the worse direction."""
+    """K(order - 1) / (order - 1), of the worse direction; of infinite order the largest loss."""
     batch = jnp.broadcast_shapes(*(term.shape for term in terms))
     shape = jnp.broadcast_shapes(batch, order.shape)
-    s = jnp.broadcast_to(order - 1.0, shape)
+    s = jnp.broadcast_to(jnp.where(order == jnp.inf, 2.0, order) - 1.0, shape)
     if shape and (not batch or batch[-1] == 1):
         # Many orders of one loss.
         terms = tuple(_drop_axis(t).broadcast(shape[:-1]) for t in terms)
     else:
         terms, s = tuple(t.broadcast(shape) for t in terms), s[..., None]
-    largest = jnp.real(cumulant(terms, s))
+    ways = [terms]
     if both:
-        other = tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms)
-        largest = jnp.maximum(largest, jnp.real(cumulant(other, s)))
+        ways.append(tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms))
+    values = [jnp.real(cumulant(way, s)) for way in ways]
+    ends = [add_up(way, Term.pure_epsilon)[..., None] for way in ways]
+    largest, most = jnp.maximum(values[0], values[-1]), jnp.maximum(ends[0], ends[-1])
     finite = add_up(terms, Term.log_finite)[..., None]
-    return jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
+    value = jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
+    most = jnp.broadcast_to(most, s.shape).reshape(shape)
+    return jnp.where(jnp.broadcast_to(order == jnp.inf, shape), most, value)
 
 
 def _one_way(terms: Terms, epsilon: Reals) -> Reals:

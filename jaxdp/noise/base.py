@@ -177,9 +177,15 @@ class Noise(Loss):
         return exp_up(self.log_delta(shift, epsilon))
 
     def renyi(self, shift: RealLike, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1: cgf(shift, order - 1) / (order - 1)."""
+        """The Renyi divergence of an order > 1: cgf(shift, order - 1) / (order - 1).
+
+        Of infinite order: `pure_epsilon`.
+        """
         s = _check.real("order", order, 1.0, open_lower=True) - 1.0
-        return cast(Reals, self.cgf(shift, s) / s)
+        safe = jnp.where(s == jnp.inf, 1.0, s)
+        value = cast(Reals, self.cgf(shift, safe) / safe)
+        largest = jnp.broadcast_to(self.pure_epsilon(shift), value.shape)
+        return jnp.where(jnp.broadcast_to(s == jnp.inf, value.shape), largest, value)
 
 
 def exp_up(log_delta: Reals) -> Reals:

@@ -1,0 +1,91 @@
+"""Compositions of so few releases that their cumulant hardly falls: added up one after the other.
+
+Two to four Subbotins: `_numeric.power_fold`. The other engines cover them as well, but where the
+loss nearly has atoms (a power near 1, or far above 2, where most of the noise is flat) a line or a
+grid that follows it takes more points than there are.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.power_fold import (
+    MOST,
+    Bound,
+    Release,
+    log_delta_of_several,
+    log_delta_of_two,
+)
+from jaxdp._types import Bools, Reals
+from jaxdp.loss.base import Term, Terms
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.subbotin import Subbotin
+
+# Nodes of an interval, by the relative error that is asked for.
+_ROUGH, _FINE, _FINEST = 65, 129, 161
+# Good enough to look no further, in units of what is asked for.
+_SETTLED = 100.0
+_LARGEST_POWER = 50.0
+
+
+class Few(NamedTuple):
+    """A bound on log delta, (*batch,), and where nothing else need be looked at."""
+
+    log_delta: Reals
+    settled: Bools
+
+    def tightened(self, upper: Reals) -> Reals:
+        """The lower of both bounds, with the derivative of `upper`."""
+        better = self.log_delta < lax.stop_gradient(upper)
+        better |= self.settled
+        return jnp.where(better, upper + lax.stop_gradient(self.log_delta - upper), upper)
+
+
+def few_of(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
+    """At epsilon >= 0, (*batch,): infinite where it does not apply.
+
+    It does to two Subbotins, equal or not, and to three or four equal ones.
+    """
+    parts = [_ratio_and_power(term) for term in terms if isinstance(term.noise, Subbotin)]
+    if len(parts) < len(terms):
+        return Few(jnp.full_like(epsilon, jnp.inf), jnp.zeros_like(epsilon) > 0)
+    ratio, power = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
+    count = jnp.concatenate([term.count for term in terms], axis=-1)
+    count = jnp.where(ratio == 0, 0.0, count)
+    total, used = jnp.sum(count, axis=-1), count > 0
+    first = jnp.argmax(used, axis=-1)[..., None]
+    last = count.shape[-1] - 1 - jnp.argmax(used[..., ::-1], axis=-1)[..., None]
+    m, p = (jnp.take_along_axis(x, first, -1) for x in (ratio, power))
+    equal = jnp.all(~used | ((ratio == m) & (power == p)), axis=-1)
+    usable = ~used | ((power > 1) & (power <= _LARGEST_POWER) & (ratio < jnp.inf))
+    usable = jnp.all(usable & (count >= 0), axis=-1)
+    case = jnp.where(total == 2, 1.0, jnp.where((total > 2) & (total <= MOST) & equal, 2.0, 0.0))
+    case = jnp.where(usable, case, 0.0)
+    one = Release(m[..., 0], p[..., 0])
+    other = Release(*(jnp.take_along_axis(x, last, -1)[..., 0] for x in (ratio, power)))
+    rough = tolerance > 1e-8
+
+    def lane(of: tuple[Reals, Release, Release, Reals, Reals]) -> Bound:
+        case, one, other, total, e = of
+        nothing = Bound(jnp.inf + 0.0 * e, jnp.inf + 0.0 * e)
+        return lax.switch(
+            case.astype(int),
+            [
+                lambda: nothing,
+                lambda: log_delta_of_two(one, other, e, _ROUGH if rough else _FINEST),
+                lambda: log_delta_of_several(one, total, e, _ROUGH if rough else _FINE),
+            ],
+        )
+
+    flat = jax.tree.map(jnp.ravel, (case, one, other, total, epsilon))
+    found = jax.tree.map(lambda x: x.reshape(epsilon.shape), lax.map(lane, flat))
+    value = found.log_delta + found.error
+    value = jnp.where(jnp.isnan(value), jnp.inf, value)
+    return Few(value, (found.error < _SETTLED * tolerance) & (value < jnp.inf))
+
+
+def _ratio_and_power(term: Term) -> tuple[Reals, Reals]:
+    assert isinstance(term.noise, Subbotin)
+    return ratio_of(term.shift, term.noise.scale), term.noise.power
