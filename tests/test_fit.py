@@ -110,6 +110,14 @@ def test_the_table_of_composed_optima(family):
         assert (row["K"] * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(row["eps"]) <= 1e-6
 
 
+@pytest.mark.long
+def test_the_best_subbotin_of_ten_coordinates():
+    """3.0649933, where the gradient along delta = 1e-6 vanishes too; without the far path 3.076."""
+    noise = dp.fit_noise("subbotin", dp.Budget(8.0, 1e-6), 1.0, 10)
+    assert 3.06499 < float(noise.variance()) < 3.06500
+    assert (10 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(8.0) <= 1e-6
+
+
 def test_objectives():
     budget = dp.Budget(1.0, 1e-6)
     for objective, gain in (("variance", 0.0), ("mean_absolute", 0.0)):
