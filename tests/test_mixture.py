@@ -104,7 +104,7 @@ def test_compositions_meet_their_epsilon():
         assert float(loss.delta(epsilon)) <= 1e-5
         assert float(loss.delta(epsilon * (1 - 1e-6))) > 1e-5
         lower, upper = loss.bounds(epsilon)
-        assert float(upper) / float(lower) - 1 < 1e-3
+        assert 0 <= float(upper) / float(lower) - 1 < 0.03
         assert bool(jnp.isnan(jax.grad(loss.log_delta)(epsilon)))
         moves = 2.0 if relation == "replace_one" else 1.0
         whole = 100 * dp.privacy_loss(dp.Mechanism(noise, moves))
