@@ -11,6 +11,7 @@ from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.loss.mixture import require_log_concave
 from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_profile import sampled_log_delta
 from jaxdp.noise.base import Noise, exp_up
@@ -28,7 +29,8 @@ class Mechanism:
     differ in one record, whose contribution is at most `sensitivity`: "add_remove" (the worse of
     "add" and "remove", which can be asked for alone) or "replace_one", where the query moves by
     twice that. With sampling_prob < 1, where the relation is required, every record takes part
-    with that probability, on its own (Poisson); fixed-size samples are another mechanism.
+    with that probability, on its own (Poisson); fixed-size samples are another mechanism. A sampled
+    replacement is for log-concave noise on the reals, see `loss.mixture`.
 
     Coordinates released together compose: see `privacy_loss`. The noises are symmetric.
     """
@@ -56,6 +58,8 @@ class Mechanism:
                 f"relation must be one of {', '.join(RELATIONS)} where sampling_prob may be "
                 "below 1: adding, removing and replacing a record differ"
             )
+        if relation == "replace_one" and not always:
+            require_log_concave(noise)
         if always:
             sensitivity = sensitivity * (2.0 if relation == "replace_one" else 1.0)
             relation, sampling_prob = None, jnp.ones(())
@@ -101,8 +105,16 @@ class Mechanism:
 
     def zcdp(self) -> ZCDP:
         """The (xi, rho) of `noise.zcdp`; of a sampled release that of the whole one."""
-        moves = 2.0 if self.relation == "replace_one" else 1.0
-        return ZCDP(*self.noise.zcdp(moves * self.sensitivity))
+        return ZCDP(*self.noise.zcdp(self._largest_shift))
+
+    def pure_epsilon(self) -> Reals:
+        """The least epsilon with delta = 0, inf where none; the whole release's if sampled."""
+        return self.noise.pure_epsilon(self._largest_shift)
+
+    @property
+    def _largest_shift(self) -> Reals:
+        """Between neighbours, where all records take part."""
+        return self.sensitivity * (2.0 if self.relation == "replace_one" else 1.0)
 
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:

@@ -22,7 +22,7 @@ from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
-from jaxdp.loss.mixture import LOG_CONCAVE, Mixture
+from jaxdp.loss.mixture import Mixture, require_log_concave
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
@@ -191,7 +191,7 @@ def privacy_loss(
 ) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
-    Sampled: any noise of `LOG_CONCAVE`. Coordinates that are summed are sampled independently.
+    Sampled: log-concave noise on the reals. Coordinates that are summed are sampled independently.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
     mechanism: the loss of the worst mechanism that keeps it.
@@ -211,11 +211,7 @@ def privacy_loss(
 
 
 def _sampled(noise: Noise, shift: Reals, sampling_prob: Reals, relation: Relation | None) -> Loss:
-    if not isinstance(noise, LOG_CONCAVE):
-        names = ", ".join(kind.__name__ for kind in LOG_CONCAVE)
-        raise ValueError(
-            f"noise must be one of {names} to compose sampled releases, got {type(noise).__name__}"
-        )
+    require_log_concave(noise)
     added = directions_of(relation)[0]
     replaced = relation == "replace_one"
     if isinstance(noise, Gaussian | Laplace) and not replaced:

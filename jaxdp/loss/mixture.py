@@ -8,10 +8,10 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import expm1_minus, log1p
+from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, round_up
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
-from jaxdp.loss.pieces import Pieces, dot, halved
+from jaxdp.loss.pieces import Pieces, dot, halved, log_mixed
 from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
 from jaxdp.noise.base import Loss, Noise
@@ -21,7 +21,7 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.subbotin import Subbotin
 
-LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
+_LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
 
 # Of the sum over all points and over every second one: the error of the first is its square.
 _AGREED = 1e-7
@@ -29,6 +29,18 @@ _AGREED = 1e-7
 _TRIED = np.concatenate([[0.0], np.geomspace(0.1, 1e3, 32)])
 # Nats within which moments are sums of what differs from 1.
 _NEAR = 25.0
+# Units in the last place by which terms may be off, besides what their logarithms are.
+_ROUNDED = 64
+
+
+def require_log_concave(noise: Loss) -> None:
+    """ValueError unless `noise` has a log-concave density on all reals."""
+    if not isinstance(noise, _LOG_CONCAVE):
+        names = ", ".join(kind.__name__ for kind in _LOG_CONCAVE)
+        raise ValueError(
+            f"noise must be one of {names} to compose or replace sampled releases, got "
+            f"{type(noise).__name__}"
+        )
 
 
 @final
@@ -90,8 +102,9 @@ class Mixture(Loss):
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """log E_g0[A+^(1 + z)] removed, E[A+^-z] added, E[A+^(1 + z) A-^-z] replaced.
 
-        See `pieces`. Relative error: about 1e-13. Where the points do not resolve it (scales below
-        a hundredth of the shift) infinite. Real z only.
+        See `pieces`. An upper bound: where the points do not resolve it (scales far below the
+        shift) log(1 - q + q M), M of the whole release, by convexity, and added -z log(1 - q) where
+        that is less. Real z only.
         """
         z, shift = _check.real("z", z), _check.nonnegative("shift", shift)
         return _cgf(self, shift, z)
@@ -127,23 +140,52 @@ class Mixture(Loss):
 def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> Reals:
     shape = jnp.broadcast_shapes(shift.shape, z.shape, mixture.added.shape)
     mixture, shift, z = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (mixture, shift, z))
-    pieces, powers = mixture.pieces(shift), mixture.powers(z)
+    value = _by_quadrature(mixture.pieces(shift), mixture.powers(z))
+    moves = 2.0 if mixture.replaced else 1.0
+    convex = round_up(
+        log_mixed(mixture.noise.cgf(moves * shift, z), mixture.sampling_prob), _ROUNDED
+    )
+    convex = jnp.where((z >= -1.0) & (z <= 0.0), 0.0, convex)
+    if not mixture.replaced:
+        largest = jnp.where(z > 0, round_up(-z * log1m(mixture.sampling_prob), _ROUNDED), jnp.inf)
+        convex = jnp.where(mixture.added > 0, jnp.minimum(convex, largest), convex)
+    nothing = (mixture.sampling_prob == 0) | (shift == 0) | (z == 0)
+    return jnp.where(nothing, 0.0, jnp.where(value <= convex, value, convex))
+
+
+def _by_quadrature(pieces: Pieces, powers: tuple[Reals, ...]) -> Reals:
+    """log E_g0[A+^u A-^v] and the error of it; infinite or NaN where the points may miss some."""
     # Each is used often: else they are computed as often.
-    x, weight = lax.optimization_barrier(lax.stop_gradient(pieces.points(powers)))
+    x, weight, resolved = lax.optimization_barrier(lax.stop_gradient(pieces.points(powers)))
     centre, logs = lax.optimization_barrier(pieces.along().log_ratios(x))
     log_weight, exponent = centre + jnp.log(weight), dot(powers, logs)
-    largest = jnp.max(jnp.maximum(jnp.abs(exponent), jnp.abs(sum(logs))), axis=-1)
-    near = largest < _NEAR
+    top = jnp.max(log_weight + exponent, axis=-1)
+    near = top < _NEAR
+    log_weight -= jnp.where(near, 0.0, top)[..., None]
+    whole = jnp.exp(log_weight + exponent)
     # E_g0[A - 1] = 0: without it the terms are of second order, and round as such.
-    bend = expm1_minus(exponent)
+    bend, sizes = (_excess(log_weight, exponent),) * 2
+    slope = jnp.zeros_like(exponent)
     for power, log in zip(powers, logs, strict=True):
-        bend = bend - power[..., None] * expm1_minus(log)
-    small = jnp.exp(log_weight) * jnp.where(near[..., None], bend, 0.0)
-    height = log_weight + exponent
-    top = jnp.where(near, 0.0, jnp.max(height, axis=-1))
-    terms = jnp.where(near[..., None], small, jnp.exp(height - top[..., None]))
+        part = power[..., None] * _excess(log_weight, log)
+        share = 1.0 - (1.0 - pieces.sampling_prob[..., None]) * jnp.exp(-log)
+        mixed = jnp.where(near[..., None], jnp.exp(log_weight + log), 0.0)
+        slope += jnp.abs(power[..., None] * share * (whole - mixed))
+        bend, sizes = bend - part, sizes + jnp.abs(part)
+    terms = jnp.where(near[..., None], bend, whole)
+    # The density is as exact as its logarithm, and a loss as the logarithms whose difference it is.
+    rounding = (_ROUNDED + 8.0 * jnp.abs(centre)) * jnp.where(near[..., None], sizes, whole)
+    rounding += 8.0 * (1.0 + jnp.abs(centre)) * slope
     total = jnp.sum(terms, axis=-1)
-    agreed = jnp.abs(total - halved(terms)) <= _AGREED * jnp.abs(total)
+    error = jnp.abs(total - halved(terms))
+    agreed = resolved & (error <= _AGREED * jnp.abs(total))
+    total += ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / jnp.abs(total))
     value = jnp.where(near, log1p(jnp.where(near, total, 0.0)), top + jnp.log(total))
-    nothing = (mixture.sampling_prob == 0) | (shift == 0)
-    return jnp.where(nothing, 0.0, jnp.where(agreed, value, jnp.inf))
+    return jnp.where(agreed, value, jnp.inf)
+
+
+def _excess(log_weight: Reals, y: Reals) -> Reals:
+    """The weight times e^y - 1 - y."""
+    near = jnp.abs(y) <= 1.0
+    far = jnp.exp(log_weight + y) - jnp.exp(log_weight) * (1.0 + y)
+    return jnp.where(near, jnp.exp(log_weight) * expm1_minus(jnp.where(near, y, 0.0)), far)

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp._numeric.elementary import log1p
-from jaxdp._types import Reals
+from jaxdp._types import Bools, Index, Reals
 from jaxdp.noise.base import Noise
 
 # Of one piece, odd and with its middle: every second point is a rule of its own.
@@ -23,13 +24,24 @@ _REACH = 3.1
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # -log of the share of the largest integrand from which on it is looked at.
 _DEPTH = 60.0
-# In widths of the noise, from the mode of every component.
-_OFFSETS = np.exp(np.linspace(np.log(0.05), np.log(6e3), 56))
+# In widths of the noise, from the mode of every component: where the integrand is bounded.
+_OFFSETS = np.exp(np.linspace(np.log(0.05), np.log(6e3), 90))
+_OFFSETS = np.concatenate([_OFFSETS, np.geomspace(1e4, 1e12, 9)])
+# Then once more, between the ends that were found.
+_SHARES_AGAIN = np.linspace(0.0, 1.0, 160)
+# In units of a peak's width: of every second point, so that no peak lies between two of them.
+_LONGEST_STEP = 6.0
+# Of the curvature of log g0, in widths of the noise.
+_NUDGE = 0.05
+# asinh of the place in widths, and how often its bracket is halved: it need not be exact.
+_BEND_REACH, _BISECTIONS = 30.0, 40
+# e^loss is large from here on.
+_FAR = 40.0
 
 _LATTICE = np.linspace(-_REACH, _REACH, _POINTS)
 _SINH = 0.5 * np.pi * np.sinh(_LATTICE)
-UNIT = 1.0 / (1.0 + np.exp(-2.0 * _SINH))
-WEIGHT = (_LATTICE[1] - _LATTICE[0]) * 0.25 * np.pi * np.cosh(_LATTICE) / np.cosh(_SINH) ** 2
+_UNIT = 1.0 / (1.0 + np.exp(-2.0 * _SINH))
+_WEIGHT = (_LATTICE[1] - _LATTICE[0]) * 0.25 * np.pi * np.cosh(_LATTICE) / np.cosh(_SINH) ** 2
 
 
 class Pieces(NamedTuple):
@@ -43,7 +55,8 @@ class Pieces(NamedTuple):
     @property
     def size(self) -> int:
         """The number of points of `points`."""
-        return _POINTS * (len(_SHARES) + len(self.noise.kinks()) * (1 + len(self.sides)))
+        kinks = len(self.noise.kinks()) * (1 + len(self.sides)) + len(self.sides)
+        return _POINTS * (len(_SHARES) + kinks)
 
     def along(self) -> "Pieces":
         """With a new last axis, for points."""
@@ -58,9 +71,7 @@ class Pieces(NamedTuple):
 
     def between(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
         """Starts and lengths of the pieces from low to high, along a new last axis."""
-        kinks = [jnp.broadcast_to(kink, self.shift.shape) for kink in self.noise.kinks()]
-        kinks += [kink + side * self.shift for kink in kinks for side in self.sides]
-        inside = jnp.clip(jnp.stack(kinks, axis=-1), low[..., None], high[..., None])
+        inside = jnp.clip(self.kinks(), low[..., None], high[..., None])
         shares = jnp.asarray(_SHARES)[(None,) * low.ndim]
         even = low[..., None] + shares * (high - low)[..., None]
         edges = jnp.concatenate([even, inside], axis=-1)
@@ -70,38 +81,131 @@ class Pieces(NamedTuple):
         again = jnp.any(jnp.triu(start == other, 1), axis=-1)
         return edges, jnp.where(again | jnp.isinf(following), 0.0, following - edges)
 
+    def kinks(self) -> Reals:
+        """Of the densities, and where log A+ and log A- bend, along a new last axis."""
+        kinks = [jnp.broadcast_to(kink, self.shift.shape) for kink in self.noise.kinks()]
+        kinks += [kink + side * self.shift for kink in kinks for side in self.sides]
+        kinks += [side * self._bend() for side in self.sides]
+        return jnp.stack(kinks, axis=-1)
+
+    def _bend(self) -> Reals:
+        """Where q g+ = g0, if anywhere: losses rise."""
+        level = -jnp.log(self.sampling_prob)
+
+        def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+            middle = 0.5 * (ends[0] + ends[1])
+            x = self.width() * jnp.sinh(middle)
+            below = self.noise.log_density(x - self.shift) - self.noise.log_density(x) < level
+            return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+        ends = jnp.full_like(self.shift, -_BEND_REACH), jnp.full_like(self.shift, _BEND_REACH)
+        return self.width() * jnp.sinh(lax.fori_loop(0, _BISECTIONS, halve, ends)[1])
+
     def around(self, centre: Reals) -> Reals:
         """Points on both sides of `centre`, far and near, along a new last axis."""
-        width = jnp.exp(-self.noise.log_density(jnp.zeros_like(centre)))[..., None]
+        width = self.width()[..., None]
         offsets = np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
         return centre[..., None] + width * jnp.asarray(offsets)[(None,) * centre.ndim]
 
-    def points(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals]:
-        """Where g0 A+^u A-^v matters, for powers (u, v), and the weights: the rule on all pieces.
+    def width(self) -> Reals:
+        """1 / g0(0)."""
+        return jnp.exp(-self.noise.log_density(jnp.zeros_like(self.shift)))
 
-        (*batch, pieces * points).
+    def points(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
+        """Where the integrand matters, for powers (u, v), and the weights: the rule on all pieces.
+
+        (*batch, pieces * points). Last, whether no peak of the integrand may lie between them.
         """
-        centres = [jnp.zeros_like(self.shift), *(side * self.shift for side in self.sides)]
-        x = jnp.concatenate([self.around(centre) for centre in centres], axis=-1)
-        centre, logs = self.along().log_ratios(x)
-        height = centre + dot(powers, logs)
-        low, high = jax.lax.optimization_barrier(window_of(x, height))
+        low, high, known = lax.optimization_barrier(self._window(powers))
         start, length = self.between(low, high)
-        unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in (UNIT, WEIGHT))
+        unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in (_UNIT, _WEIGHT))
         points = start[..., None] + length[..., None] * unit
         flat = (*points.shape[:-2], -1)
-        return points.reshape(flat), (length[..., None] * weight).reshape(flat)
+        step = 2.0 * float(_WEIGHT.max()) * jnp.max(length, axis=-1)
+        resolved = known & (step <= _LONGEST_STEP * self._narrowest(low, high))
+        return points.reshape(flat), (length[..., None] * weight).reshape(flat), resolved
+
+    def _window(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
+        """Its ends, and whether the integrand is negligible outside of it."""
+        centres = [jnp.zeros_like(self.shift), *(side * self.shift for side in self.sides)]
+        x = jnp.sort(jnp.concatenate([self.around(centre) for centre in centres], axis=-1))
+        kept = self._kept(x, powers)
+        known = jnp.any(kept, axis=-1) & ~(kept[..., 0] | kept[..., -1])
+        low, high = lax.optimization_barrier(_ends(x, kept))
+        for method in (self._kept, self._seen):
+            x = self._even(low, high)
+            low, high = lax.optimization_barrier(_ends(x, method(x, powers)))
+        known = known & (low < high)
+        return jnp.where(known, low, -self.width()), jnp.where(known, high, self.width()), known
+
+    def _even(self, low: Reals, high: Reals) -> Reals:
+        shares = jnp.asarray(_SHARES_AGAIN)[(None,) * low.ndim]
+        even = low[..., None] + shares * (high - low)[..., None]
+        kinks = jnp.clip(self.kinks(), low[..., None], high[..., None])
+        return jnp.sort(jnp.concatenate([even, kinks], axis=-1))
+
+    def _seen(self, x: Reals, powers: tuple[Reals, ...]) -> Bools:
+        """As `_kept` for points nearer to each other than peaks are wide, else all."""
+        centre, logs = self.along().log_ratios(x)
+        height = centre + _log_bend(tuple(power[..., None] for power in powers), logs, logs)
+        seen = height > jnp.max(height, axis=-1, keepdims=True) - _DEPTH
+        step = jnp.max(jnp.diff(x), axis=-1)
+        dense = step <= self._narrowest(x[..., 0], x[..., -1])
+        return seen[..., 1:] | seen[..., :-1] | ~dense[..., None]
+
+    def _kept(self, x: Reals, powers: tuple[Reals, ...]) -> Bools:
+        """Whether the integrand may matter between x[..., i] and x[..., i + 1].
+
+        There g0 is at most that at the end nearer to 0, or in the middle, and A+ and A- lie between
+        their values at both ends, as g0 is log-concave: the integrand is bounded.
+        """
+        centre, logs = self.along().log_ratios(x)
+        powers = tuple(power[..., None] for power in powers)
+        height = centre + _log_bend(powers, logs, logs)
+        left, right = (
+            tuple(log[..., ends] for log in logs) for ends in (slice(-1), slice(1, None))
+        )
+        between = jnp.maximum(centre[..., :-1], centre[..., 1:])
+        middle = self.noise.log_density(jnp.zeros_like(self.shift))[..., None]
+        between = jnp.where(x[..., :-1] * x[..., 1:] < 0, middle, between)
+        between = between + _log_bend(powers, left, right)
+        return between > jnp.max(height, axis=-1, keepdims=True) - _DEPTH
+
+    def _narrowest(self, low: Reals, high: Reals) -> Reals:
+        """The least width of a peak of g0 A+^u A-^v: 1 / sqrt(-(log g0)''), at its largest.
+
+        Kinks are ends of pieces, and near them nothing is missed.
+        """
+        nudge = _NUDGE * self.width()
+
+        def curvature(x: Reals) -> Reals:
+            value = self.noise.log_density
+            return jnp.abs(value(x + nudge) - 2.0 * value(x) + value(x - nudge)) / nudge**2
+
+        outer = jnp.maximum(curvature(low - nudge), curvature(high + nudge))
+        return 1.0 / jnp.sqrt(jnp.maximum(outer, 1.0 / self.width() ** 2))
 
 
-def window_of(x: Reals, height: Reals) -> tuple[Reals, Reals]:
-    """Outside of it exp(height) is negligible: from point to point, along the last axis."""
-    kept = height > jnp.max(height, axis=-1, keepdims=True) - _DEPTH
-    first = jnp.min(jnp.where(kept, x, jnp.inf), axis=-1, keepdims=True)
-    last = jnp.max(jnp.where(kept, x, -jnp.inf), axis=-1, keepdims=True)
-    before = jnp.max(jnp.where(x < first, x, -jnp.inf), axis=-1)
-    after = jnp.min(jnp.where(x > last, x, jnp.inf), axis=-1)
-    low = jnp.where(jnp.isfinite(before), before, first[..., 0])
-    return low, jnp.where(jnp.isfinite(after), after, last[..., 0])
+def _ends(x: Reals, kept: Bools) -> tuple[Reals, Reals]:
+    low = jnp.min(jnp.where(kept, x[..., :-1], jnp.inf), axis=-1)
+    return low, jnp.max(jnp.where(kept, x[..., 1:], -jnp.inf), axis=-1)
+
+
+def _log_bend(
+    powers: tuple[Reals, ...], left: tuple[Reals, ...], right: tuple[Reals, ...]
+) -> Reals:
+    """An upper bound of log|A+^u A-^v - 1 - u (A+ - 1) - v (A- - 1)| while each log A is between.
+
+    By |e^y - 1 - y| <= y^2 / 2 max(1, e^y).
+    """
+    exponents = [(power * a, power * b) for power, a, b in zip(powers, left, right, strict=True)]
+    size = sum(jnp.maximum(jnp.abs(a), jnp.abs(b)) for a, b in exponents)
+    top = sum(jnp.maximum(a, b) for a, b in exponents)
+    bounds = [2.0 * jnp.log(size) + jnp.maximum(top, 0.0)]
+    for power, a, b in zip(powers, left, right, strict=True):
+        size, top = jnp.maximum(jnp.abs(a), jnp.abs(b)), jnp.maximum(a, b)
+        bounds.append(jnp.log(jnp.abs(power)) + 2.0 * jnp.log(size) + jnp.maximum(top, 0.0))
+    return jnp.stack(bounds).max(axis=0)
 
 
 def dot(powers: tuple[Reals, ...], logs: tuple[Reals, ...]) -> Reals:
@@ -119,9 +223,10 @@ def halved(terms: Reals) -> Reals:
 
 def log_mixed(loss: Reals, q: Reals) -> Reals:
     """log(1 - q + q e^loss)."""
-    near, up = jnp.abs(loss) < 1.0, loss > 0
-    small = log1p(q * jnp.expm1(jnp.where(near, loss, 0.0)))
-    fall = jnp.exp(-jnp.abs(jnp.where(near, 1.0, loss)))
-    high = loss + jnp.log(q + (1.0 - q) * fall)
-    low = jnp.where(q < 1, jnp.log(jnp.where(q < 1, 1.0 - q + q * fall, 1.0)), loss)
-    return jnp.where(near, small, jnp.where(up, high, low))
+    up = loss > _FAR
+    excess = q * jnp.expm1(jnp.where(up, 0.0, loss))
+    near = excess > -0.5
+    rest = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(up, 0.0, loss)))
+    low = jnp.where(q < 1, jnp.log(jnp.where(q < 1, rest, 1.0)), loss)
+    high = loss + jnp.log(q + (1.0 - q) * jnp.exp(-jnp.where(up, loss, 0.0)))
+    return jnp.where(up, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))
