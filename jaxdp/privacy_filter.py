@@ -178,7 +178,7 @@ def _in_currency(item: Item, budget: Currency) -> Currency:
             cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
             return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
         case PureDP() if isinstance(item, Mechanism):
-            return PureDP(item.noise.pure_epsilon(item.sensitivity))
+            return PureDP(item.pure_epsilon())
         case _ if isinstance(item, Mechanism):
             raise TypeError("a Mechanism has no GDP of its own: spend a GDP")
         case PureDP():

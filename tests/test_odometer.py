@@ -136,6 +136,16 @@ def refused():
     yield zcdp, dp.PureDP(np.inf), 1, dp.BudgetExceededError
 
 
+def test_sampled_replacements_cost_what_the_whole_release_does():
+    laplace = dp.Mechanism(dp.Laplace(4.0), 1.0, 0.1, "replace_one")
+    gaussian = dp.Mechanism(dp.Gaussian(4.0), 1.0, 0.1, "replace_one")
+    pure, concentrated = dp.Filter(dp.PureDP(1.0)), dp.Filter(dp.ZCDP(0.0, 1.0))
+    pure.spend(laplace)
+    concentrated.spend(gaussian)
+    np.testing.assert_allclose(float(pure.spent().epsilon_bound), 2.0 / 4.0, rtol=1e-12)
+    np.testing.assert_allclose(float(concentrated.spent().rho), 0.5 * (2.0 / 4.0) ** 2, rtol=1e-12)
+
+
 def test_bad_steps_change_nothing():
     for record, item, count, error in refused():
         before = state(record)
