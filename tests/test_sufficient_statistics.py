@@ -51,12 +51,16 @@ def test_negative_eigenvalues_do_not_run_away():
     assert float(jnp.abs(theta).max()) < 1.1
 
 
-def test_the_noise_is_that_of_the_second_moment():
-    """The spread of the released moment around its own, over keys, at the plan's scales."""
+@pytest.mark.parametrize("records", [100, 10_000_000])
+def test_the_noise_covers_the_moment_and_its_rounding(records):
     budget = dp.Budget(1.0, 1e-6)
-    made = covariance.plan(budget, dimension=4, records=100, relation="replace_one", row_bound=2.0)
-    mu = float(dp.largest_gdp(budget).mu)
-    np.testing.assert_allclose(made.scales[1], np.sqrt(2.0) * 4.0 / 100 / mu, rtol=1e-12)
+    made = covariance.plan(
+        budget, dimension=4, records=records, relation="replace_one", row_bound=2.0
+    )
+    exact = np.sqrt(2.0) * 4.0 / records / float(dp.largest_gdp(budget).mu)
+    # The two sums of n squares round apart by n^2 ulp of one at most.
+    rounding = records**2 * 2.0**-52
+    assert 1.0 + rounding < float(made.scales[1]) / exact < 1.0 + 1.001 * rounding + 1e-12
 
 
 def test_the_estimator():

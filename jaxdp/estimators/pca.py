@@ -123,6 +123,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
 def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
     shortened = covariance.shortened(rows, plan.row_bound)
-    moved = plan.row_bound * (2.0 if plan.relation == "replace_one" else 1.0) / plan.records
+    contribution = plan.row_bound * covariance.share_of_mean(plan.records)
+    moved = contribution * (2.0 if plan.relation == "replace_one" else 1.0)
     noise = Gaussian(moved / mu).sample(key, (plan.dimension,))
     return np.asarray(jnp.mean(shortened, axis=0) + noise)

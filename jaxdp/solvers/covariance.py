@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Shape, Vector
 from jaxdp.allocate import allocate
@@ -120,7 +120,8 @@ def plan(
     dimension = _check.positive_integer("dimension", dimension)
     records = _check.positive_integer("records", records)
     bound = _check.real("row_bound", row_bound, 0.0, _LARGEST, open_lower=True)
-    square = bound**2 / records
+    share = share_of_mean(records)
+    square = bound**2 * share
     replaced = relation == "replace_one"
     level = _level(budget, family)
     clipped = None
@@ -129,7 +130,7 @@ def plan(
             clipped = _check.real("entry_bounds", entry_bounds, 0.0, _LARGEST, open_lower=True)
             if clipped.shape != (2,):
                 raise ValueError(f"entry_bounds must be (off, diagonal), got {entry_bounds}")
-        bounds = jnp.array([0.5, 1.0]) * square if clipped is None else clipped / records
+        bounds = jnp.array([0.5, 1.0]) * square if clipped is None else clipped * share
         moved = bounds * jnp.array([2.0, 1.0]) if replaced else bounds
         counts = jnp.array([0.5 * dimension * (dimension - 1), 1.0 * dimension])
         scales = allocate(family, moved, budget, counts=counts)
@@ -155,6 +156,15 @@ def release(features: RealLike, plan: Plan, key: Key) -> Reals:
     if rows.shape != (plan.records, plan.dimension):
         raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {rows.shape}")
     return _release(rows, plan, key)
+
+
+def share_of_mean(records: int) -> float:
+    """What a term that moves by 1 moves a float64 mean of `records` by, its rounding included.
+
+    Two sums of n terms below 1, in whatever order, round apart by n^2 ulp at most; terms that are
+    products, and shortened rows, by another few n ulp.
+    """
+    return (1.0 + (records**2 + 8.0 * records) * ULP) / records
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
