@@ -63,6 +63,19 @@ def test_every_pair_of_close_answers_is_private_and_the_loss_is_what_it_says(nod
     assert mean == pytest.approx(proof.loss_upper, rel=1e-6)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 0.2, 1.0, 5.0])
+def test_pure_privacy_is_the_limit_of_small_deltas(epsilon):
+    made = dp.optimal_mechanism(dp.Budget(epsilon, 0.0), 1.0, (0.0, 2.0), resolution=12)
+    proof = check_mechanism(made)
+    assert proof.deltas == (0.0,)
+    near = dp.optimal_mechanism(dp.Budget(epsilon, 1e-7), 1.0, (0.0, 2.0), resolution=12)
+    assert made.certificate.loss_upper == pytest.approx(near.certificate.loss_upper, abs=3e-7)
+    # No closer two laws can be than by e^epsilon, from node to node of one sensitivity.
+    table = np.asarray(made.table)
+    ratios = table[6:] / table[:-6], table[:-6] / table[6:]
+    assert max(r.max() for r in ratios) == pytest.approx(math.exp(epsilon), rel=1e-3)
+
+
 def test_a_function_is_bounded_from_both_sides():
     """|x| as a function: its bracket holds that of |x|; and a loss that is nothing else."""
     one, wide = dp.Budget(1.0, 0.2), (0.0, 4.0)
@@ -188,5 +201,5 @@ def test_bad_input():
             dp.optimal_mechanism(one, 1.0, (0.0, 1.0), **{name: math.nan})
     with pytest.raises(ValueError, match="sensitivity must lie in"):
         dp.optimal_mechanism(one, 0.0, (0.0, 1.0))
-    with pytest.raises(ValueError, match="delta must lie in"):
-        dp.optimal_mechanism(dp.Budget(1.0, 0.0), 1.0, (0.0, 1.0))
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        dp.optimal_mechanism(dp.Budget(0.0, 0.0), 1.0, (0.0, 1.0))

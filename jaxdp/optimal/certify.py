@@ -16,16 +16,19 @@ _ULP = float(np.finfo(np.float64).eps)
 _CELLS = 150  # on each side, where the budget decides
 
 
-def budget_pair(budget: Budget) -> tuple[float, float]:
+def budget_pair(budget: Budget, pure: bool = False) -> tuple[float, float]:
+    """epsilon and delta, which may be 0 where `pure`."""
     if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
         raise ValueError("budget must be two concrete numbers: the program is solved on the host")
     epsilon, delta = float(budget.epsilon), float(budget.delta)
     if not 0 < epsilon <= 30:
         raise ValueError(f"epsilon must lie in (0, 30], got {epsilon}")
-    if not 0 < delta < 1:
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if delta == 0 and not pure:
         raise ValueError(
-            f"delta must lie in (0, 1), got {delta}: bounded noise cannot have delta = 0, where "
-            "the optimum is Staircase(epsilon, sensitivity, staircase_split(epsilon))"
+            "delta must lie in (0, 1), got 0: bounded noise cannot have delta = 0, where the "
+            "optimum is Staircase(epsilon, sensitivity, staircase_split(epsilon))"
         )
     return epsilon, delta
 

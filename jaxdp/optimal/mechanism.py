@@ -51,12 +51,12 @@ def optimal_mechanism(
     without the cap; ranges longer than 8 sensitivities are bounded block by block, which is loose.
     Its deltas are exact, the rounding of answers in `release` included. After `seconds` the solver
     stops: the mechanism keeps the budget (perhaps not the cap: that raises), the bracket is wider,
-    `complete` is False. ValueError: epsilon <= 0, delta outside (0, 1), an empty range, a cap that
+    `complete` is False. ValueError: epsilon <= 0, delta outside [0, 1), an empty range, a cap that
     no law keeps. Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust
     optimization; the rounding between nodes, and bounds from it, are ours.
     """
     measure = measure_of(loss)
-    epsilon, delta = budget_pair(budget)
+    epsilon, delta = budget_pair(budget, pure=True)
     sensitivity = positive("sensitivity", sensitivity)
     seconds = positive("seconds", seconds)
     places = _nodes(query_range, resolution, nodes)
@@ -163,10 +163,14 @@ def _whole(
     """Whole weights that keep the budget exactly, their delta, whether the solver was done."""
     epsilon, delta = budget
     for attempt in range(4):
-        asked = delta - slack(points.nodes, epsilon, delta) * 32.0**attempt
-        if asked <= 0:
+        spare = slack(points.nodes, epsilon, delta) * 32.0**attempt
+        if 0 < delta <= spare:
             break
-        laws, finished = solved(asked)
+        laws, finished = solved(max(delta - spare, 0.0))
+        if delta == 0:
+            # Answers that are the same for all widen no ratio, and cover what rounding does.
+            share = min(spare * points.nodes / math.expm1(epsilon), 1.0)
+            laws = (1.0 - share) * laws + share / points.nodes
         made = np.stack([whole_weights(law) for law in laws])
         kept = exact_table_delta(made, points, epsilon)
         if kept <= Fraction(delta):
