@@ -186,7 +186,8 @@ def families(job: Regression) -> dict[str, Any]:
         ("flipped Huber 0.5", dp.FlippedHuber(0.5, 1.0)),
         ("laplace", dp.Laplace(1.0)),
     ):
-        factor = least_factor(noise, jnp.ones(8), jnp.full(8, 50.0), budget, None, "exact")
+        updates = jnp.full(1, 50.0 * exact.design.shape[0])
+        factor = least_factor(noise, jnp.ones(1), updates, budget, None, "exact")
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, keys.shape), noise)
         scaled = dataclasses.replace(made, noise=many, scales=made.sensitivities * factor)
         rows[name] = regressions.summary(regressions.relative_errors(single, best, scaled, keys))

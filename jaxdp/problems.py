@@ -52,9 +52,11 @@ class L1(Penalty):
         assign(self, strength=_check.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
+        """sum_j strength_j |theta_j|."""
         return jnp.sum(self.strength * jnp.abs(theta))
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
+        """Soft thresholding."""
         return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
 
 
@@ -69,9 +71,11 @@ class L2(Penalty):
         assign(self, strength=_check.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
+        """sum_j strength_j theta_j^2 / 2."""
         return 0.5 * jnp.sum(self.strength * theta**2)
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
+        """Shrinking."""
         return point / (1.0 + strength * step)
 
 

@@ -42,6 +42,7 @@ def _last(row: Reals, like: RealsOrComplexes) -> Reals:
 
 
 def pieces(cells: Cells) -> Pieces:
+    """Half cells and, between the middle ones, the atom: masses, what lies before and after."""
     halves = jnp.repeat(cells.mass, 2)
     n = cells.mass.size
     mass = jnp.concatenate([halves[:n], 2.0 * cells.atom[None], halves[n:]])
@@ -53,6 +54,7 @@ def pieces(cells: Cells) -> Pieces:
 
 @jax.jit
 def log_density(width: Reals, cells: Cells, x: Reals) -> Reals:
+    """Of the density alone: the atom at 0 is left out. -inf beyond the cells."""
     width, x = jnp.broadcast_arrays(width, x)
     place = jnp.floor(x / width + 0.5 * cells.mass.size)
     inside = (place >= 0) & (place < cells.mass.size)
@@ -64,6 +66,7 @@ def log_density(width: Reals, cells: Cells, x: Reals) -> Reals:
 
 @jax.jit
 def log_survival(width: Reals, cells: Cells, x: Reals) -> Reals:
+    """log P[T > x], from the side on which less mass lies."""
     width, x = jnp.broadcast_arrays(width, x)
     all_pieces, n = pieces(cells), cells.mass.size
     place = jnp.clip(2.0 * (x / width), -1.0 * n, 1.0 * n)
@@ -80,6 +83,7 @@ def log_survival(width: Reals, cells: Cells, x: Reals) -> Reals:
 
 @jax.jit
 def quantile(width: Reals, cells: Cells, u: Reals) -> Reals:
+    """The inverse of the distribution function: 0 where u falls on the atom."""
     width, u = jnp.broadcast_arrays(width, u)
     all_pieces = pieces(cells)
     low = u <= 0.5

@@ -128,8 +128,8 @@ def composed(spent: Iterable[Spent]) -> Spent:
 def total_privacy(*fitted: Any) -> Spent:
     """What fitted estimators cost together that saw the same records; pipelines are opened.
 
-    Steps without `privacy_` are taken to be public: it is the caller's word that they learned
-    nothing from the records (scikit-learn's own scalers do).
+    Steps without `privacy_` cost nothing here: by the caller's word they learned nothing from the
+    records. scikit-learn's own scalers do learn from them: use `DPStandardScaler`, or bounds.
     """
     parts = []
     for estimator in fitted:

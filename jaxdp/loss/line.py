@@ -80,6 +80,7 @@ def _rounding(gain: Reals, slope: Reals) -> Reals:
 
 
 def log_pole(theta: Reals) -> Reals:
+    """log |theta (1 + theta)|: the poles of the transform of delta are at 0 and -1."""
     return jnp.log(jnp.abs(theta * (1.0 + theta)))
 
 

@@ -100,10 +100,12 @@ class Subbotin(Noise):
         return _cgf(self.scale, self.power, shift, _check.argument("z", z), True)
 
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+        """By quadrature alone, without the far path."""
         return _cgf(self.scale, self.power, shift, z, False)
 
     @property
     def summed(self) -> int:
+        """The points of that quadrature."""
         return 1024
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:

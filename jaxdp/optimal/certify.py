@@ -34,12 +34,14 @@ def budget_pair(budget: Budget, pure: bool = False) -> tuple[float, float]:
 
 
 def positive(name: str, value: float) -> float:
+    """`value`, a positive finite number."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must lie in (0, inf), got {value}")
     return float(value)
 
 
 def range_of(query_range: tuple[float, float]) -> tuple[float, float]:
+    """Two finite numbers that rise."""
     low, high = (float(v) for v in query_range)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"query_range must be two rising finite numbers, got {query_range}")

@@ -41,6 +41,8 @@ class Lane(NamedTuple):
 
 
 class State(NamedTuple):
+    """Of the iteration: where it is, where its epoch began, and the best bounds so far."""
+
     now: Lane
     start: Lane
     age: Reals

@@ -33,6 +33,7 @@ def unmoved(rows: Reals) -> Reals:
 
 
 def paired(steps: int, cells: int) -> Bools:
+    """(shifts, cells): whether the cell has a partner k cells before it, k = 1..steps."""
     return jnp.arange(cells)[None, :] >= jnp.arange(1, steps + 1)[:, None]
 
 
@@ -57,6 +58,8 @@ def backward(dual: Reals, growth: Reals) -> Reals:
 
 
 class Budgets(NamedTuple):
+    """What the saddle point of one budget is made of."""
+
     growth: Reals
     delta: Reals
     safe: Reals  # (cells,)
@@ -67,6 +70,7 @@ class Budgets(NamedTuple):
 
 
 def even(x: Reals) -> Reals:
+    """The mean of a law (cells, beyond, atom) and its mirror image."""
     return jnp.concatenate([0.5 * (x[:-2] + x[:-2][::-1]), x[-2:]])
 
 
@@ -103,11 +107,13 @@ def _norm(budget: Budgets) -> Reals:
 
 
 def rise(law: Reals, budget: Budgets) -> Reals:
+    """A x in units in which all entries are about as large."""
     steps = budget.row_unit.shape[0]
     return forward(law * budget.unit, budget.growth, steps) / budget.row_unit
 
 
 def fall(dual: Reals, budget: Budgets) -> Reals:
+    """The transpose of `rise`, of even laws."""
     return even(budget.unit * backward(dual / budget.row_unit, budget.growth))
 
 
