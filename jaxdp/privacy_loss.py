@@ -104,7 +104,7 @@ class PrivacyLoss:
         """
         delta = _check.probability("delta", delta)
         if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
-            return _epsilon(self, delta)
+            return _epsilon(self, delta, True)
         shared = self._share_lines(delta)
         found, settled = _quick_epsilon(self, delta, shared)
         if shared and not bool(jnp.all(settled)):
@@ -278,11 +278,11 @@ def _own_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
 
 
 def _without_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
-    return _epsilon(loss, delta), jnp.ones(delta.shape, dtype=bool)
+    return _epsilon(loss, delta, False), jnp.ones(delta.shape, dtype=bool)
 
 
-@jax.jit
-def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
+@functools.partial(jax.jit, static_argnums=2)
+def _epsilon(loss: PrivacyLoss, delta: Reals, by_line: bool) -> Reals:
     # Measured from -most: smooth down to epsilon = 0, where log epsilon is not.
     most = directions.largest_epsilon(loss.terms, delta, loss.both)
     most = jnp.where(jnp.isinf(most), 1.0, most)
@@ -291,8 +291,13 @@ def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
     def residual(shifted: Reals) -> Reals:
         return excess(directions.log_delta(loss.terms, shifted - most, loss.both), delta)
 
+    def settled() -> tuple[Reals, Bools]:
+        found, sure = directions.quick_epsilon(loss.terms, delta, loss.both, shared=False)
+        return found + most, sure
+
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
-    return last_feasible_quick(residual, 2.0 * most, most, slack) - most
+    known = settled if by_line else None
+    return last_feasible_quick(residual, 2.0 * most, most, slack, known=known) - most
 
 
 @jax.jit

@@ -216,3 +216,15 @@ def test_a_thousand_pairs_of_atoms():
     truth = np.log((2 * summand.sum() - summand[0]) / period)
     value = float((n * loss_of(dp.Laplace(1 / r))).log_delta(epsilon))
     assert -2e-9 <= value - truth < 5e-9
+
+
+def test_epsilon_is_the_same_under_transformations():
+    deltas, scales = jnp.array([1e-3, 1e-6, 1e-12]), jnp.array([0.9, 3.0, 9.0])
+
+    def epsilon(scale, delta):
+        return (20 * loss_of(dp.Gaussian(scale))).epsilon(delta)
+
+    concrete = epsilon(scales, deltas)
+    np.testing.assert_allclose(jax.jit(epsilon)(scales, deltas), concrete, rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(epsilon)(scales, deltas), concrete, rtol=1e-9)
+    assert bool(jnp.isnan(jax.jit(epsilon)(scales, jnp.array([1e-3, jnp.nan, 2.0])))[1:].all())
