@@ -2,16 +2,12 @@
 
 from typing import Any
 
-import numpy as np
-
 from jaxdp import _check
-from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor
 from jaxdp.problems import L1
 
-_base = _check.extra("sklearn.base", "learn")
 
-
-class DPLasso(_base.RegressorMixin, DPLinearEstimator):
+class DPLasso(LinearRegressor, DPLinearEstimator):
     """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1 by private coordinate descent.
 
     epsilon, delta: what `fit` may spend: one record replaced (`relation="replace_one"`), or one
@@ -70,13 +66,3 @@ class DPLasso(_base.RegressorMixin, DPLinearEstimator):
         theta = self._descend(features, targets, "squared", penalty)
         self.coef_, self.intercept_ = self._keep(theta)
         return self
-
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """X w + b: costs nothing more. X is not clipped."""
-        self._require_fitted()
-        return self._features(X, reset=False) @ self.coef_ + self.intercept_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags

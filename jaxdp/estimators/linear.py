@@ -1,4 +1,4 @@
-"""What the two regressions share: smoothness, public or released, the descent, `privacy_`."""
+"""What the regressions share: predictions; smoothness, public or released, and the descent."""
 
 from typing import Any
 
@@ -21,6 +21,25 @@ from jaxdp.problems import (
 )
 from jaxdp.solvers import coordinate_descent
 from jaxdp.solvers.coordinate_descent import Plan
+
+_base = _check.extra("sklearn.base", "learn")
+
+
+class LinearRegressor(_base.RegressorMixin, DPEstimator):
+    """Predictions of a fitted linear model."""
+
+    coef_: np.ndarray
+    intercept_: Any
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """X w + b: costs nothing more. X is not clipped."""
+        self._require_fitted()
+        return self._features(X, reset=False) @ self.coef_ + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
 
 
 class DPLinearEstimator(DPEstimator):
