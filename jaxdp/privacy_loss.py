@@ -22,7 +22,7 @@ from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
-from jaxdp.loss.mixture import Mixture, require_log_concave
+from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
@@ -191,7 +191,8 @@ def privacy_loss(
 ) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
-    Sampled: log-concave noise on the reals. Coordinates that are summed are sampled independently.
+    Sampled coordinates that are summed are sampled independently. Sampled Gaussians and Laplaces
+    compose on a contour, other sampled noises on a grid: delta is the upper one of `bounds`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
     mechanism: the loss of the worst mechanism that keeps it.
@@ -211,7 +212,7 @@ def privacy_loss(
 
 
 def _sampled(noise: Noise, shift: Reals, sampling_prob: Reals, relation: Relation | None) -> Loss:
-    require_log_concave(noise)
+    require_composable(noise)
     added = directions_of(relation)[0]
     replaced = relation == "replace_one"
     if isinstance(noise, Gaussian | Laplace) and not replaced:

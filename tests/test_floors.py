@@ -32,6 +32,7 @@ CONTAINED = {
     ("noise.discrete_histogram", "jaxdp.noise.histogram"),
     ("estimators.lasso", "jaxdp.estimators.linear"),
     ("estimators.logistic", "jaxdp.estimators.linear"),
+    ("estimators.moments", "jaxdp.estimators.linear"),
 }
 # An engine in several files, each on the ones before.
 LOSS = (
@@ -39,6 +40,7 @@ LOSS = (
     "sampled_profile",
     "sampled",
     "pieces",
+    "profile_cumulant",
     "replaced_profile",
     "mixture",
     "discrete",

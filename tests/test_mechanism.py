@@ -64,3 +64,13 @@ def test_bad_input():
         assert not traced <= 1
     with pytest.raises(ValueError, match="delta"):
         dp.Mechanism(dp.Gaussian(1.0), 1.0).epsilon(1.5)
+
+
+def test_large_losses_of_small_samples():
+    """e^epsilon / q overflows before e^epsilon does."""
+    epsilon = np.array([690.0, 695.0, 698.0, 705.0, 2000.0, 9999.0])
+    for q in (1e-8, 1e-5):
+        release = dp.Mechanism(dp.Gaussian(0.01), 1.0, q, "remove")
+        found = np.asarray(release.log_delta(epsilon))
+        whole = dp.Gaussian(0.01).log_delta(1.0, epsilon - np.log(q)) + np.log(q)
+        np.testing.assert_allclose(found, whole, rtol=1e-12)

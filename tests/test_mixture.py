@@ -9,6 +9,7 @@ from scipy.special import log_ndtr
 
 import jaxdp as dp
 from jaxdp.loss.mixture import Mixture
+from jaxdp.loss.profile_cumulant import sampled_cumulant
 from jaxdp.loss.sampled import Sampled
 from jaxdp.mechanism import Relation
 
@@ -117,6 +118,52 @@ def test_cumulants_at_the_ends_of_sampling():
         assert bool(jnp.all(Mixture(noise, 0.1, 0.0).cgf(0.5, z) <= bound))
 
 
+@pytest.mark.parametrize(
+    ("sigma", "q", "z"), [(1.0, 0.01, 3.0), (5.0, 0.1, 31.0), (0.5, 0.001, 1.5), (2.0, 0.9, 0.2)]
+)
+def test_cumulants_from_the_profile_of_lattice_noise(sigma, q, z):
+    span = range(-200, 300)
+    with mp.workdps(50):
+        weights = [mp.exp(-(mp.mpf(k) ** 2) / (2 * mp.mpf(sigma) ** 2)) for k in span]
+        ratios = [mp.exp((2 * mp.mpf(k) - 1) / (2 * mp.mpf(sigma) ** 2)) for k in span]
+        mixed = [1 - mp.mpf(q) + mp.mpf(q) * ratio for ratio in ratios]
+        for added, power in ((0.0, 1 + mp.mpf(z)), (1.0, -mp.mpf(z))):
+            moment = sum(w * m**power for w, m in zip(weights, mixed, strict=True))
+            truth = mp.log(moment / sum(weights))
+            release = Mixture(dp.DiscreteGaussian(sigma), q, added)
+            assert 0 <= mp.mpf(float(release.cgf(1.0, z))) / truth - 1 < 2e-3
+            # Exchanged inputs: K(z) = K'(-1 - z).
+            back = release.reversed(jnp.array(True)).cgf(1.0, -1.0 - z)
+            np.testing.assert_allclose(back, release.cgf(1.0, z), rtol=1e-14)
+
+
+def test_cumulants_from_the_profile_are_no_less_than_the_quadrature():
+    for noise in (dp.Gaussian(1.3), dp.FlippedHuber(0.8, 0.6)):
+        for added in (0.0, 1.0):
+            release = Mixture(noise, 0.03, added)
+            z = jnp.array([-20.0, -2.5, -1.0, -0.5, 0.0, 1e-3, 0.4, 3.0, 40.0])
+            exact = release.cgf(1.0, z)
+            q, side = release.sampling_prob, release.added
+            above = sampled_cumulant(noise, q, side, jnp.ones(()), z) - exact
+            assert bool(jnp.all((above >= 0) & (above <= 0.04 * jnp.abs(exact) + 2e-3)))
+
+
+@pytest.mark.long
+def test_sampled_lattice_noise_composes():
+    """Two releases of DiscreteLaplace, summed over all pairs of answers."""
+    q, scale, shift = 0.3, 1.5, 1
+    k = np.arange(-150, 151)
+    zero, one = (np.exp(-np.abs(k - m) / scale) for m in (0, shift))
+    zero, one = zero / zero.sum(), one / one.sum()
+    mixed = (1 - q) * zero + q * one
+    loss = 2 * dp.privacy_loss(dp.Mechanism(dp.DiscreteLaplace(scale), shift, q, "add_remove"))
+    for epsilon in (0.1, 0.5):
+        pairs = [(np.outer(a, a), np.outer(b, b)) for a, b in ((mixed, zero), (zero, mixed))]
+        truth = max(np.maximum(p - np.exp(epsilon) * r, 0.0).sum() for p, r in pairs)
+        assert truth <= float(loss.delta(epsilon)) < truth * 1.01
+    assert float(loss.delta(loss.renyi(jnp.inf))) == 0.0
+
+
 @pytest.mark.long
 def test_bounds_contain_the_contour_of_the_same_law():
     release = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.3, "remove")
@@ -169,7 +216,7 @@ def _either(noise):
 
 
 def test_bad_input():
-    release = dp.Mechanism(dp.DiscreteLaplace(1.0), 1.0, 0.5, "add")
+    release = dp.Mechanism(dp.TruncatedLaplace(1.0, 5.0), 1.0, 0.5, "add")
     with pytest.raises(ValueError, match="noise must be one of Gaussian, Laplace, FlippedHuber"):
         dp.privacy_loss(release)
     for noise in (

@@ -1,4 +1,4 @@
-"""A release of any log-concave noise over a Poisson sample, by quadrature."""
+"""A release over a Poisson sample, for compositions on a grid and by orders."""
 
 from typing import final
 
@@ -12,16 +12,21 @@ from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, round_up
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.pieces import Pieces, dot, halved, log_mixed
+from jaxdp.loss.profile_cumulant import POINTS, sampled_cumulant
 from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
 from jaxdp.noise.base import Loss, Noise
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.staircase import Staircase
 from jaxdp.noise.subbotin import Subbotin
 
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
+_COMPOSABLE = (*_LOG_CONCAVE, Staircase, DiscreteGaussian, DiscreteLaplace)
 
 # Of the sum over all points and over every second one: the error of the first is its square.
 _AGREED = 1e-7
@@ -35,20 +40,27 @@ _ROUNDED = 64
 
 def require_log_concave(noise: Loss) -> None:
     """ValueError unless `noise` has a log-concave density on all reals."""
-    if not isinstance(noise, _LOG_CONCAVE):
-        names = ", ".join(kind.__name__ for kind in _LOG_CONCAVE)
-        raise ValueError(
-            f"noise must be one of {names} to compose or replace sampled releases, got "
-            f"{type(noise).__name__}"
-        )
+    _require(noise, _LOG_CONCAVE, "where sampled records are replaced")
+
+
+def require_composable(noise: Loss) -> None:
+    """ValueError unless sampled releases of `noise` compose: no loss of it is infinite."""
+    _require(noise, _COMPOSABLE, "to compose sampled releases")
+
+
+def _require(noise: Loss, kinds: tuple[type[Loss], ...], where: str) -> None:
+    if not isinstance(noise, kinds):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"noise must be one of {names} {where}, got {type(noise).__name__}")
 
 
 @final
 @pytree
 class Mixture(Loss):
-    """The pair that dominates a Poisson-sampled release of a log-concave noise.
+    """The pair that dominates a Poisson-sampled release.
 
-    A record that is added or removed: as `Sampled`. A record that is `replaced`: P and Q are
+    A record that is added or removed: as `Sampled`, of any noise. A record that is `replaced`, of
+    log-concave noise on the reals (`require_log_concave`): P and Q are
     (1 - q) P0 + q P1 and (1 - q) P0 + q P-1, its contribution at the shift and at its opposite.
     They dominate: of the tests that P0 passes with some probability, one on a half-line is passed
     with the largest probability by P1 and with the least by P-1, over all contributions that
@@ -83,8 +95,10 @@ class Mixture(Loss):
 
     @property
     def summed(self) -> int:
-        """Points of the quadrature."""
-        return self.pieces(jnp.zeros(())).size
+        """Points of the sum."""
+        if isinstance(self.noise, _LOG_CONCAVE):
+            return self.pieces(jnp.zeros(())).size
+        return 2 * POINTS
 
     def reversed(self, where: Bools) -> "Mixture":
         """`added` exchanged."""
@@ -104,10 +118,12 @@ class Mixture(Loss):
 
         See `pieces`. An upper bound: where the points do not resolve it (scales far below the
         shift) log(1 - q + q M), M of the whole release, by convexity, and added -z log(1 - q) where
-        that is less. Real z only.
+        that is less. Of noise that is not log-concave on the reals `sampled_cumulant`. Real z only.
         """
         z, shift = _check.real("z", z), _check.nonnegative("shift", shift)
-        return _cgf(self, shift, z)
+        if isinstance(self.noise, _LOG_CONCAVE):
+            return _cgf(self, shift, z)
+        return sampled_cumulant(self.noise, self.sampling_prob, self.added, shift, z)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """As `Sampled`; the sum of both directions' where a record is replaced."""

@@ -7,6 +7,9 @@ from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp._types import Reals
 from jaxdp.noise.base import Loss
 
+# e^-epsilon is less than half an ulp of epsilon, and e^epsilon / q far from overflow.
+_LARGE = 50.0
+
 
 @jax.jit
 def sampled_log_delta(
@@ -22,7 +25,7 @@ def sampled_log_delta(
     # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
     room = q - (1.0 - q) * jnp.expm1(jnp.where(add, e, 0.0))
     room = jnp.where(add & (room > 0), room, safe_q)
-    large = e > 700.0
+    large = e > _LARGE
     grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
     removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
     at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
