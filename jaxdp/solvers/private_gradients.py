@@ -38,6 +38,8 @@ ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
 RELATIONS = ("add_remove", "add", "remove")
+# Of a clipped entry, beyond its threshold: 2^22 such entries add up exactly in float64.
+_BITS = 31
 
 
 @final
@@ -52,6 +54,7 @@ class Plan:
     expected_batch: Reals  # what the noisy sum is divided by
     members: tuple[int, ...] = static()  # the group of each leaf of the parameters
     sizes: tuple[int, ...] = static()  # d_g
+    dtypes: tuple[str, ...] = static()  # of the leaves of the parameters
     steps: int = static()
     family: str = static()
     relation: Relation = static()
@@ -122,6 +125,7 @@ def plan(
         records * sampling_prob,
         members,
         sizes,
+        tuple(str(jnp.dtype(leaf.dtype)) for leaf in jax.tree.leaves(params)),
         steps,
         noise,
         relation,
@@ -132,8 +136,9 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     """Per-example gradients, leaves (examples, ...), to the sum of the clipped ones.
 
     A gradient whose norm is not finite counts as 0. Examples are masked by gradients of 0. The sum
-    of several parts of a batch is that of the batch: clip the parts, add, then `add_noise`. Sums
-    are in the leaves' precision; their rounding, 1e-7 of them in float32, is outside the guarantee.
+    of several parts of a batch is that of the batch: clip the parts, add, then `add_noise`. Entries
+    are cut towards 0 to multiples of 2^-30 of the threshold, so that sums, in float64, are exact:
+    one example moves the sum of up to 4e6 by no more than its own share, in whatever order.
     """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
@@ -151,10 +156,13 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
             norm = jnp.sqrt(square)
             factor = jnp.minimum(1.0, margin * clip / jnp.maximum(norm, 1e-300))
             factors.append(jnp.where(jnp.isfinite(norm), factor, 0.0))
+        units = jnp.ldexp(1.0, jnp.frexp(plan.clips)[1] - _BITS)
         sums = []
         for leaf, group in zip(leaves, plan.members, strict=True):
             kept = jnp.where(_rows(factors[group] > 0, leaf), leaf, 0.0)
-            sums.append(jnp.sum(kept * _rows(factors[group].astype(leaf.dtype), leaf), axis=0))
+            clipped = kept * _rows(factors[group].astype(leaf.dtype), leaf)
+            whole = jnp.trunc(clipped.astype(jnp.float64) / units[group])
+            sums.append(jnp.sum(whole, axis=0) * units[group])
         return jax.tree.unflatten(structure, sums), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
@@ -171,8 +179,8 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     """A sum of clipped gradients to a noisy mean: (sum + noise) / expected batch.
 
     After the plan's last step it returns NaN: more would not be covered. The noise is drawn in
-    float64 (in float32 a normal draw ends at 5.4 deviations, which can be seen) and rounded to the
-    leaf's precision. Use `key` for one run, and keep it secret.
+    float64 (in float32 a normal draw ends at 5.4 deviations, which can be seen); the mean is
+    rounded to the parameters' precision. Use `key` for one run, and keep it secret.
     """
 
     def init(params: Any) -> NoiseState:
@@ -187,13 +195,10 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
         left = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
         noisy = []
-        for leaf, group, each in zip(
-            leaves, plan.members, jax.random.split(now, len(leaves)), strict=True
-        ):
-            # Not below the plan after rounding.
-            scale = plan.scales[group] * (1.0 + 4.0 * float(jnp.finfo(leaf.dtype).eps))
-            total = leaf + scale * draw(each, leaf.shape, dtype=jnp.float64)
-            noisy.append((left * total / plan.expected_batch).astype(leaf.dtype))
+        keys = jax.random.split(now, len(leaves))
+        for leaf, group, dtype, each in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
+            total = leaf + plan.scales[group] * draw(each, leaf.shape, dtype=jnp.float64)
+            noisy.append((left * total / plan.expected_batch).astype(dtype))
         return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
     return optax.GradientTransformation(init, update)
