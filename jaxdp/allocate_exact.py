@@ -40,11 +40,12 @@ def allocate_exact(
     Laplace(1.0) the s_j are the scales). The composition is accounted exactly (`privacy_loss`),
     so what `allocate` loses to the bound of its corollary is won back.
 
-    The relative scales start from the closed form of `allocate` (a power law in l_j^2 / w_j) and
-    move by Adam on the logarithm of the error; for each of them the common factor is the least
-    that meets the budget, so no step leaves it, and the best of all is returned, from the safe
-    side. Never worse than its start. Shapes: sensitivities, weights (K,); budget scalar;
-    result (K,); infinite where nothing meets the budget. A zero sensitivity gets scale 0.
+    The relative scales start from the better of the closed forms of `allocate`, the Gaussian's and
+    the Laplace's (power laws in l_j^2 / w_j and l_j / w_j), and move by Adam on the logarithm of
+    the error; for each of them the common factor is the least that meets the budget, so no step
+    leaves it, and the best of all is returned, from the safe side. Never worse than its start.
+    Shapes: sensitivities, weights (K,); budget scalar; result (K,); infinite where nothing meets
+    the budget. A zero sensitivity gets scale 0.
     """
     sensitivities = _check.nonnegative("sensitivities", sensitivities)
     if sensitivities.ndim != 1:
@@ -101,7 +102,9 @@ def _allocate(
         shares = jnp.where(moves, costs * jnp.exp(power * log_shape), 0.0)
         return jnp.log(jnp.sum(shares)) + power * jnp.log(common)
 
-    start = jnp.log(relative**2 / costs) / (power + 2.0)
+    # The optima under a bound on sum_j (l_j / s_j)^2, and under one on sum_j l_j / s_j.
+    starts = jnp.stack([jnp.log(relative**k / costs) / (power + k) for k in (2.0, 1.0)])
+    start = starts[jnp.argmin(lax.map(log_error, starts))]
     optimiser = optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps))
 
     def step(state: tuple, _: None) -> tuple[tuple, None]:
