@@ -6,21 +6,18 @@ it). What the chains reach is in `reproduce_solvers`.
 """
 
 import json
-import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import regressions
-from common import first_call, medians, write
+from common import NO_PEER, PEER, ask_peer, first_call, medians, write
 from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
@@ -140,26 +137,25 @@ def in_a_process_of_its_own() -> dict[str, Any]:
 
 def peer() -> list[dict[str, Any]] | str:
     """diffprivlib, epsilon = 1 and delta = 0: objective perturbation, rows clipped to a norm."""
-    interpreter = os.environ.get("JAXDP_PEER_PYTHON")
-    if interpreter is None:
-        return "not measured: JAXDP_PEER_PYTHON names no interpreter with diffprivlib"
+    if PEER is None:
+        return NO_PEER
     rows = []
     for job, norms in ((REGRESSIONS[3], (2.0, 4.0, 7.6)), (REGRESSIONS[4], (2.0, 4.0, 8.0))):
         features, labels = job.arrays()
         best = regressions.optimum(job)
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "data.npz")
-            np.savez(path, features=features, labels=labels)
-            for norm in norms:
-                script = Path(__file__).with_name("peer_diffprivlib.py")
-                arguments = ["1.0", str(norm), repr(float(job.penalty.strength)), "20"]
-                done = subprocess.run(
-                    [interpreter, str(script), path, *arguments], capture_output=True, check=True
-                )
-                found = json.loads(done.stdout)
-                errors = np.array(found["objectives"]) / best - 1.0
-                row = {"problem": job.name, "data_norm": norm, "seconds": found["seconds"]}
-                rows.append(row | regressions.summary(errors))
+        for norm in norms:
+            found = ask_peer(
+                "logistic",
+                features=features,
+                labels=labels,
+                epsilon=1.0,
+                norm=norm,
+                strength=job.penalty.strength,
+                seeds=20,
+            )
+            errors = np.array(found["objectives"]) / best - 1.0
+            row = {"problem": job.name, "data_norm": norm, "seconds": found["seconds"]}
+            rows.append(row | regressions.summary(errors))
     return rows
 
 

@@ -1,10 +1,11 @@
-"""What every benchmark shares: interleaved timing, the machine's description, the result file."""
+"""What benchmarks share: interleaved timing, the machine's description, a peer, result files."""
 
 import json
 import os
 import platform
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+# An interpreter that has diffprivlib, if any.
+PEER = os.environ.get("JAXDP_PEER_PYTHON")
+NO_PEER = "not measured: JAXDP_PEER_PYTHON names no interpreter with diffprivlib"
 
 
 def medians(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -75,6 +80,19 @@ def environment() -> dict[str, Any]:
 def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
+
+
+def ask_peer(model: str, **arguments: Any) -> dict[str, Any]:
+    """What `peer_diffprivlib` finds; arrays travel in a file, numbers on the command line."""
+    arrays: Any = {k: v for k, v in arguments.items() if isinstance(v, np.ndarray)}
+    numbers = [repr(float(v)) for v in arguments.values() if not isinstance(v, np.ndarray)]
+    script = Path(__file__).with_name("peer_diffprivlib.py")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "data.npz")
+        np.savez(path, **arrays)
+        command = [str(PEER), str(script), model, path, *numbers]
+        done = subprocess.run(command, capture_output=True, check=True)
+    return json.loads(done.stdout)
 
 
 def write(name: str, results: dict[str, Any]) -> None:

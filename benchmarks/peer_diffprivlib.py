@@ -1,7 +1,8 @@
-"""diffprivlib's logistic regression, in an interpreter that has it: see `bench_solvers`.
+"""diffprivlib's models, in an interpreter that has them: see `bench_solvers`, `reproduce_pca`.
 
 diffprivlib 0.6.6 does not import beside scikit-learn 1.6 or later, so it runs on its own:
-  python peer_diffprivlib.py DATA.npz EPSILON NORM STRENGTH SEEDS  ->  JSON on stdout
+  python peer_diffprivlib.py logistic DATA.npz EPSILON NORM STRENGTH SEEDS  ->  JSON on stdout
+  python peer_diffprivlib.py pca DATA.npz EPSILON NORM RANK                 ->  JSON on stdout
 """
 
 import json
@@ -10,11 +11,31 @@ import time
 import warnings
 
 import numpy as np
-from diffprivlib.models import LogisticRegression  # pyright: ignore[reportMissingImports]
+from diffprivlib.models import PCA, LogisticRegression  # pyright: ignore[reportMissingImports]
 
 
-def main() -> None:
-    path, epsilon, norm, strength, seeds = sys.argv[1], *map(float, sys.argv[2:])
+def pca(path: str, epsilon: float, norm: float, rank: float) -> None:
+    """Leading components of each of several tables, (tables, records, columns)."""
+    found, seconds = [], []
+    for seed, rows in enumerate(np.load(path)["rows"]):
+        model = PCA(
+            n_components=int(rank),
+            epsilon=epsilon,
+            data_norm=norm,
+            centered=True,
+            random_state=seed,
+        )
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(rows)
+        seconds.append(time.perf_counter() - start)
+        found.append(model.components_.tolist())
+    print(json.dumps({"components": found, "seconds": float(np.median(seconds))}))
+
+
+def logistic(path: str, epsilon: float, norm: float, strength: float, seeds: float) -> None:
+    """The objective that each of several fits ends with."""
     data = np.load(path)
     features, labels = data["features"], data["labels"]
     signed = np.where(labels > 0, 1.0, -1.0)
@@ -40,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    {"logistic": logistic, "pca": pca}[sys.argv[1]](sys.argv[2], *map(float, sys.argv[3:]))

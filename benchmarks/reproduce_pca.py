@@ -4,15 +4,21 @@ Lost in the text: dimension, rank, records, budget and what the columns vary. As
 on the sphere of a random 5-dimensional subspace of R^100, 2,000 of them, l2 sensitivity 1. One
 scale a column is fitted to the i.i.d. row of each noise, then the i.n.i.d. row is predicted, and
 what the Gaussian orthogonal ensemble gives at the same privacy, without clipping anything. Last,
-how much error clipping the entries to the stated bounds makes by itself.
+how much error clipping the entries to the stated bounds makes by itself; and every method at one
+budget that is known, with `DPPCA` as it is used and diffprivlib's (`JAXDP_PEER_PYTHON`).
 """
 
+import json
+import sys
 from typing import Any
 
+import jax
 import numpy as np
-from common import write
+from common import NO_PEER, PEER, RESULTS, ask_peer, write
 
-DIMENSION, RANK, RECORDS, TRIALS = 100, 5, 2000, 200
+import jaxdp as dp
+
+DIMENSION, RANK, RECORDS, TRIALS, FEW = 100, 5, 2000, 200, 20
 PUBLISHED = {
     "gaussian_iid": (0.4762, 0.2484, 0.1067),
     "gaussian_inid": (0.3269, 0.1728, 0.0752),
@@ -82,7 +88,7 @@ def inid_shape(family: str) -> tuple[float, float]:
 
 
 def summary(errors: np.ndarray) -> dict[str, float]:
-    return {"mean": float(errors.mean()), "standard_error": float(errors.std() / TRIALS**0.5)}
+    return {"mean": float(errors.mean()), "standard_error": float(errors.std() / errors.size**0.5)}
 
 
 def columns(family: str) -> list[dict[str, Any]]:
@@ -129,19 +135,70 @@ def clipping_floor() -> dict[str, float]:
     return floors
 
 
-def main() -> None:
-    results: dict[str, Any] = {
-        "dimension": DIMENSION,
-        "rank": RANK,
-        "records": RECORDS,
-        "trials": TRIALS,
-    }
-    results |= {family: columns(family) for family in ("gaussian", "laplace")}
-    for row in results["gaussian"]:
+def at_one_budget() -> dict[str, Any]:
+    """Errors at (1, 1e-6), one row replaced, of some tables; diffprivlib's at (1, 0)."""
+    rng = np.random.default_rng(2)
+    bases = np.linalg.qr(rng.normal(size=(FEW, DIMENSION, RANK)))[0]
+    rows = rng.normal(size=(FEW, RECORDS, RANK))
+    rows = rows / np.linalg.norm(rows, axis=-1, keepdims=True) @ np.swapaxes(bases, 1, 2)
+    # Rounded norms may be 1 + 1e-16, which a peer would count.
+    rows *= 1.0 - 1e-12
+
+    def ours(method: str) -> list[np.ndarray]:
+        found = []
+        for seed, table in enumerate(rows):
+            model = dp.DPPCA(
+                RANK,
+                epsilon=1.0,
+                delta=1e-6,
+                feature_bounds=(-1.0, 1.0),
+                row_bound=1.0,
+                mean_share=0.0,
+                method=method,
+                random_state=seed,
+            )
+            found.append(model.fit(table).components_.T)
+        return found
+
+    def missed(found: Any) -> dict[str, float]:
+        estimates = np.asarray(found)
+        outside = bases - estimates @ (np.swapaxes(estimates, -1, -2) @ bases)
+        return summary(np.linalg.norm(outside, axis=(-2, -1)) / RANK**0.5)
+
+    exact = [np.linalg.eigh(table.T @ table)[1][:, -RANK:] for table in rows]
+    results: dict[str, Any] = {"non-private": missed(exact)}
+    results |= {method: missed(ours(method)) for method in ("iid", "inid", "goe")}
+    if PEER is None:
+        return results | {"diffprivlib": NO_PEER}
+    found = ask_peer("pca", rows=rows, epsilon=1.0, norm=1.0, rank=RANK)
+    components = np.swapaxes(np.array(found["components"]), 1, 2)
+    return results | {"diffprivlib": missed(components) | {"seconds": found["seconds"]}}
+
+
+def gaussian() -> list[dict[str, Any]]:
+    rows = columns("gaussian")
+    for row in rows:
         row["goe_over_iid"] = row["goe"]["mean"] / row["published_iid"]
-    results["error_of_clipping_alone"] = clipping_floor()
-    write("pca", results)
+    return rows
+
+
+def main() -> None:
+    parts: dict[str, Any] = {
+        "gaussian": gaussian,
+        "laplace": lambda: columns("laplace"),
+        "error_of_clipping_alone": clipping_floor,
+        "at_one_budget": at_one_budget,
+    }
+    path = RESULTS / "pca.json"
+    for name in sys.argv[1:] or parts:
+        # A part at a time, so that one can be measured again on its own.
+        part = parts[name]()
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        kept.pop("environment", None)
+        sizes = {"dimension": DIMENSION, "rank": RANK, "records": RECORDS, "trials": TRIALS}
+        write("pca", kept | sizes | {name: part})
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
     main()

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
-from jaxdp._types import Bools, RealLike, Reals
+from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -104,24 +104,28 @@ def _allocate(
 
     # The optima under a bound on sum_j (l_j / s_j)^2, and under one on sum_j l_j / s_j.
     starts = jnp.stack([jnp.log(relative**k / costs) / (power + k) for k in (2.0, 1.0)])
-    start = starts[jnp.argmin(lax.map(log_error, starts))]
     optimiser = optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps))
 
-    def step(state: tuple, _: None) -> tuple[tuple, None]:
+    def step(state: tuple, index: Index) -> tuple[tuple, None]:
         shape, memory, best, least = state
         value, slope = jax.value_and_grad(log_error)(shape)
         slope = jnp.where(jnp.isfinite(slope) & moves, slope, 0.0)
         better: Bools = value < least
         best, least = jnp.where(better, shape, best), jnp.where(better, value, least)
-        updates, memory = optimiser.update(slope, memory)
-        return (optax.apply_updates(shape, updates), memory, best, least), None
+        updates, moved = optimiser.update(slope, memory)
+        # Both starts are looked at before the better one is left.
+        looking = index < 2
+        memory = jax.tree.map(lambda old, new: jnp.where(looking, old, new), memory, moved)
+        start = jnp.where(index == 0, starts[1], best)
+        shape = jnp.where(looking, start, shape + jnp.asarray(updates))
+        return (shape, memory, best, least), None
 
-    first = (start, optimiser.init(start), start, jnp.asarray(jnp.inf))
-    best = lax.scan(step, first, None, length=steps)[0][2]
-    shapes = jnp.stack([start, best])
-    factors = jnp.stack([factor(start, FINAL), factor(best, FINAL)])
-    errors = [jnp.sum(jnp.where(moves, costs * jnp.exp(power * s), 0.0)) for s in (start, best)]
-    chosen = jnp.argmin(jnp.stack(errors) * factors**power)
+    first = (starts[0], optimiser.init(starts[0]), starts[0], jnp.asarray(jnp.inf))
+    best = lax.scan(step, first, jnp.arange(steps + 2))[0][2]
+    shapes = jnp.concatenate([starts, best[None]])
+    factors = lax.map(lambda shape: factor(shape, FINAL), shapes)
+    errors = jnp.sum(jnp.where(moves[None], costs[None] * jnp.exp(power * shapes), 0.0), axis=-1)
+    chosen = jnp.argmin(errors * factors**power)
     scales = unit * factors[chosen] * jnp.exp(shapes[chosen])
     return jnp.where(moves, scales, 0.0)
 

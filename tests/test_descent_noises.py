@@ -26,7 +26,7 @@ def plan(**kwargs):
 
 def deviation(noise, updates):
     """Standard deviation over sensitivity after `updates` equal updates at (1, 20640^-2)."""
-    ratios, visits = jnp.ones(8), jnp.full(8, updates / 8)
+    ratios, visits = jnp.ones(1), jnp.full(1, float(updates))
     factor = least_factor(noise, ratios, visits, SMALL, None, "exact")
     return float(factor) * float(np.sqrt(noise.variance()))
 

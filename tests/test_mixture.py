@@ -137,15 +137,19 @@ def test_cumulants_from_the_profile_of_lattice_noise(sigma, q, z):
             np.testing.assert_allclose(back, release.cgf(1.0, z), rtol=1e-14)
 
 
-def test_cumulants_from_the_profile_are_no_less_than_the_quadrature():
-    for noise in (dp.Gaussian(1.3), dp.FlippedHuber(0.8, 0.6)):
-        for added in (0.0, 1.0):
-            release = Mixture(noise, 0.03, added)
-            z = jnp.array([-20.0, -2.5, -1.0, -0.5, 0.0, 1e-3, 0.4, 3.0, 40.0])
-            exact = release.cgf(1.0, z)
-            q, side = release.sampling_prob, release.added
-            above = sampled_cumulant(noise, q, side, jnp.ones(()), z) - exact
-            assert bool(jnp.all((above >= 0) & (above <= 0.04 * jnp.abs(exact) + 2e-3)))
+@pytest.mark.parametrize(
+    "noise",
+    [dp.Gaussian(1.3), pytest.param(dp.FlippedHuber(0.8, 0.6), marks=pytest.mark.long)],
+    ids=["gaussian", "flipped_huber"],
+)
+def test_cumulants_from_the_profile_are_no_less_than_the_quadrature(noise):
+    z = jnp.array([-20.0, -2.5, -1.0, -0.5, 0.0, 1e-3, 0.4, 3.0, 40.0])
+    for added in (0.0, 1.0):
+        release = Mixture(noise, 0.03, added)
+        exact = release.cgf(1.0, z)
+        q, side = release.sampling_prob, release.added
+        above = sampled_cumulant(noise, q, side, jnp.ones(()), z) - exact
+        assert bool(jnp.all((above >= 0) & (above <= 0.04 * jnp.abs(exact) + 2e-3)))
 
 
 @pytest.mark.long
