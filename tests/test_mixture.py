@@ -234,6 +234,9 @@ def test_bad_input():
             dp.Mechanism(noise, 1.0, 0.5, "replace_one")
     broken = jax.jit(lambda q: dp.Mechanism(dp.Gaussian(1.0), 1.0, q, "replace_one").delta(1.0))
     assert bool(jnp.isnan(broken(2.0)) & jnp.isnan(broken(-0.1)) & jnp.isnan(broken(jnp.nan)))
+    moment = jax.jit(lambda s, q, m: Mixture(dp.Gaussian(s), q, 0.0).cgf(m, jnp.array([-0.5, 2.0])))
+    for scale, q, shift in ((jnp.nan, 0.1, 0.0), (-1.0, 0.0, 1.0), (1.0, jnp.nan, 1.0)):
+        assert bool(jnp.all(jnp.isnan(moment(scale, q, shift))))
     mixed = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.5, "replace_one"))
     with pytest.raises(ValueError, match="cannot compose relation"):
         _ = mixed + dp.privacy_loss(_either(dp.Gaussian(1.0)))

@@ -9,6 +9,7 @@ from jaxdp.allocate import allocate
 from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.solvers.covariance import share_of_mean
 
 _base = _check.extra("sklearn.base", "learn")
 
@@ -85,9 +86,7 @@ class DPStandardScaler(_Affine):
         lower, upper = public_bounds(self.feature_bounds, coordinates)
         middle, half = (lower + upper) / 2, (upper - lower) / 2
         unit = (clip_to_bounds(features, lower, upper, "X") - middle) / half
-        # Two sums of n terms in [-1, 1], in whatever order, round apart by n^2 ulp at most.
-        rounding = 1.0 + records**2 * np.finfo(np.float64).eps
-        sensitivities = np.repeat([2.0, 1.0], coordinates) * rounding / records
+        sensitivities = np.repeat([2.0, 1.0], coordinates) * share_of_mean(records)
         scales = allocate("gaussian", sensitivities, budget)
         if not np.isfinite(np.asarray(scales)).all():
             raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")

@@ -14,12 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.quadrature import tanh_sinh
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.noise.base import Noise
 
 # Of one piece, odd and with its middle: every second point is a rule of its own.
 _POINTS = 97
-_REACH = 3.1
 # Of the window: kinks may leave a piece that is too long for its points.
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # -log of the share of the largest integrand from which on it is looked at.
@@ -38,10 +38,7 @@ _BEND_REACH, _BISECTIONS = 30.0, 40
 # e^loss is large from here on.
 _FAR = 40.0
 
-_LATTICE = np.linspace(-_REACH, _REACH, _POINTS)
-_SINH = 0.5 * np.pi * np.sinh(_LATTICE)
-_UNIT = 1.0 / (1.0 + np.exp(-2.0 * _SINH))
-_WEIGHT = (_LATTICE[1] - _LATTICE[0]) * 0.25 * np.pi * np.cosh(_LATTICE) / np.cosh(_SINH) ** 2
+_RULE = tanh_sinh(_POINTS)
 
 
 class Pieces(NamedTuple):
@@ -118,10 +115,10 @@ class Pieces(NamedTuple):
         """
         low, high, known = lax.optimization_barrier(self._window(powers))
         start, length = self.between(low, high)
-        unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in (_UNIT, _WEIGHT))
+        unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in _RULE)
         points = start[..., None] + length[..., None] * unit
         flat = (*points.shape[:-2], -1)
-        step = 2.0 * float(_WEIGHT.max()) * jnp.max(length, axis=-1)
+        step = 2.0 * float(_RULE.weights.max()) * jnp.max(length, axis=-1)
         resolved = known & (step <= _LONGEST_STEP * self._narrowest(low, high))
         return points.reshape(flat), (length[..., None] * weight).reshape(flat), resolved
 
