@@ -99,7 +99,7 @@ def refined(store: dict[str, Any]) -> None:
 
 
 def few(store: dict[str, Any]) -> None:
-    """The least Subbotin of two and three coordinates: shapes by golden section, roots by Brent.
+    """The least Subbotin where `composed` lacks it: shapes by golden section, roots by Brent.
 
     Its delta is added up release by release there, while gradients come from 512 points of a line.
     """
@@ -117,8 +117,8 @@ def few(store: dict[str, Any]) -> None:
         return found if above(found) <= 1e-11 else found + 4e-12
 
     for k, e in ((k, e) for k in (2, 3) for e in EPSILONS):
-        row = rows.setdefault(f"{k},{e:g}", {"dimension": k, "epsilon": e})
-        if "subbotin" in row:
+        row = rows.get(f"{k},{e:g}", {"dimension": k, "epsilon": e})
+        if "subbotin" in row or "subbotin" in store["composed"][f"{k},{e:g}"]:
             continue
         near = 0.5 * float(np.log(store["composed"][f"{k},{e:g}"]["laplace"]))
         shapes = np.linspace(np.log(1e-6), np.log(0.1), 11)
@@ -131,6 +131,7 @@ def few(store: dict[str, Any]) -> None:
         least = min((found.fun, found.x), (errors[best], shapes[best]))
         row["subbotin"] = float(np.exp(2.0 * least[0]))
         row["subbotin_shape"] = float(np.exp(least[1]))
+        rows[f"{k},{e:g}"] = row
         save(store)
         print(row, flush=True)
 
