@@ -22,6 +22,7 @@ from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
+from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled, nodes_for
 from jaxdp.mechanism import Mechanism, Relation
@@ -97,21 +98,23 @@ class PrivacyLoss:
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
-        log_delta(epsilon) <= log(delta) by less than 7e-10, where 512 points of one line settle
-        it (`loss.inverse`; deltas along the last axis that one loss meets, up to a factor of 1e6
-        apart, share it); else, and under a transformation, within 1e-11 of the epsilon that
-        Markov's inequality gives, a few times the least one, by repeated sums: slower.
+        log_delta(epsilon) <= log(delta) by less than 7e-10, where the points of one line settle
+        it (`loss.inverse`: 480, then 7,680, the 480 under a transformation; deltas along the last
+        axis that one loss meets, up to a factor of 1e6 apart, share the first); else within 1e-11
+        of the epsilon that Markov's inequality gives, a few times the least one, by repeated sums:
+        slower.
         """
         delta = _check.probability("delta", delta)
         if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
             return _epsilon(self, delta, True)
         shared = self._share_lines(delta)
-        found, settled = _quick_epsilon(self, delta, shared)
-        if shared and not bool(jnp.all(settled)):
-            found, settled = self._each(_own_line, delta, found, settled)
-        if bool(jnp.all(settled)):
-            return found
-        return self._each(_without_line, delta, found, settled)[0]
+        found, settled = _quick_epsilon(self, delta, shared, SHORT)
+        # Where |phi| comes back up more points settle nothing.
+        longer = not any(term.noise.recurs for term in self.terms)
+        for slower in (_long_line, _without_line) if longer else (_without_line,):
+            if not bool(jnp.all(settled)):
+                found, settled = self._each(slower, delta, found, settled)
+        return found
 
     def _share_lines(self, delta: Reals) -> bool:
         """Whether there are many deltas to each loss, along the last axis, and near each other."""
@@ -269,13 +272,15 @@ def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Real
     return directions.log_bounds(loss.terms, epsilon, loss.both, points)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _quick_epsilon(loss: PrivacyLoss, delta: Reals, shared: bool) -> tuple[Reals, Bools]:
-    return directions.quick_epsilon(loss.terms, delta, loss.both, shared)
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _quick_epsilon(
+    loss: PrivacyLoss, delta: Reals, shared: bool, points: int
+) -> tuple[Reals, Bools]:
+    return directions.quick_epsilon(loss.terms, delta, loss.both, shared, points)
 
 
-def _own_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
-    return _quick_epsilon(loss, delta, False)
+def _long_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
+    return _quick_epsilon(loss, delta, False, LONG)
 
 
 def _without_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
@@ -293,7 +298,7 @@ def _epsilon(loss: PrivacyLoss, delta: Reals, by_line: bool) -> Reals:
         return excess(directions.log_delta(loss.terms, shifted - most, loss.both), delta)
 
     def settled() -> tuple[Reals, Bools]:
-        found, sure = directions.quick_epsilon(loss.terms, delta, loss.both, shared=False)
+        found, sure = directions.quick_epsilon(loss.terms, delta, loss.both)
         return found + most, sure
 
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))

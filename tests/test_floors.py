@@ -49,6 +49,7 @@ LOSS = (
     "grid",
     "bracket",
     "atoms",
+    "saddle",
     "line",
     "decay",
     "few",

@@ -228,3 +228,11 @@ def test_epsilon_is_the_same_under_transformations():
     np.testing.assert_allclose(jax.jit(epsilon)(scales, deltas), concrete, rtol=1e-9)
     np.testing.assert_allclose(jax.vmap(epsilon)(scales, deltas), concrete, rtol=1e-9)
     assert bool(jnp.isnan(jax.jit(epsilon)(scales, jnp.array([1e-3, jnp.nan, 2.0])))[1:].all())
+
+
+def test_epsilon_where_the_characteristic_function_comes_back_up():
+    """Between the peaks at which the atoms of all releases are in phase it nearly vanishes."""
+    delta = jnp.array([0.3, 1e-2, 1e-4, 1e-8])
+    for count, scale in ((100.0, 100.0), (200.0, 10.0), (500.0, 30.0)):
+        loss = count * dp.privacy_loss(dp.Mechanism(dp.Laplace(scale), 1.0))
+        assert bool(jnp.all(loss.log_delta(loss.epsilon(delta)) <= jnp.log(delta)))

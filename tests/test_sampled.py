@@ -145,3 +145,43 @@ def test_bad_input():
         one.tradeoff(0.1)
     broken = jax.jit(lambda q: dp.Mechanism(gaussian, 1.0, q, "add").log_delta(1.0))(2.0)
     assert bool(jnp.isnan(broken))
+
+
+@pytest.mark.parametrize(
+    ("scale", "q", "count", "epsilon"),
+    [
+        (24.852929026691598, 0.003526619728394771, 794.0, 0.019922735903511055),
+        (58.24010023347158, 0.0014232029317250974, 946.0, 0.0025242473170854957),
+        (37.54694913592388, 2.165640010364973e-05, 336182.0, 0.0003617775228989988),
+        (9.290810272001684, 0.06828721353608544, 7.0, 0.05495048094167494),
+    ],
+)
+def test_large_noise_and_small_samples(scale, q, count, epsilon):
+    """The cumulant is a wall right above the saddle, and its integrand has a far second mode."""
+    one = dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "remove"))
+    delta = float((count * one).delta(epsilon))
+    lower, upper = (count * one).bounds(epsilon)
+    assert float(lower) <= delta <= float(upper)
+    assert float(upper - lower) < 0.01 * delta
+
+
+def test_moments_of_steep_ratios_keep_their_tails():
+    """E (1 - q + q r)^w - 1 of small q is a tail's: of r^2, which lives at twice the shift."""
+    for shift, q, w in (
+        (3.3, 1e-8, 3.0),
+        (2.0, 1e-6, 5.0),
+        (3.3, 1e-4, -2.0),
+        (0.02, 0.03, 1500.0),
+    ):
+        release = dp.Mechanism(dp.Gaussian(1.0), shift, q, "add" if w < 0 else "remove")
+        (term,) = dp.privacy_loss(release).terms
+        z = -w if w < 0 else w - 1.0
+        value = float(jnp.real(term.cgf(jnp.array([z])))[0])
+        with mp.workdps(60):
+            c, p = mp.mpf(shift), mp.mpf(q)
+
+            def integrand(x, c=c, p=p, w=w):
+                return (mp.mpf(1) - p + p * mp.exp(c * x - c * c / 2)) ** w * mp.npdf(x)
+
+            truth = mp.log(mp.quad(integrand, mp.linspace(-15, 15 + 3 * shift, 60)))
+            assert abs(value / truth - 1) < 1e-7, (shift, q, w)

@@ -9,58 +9,134 @@ Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line 
 """
 
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
+from jax.nn import sigmoid
 
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, expm1, log1p
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.turning import Nodes
-from jaxdp._types import Bools, Reals, RealsOrComplexes
+from jaxdp._types import Bools, Index, Reals
 
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
 _REACH = 9.5
+_ITERATIONS, _LOOKS = 16, 16
+_NEGLIGIBLE = 50.0
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 _DIGITS = 34.0
 _LARGEST_SHIFT = 1.5
 # (e^t - 1) / t for |t| <= 1/2.
 _EXPM1_SERIES = tuple(1.0 / math.factorial(k) for k in range(1, 16))
+# Most moments need no more than this share of the nodes.
+_FEWER = 4
 # x above which little of the mass lies.
 _USUAL = 3.0
+# e^exponent that is as good as the whole loss, and does not overflow.
+_LARGE = 30.0
 
 
-def _loss(x: RealsOrComplexes, c: Reals, q: Reals) -> RealsOrComplexes:
+def _loss(x: Reals, c: Reals, q: Reals) -> Reals:
     exponent = c * (x - 0.5 * c)
-    large = jnp.real(exponent) > 30.0
-    near = log1p(q * expm1(jnp.where(large, 0.0, exponent)))
+    large = exponent > _LARGE
+    near = log1p(q * jnp.expm1(jnp.where(large, 0.0, exponent)))
     far = exponent + jnp.log(q + (1.0 - q) * jnp.exp(-jnp.where(large, exponent, 1.0)))
     return jnp.where(large, far, near)
 
 
-def _points(
-    c: Reals, q: Reals, w0: Reals, nodes: int, least: Reals | None = None
-) -> tuple[Reals, Reals]:
-    """Where e^(w0 L) times the normal density lives: nodes along a new last axis; their step.
+def _loss_above(x: Reals, angle: Reals, c: Reals, q: Reals) -> tuple[Reals, Reals]:
+    """Real and imaginary part of L(x + i angle / c), 0 <= angle <= pi / 2.
 
-    With `least` for all w from there to w0. The modes solve x = w L'(x) with 0 < L' < c, and L'
-    below its value at 0 for w < 0.
+    e^(c x) is real and the angle the same for all x: complex functions cost three times as much.
     """
-    hit = q * jnp.exp(-0.5 * c * c)
-    least = w0 if least is None else least
-    low = c * jnp.minimum(least, 0.0) * hit / (1.0 - q + hit) - _REACH
-    step = (c * jnp.maximum(w0, 0.0) + _REACH - low) / nodes
-    index = jnp.arange(nodes)[(None,) * w0.ndim]
-    return low[..., None] + step[..., None] * (index + 0.5), step
+    exponent = c * (x - 0.5 * c)
+    large = exponent > _LARGE
+    near = jnp.where(large, 0.0, exponent)
+    cosine, sine, versine = jnp.cos(angle), jnp.sin(angle), 2.0 * jnp.sin(0.5 * angle) ** 2
+    ratio = jnp.exp(jnp.where(large, -exponent, exponent))
+    turned = jnp.where(large, q, 1.0 - q) + jnp.where(large, 1.0 - q, q) * ratio * cosine
+    height = jnp.where(large, q - 1.0, q) * ratio * sine
+    # |.|^2 - 1, without the rounding of the sum, where that is small.
+    excess = q * (jnp.expm1(near) * cosine - versine)
+    square = excess * (2.0 + excess) + height * height
+    small = (jnp.abs(square) <= 0.5) & ~large
+    modulus = jnp.log(jnp.where(small, 1.0, jnp.hypot(turned, height)))
+    modulus = jnp.where(small, 0.5 * log1p(jnp.where(small, square, 0.0)), modulus)
+    phase = jnp.arctan2(height, turned)
+    return jnp.where(large, exponent, 0.0) + modulus, jnp.where(large, angle, 0.0) + phase
+
+
+class _Span(NamedTuple):
+    """Where e^(w L) - 1 - w (e^L - 1) times the normal density lives."""
+
+    low: Reals
+    length: Reals
+
+    @staticmethod
+    def of(c: Reals, q: Reals, least: Reals, most: Reals) -> "_Span":
+        """For every w from `least` to `most`."""
+        hit = q * jnp.exp(-0.5 * c * c)
+        # The mode solves x = w L'(x), with L' below its value at 0 for w < 0.
+        low = c * jnp.minimum(least, 0.0) * hit / (1.0 - q + hit) - _REACH
+        return _Span(low, _highest(c, q, jnp.maximum(most, 0.0)) - low)
+
+    def points(self, nodes: int) -> Reals:
+        """The middles of steps of equal length, along a new last axis."""
+        index = jnp.arange(nodes)[(None,) * self.low.ndim]
+        return self.low[..., None] + (self.length / nodes)[..., None] * (index + 0.5)
+
+
+def _highest(c: Reals, q: Reals, w: Reals) -> Reals:
+    """An x beyond which e^-45 of the integral lies at most, w >= 0.
+
+    The logarithm of e^(w L) - 1 - w (e^L - 1) rises by less than w L' + 2 L' / L, L' / L less than
+    c + 1 / (x - c / 2), and L' = c / (1 + e^(c^2 / 2 - c x) (1 - q) / q) rises with x. Hence the
+    integrand falls by 45 nats right below any x >= w L'(x) + 2 c + 10. Iterating the right-hand
+    side from its largest value falls towards the largest such x, beyond which the integrand falls
+    for good; from 0 it rises to the least, which does if nothing in between is high enough.
+    """
+    steepest, logit = c * w, jnp.log(q) - jnp.log1p(-q) - 0.5 * c * c
+
+    def further(x: Reals) -> Reals:
+        return steepest * sigmoid(c * x + logit) + 2.0 * c + _REACH + 1.0
+
+    def both(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        return further(ends[0]), further(ends[1])
+
+    ends = steepest + 2.0 * c + _REACH + 1.0, jnp.zeros_like(steepest)
+    high, low = lax.fori_loop(0, _ITERATIONS, both, ends)
+    low = 1.01 * low
+    share = (jnp.arange(_LOOKS + 1) / _LOOKS)[(None,) * low.ndim] ** 2
+    x = low[..., None] + (high - low)[..., None] * share
+    t = (c[..., None] * x + logit[..., None])[..., 1:]
+    # L rises: in between it is less than at the farther end.
+    loss = jnp.log1p(-q)[..., None] + jnp.maximum(t, 0.0) + jnp.log(1.0 + jnp.exp(-jnp.abs(t)))
+    between = jnp.max(w[..., None] * loss - 0.5 * x[..., :-1] ** 2, axis=-1)
+    # The integral is at least of the order of (w q c)^2.
+    size = jnp.maximum(w, 1.0) * q * jnp.minimum(c, 1.0)
+    negligible = 2.0 * jnp.log(jnp.minimum(size, 1.0)) - _NEGLIGIBLE
+    enough = (further(low) <= low) & (low < high) & (between <= negligible)
+    return jnp.where(enough, low, high)
 
 
 def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """log G(w) for real w, arguments of one shape. Error: about 1e-15 (|log G| + sqrt |log G|).
 
-    Where the nodes do not resolve the kink of L (the step, (19 + c w) / nodes, above 0.58 / c):
+    Where the nodes do not resolve the kink of L (the step, (21 + c w) / nodes or less, above
+    0.58 / c):
     an upper bound, by convexity (1 - q + q r)^w <= 1 - q + q r^w, or <= 1 for 0 <= w <= 1.
     """
-    x, step = _points(c, q, w, nodes)
-    value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
-    return _resolved_or_bound(c, q, w, step, value)
+
+    span = _Span.of(c, q, w, w)
+
+    def with_points(nodes: int) -> Reals:
+        x, step = span.points(nodes), span.length / nodes
+        value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
+        return _resolved_or_bound(c, q, w, step, value)
+
+    few = nodes // _FEWER
+    enough = jnp.all(_resolved(c, span.length / few))
+    return lax.cond(enough, lambda: with_points(few), lambda: with_points(nodes))
 
 
 def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
@@ -69,7 +145,8 @@ def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
     The `shared` points and their losses serve all w where they resolve every one.
     """
     ends = jnp.min(w, -1, keepdims=True), jnp.max(w, -1, keepdims=True)
-    x, step = _points(c, q, ends[1], shared, ends[0])
+    span = _Span.of(c, q, *ends)
+    x, step = span.points(shared), span.length / shared
 
     def at_once() -> Reals:
         loss = _loss(x, c[..., None], q[..., None])
@@ -107,10 +184,11 @@ def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
 
 def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """`log_moment` to 1e-15 (1 + |w|), absolutely, at a third of its cost."""
-    x, step = _points(c, q, w, nodes)
+    span = _Span.of(c, q, w, w)
+    x, step = span.points(nodes), span.length / nodes
     exponent = c[..., None] * (x - 0.5 * c[..., None])
-    large = exponent > 30.0
-    near = jnp.log((1.0 - q)[..., None] + q[..., None] * jnp.exp(jnp.minimum(exponent, 30.0)))
+    large = exponent > _LARGE
+    near = jnp.log((1.0 - q)[..., None] + q[..., None] * jnp.exp(jnp.minimum(exponent, _LARGE)))
     loss = jnp.where(large, exponent + jnp.log(q)[..., None], near)
     tilted = w[..., None] * loss - 0.5 * x * x
     top = jnp.max(tilted, axis=-1)
@@ -138,17 +216,21 @@ def _resolved(c: Reals, step: Reals) -> Bools:
 
 def line_nodes(c: Reals, q: Reals, w0: Reals, nodes: int) -> Nodes:
     """For w = w0 + it, t >= 0: `nodes` points along a new last axis."""
-    x, step = _points(c, q, w0, nodes)
+    span = _Span.of(c, q, w0, w0)
+    x, step = span.points(nodes), span.length / nodes
     y = jnp.minimum(0.5 * jnp.pi / c, _LARGEST_SHIFT)
     # For w0 < 0 the integrand grows away from the real axis, like exp(|w0| L'' y^2 / 2).
     hit = q * jnp.exp(c * (_USUAL - 0.5 * c))
     bend = c * c * hit * (1.0 - q) / (1.0 - q + hit) ** 2
     y = jnp.minimum(y, 2.0 / jnp.sqrt(jnp.maximum(-w0 * bend, 1e-6)))
-    point = x + 1j * y[..., None]
-    loss = _loss(point, c[..., None], q[..., None])
-    exponent = w0[..., None] * loss - 0.5 * point * point
-    top = jnp.max(jnp.real(exponent), axis=-1, keepdims=True)
-    weight = jnp.exp(exponent - top)
-    weight = weight / jnp.real(jnp.sum(weight, axis=-1, keepdims=True))
+    angle = (c * y)[..., None]
+    real, imaginary = lax.optimization_barrier(_loss_above(x, angle, c[..., None], q[..., None]))
+    height, tilt = y[..., None], w0[..., None]
+    exponent = tilt * real - 0.5 * (x * x - height * height)
+    size = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
+    turn = tilt * imaginary - x * height
+    total = jnp.sum(size * jnp.cos(turn), axis=-1, keepdims=True)
+    weight = size / total * lax.complex(jnp.cos(turn), jnp.sin(turn))
+    loss = lax.complex(real, imaginary)
     resolved = 2.0 * jnp.pi * jnp.minimum(y, jnp.pi / c - y) > _DIGITS * step
     return Nodes(weight, loss, jnp.where(resolved, jnp.inf, 0.0))

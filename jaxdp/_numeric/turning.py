@@ -31,20 +31,28 @@ def excess_at(weight: Complexes, turn: Complexes, indices: Indices) -> Complexes
     The loops make XLA keep what they use, instead of computing exponentials anew for every k.
     """
 
-    def power(value: Complexes, once: Complexes) -> tuple[Complexes, Complexes]:
-        return _and(value, once), value
-
-    def row(value: Complexes, _: None) -> tuple[Complexes, Complexes]:
-        weighted = value * weight
-        # (1 + a)(1 + b) - 1 = (1 + b) a + b.
-        sums = jnp.einsum("...n,b...n->...b", weighted, fine)
-        return _and(value, eighth), sums + jnp.sum(weighted, axis=-1)[..., None] + fine_sums
+    def powers(first: Complexes, factor: Complexes, count: int) -> Complexes:
+        """first factor^k - 1 of `first` - 1 and `factor` - 1, for k < count, along a new axis."""
+        return lax.scan(lambda value, _: (_and(value, factor), value), first, None, count)[1]
 
     once = expm1(turn)
-    zero = jnp.zeros_like(once)
-    eighth, fine = lax.scan(lambda value, _: power(value, once), zero, None, length=_SPLIT)
-    fine_sums = jnp.moveaxis(jnp.sum(fine * weight[None], axis=-1), 0, -1)
+    fine = powers(jnp.zeros_like(once), once, _SPLIT)
     rows = -(-indices.size // _SPLIT)
-    excess = lax.scan(row, expm1(turn * indices[0]), None, length=rows)[1]
-    excess = jnp.moveaxis(excess, 0, -2)
+    coarse = weight[None] * powers(expm1(turn * indices[0]), _and(fine[-1], once), rows)
+    # (1 + a)(1 + b) - 1 = a (1 + b) + b.
+    fine_sums = jnp.moveaxis(jnp.sum(weight[None] * fine, axis=-1), 0, -1)
+    excess = _products(coarse, 1.0 + fine) + fine_sums[..., None, :]
     return excess.reshape(*excess.shape[:-2], -1)[..., : indices.size]
+
+
+def _products(a: Complexes, b: Complexes) -> Complexes:
+    """sum over n of a (rows, ..., n) b (columns, ..., n), as products of real matrices."""
+
+    def product(a: Reals, b: Reals) -> Reals:
+        return jnp.einsum("a...n,b...n->...ab", a, b)
+
+    a_real, a_imag, b_real, b_imag = jnp.real(a), jnp.imag(a), jnp.real(b), jnp.imag(b)
+    return lax.complex(
+        product(a_real, b_real) - product(a_imag, b_imag),
+        product(a_real, b_imag) + product(a_imag, b_real),
+    )

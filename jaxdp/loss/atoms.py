@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.base import Terms, add_up
+from jaxdp.loss.base import Terms
 from jaxdp.noise.base import Points
 
 # Beyond this many releases the atoms stay in the sum.
@@ -48,14 +48,13 @@ def atoms_of(terms: Terms) -> Atoms:
 
 
 def remainder(
-    terms: Terms, atoms: Atoms, points: Points, log_total: Reals
+    turn: Complexes, atoms: Atoms, points: Points, log_total: Reals
 ) -> tuple[Complexes, Reals]:
     """(M^n - n A^(n-1) M + (n-1) A^n) / M(theta)^n at (lanes, points), and its terms' sizes added.
 
-    `log_total` is K(theta) of the composition.
+    From K(z) - K(theta), `turn`; `log_total` is K(theta) of the composition.
     """
-    rise = add_up(terms, lambda term: term.rise(points)).astype(complex)
-    whole = jnp.exp(rise)
+    whole = jnp.exp(turn)
     r, log_mass, n = (x[..., None] for x in atoms)
     z = points.theta[..., None] + 1j * points.heights()
     gain = log_total[..., None]
@@ -63,7 +62,7 @@ def remainder(
     safe_n = jnp.where(has, n, 1.0)
     log_atoms = jnp.where(has, log_mass, 0.0) + z * r + jnp.log1p(jnp.exp(-r - 2.0 * z * r))
     others = (safe_n - 1.0) * log_atoms
-    one = jnp.where(has, safe_n * jnp.exp(others + (gain + rise) / safe_n - gain), 0.0)
+    one = jnp.where(has, safe_n * jnp.exp(others + (gain + turn) / safe_n - gain), 0.0)
     none = jnp.where(has, (safe_n - 1.0) * jnp.exp(others + log_atoms - gain), 0.0)
     return whole - one + none, jnp.abs(whole) + jnp.abs(one) + jnp.abs(none)
 

@@ -55,6 +55,9 @@ class Term:
 
         A count of 0 is no release, whatever its loss.
         """
+        if jnp.iscomplexobj(each):
+            # A complex product would make NaN of log 0 = -inf + i y.
+            return lax.complex(self.total(jnp.real(each)), self.total(jnp.imag(each)))
         count = self.count.reshape(*self.count.shape, *(1,) * (each.ndim - self.count.ndim))
         return jnp.sum(jnp.where(count == 0, 0.0, count * each), axis=self.count.ndim - 1)
 
@@ -64,14 +67,18 @@ class Term:
         evaluate = noise.rough_cgf if rough else noise.cgf
         return self.total(evaluate(shift, z[..., None, :]))
 
-    def rise(self, points: Points) -> Complexes:
+    def on_line(self, theta: Reals) -> Any:
+        """What `rise` needs at every point of the line through theta, of shape (*batch,)."""
+        return self.noise.on_line(self.shift, jnp.broadcast_to(theta[..., None], self.shift.shape))
+
+    def rise(self, points: Points, known: Any) -> Complexes:
         """K(theta + it) - K(theta) at points of shape (*batch,), (*batch, points)."""
         theta, step, limit = (
             jnp.broadcast_to(x[..., None], self.shift.shape)
             for x in (points.theta, points.step, points.limit)
         )
         points = points._replace(theta=theta, step=step, limit=limit)
-        return self.total(self.noise.rise(self.shift, points))
+        return self.total(self.noise.rise(self.shift, points, known))
 
     def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
@@ -127,6 +134,17 @@ def add_up(terms: Terms, value: Callable[[Term], RealsOrComplexes]) -> RealsOrCo
     for term in terms[1:]:
         total = total + value(term)
     return total
+
+
+def on_line(terms: Terms, theta: Reals) -> tuple[Any, ...]:
+    """`Term.on_line` of every term."""
+    return tuple(term.on_line(theta) for term in terms)
+
+
+def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> Complexes:
+    """K(theta + it) - K(theta) of the composition; `known` is `on_line` at theta."""
+    each = [term.rise(points, k) for term, k in zip(terms, known, strict=True)]
+    return sum(each[1:], each[0]).astype(complex)
 
 
 def cumulant(terms: Terms, z: RealsOrComplexes, rough: bool = False) -> RealsOrComplexes:

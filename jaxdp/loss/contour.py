@@ -8,7 +8,7 @@ and 1 - delta is minus the same integral along -1 < theta < 0. With theta at the
 nothing cancels, and the factor F(theta) stays a logarithm: delta = 1e-1000 costs what 1e-3 costs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,17 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
-from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant, largest_finite, largest_loss
+from jaxdp.loss.base import (
+    Term,
+    Terms,
+    add_up,
+    by_lanes,
+    cumulant,
+    largest_finite,
+    largest_loss,
+    on_line,
+    rise,
+)
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.few import few_of
 from jaxdp.loss.line import Line, line_of
@@ -121,6 +131,7 @@ def _block(
     epsilon: Reals,
     line: Line,
     atoms: Atoms,
+    known: tuple[Any, ...],
     start: Index | int,
     nodes: int,
     limit: Reals,
@@ -131,7 +142,8 @@ def _block(
     points = Points(line.theta, line.step, limit, indices, far)
     height = points.heights()
     z = line.theta[..., None] + 1j * height
-    phi, size = remainder(terms, atoms, points, line.log_total(epsilon))
+    turn = rise(terms, points, known)
+    phi, size = remainder(turn, atoms, points, line.log_total(epsilon))
     used = indices[(None,) * epsilon.ndim] < limit[..., None]
     phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
     alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
@@ -158,8 +170,9 @@ def _sum(
     decay: Decay,
     atoms: Atoms,
     limits: Limits,
-    known: Bools,
+    skipped: Bools,
 ) -> Sum:
+    known = on_line(terms, line.theta)
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
     # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
     window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
@@ -168,7 +181,8 @@ def _sum(
         return (state.start < limits[1]) & ~jnp.all(state.done)
 
     def advance(state: Sum) -> Sum:
-        block = _block(terms, epsilon, line, atoms, state.start, _BLOCK, zero + jnp.inf, far)
+        everywhere = zero + jnp.inf
+        block = _block(terms, epsilon, line, atoms, known, state.start, _BLOCK, everywhere, far)
         broken = block.reached < _BLOCK
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
@@ -193,7 +207,7 @@ def _sum(
         last = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, last, now)
 
-    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, known)
+    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
     return lax.while_loop(unfinished, advance, start)
 
 
@@ -224,8 +238,8 @@ def _log_delta_on(
     skipped: Bools,
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    known = skipped | _explicit(terms[:1], atoms)
-    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, known)
+    nothing_left = skipped | _explicit(terms[:1], atoms)
+    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, nothing_left)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
@@ -254,7 +268,8 @@ def _log_delta_on(
     move = unit - lax.stop_gradient(unit)
     moving = line._replace(log_size=line.log_size + move)
     points = jnp.where(skipped, jnp.inf, found.points)
-    value = _block(terms, epsilon, moving, atoms, 0, _SLOPE_NODES, points, far).value
+    known = on_line(terms, line.theta)
+    value = _block(terms, epsilon, moving, atoms, known, 0, _SLOPE_NODES, points, far).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)

@@ -43,18 +43,26 @@ class Decay(NamedTuple):
         return (*terms, Term(Gaussian(1.0), shift, jnp.ones_like(shift)))
 
 
-def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools) -> Decay:
-    """The decay on `line`; mu = 0 where `most` points reach the tolerance without the Gaussian.
+def probed(terms: Terms, line: Line, far: bool, split: Bools) -> Decay:
+    """What the probes say, without a Gaussian. `far`: dear cumulants are looked at as well.
 
     Where the atoms are `split` off, what is left falls by itself.
     """
-    probes = jnp.exp(_RATIO * jnp.arange(_PROBES))[(None,) * line.theta.ndim]
-    heights = line.step[..., None] * _NEAREST * probes
-    log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights, tolerance < ROUGH))
-    log_height = jnp.where(split[..., None], -jnp.inf, log_height)
+    heights = _heights(line)
+    log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights, far))
+    return Decay(jnp.where(split[..., None], -jnp.inf, log_height), jnp.zeros_like(line.theta))
+
+
+def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools) -> Decay:
+    """The decay on `line`; mu = 0 where `most` points reach the tolerance without the Gaussian."""
+    bare = probed(terms, line, tolerance < ROUGH, split)
     end = most * line.step
     wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))
-    bare = Decay(log_height, jnp.zeros_like(end))
     needed = wanted + bare.log_beyond(0.0 * end + most) > 0
     mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)
-    return Decay(log_height - 0.5 * (mu[..., None] * heights) ** 2, mu)
+    return Decay(bare.log_height - 0.5 * (mu[..., None] * _heights(line)) ** 2, mu)
+
+
+def _heights(line: Line) -> Reals:
+    probes = jnp.exp(_RATIO * jnp.arange(_PROBES))[(None,) * line.theta.ndim]
+    return line.step[..., None] * _NEAREST * probes

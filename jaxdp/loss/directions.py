@@ -4,6 +4,8 @@
 broadcast here, to one shape.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -32,7 +34,9 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[R
     return _worse(lower, both), _worse(upper, both)
 
 
-def quick_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> tuple[Reals, Bools]:
+def quick_epsilon(
+    terms: Terms, delta: Reals, both: bool, shared: bool = False, points: int = inverse.SHORT
+) -> tuple[Reals, Bools]:
     """See `inverse.quick_epsilon`; `shared`: by the deltas of one loss, along the last axis.
 
     Settled nowhere where a loss has no cumulant off the axis.
@@ -50,7 +54,8 @@ def quick_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> tuple
     if both:
         pair = (2, *delta.shape[:-1])
         terms, delta = _pair(terms, pair), jnp.broadcast_to(delta, (2, *delta.shape))
-    found, settled = by_lanes(inverse.quick_epsilon, terms, delta)
+    solve = functools.partial(inverse.quick_epsilon, points=points)
+    found, settled = by_lanes(solve, terms, delta)
     settled = jnp.all(settled, axis=0) if both else settled
     return _worse(found, both).reshape(shape), settled.reshape(shape)
 

@@ -7,22 +7,33 @@ then costs a sum over the points for each epsilon.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Complexes, Index, Reals
-from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss
-from jaxdp.loss.line import LOG_TILTS, Line, line_at, log_pole
+from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss, on_line, rise
+from jaxdp.loss.decay import probed
+from jaxdp.loss.line import LOG_TILTS, SADDLE_MARGIN, Line, line_at, log_pole
+from jaxdp.loss.saddle import Saddle, saddle_of
 from jaxdp.noise.base import Points
 
 _TOLERANCE = 5e-11
-_COARSE, _FINE, _ROUNDS = 37, 9, 3
-_POINTS, _BLOCK = 512, 64
-_BUCKETS = (128, 256, 512)
+_COARSE = 25
+# Of log delta, on both sides of the saddle.
+_FLAT = 0.02
+SHORT, LONG = 480, 7680
+_BLOCK = 48
+# Of a block: its largest |phi| stands for what follows.
+_WATCHED = 16
+# For short lines: most sums are not far below the saddle's value.
+_MARGIN = 7.0
+# exp(i k x) is formed from two factors, for so many k next to each other.
+_SPLIT = 16
 _NEWTON_STEPS = 9
+# A last step of so many 1 / theta leaves the square of that.
+_CONVERGED = 1e-6
 # Of delta: what the line may leave out.
 _SPARE = 1e-10
 # Of log delta: two lines for the same delta differ by less.
@@ -32,38 +43,36 @@ _APART = 0.05
 
 
 class _Summed(NamedTuple):
-    phi: Complexes  # M(theta + it) / M(theta), (lanes, points)
+    summand: Complexes  # F(theta + it) / |F(theta)| and its share, (lanes, points)
     start: Index
     tail: Reals
     value: Reals
     done: Bools
 
 
-def quick_epsilon(terms: Terms, delta: Reals) -> tuple[Reals, Bools]:
+def quick_epsilon(terms: Terms, delta: Reals, points: int = SHORT) -> tuple[Reals, Bools]:
     """The least epsilon >= 0 that meets each delta (*batch, m), and where it is settled.
 
     One line, for the middle of the m deltas. Settled: the bound of this line, above the truth by
-    less than 2e-10, meets delta with a slack of 3e-10 in log delta. Not settled where 512 points
+    less than 2e-10, meets delta with a slack of 3e-10 in log delta. Not settled where the points
     do not reach that, where delta is too far from the middle or some loss may be infinite.
     """
     wanted = jnp.log(delta)
     middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
-    tilts, cumulants, theta, guess = _saddle(terms, middle)
-    line = line_at(terms, guess, theta, tilts, cumulants - tilts * guess[..., None], _TOLERANCE)
-    end = _sum(terms, guess, line)
-    heights = line.step[..., None] * jnp.arange(_POINTS)[(None,) * middle.ndim]
-    z = line.theta[..., None] + 1j * heights
-    kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
-    share = jnp.where(heights == 0, 0.5, 1.0) * line.step[..., None] / jnp.pi
-    summand = end.phi * kernel * share
-    spare = end.tail + line.rounding * jnp.sum(jnp.abs(summand), axis=-1)
-    theta, guess, log_size, spare = (x[..., None] for x in (theta, guess, line.log_size, spare))
+    tilts, saddle = _saddle(terms, middle)
+    guess = saddle.least + _log_width(terms, saddle.least, saddle.theta) / saddle.theta
+    exponents = saddle.first - tilts * guess[..., None]
+    margin = SADDLE_MARGIN if points > SHORT else _MARGIN + jnp.max(wanted, axis=-1) - middle
+    line = line_at(terms, guess, saddle.theta, tilts, exponents, _TOLERANCE, margin)
+    end = _sum(terms, guess, line, points)
+    spare = end.tail + line.rounding * jnp.sum(jnp.abs(end.summand), axis=-1)
+    theta, guess, log_size, spare = (
+        x[..., None] for x in (line.theta, guess, line.log_size, spare)
+    )
     target = wanted - _SLACK - 4.0 * line.rounding[..., None]
-    used = functools.partial(_newton, summand, heights, spare, theta, guess, log_size, target)
-    # Most lines end early, and Newton's method costs as much as its points.
-    buckets = [lambda _, n=n: used(n) for n in _BUCKETS]
-    bucket = jnp.searchsorted(jnp.asarray(_BUCKETS), jnp.minimum(end.start, _POINTS))
-    found, value, sure = lax.switch(bucket, buckets, 0)
+    found, value, share = _newton(end.summand, line.step, spare, theta, guess, log_size, target)
+    aliasing = line.aliasing[..., None] * jnp.exp(log_size - theta * (found - guess) - value)
+    sure = share + aliasing <= _SPARE
     settled = end.done[..., None] & sure & (value <= wanted - 0.5 * _SLACK)
     settled &= value > target - _SLACK
     finite = add_up(terms, Term.log_finite) == 0
@@ -73,123 +82,124 @@ def quick_epsilon(terms: Terms, delta: Reals) -> tuple[Reals, Bools]:
 
 def _newton(
     summand: Complexes,
-    heights: Reals,
+    step: Reals,
     spare: Reals,
     theta: Reals,
     guess: Reals,
     log_size: Reals,
     target: Reals,
-    points: int,
-) -> tuple[Reals, Reals, Bools]:
-    """epsilon (*batch, m), log delta there, and whether what is spare is little beside it."""
-    summand, heights = summand[..., None, :points], heights[..., None, :points]
+) -> tuple[Reals, Reals, Reals]:
+    """epsilon (*batch, m), log delta there, and the share of what is spare in it."""
+    points, rank = summand.shape[-1], (None,) * (summand.ndim - 1)
+    rows = (*summand.shape[:-1], -1, _SPLIT)
+    summed = jnp.stack([summand, summand * jnp.arange(points)[rank]]).reshape(2, *rows)
+    angle = step[..., None, None]
+    inside = angle * jnp.arange(_SPLIT)[(*rank, None)]
+    across = angle * _SPLIT * jnp.arange(points // _SPLIT)[(*rank, None)]
 
     def log_delta(epsilon: Reals) -> tuple[Reals, Reals, Reals]:
         """And its slope, and the share of `spare`."""
-        turned = summand * jnp.exp(-1j * heights * epsilon[..., None])
-        value = jnp.sum(jnp.real(turned), axis=-1) + spare
-        slope = jnp.sum(heights * jnp.imag(turned), axis=-1)
+        turn = -1j * (epsilon - guess)[..., None]
+        # exp(-i k h (epsilon - guess)) from two factors.
+        parts = jnp.einsum("s...ab,...mb->s...ma", summed, jnp.exp(turn * inside))
+        totals = jnp.sum(parts * jnp.exp(turn * across)[None], axis=-1)
+        value = jnp.real(totals[0]) + spare
+        slope = step[..., None] * jnp.imag(totals[1])
         fall = theta * (epsilon - guess)
         return log_size - fall + jnp.log(value), slope / value - theta, spare / value
 
     def far(state: tuple[Index, Reals, Reals]) -> Bools:
-        steps, epsilon, move = state
-        return (steps < _NEWTON_STEPS) & jnp.any(jnp.abs(move) > 1e-15 * (1.0 + jnp.abs(epsilon)))
+        steps, _, move = state
+        return (steps < _NEWTON_STEPS) & jnp.any(jnp.abs(move) > _CONVERGED)
 
-    def step(state: tuple[Index, Reals, Reals]) -> tuple[Index, Reals, Reals]:
+    def advance(state: tuple[Index, Reals, Reals]) -> tuple[Index, Reals, Reals]:
         steps, epsilon, _ = state
         value, slope, _ = log_delta(epsilon)
         slope = jnp.minimum(slope, -0.1 * theta)
-        move = jnp.clip((target - value) / slope, -3.0 / theta, 3.0 / theta)
-        return steps + 1, epsilon + move, move
+        move = jnp.clip(theta * (target - value) / slope, -3.0, 3.0)
+        return steps + 1, epsilon + move / theta, move
 
     first = jnp.broadcast_to(guess, target.shape)
-    found = lax.while_loop(far, step, (jnp.zeros((), int), first, jnp.full_like(first, jnp.inf)))[1]
+    start = (jnp.zeros((), int), first, jnp.full_like(first, jnp.inf))
+    found = lax.while_loop(far, advance, start)[1]
     value, _, share = log_delta(found)
-    return found, value, share <= _SPARE
+    return found, value, share
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
     """log delta to a few percent, where it is below -1, from the saddle alone: a first guess."""
 
-    def exponents(tilts: Reals) -> tuple[Reals, Reals]:
-        values = jnp.real(cumulant(terms, tilts, rough=True))
-        return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+    exponents = functools.partial(_exponents, terms, epsilon)
+    found = saddle_of(exponents, _coarse(epsilon), _FLAT)
+    return found.least + _log_width(terms, epsilon, found.theta)
 
-    theta, least = _narrowed(exponents, epsilon)[2:]
+
+def _log_width(terms: Terms, epsilon: Reals, theta: Reals) -> Reals:
+    """log of delta over |F(theta)|, theta the saddle, to a few percent of delta."""
     offsets = (1.0 + _APART * jnp.arange(-1.0, 2.0))[(None,) * theta.ndim]
-    near = theta[..., None] * offsets
-    around = exponents(near)[1]
+    around = _exponents(terms, epsilon, theta[..., None] * offsets)[1]
     bend = (around[..., 0] + around[..., 2] - 2.0 * around[..., 1]) / (_APART * theta) ** 2
-    return least - 0.5 * jnp.log(2.0 * jnp.pi * jnp.maximum(bend, 1e-300))
+    return -0.5 * jnp.log(2.0 * jnp.pi * jnp.maximum(bend, 1e-300))
 
 
-def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-    """Coarse tilts and K there, theta, and the epsilon that it gives."""
+def _exponents(terms: Terms, epsilon: Reals, tilts: Reals) -> tuple[Reals, Reals]:
+    """K, and log |F|."""
+    values = jnp.real(cumulant(terms, tilts, rough=True))
+    return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+
+
+def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Saddle]:
+    """Coarse tilts, and the theta that gives the least epsilon."""
 
     def guesses(tilts: Reals) -> tuple[Reals, Reals]:
         values = jnp.real(cumulant(terms, tilts, rough=True))
         return values, (values - log_pole(tilts) - log_target[..., None]) / tilts
 
-    return _narrowed(guesses, log_target)
+    tilts = _coarse(log_target)
+    return tilts, saddle_of(guesses, tilts, _FLAT, each=True)
 
 
-def _narrowed(
-    objective: Callable[[Reals], tuple[Reals, Reals]], lanes: Reals
-) -> tuple[Reals, Reals, Reals, Reals]:
-    """Coarse tilts and the first result there; where the second is least, and how low it is."""
-    rank = (None,) * lanes.ndim
-    shares = jnp.linspace(0.0, 1.0, _FINE)[rank]
-
-    def around(tilts: Reals, found: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-        index = jnp.argmin(jnp.where(jnp.isnan(found), jnp.inf, found), axis=-1)[..., None]
-        near = [jnp.clip(index + offset, 0, tilts.shape[-1] - 1) for offset in (-1, 1, 0)]
-        low, high, theta = (jnp.take_along_axis(tilts, i, -1)[..., 0] for i in near)
-        return low, high, theta, jnp.take_along_axis(found, index, -1)[..., 0]
-
-    coarse = jnp.exp(jnp.linspace(*LOG_TILTS, _COARSE))[rank]
-    tilts = jnp.broadcast_to(coarse, (*lanes.shape, _COARSE))
-    first, found = objective(tilts)
-
-    def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high = state[0][..., None], state[1][..., None]
-        fine = low * (high / low) ** shares
-        return around(fine, objective(fine)[1])
-
-    theta, least = lax.fori_loop(0, _ROUNDS, narrow, around(tilts, found))[2:]
-    return tilts, first, theta, least
+def _coarse(lanes: Reals) -> Reals:
+    tilts = jnp.exp(jnp.linspace(*LOG_TILTS, _COARSE))[(None,) * lanes.ndim]
+    return jnp.broadcast_to(tilts, (*lanes.shape, _COARSE))
 
 
-def _sum(terms: Terms, epsilon: Reals, line: Line) -> _Summed:
+def _sum(terms: Terms, epsilon: Reals, line: Line, points: int) -> _Summed:
+    zero, known = jnp.zeros_like(epsilon), on_line(terms, line.theta)
+    decay = probed(terms, line, False, zero > 0)
     everything = line.theta * (1.0 + line.theta)
+    tilt, unit = line.theta[..., None], (everything * line.step / jnp.pi)[..., None]
 
     def unfinished(state: _Summed) -> Bools:
-        return (state.start < _POINTS) & ~jnp.all(state.done)
+        return (state.start < points) & ~jnp.all(state.done)
 
     def advance(state: _Summed) -> _Summed:
         indices = state.start + jnp.arange(_BLOCK)
-        points = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
-        rise = add_up(terms, lambda term: term.rise(points)).astype(complex)
-        phi = jnp.where(state.done[..., None], 0.0, jnp.exp(rise))
-        height = points.heights()
-        z = line.theta[..., None] + 1j * height
-        turned = phi * jnp.exp(-1j * height * epsilon[..., None]) / (z * (z + 1.0))
-        share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim]
-        added = jnp.sum(share * jnp.real(turned), axis=-1) * everything * line.step / jnp.pi
-        value = state.value + added
+        at = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
+        turn, height = rise(terms, at, known), at.heights()
+        turn = jnp.where(state.done[..., None], -jnp.inf, turn)
+        size = jnp.exp(jnp.real(turn))
+        phase = jnp.imag(turn) - height * epsilon[..., None]
+        # z (z + 1), whose complex quotient would cost more than all else.
+        real, imaginary = (everything[..., None] - height**2), (tilt + tilt + 1.0) * height
+        share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * size * unit
+        share /= real * real + imaginary * imaginary
+        cosine, sine = share * jnp.cos(phase), share * jnp.sin(phase)
+        summand = lax.complex(cosine * real + sine * imaginary, sine * real - cosine * imaginary)
+        value = state.value + jnp.sum(jnp.real(summand), axis=-1)
         end = line.step * (state.start + _BLOCK)
-        envelope = jnp.max(jnp.abs(phi), axis=-1) * everything / (jnp.pi * end)
-        tail = jnp.where(state.done, state.tail, envelope)
+        seen = jnp.max(size[..., -_WATCHED:], axis=-1)
+        height = jnp.maximum(seen, jnp.exp(decay.log_beyond(zero + state.start + _BLOCK)))
+        tail = jnp.where(state.done, state.tail, everything * height / (jnp.pi * end))
         where = (*(0,) * epsilon.ndim, state.start)
         return _Summed(
-            lax.dynamic_update_slice(state.phi, phi, where),
+            lax.dynamic_update_slice(state.summand, summand, where),
             state.start + _BLOCK,
             tail,
             value,
             state.done | (tail <= _TOLERANCE * jnp.abs(value)),
         )
 
-    zero = jnp.zeros_like(epsilon)
-    phi = jnp.zeros((*epsilon.shape, _POINTS), complex)
-    first = _Summed(phi, jnp.zeros((), int), zero + jnp.inf, zero, zero > 0)
+    nothing = jnp.zeros((*epsilon.shape, points), complex)
+    first = _Summed(nothing, jnp.zeros((), int), zero + jnp.inf, zero, zero > 0)
     return lax.while_loop(unfinished, advance, first)

@@ -5,27 +5,31 @@ The trapezoidal sum of step h is exactly sum_k exp(theta k p) delta(epsilon + k 
 Source: Poisson's summation with a tilt, as in Abate & Whitt, Queueing Systems 10, 1992.
 """
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_finite
+from jaxdp.loss.saddle import saddle_of
 
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
 LOG_TILTS = (-23.0, 50.0)
 _LOGIT_TILTS = (-28.0, 28.0)
-# On each strip; a round narrows the bracket of the saddle by 24.
-_POINTS = 49
-_ROUNDS = 8
+# On each strip.
+_POINTS = 33
 # Of the logarithm of a tilt, where the aliased terms are bounded, too.
-_OFFSETS = (-0.8, -0.3, -0.1, -0.03, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
-# Near enough: the neighbours are no higher than this.
+_OFFSETS = (-1.2, -0.8, -0.5, -0.3, -0.15, -0.05, 0, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
+_MIDDLE = _OFFSETS.index(0)
+# |F| may be higher by so much in logarithm for a longer step: a cumulant may be a wall right
+# above its saddle.
+_HIGHER = 2.0
+# Near enough: the integrand is no higher, in logarithm, on both sides of the saddle.
 _FLAT = 0.02
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
-_SADDLE_MARGIN = 12.0
+SADDLE_MARGIN = 12.0
 
 
 class Line(NamedTuple):
@@ -93,76 +97,54 @@ def _near(theta: Reals) -> Reals:
     return jnp.where(theta > 0, beyond, between)
 
 
-class _Search(NamedTuple):
-    """Of both strips, last axis 2; `exponents` of the first round, the whole grid."""
-
-    rounds: Index
-    low: Reals
-    high: Reals
-    theta: Reals
-    log_size: Reals
-    spread: Reals
-    exponents: Reals
-
-
 def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     """The saddle on either strip, the lower of the two, and the step."""
-    column, rank = epsilon[..., None], (None,) * epsilon.ndim
+    column = epsilon[..., None, None]
 
-    def heights(tilts: Reals) -> Reals:
-        return jnp.real(cumulant(terms, tilts, rough=True)) - tilts * column
+    def heights(tilts: Reals) -> tuple[Reals, Reals]:
+        flat = tilts.reshape(*epsilon.shape, -1)
+        exponents = jnp.real(cumulant(terms, flat, rough=True)).reshape(tilts.shape)
+        exponents -= tilts * column
+        return exponents, exponents - log_pole(tilts)
 
     beyond = jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS))
-    between = -1.0 / (1.0 + jnp.exp(jnp.linspace(*_LOGIT_TILTS, _POINTS)))
-    grid = jnp.broadcast_to(jnp.stack([beyond, between])[rank], (*epsilon.shape, 2, _POINTS))
-    shares = jnp.linspace(0.0, 1.0, _POINTS)[(*rank, None)]
-
-    def loose(state: _Search) -> Bools:
-        return (state.rounds < _ROUNDS) & ~jnp.all(state.spread < _FLAT)
-
-    def narrow(state: _Search) -> _Search:
-        low, high = state.low[..., None], state.high[..., None]
-        fine = jnp.where(state.rounds == 0, grid, low * (high / low) ** shares)
-        exponents = heights(fine.reshape(*epsilon.shape, 2 * _POINTS)).reshape(fine.shape)
-        values = exponents - log_pole(fine)
-        index = jnp.argmin(values, axis=-1)[..., None]
-        near = [jnp.clip(index + offset, 0, _POINTS - 1) for offset in (-1, 1, 0)]
-        low, high, theta = (jnp.take_along_axis(fine, i, -1)[..., 0] for i in near)
-        left, right, least = (jnp.take_along_axis(values, i, -1)[..., 0] for i in near)
-        return _Search(
-            state.rounds + 1,
-            low,
-            high,
-            theta,
-            least,
-            jnp.minimum(left, right) - least,
-            jnp.where(state.rounds == 0, exponents, state.exponents),
-        )
-
-    zero = jnp.zeros((*epsilon.shape, 2))
-    start = _Search(
-        jnp.zeros((), int), zero, zero, zero, zero, zero + jnp.inf, jnp.zeros_like(grid)
-    )
-    end = lax.while_loop(loose, narrow, start)
-    theta, log_size = end.theta, end.log_size
-    tilts, exponents = (x.reshape(*epsilon.shape, 2 * _POINTS) for x in (grid, end.exponents))
+    between = -1.0 / (1.0 + jnp.exp(-jnp.linspace(*_LOGIT_TILTS, _POINTS)))
+    grid = jnp.stack([beyond, between])[(None,) * epsilon.ndim]
+    grid = jnp.broadcast_to(grid, (*epsilon.shape, 2, _POINTS))
+    found = saddle_of(heights, grid, _FLAT)
+    theta, log_size = found.theta, found.least
+    tilts, exponents = (x.reshape(*epsilon.shape, 2 * _POINTS) for x in (grid, found.first))
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])
     return line_at(terms, epsilon, theta, tilts, exponents, tolerance)
 
 
 def line_at(
-    terms: Terms, epsilon: Reals, theta: Reals, tilts: Reals, exponents: Reals, tolerance: float
+    terms: Terms,
+    epsilon: Reals,
+    theta: Reals,
+    tilts: Reals,
+    exponents: Reals,
+    tolerance: float,
+    margin: float | Reals = SADDLE_MARGIN,
 ) -> Line:
-    """The line at theta (lanes,); K - tilt epsilon is known at some other tilts (lanes, tilts)."""
-    column, theta = epsilon[..., None], theta[..., None]
-    near = _near(theta)
+    """The line near theta (lanes,); K - tilt epsilon is known at some other tilts (lanes, tilts).
+
+    The aliased terms are below `tolerance` of exp(-margin) |F(theta)|.
+    """
+    column = epsilon[..., None]
+    near = _near(theta[..., None])
     risen = jnp.real(cumulant(terms, near, rough=True)) - near * column
     tilts = jnp.concatenate([tilts, near], axis=-1)
     exponents = jnp.concatenate([exponents, risen], axis=-1)
+    digits = jnp.broadcast_to(margin - math.log(tolerance), epsilon.shape)[..., None]
+    # Atoms fade with the tilt.
+    higher = 0.0 if any(term.noise.recurs for term in terms) else _HIGHER
+    sizes = risen - log_pole(near)
+    theta = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, higher)
     log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
     others = _Others.of(theta, log_size, tilts, exponents, epsilon)
-    period = others.period(tolerance)
+    period = others.period(digits)
     aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
     gain = log_size + theta * epsilon + log_pole(theta)
@@ -173,6 +155,23 @@ def line_at(
     exponents = exponents + 64.0 * ULP * summed[..., None] * (1.0 + jnp.abs(tilts))
     step = 2.0 * jnp.pi / period
     return Line(theta, step, log_size, theta < 0, aliasing, rounding, tilts, exponents)
+
+
+def _of_longest_step(
+    near: Reals,
+    log_sizes: Reals,
+    tilts: Reals,
+    exponents: Reals,
+    epsilon: Reals,
+    digits: Reals,
+    higher: float,
+) -> Reals:
+    """Of the tilts `near` a saddle whose |F| is hardly higher: that of the shortest period."""
+    size = log_sizes[..., _MIDDLE, None]
+    to_all = (tilts[..., None, :], exponents[..., None, :], epsilon[..., None])
+    periods = _Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
+    periods = jnp.where(log_sizes <= size + higher, periods, jnp.inf)
+    return jnp.take_along_axis(near, jnp.argmin(periods, axis=-1)[..., None], axis=-1)
 
 
 class _Others(NamedTuple):
@@ -187,10 +186,12 @@ class _Others(NamedTuple):
         theta: Reals, log_size: Reals, tilts: Reals, exponents: Reals, epsilon: Reals
     ) -> "_Others":
         zero = jnp.zeros_like(theta)
-        others = jnp.concatenate([tilts, zero, zero - 1.0], axis=-1)
+        ends = jnp.broadcast_to(epsilon[..., None], zero.shape)
         strip = (tilts > 0) == (theta > 0)
+        tilts, exponents = (jnp.broadcast_to(x, strip.shape) for x in (tilts, exponents))
+        others = jnp.concatenate([tilts, zero, zero - 1.0], axis=-1)
         usable = jnp.concatenate([strip, theta == theta, theta < 0], axis=-1)
-        heights = jnp.concatenate([exponents, zero, epsilon[..., None]], axis=-1) - log_size
+        heights = jnp.concatenate([exponents, zero, ends], axis=-1) - log_size
         distance = jnp.abs(others - theta)
         usable &= distance > 1e-9 * jnp.abs(theta)
         return _Others(
@@ -202,9 +203,9 @@ class _Others(NamedTuple):
         below = jnp.min(jnp.where(self.below, values, jnp.inf), axis=-1)
         return below, jnp.min(jnp.where(self.below, jnp.inf, values), axis=-1)
 
-    def period(self, tolerance: float) -> Reals:
-        """The least p whose aliased terms are bounded as wanted."""
-        wanted = (self.heights + _SADDLE_MARGIN - jnp.log(tolerance)) / self.distance
+    def period(self, digits: Reals) -> Reals:
+        """The least p whose aliased terms are at most e^-digits of |F(theta)|."""
+        wanted = (self.heights + digits) / self.distance
         return jnp.maximum(*self._least(wanted))
 
     def aliasing(self, period: Reals) -> Reals:

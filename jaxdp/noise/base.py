@@ -1,7 +1,7 @@
 """What every noise offers. A distribution is final: nothing here is overridden."""
 
 import abc
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -97,8 +97,17 @@ class Loss(abc.ABC):
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
 
-    def rise(self, shift: Reals, points: Points) -> Complexes:
-        """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved."""
+    def on_line(self, shift: Reals, theta: Reals) -> Any:
+        """What `rise` needs at every point of the line through theta: computed once."""
+        del shift, theta
+        return ()
+
+    def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
+        """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved.
+
+        `known` is `on_line` at theta.
+        """
+        del known
         noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))
         z = theta + 1j * points.heights()
         evaluate = noise.cgf if points.far else noise.near_cgf
