@@ -28,8 +28,6 @@ _DIGITS = 34.0
 _LARGEST_SHIFT = 1.5
 # (e^t - 1) / t for |t| <= 1/2.
 _EXPM1_SERIES = tuple(1.0 / math.factorial(k) for k in range(1, 16))
-# Most moments need no more than this share of the nodes.
-_FEWER = 4
 # x above which little of the mass lies.
 _USUAL = 3.0
 # e^exponent that is as good as the whole loss, and does not overflow.
@@ -128,15 +126,9 @@ def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """
 
     span = _Span.of(c, q, w, w)
-
-    def with_points(nodes: int) -> Reals:
-        x, step = span.points(nodes), span.length / nodes
-        value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
-        return _resolved_or_bound(c, q, w, step, value)
-
-    few = nodes // _FEWER
-    enough = jnp.all(_resolved(c, span.length / few))
-    return lax.cond(enough, lambda: with_points(few), lambda: with_points(nodes))
+    x, step = span.points(nodes), span.length / nodes
+    value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
+    return _resolved_or_bound(c, q, w, step, value)
 
 
 def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:

@@ -36,25 +36,27 @@ class Atoms(NamedTuple):
         return self.log_mass > -jnp.inf
 
 
-def atoms_of(terms: Terms) -> Atoms:
-    """The atoms of a single term; a composition of different ones is not split."""
+def atoms_of(terms: Terms) -> Atoms | None:
+    """The atoms of a single term that may have any; a composition of different ones has none."""
     term = terms[0]
+    if len(terms) > 1 or term.shift.shape[-1] > 1 or not term.noise.recurs:
+        return None
     fold = term.count[..., 0]
-    if len(terms) > 1 or term.shift.shape[-1] > 1:
-        return Atoms(jnp.zeros_like(fold), jnp.full_like(fold, -jnp.inf), fold)
     r, log_mass = (x[..., 0] for x in term.noise.loss_atom(term.shift))
     split = (fold >= 1) & (fold <= _MOST) & (log_mass > -jnp.inf)
     return Atoms(jnp.where(split, r, 0.0), jnp.where(split, log_mass, -jnp.inf), fold)
 
 
 def remainder(
-    turn: Complexes, atoms: Atoms, points: Points, log_total: Reals
+    turn: Complexes, atoms: Atoms | None, points: Points, log_total: Reals
 ) -> tuple[Complexes, Reals]:
     """(M^n - n A^(n-1) M + (n-1) A^n) / M(theta)^n at (lanes, points), and its terms' sizes added.
 
     From K(z) - K(theta), `turn`; `log_total` is K(theta) of the composition.
     """
     whole = jnp.exp(turn)
+    if atoms is None:
+        return whole, jnp.exp(jnp.real(turn))
     r, log_mass, n = (x[..., None] for x in atoms)
     z = points.theta[..., None] + 1j * points.heights()
     gain = log_total[..., None]
@@ -68,13 +70,20 @@ def remainder(
 
 
 def explicit_part(
-    terms: Terms, atoms: Atoms, epsilon: Reals, theta: Reals, log_size: Reals, complement: Bools
+    terms: Terms,
+    atoms: Atoms | None,
+    epsilon: Reals,
+    theta: Reals,
+    log_size: Reals,
+    complement: Bools,
 ) -> tuple[Reals, Reals]:
     """What `remainder` leaves out, as delta (or 1 - delta) over exp(log_size); and its error.
 
     The atoms next to the mean of the law tilted by theta are summed; Hoeffding's inequality bounds
     the others. The weights' log-gamma functions are good to 2e-15 of their size.
     """
+    if atoms is None:
+        return jnp.zeros_like(epsilon), jnp.zeros_like(epsilon)
     term = terms[0]
     r, log_mass, n, e, tilt, size, mirror = (
         x[..., None] for x in (*atoms, epsilon, theta, log_size, complement)

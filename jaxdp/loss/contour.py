@@ -88,12 +88,13 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     fixed, at = lax.stop_gradient((terms, size))
     atoms = atoms_of(terms)
     line = line_of(fixed, at, limits[0])
-    decay = decay_of(fixed, line, *limits, atoms.split)
+    split = jnp.zeros(size.shape, dtype=bool) if atoms is None else atoms.split
+    decay = decay_of(fixed, line, *limits, split)
     line = line.softened(decay.mu, at)
-    if terms[0].noise.paired:
+    if atoms is not None and terms[0].noise.paired:
         # Beyond this tilt the largest atom alone counts, and K(theta) - theta epsilon only rounds.
         most = lax.stop_gradient(_STEEPEST / jnp.where(atoms.r > 0, atoms.r, 1.0))
-        steep = _explicit(terms, atoms) & (line.theta > most)
+        steep = atoms.split & (line.theta > most)
         line = line.at(fixed, at, jnp.where(steep, most, line.theta), steep)
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
@@ -130,7 +131,7 @@ def _block(
     terms: Terms,
     epsilon: Reals,
     line: Line,
-    atoms: Atoms,
+    atoms: Atoms | None,
     known: tuple[Any, ...],
     start: Index | int,
     nodes: int,
@@ -168,14 +169,16 @@ def _sum(
     epsilon: Reals,
     line: Line,
     decay: Decay,
-    atoms: Atoms,
+    atoms: Atoms | None,
     limits: Limits,
     skipped: Bools,
 ) -> Sum:
     known = on_line(terms, line.theta)
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
     # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
-    window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
+    window = zero
+    if atoms is not None:
+        window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
 
     def unfinished(state: Sum) -> Bools:
         return (state.start < limits[1]) & ~jnp.all(state.done)
@@ -211,11 +214,6 @@ def _sum(
     return lax.while_loop(unfinished, advance, start)
 
 
-def _explicit(terms: Terms, atoms: Atoms) -> Bools:
-    """Where the sum over atoms is everything: those of a single term that are split off."""
-    return atoms.split & terms[0].noise.paired
-
-
 @jax.custom_jvp
 def _attach(value: Reals, slope_of: Reals) -> Reals:
     """`value`, with the derivative of `slope_of`."""
@@ -233,18 +231,20 @@ def _log_delta_on(
     epsilon: Reals,
     line: Line,
     decay: Decay,
-    atoms: Atoms,
+    atoms: Atoms | None,
     limits: Limits,
     skipped: Bools,
 ) -> Reals:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    nothing_left = skipped | _explicit(terms[:1], atoms)
-    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, nothing_left)
+    nothing_left = jnp.zeros_like(skipped)
+    if atoms is not None and terms[0].noise.paired:
+        nothing_left = atoms.split
+    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, skipped | nothing_left)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
     # Where there are only atoms nothing is left to be summed.
-    tail = jnp.where(_explicit(terms[:1], atoms), 0.0, found.tail)
+    tail = jnp.where(nothing_left, 0.0, found.tail)
     error = tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     both = found.value + exact
     # 1 - delta is rounded down: there aliasing counts as well.
@@ -261,7 +261,8 @@ def _log_delta_on(
     markov = jnp.where(line.complement, _with_infinite(terms, markov), markov)
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
-    epsilon = epsilon + 1e-11 * fixed[2].r
+    if atoms is not None:
+        epsilon = epsilon + 1e-11 * lax.stop_gradient(atoms.r)
     far = limits[0] < ROUGH
     # The block is in units of exp(K(theta) - theta epsilon), which move as well.
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon

@@ -6,7 +6,6 @@ that attains it near its saddle. The cumulant is evaluated once, along that line
 then costs a sum over the points for each epsilon.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -38,8 +37,6 @@ _CONVERGED = 1e-6
 _SPARE = 1e-10
 # Of log delta: two lines for the same delta differ by less.
 _SLACK = 3e-10
-# Of tilts whose second difference is the curvature at the saddle, relatively.
-_APART = 0.05
 
 
 class _Summed(NamedTuple):
@@ -60,7 +57,8 @@ def quick_epsilon(terms: Terms, delta: Reals, points: int = SHORT) -> tuple[Real
     wanted = jnp.log(delta)
     middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
     tilts, saddle = _saddle(terms, middle)
-    guess = saddle.least + _log_width(terms, saddle.least, saddle.theta) / saddle.theta
+    # Of the least epsilon the second derivative is that of log |F| over theta.
+    guess = saddle.least + _log_width(saddle.bend * saddle.theta, saddle.theta) / saddle.theta
     exponents = saddle.first - tilts * guess[..., None]
     margin = SADDLE_MARGIN if points > SHORT else _MARGIN + jnp.max(wanted, axis=-1) - middle
     line = line_at(terms, guess, saddle.theta, tilts, exponents, _TOLERANCE, margin)
@@ -129,23 +127,17 @@ def _newton(
 def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
     """log delta to a few percent, where it is below -1, from the saddle alone: a first guess."""
 
-    exponents = functools.partial(_exponents, terms, epsilon)
+    def exponents(tilts: Reals) -> tuple[Reals, Reals]:
+        values = jnp.real(cumulant(terms, tilts, rough=True))
+        return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+
     found = saddle_of(exponents, _coarse(epsilon), _FLAT)
-    return found.least + _log_width(terms, epsilon, found.theta)
+    return found.least + _log_width(found.bend, found.theta)
 
 
-def _log_width(terms: Terms, epsilon: Reals, theta: Reals) -> Reals:
-    """log of delta over |F(theta)|, theta the saddle, to a few percent of delta."""
-    offsets = (1.0 + _APART * jnp.arange(-1.0, 2.0))[(None,) * theta.ndim]
-    around = _exponents(terms, epsilon, theta[..., None] * offsets)[1]
-    bend = (around[..., 0] + around[..., 2] - 2.0 * around[..., 1]) / (_APART * theta) ** 2
-    return -0.5 * jnp.log(2.0 * jnp.pi * jnp.maximum(bend, 1e-300))
-
-
-def _exponents(terms: Terms, epsilon: Reals, tilts: Reals) -> tuple[Reals, Reals]:
-    """K, and log |F|."""
-    values = jnp.real(cumulant(terms, tilts, rough=True))
-    return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+def _log_width(bend: Reals, theta: Reals) -> Reals:
+    """log of delta over |F(theta)|, of the second derivative of log |F| in log theta."""
+    return jnp.log(theta) - 0.5 * jnp.log(2.0 * jnp.pi * bend)
 
 
 def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Saddle]:

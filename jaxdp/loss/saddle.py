@@ -22,6 +22,7 @@ class Saddle(NamedTuple):
 
     theta: Reals
     least: Reals
+    bend: Reals  # the second derivative of the values in log |tilt|, to a few percent
     first: Reals  # the first result at every tilt of the grid
 
 
@@ -37,6 +38,13 @@ class _Triple(NamedTuple):
 
     def spread(self) -> Reals:
         return jnp.maximum(self.at_low, self.at_high) - self.at_middle
+
+    def bend(self) -> Reals:
+        """Of the parabola through all three; 1 where there is none."""
+        left, right = self.middle - self.low, self.high - self.middle
+        rise = right * (self.at_low - self.at_middle) + left * (self.at_high - self.at_middle)
+        found = 2.0 * rise / (left * right * (left + right))
+        return jnp.where((found > 0) & (found < jnp.inf), found, 1.0)
 
     def aim(self, golden: Bools) -> Reals:
         """The vertex of the parabola through all three; or within the longer side."""
@@ -91,4 +99,4 @@ def saddle_of(
         return state[0] + 1, state[1].with_point(x, value)
 
     end = lax.while_loop(loose, narrow, (jnp.zeros((), int), start))[1]
-    return Saddle(sign * jnp.exp(end.middle), end.at_middle, first)
+    return Saddle(sign * jnp.exp(end.middle), end.at_middle, end.bend(), first)
