@@ -14,6 +14,8 @@ from jaxdp.privacy_loss import PrivacyLoss, rough_log_delta
 
 # Two compilations of a composition differ by less than this in log delta, relatively.
 _COMPOSED = 1e-12
+# Of log(parameter): the line of a composition may change from one parameter to the next.
+_CLOSE = 1e-10
 # Of the two parameters whose residuals give a first slope, relatively.
 _APART = 0.01
 
@@ -68,7 +70,7 @@ def calibrate(
         slack = _COMPOSED * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
         fixed = jax.lax.stop_gradient((safe, unsafe))
         guess = jax.lax.stop_gradient(_guess(build, budget, *fixed))
-        return last_feasible_near(residual, safe, unsafe, slack, guess)
+        return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE)
     return last_feasible(residual, safe, unsafe, rounding_slack(delta))
 
 

@@ -22,6 +22,8 @@ _TOLERANCE = 5e-11
 _COARSE = 25
 # Of log delta, on both sides of the saddle.
 _FLAT = 0.02
+# Where slopes are taken from differences.
+_FLATTER = 1e-4
 SHORT, LONG = 480, 7680
 _BLOCK = 48
 # Of a block: its largest |phi| stands for what follows.
@@ -131,7 +133,7 @@ def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
         values = jnp.real(cumulant(terms, tilts, rough=True))
         return values, values - tilts * epsilon[..., None] - log_pole(tilts)
 
-    found = saddle_of(exponents, _coarse(epsilon), _FLAT)
+    found = saddle_of(exponents, _coarse(epsilon), _FLATTER)
     return found.least + _log_width(found.bend, found.theta)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -88,15 +89,20 @@ def saddle_of(
     start = _Triple(*(jnp.take_along_axis(x, i, -1)[..., 0] for x in (sizes, values) for i in near))
     sign = jnp.sign(grid[..., 0])
 
+    def is_flat(triple: _Triple) -> Bools:
+        return triple.spread() * (jnp.exp(triple.middle) if each else 1.0) < flat
+
     def loose(state: tuple[Index, _Triple]) -> Bools:
-        steps, triple = state
-        spread = triple.spread() * (jnp.exp(triple.middle) if each else 1.0)
-        return (steps < _MOST_STEPS) & ~jnp.all(spread < flat)
+        return (state[0] < _MOST_STEPS) & ~jnp.all(is_flat(state[1]))
 
     def narrow(state: tuple[Index, _Triple]) -> tuple[Index, _Triple]:
-        x = state[1].aim(state[0] % _GOLDEN_EVERY == _GOLDEN_EVERY - 1)
+        steps, triple = state
+        x = triple.aim(steps % _GOLDEN_EVERY == _GOLDEN_EVERY - 1)
         value = function((sign * jnp.exp(x))[..., None])[1][..., 0]
-        return state[0] + 1, state[1].with_point(x, value)
+        # Of a bracket that is too narrow the second difference is rounding.
+        done = is_flat(triple)
+        moved = triple.with_point(x, value)
+        return steps + 1, jax.tree.map(lambda a, b: jnp.where(done, a, b), triple, moved)
 
     end = lax.while_loop(loose, narrow, (jnp.zeros((), int), start))[1]
     return Saddle(sign * jnp.exp(end.middle), end.at_middle, end.bend(), first)
