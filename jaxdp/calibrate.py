@@ -7,17 +7,23 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible, last_feasible_near, last_feasible_quick
-from jaxdp._types import RealLike, Reals
+from jaxdp._numeric.bracket import (
+    last_feasible,
+    last_feasible_near,
+    secants,
+)
+from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess, rounding_slack
-from jaxdp.privacy_loss import PrivacyLoss, rough_log_delta
+from jaxdp.privacy_loss import PrivacyLoss, quick_log_delta, rough_log_delta
 
 # Two compilations of a composition differ by less than this in log delta, relatively.
 _COMPOSED = 1e-12
 # Of log(parameter): the line of a composition may change from one parameter to the next.
 _CLOSE = 1e-10
-# Of the two parameters whose residuals give a first slope, relatively.
-_APART = 0.01
+# What is not settled by one line after so many steps is left to repeated sums.
+_QUICK_STEPS = 16
+# log delta nearer to 0 is taken for this by a guess.
+_LEAST_LOG = -1e-2
 
 
 class HasLogDelta(Protocol):
@@ -70,18 +76,43 @@ def calibrate(
         slack = _COMPOSED * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
         fixed = jax.lax.stop_gradient((safe, unsafe))
         guess = jax.lax.stop_gradient(_guess(build, budget, *fixed))
-        return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE)
+        found, sure = jax.lax.stop_gradient(_by_one_line(build, budget, *fixed, slack, guess))
+        if _check.is_concrete(sure) and bool(jnp.all(sure)):
+            return found
+        rest = jnp.where(jnp.isfinite(found), found, guess[0]), guess[1]
+        return last_feasible_near(
+            residual, safe, unsafe, slack, rest, close=_CLOSE, known=(found, sure)
+        )
     return last_feasible(residual, safe, unsafe, rounding_slack(delta))
 
 
+def _by_one_line(
+    build: Callable,
+    budget: Budget,
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    guess: tuple[Reals, Reals],
+) -> tuple[Reals, Bools]:
+    """The root by bounds on delta that need one line, and where the one there is settled."""
+
+    def residual(parameter: Reals) -> tuple[Reals, Bools]:
+        value, settled = quick_log_delta(build(parameter), budget.epsilon)
+        return excess(value, budget.delta), settled
+
+    return secants(residual, safe, unsafe, slack, guess, _CLOSE, _QUICK_STEPS)[:2]
+
+
 def _guess(build: Callable, budget: Budget, safe: Reals, unsafe: Reals) -> tuple[Reals, Reals]:
-    """Where saddles alone would have the root, and their slope there, in log(parameter)."""
+    """Where saddles alone would have the root, and the slope of log delta in log(parameter)."""
+    target = jnp.minimum(jnp.log(budget.delta), _LEAST_LOG)
 
-    def residual(parameter: Reals) -> Reals:
-        value = rough_log_delta(build(parameter), budget.epsilon)
-        return jnp.minimum(value, 0.0) - jnp.log(budget.delta)
+    def residual(parameter: Reals) -> tuple[Reals, Bools]:
+        # Of tails as of powers: nearly straight in log(parameter).
+        value = jnp.minimum(rough_log_delta(build(parameter), budget.epsilon), _LEAST_LOG)
+        return jnp.log(target / value), value == value
 
-    found = last_feasible_quick(residual, safe, unsafe, 0.0 * safe, close=1e-3)
-    found = jnp.where(jnp.isfinite(found), found, jnp.sqrt(safe) * jnp.sqrt(unsafe))
-    values = [residual(found * (1.0 + step)) for step in (-_APART, _APART)]
-    return found, (values[1] - values[0]) / (2.0 * _APART)
+    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
+    start = middle, jnp.full_like(middle, -2.0)
+    found, _, slope = secants(residual, safe, unsafe, 0.0 * safe, start, 1e-3, _QUICK_STEPS)
+    return jnp.where(jnp.isfinite(found), found, middle), -target * slope

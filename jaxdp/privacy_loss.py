@@ -25,6 +25,7 @@ from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled, nodes_for
+from jaxdp.loss.shapes import in_few_shapes
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
@@ -81,7 +82,11 @@ class PrivacyLoss:
         Gaussian and Laplace, or a sampled replacement, the upper one of `bounds`, without
         derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
         """
-        return _log_delta(self, _check.real("epsilon", epsilon))
+        return in_few_shapes(
+            lambda terms, at: _log_delta(PrivacyLoss(terms, self.relation), at),
+            self.terms,
+            _check.real("epsilon", epsilon),
+        )
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -110,7 +115,12 @@ class PrivacyLoss:
         if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
             return _epsilon(self, delta, True)
         shared = self._share_lines(delta)
-        found, settled = _quick_epsilon(self, delta, shared, SHORT)
+        found, settled = in_few_shapes(
+            lambda terms, at: _quick_epsilon(PrivacyLoss(terms, self.relation), at, shared, SHORT),
+            self.terms,
+            delta,
+            kept=int(shared),
+        )
         # Where |phi| comes back up more points settle nothing.
         longer = not any(term.noise.recurs for term in self.terms)
         for slower in (_long_line, _without_line) if longer else (_without_line,):
@@ -267,6 +277,12 @@ def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
 def rough_log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     """See `directions.rough_log_delta`."""
     return directions.rough_log_delta(loss.terms, epsilon, loss.both)
+
+
+@jax.jit
+def quick_log_delta(loss: PrivacyLoss, epsilon: Reals) -> tuple[Reals, Bools]:
+    """See `directions.quick_log_delta`."""
+    return directions.quick_log_delta(loss.terms, epsilon, loss.both)
 
 
 @functools.partial(jax.jit, static_argnums=2)

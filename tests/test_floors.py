@@ -37,6 +37,7 @@ CONTAINED = {
 # An engine in several files, each on the ones before.
 LOSS = (
     "base",
+    "shapes",
     "sampled_profile",
     "sampled",
     "pieces",

@@ -1,5 +1,7 @@
 """Compositions: against closed forms, high-precision values, and each other."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -163,6 +165,23 @@ def test_batches_are_worked_off_in_chunks():
     table = total.log_delta(epsilon)
     assert table.shape == (29, 31)
     check_bound(table, dp.GDP(np.sqrt(20) / scale).log_delta(epsilon))
+
+
+def test_few_shapes_compile():
+    """Two to eight lanes of any shape are one compilation, and the spare lanes stay inside."""
+    scale = jnp.linspace(3.0, 9.0, 6)
+    whole = (20 * loss_of(dp.Gaussian(scale.reshape(2, 3)))).log_delta(1.0)
+    # The package's attribute of that name is the function.
+    evaluate = sys.modules["jaxdp.privacy_loss"]._log_delta
+    compiled = evaluate._cache_size()
+    some = (20 * loss_of(dp.Gaussian(scale[:5]))).log_delta(1.0)
+    table = (20 * loss_of(dp.Gaussian(scale[:2, None]))).log_delta(jnp.ones(4))
+    assert evaluate._cache_size() == compiled
+    assert (whole.shape, some.shape, table.shape) == ((2, 3), (5,), (2, 4))
+    np.testing.assert_allclose(whole.ravel()[:5], some, rtol=1e-13)
+    np.testing.assert_allclose(table, jnp.broadcast_to(some[:2, None], (2, 4)), rtol=1e-13)
+    none = 20 * loss_of(dp.Gaussian(jnp.ones((0, 3))))
+    assert none.log_delta(1.0).shape == none.epsilon(0.1).shape == (0, 3)
 
 
 def test_gradients():

@@ -12,9 +12,10 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Loss, Points
 
-# Lanes that share one loop over the points; fewer where each point is dear, as all wait for the
-# slowest.
-_LANES, _DEAR_LANES = 256, 16
+# Lanes that share one loop: all wait for the slowest.
+_LANES = 256
+# Where each point of a line is dear (on a CPU); on the axis no lane is much slower than others.
+FEW_LANES, MORE_LANES = 2, 64
 # Between two points that were looked at |phi| may be a little higher.
 _MISSED = 0.9
 
@@ -157,19 +158,23 @@ def largest_loss(terms: Terms) -> Reals:
     return add_up(terms, Term.pure_epsilon)
 
 
-def by_lanes(function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals) -> Any:
+def by_lanes(
+    function: Callable[[Terms, Any], Any], terms: Terms, values: Any, dear: int = FEW_LANES
+) -> Any:
     """function(terms, values) in any batch of the terms' shape, worked off in chunks of lanes.
 
-    `values` may have axes of its own after those of the batch; results have the batch's first.
+    The arrays of `values` may have axes of their own after those of the batch; results have the
+    batch's first. `dear`: the lanes of a chunk where cumulants are sums over nodes.
     """
     batch = terms[0].shape
     size = math.prod(batch)
-    lanes = _DEAR_LANES if any(term.noise.summed for term in terms) else _LANES
+    dear = dear if jax.default_backend() == "cpu" else MORE_LANES
+    lanes = dear if any(term.noise.summed for term in terms) else _LANES
     if size <= lanes:
         return function(terms, values)
     missing = -size % lanes
 
-    def chunk(x: Reals) -> Reals:
+    def chunk(x: Reals | Bools) -> Reals | Bools:
         flat = x.reshape(size, *x.shape[len(batch) :])
         padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
         return padded.reshape(-1, lanes, *flat.shape[1:])

@@ -18,6 +18,7 @@ from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
 from jaxdp.loss.base import (
+    MORE_LANES,
     Term,
     Terms,
     add_up,
@@ -37,7 +38,7 @@ Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
 # Where the cumulant is a sum over nodes a point costs as much as they are.
-_MOST_TERMS = 2**21
+_MOST_TERMS = 2**23
 _BLOCK = 64
 _SLOPE_NODES = 512
 # Twice this is -log of what is left of the other atoms.
@@ -68,13 +69,26 @@ class Sum(NamedTuple):
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
+    limits = (limits[0], most_points(terms, limits[1]))
+    # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
+    terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
+    upper = _forward(terms, size, limits)
+    mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
+    near_one = mixture > 0.5
+    large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
+    mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
+    mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
+    return jnp.where(epsilon < 0, mirrored, upper)
+
+
+def most_points(terms: Terms, most: int = FINAL[1]) -> int:
+    """Of `most`, those that are spent on a lane at last."""
     nodes = max(term.noise.summed for term in terms)
-    limits = (limits[0], min(limits[1], _MOST_TERMS // max(nodes, 1)))
-    return by_lanes(lambda t, e: log_delta(t, e, limits), terms, epsilon)
+    return min(most, _MOST_TERMS // max(nodes, 1))
 
 
-def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
-    """log of an upper bound on delta: epsilon (*batch,), terms (*batch, n).
+def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
+    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
@@ -82,13 +96,18 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     further), the Gaussian of `decay` where the points do not suffice, and the rounding of the
     cumulant.
     """
-    size = jnp.abs(epsilon)
-    # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
-    terms = tuple(term.reversed(epsilon < 0) for term in terms)
-    fixed, at = lax.stop_gradient((terms, size))
+
+    def line_for(terms: Terms, epsilon: Reals) -> Line:
+        return line_of(terms, epsilon, limits[0])
+
+    lines = by_lanes(line_for, *lax.stop_gradient((terms, epsilon)), MORE_LANES)
+    return by_lanes(lambda t, at: _forward_on(t, at[0], at[1], limits), terms, (epsilon, lines))
+
+
+def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> Reals:
+    fixed, at = lax.stop_gradient((terms, epsilon))
     atoms = atoms_of(terms)
-    line = line_of(fixed, at, limits[0])
-    split = jnp.zeros(size.shape, dtype=bool) if atoms is None else atoms.split
+    split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
     decay = decay_of(fixed, line, *limits, split)
     line = line.softened(decay.mu, at)
     if atoms is not None and terms[0].noise.paired:
@@ -101,22 +120,16 @@ def log_delta(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     single = count == (1 if alone else jnp.nan)
     few = few_of(fixed, at, limits[0])
     skipped = few.settled | single
-    upper = _log_delta_on(decay.softened(terms), size, line, decay, atoms, limits, skipped)
+    upper = _log_delta_on(decay.softened(terms), epsilon, line, decay, atoms, limits, skipped)
     upper = few.tightened(upper)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
-    beyond = size >= largest_finite(terms)
+    beyond = epsilon >= largest_finite(terms)
     upper = jnp.where(beyond, -jnp.inf, upper)
     whole = _with_infinite(terms, upper)
     upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
     if alone:
-        upper = jnp.where(single, noise.log_delta(shift, size), upper)
-    upper = jnp.where(size >= largest_loss(terms), -jnp.inf, upper)
-    mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
-    near_one = mixture > 0.5
-    large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
-    mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
-    return jnp.where(epsilon < 0, mirrored, upper)
+        upper = jnp.where(single, noise.log_delta(shift, epsilon), upper)
+    return jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper)
 
 
 def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:

@@ -4,15 +4,13 @@
 broadcast here, to one shape.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Reals, Shape
 from jaxdp.loss import bracket, contour, inverse, line
-from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
+from jaxdp.loss.base import Term, Terms, add_up, cumulant
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
@@ -24,7 +22,22 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """log delta to a few percent of delta, no bound: where a search may begin."""
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    return _worse(by_lanes(inverse.rough_log_delta, *at), both)
+    return _worse(inverse.rough_log_delta(*at), both)
+
+
+def quick_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Bools]:
+    """See `inverse.quick_log_delta`. Settled where the worse direction is; NaN is not."""
+    terms, epsilon = _broadcast(terms, epsilon)
+    if not _all_contoured(terms):
+        return jnp.full(epsilon.shape, jnp.nan), jnp.zeros(epsilon.shape, dtype=bool)
+    at = _exchanged(terms, epsilon, both)
+    # No more points than leave the bound that is reported in the end enough to settle as well.
+    points = min(inverse.LONG, contour.most_points(terms) // 2)
+    found, settled = inverse.quick_log_delta(*at, points)
+    if not both:
+        return found, settled
+    worse = jnp.max(found, axis=0, keepdims=True)
+    return worse[0], jnp.all(settled | (found < worse), axis=0)
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
@@ -54,8 +67,7 @@ def quick_epsilon(
     if both:
         pair = (2, *delta.shape[:-1])
         terms, delta = _pair(terms, pair), jnp.broadcast_to(delta, (2, *delta.shape))
-    solve = functools.partial(inverse.quick_epsilon, points=points)
-    found, settled = by_lanes(solve, terms, delta)
+    found, settled = inverse.quick_epsilon(terms, delta, points)
     settled = jnp.all(settled, axis=0) if both else settled
     return _worse(found, both).reshape(shape), settled.reshape(shape)
 
@@ -113,7 +125,8 @@ def _all_contoured(terms: Terms) -> bool:
 
 def _broadcast(terms: Terms, values: Reals) -> tuple[Terms, Reals]:
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-    return tuple(term.broadcast(shape) for term in terms), jnp.broadcast_to(values, shape)
+    at = tuple(term.broadcast(shape) for term in terms), jnp.broadcast_to(values, shape)
+    return lax.optimization_barrier(at)
 
 
 def _exchanged(terms: Terms, values: Reals, both: bool) -> tuple[Terms, Reals]:

@@ -12,7 +12,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Complexes, Index, Reals
-from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_loss, on_line, rise
+from jaxdp.loss.base import (
+    MORE_LANES,
+    Term,
+    Terms,
+    add_up,
+    by_lanes,
+    cumulant,
+    largest_loss,
+    on_line,
+    rise,
+)
 from jaxdp.loss.decay import probed
 from jaxdp.loss.line import LOG_TILTS, SADDLE_MARGIN, Line, line_at, log_pole
 from jaxdp.loss.saddle import Saddle, saddle_of
@@ -33,19 +43,27 @@ _MARGIN = 7.0
 # exp(i k x) is formed from two factors, for so many k next to each other.
 _SPLIT = 16
 _NEWTON_STEPS = 9
+# Of a chunk where the lines are of about one length.
+_LANES = 16
 # A last step of so many 1 / theta leaves the square of that.
 _CONVERGED = 1e-6
 # Of delta: what the line may leave out.
 _SPARE = 1e-10
 # Of log delta: two lines for the same delta differ by less.
 _SLACK = 3e-10
+# Of two lines for one delta the sums' errors differ by less than this factor.
+_OTHERS = 8.0
+_ROUGHER = 1e-8
+# Nearer to delta = 1 the line left of the axis is the better one.
+_LEAST_LOG = -0.1
 
 
 class _Summed(NamedTuple):
-    summand: Complexes  # F(theta + it) / |F(theta)| and its share, (lanes, points)
+    summand: Complexes  # F(theta + it) / |F(theta)| and its share, (lanes, points), if kept
     start: Index
     tail: Reals
     value: Reals
+    absolute: Reals
     done: Bools
 
 
@@ -56,16 +74,32 @@ def quick_epsilon(terms: Terms, delta: Reals, points: int = SHORT) -> tuple[Real
     less than 2e-10, meets delta with a slack of 3e-10 in log delta. Not settled where the points
     do not reach that, where delta is too far from the middle or some loss may be infinite.
     """
+
+    def line_for(terms: Terms, delta: Reals) -> tuple[Line, Reals]:
+        return _line_for(terms, delta, SADDLE_MARGIN if points > SHORT else _MARGIN)
+
+    lines = by_lanes(line_for, terms, delta, MORE_LANES)
+    return by_lanes(lambda t, x: _epsilon_on(t, x[0], x[1], points), terms, (delta, lines), _LANES)
+
+
+def _line_for(terms: Terms, delta: Reals, margin: float) -> tuple[Line, Reals]:
+    """Of the middle delta; and the epsilon that the saddle alone would give it."""
     wanted = jnp.log(delta)
     middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
     tilts, saddle = _saddle(terms, middle)
     # Of the least epsilon the second derivative is that of log |F| over theta.
     guess = saddle.least + _log_width(saddle.bend * saddle.theta, saddle.theta) / saddle.theta
     exponents = saddle.first - tilts * guess[..., None]
-    margin = SADDLE_MARGIN if points > SHORT else _MARGIN + jnp.max(wanted, axis=-1) - middle
-    line = line_at(terms, guess, saddle.theta, tilts, exponents, _TOLERANCE, margin)
+    margins = margin + jnp.max(wanted, axis=-1) - middle
+    return line_at(terms, guess, saddle.theta, tilts, exponents, _TOLERANCE, margins), guess
+
+
+def _epsilon_on(
+    terms: Terms, delta: Reals, known: tuple[Line, Reals], points: int
+) -> tuple[Reals, Bools]:
+    wanted, (line, guess) = jnp.log(delta), known
     end = _sum(terms, guess, line, points)
-    spare = end.tail + line.rounding * jnp.sum(jnp.abs(end.summand), axis=-1)
+    spare = end.tail + line.rounding * end.absolute
     theta, guess, log_size, spare = (
         x[..., None] for x in (line.theta, guess, line.log_size, spare)
     )
@@ -91,7 +125,7 @@ def _newton(
 ) -> tuple[Reals, Reals, Reals]:
     """epsilon (*batch, m), log delta there, and the share of what is spare in it."""
     points, rank = summand.shape[-1], (None,) * (summand.ndim - 1)
-    rows = (*summand.shape[:-1], -1, _SPLIT)
+    rows = (*summand.shape[:-1], points // _SPLIT, _SPLIT)
     summed = jnp.stack([summand, summand * jnp.arange(points)[rank]]).reshape(2, *rows)
     angle = step[..., None, None]
     inside = angle * jnp.arange(_SPLIT)[(*rank, None)]
@@ -126,20 +160,58 @@ def _newton(
     return found, value, share
 
 
+def quick_log_delta(terms: Terms, epsilon: Reals, points: int) -> tuple[Reals, Bools]:
+    """log of an upper bound on delta at epsilon >= 0 (*batch,), and where it is settled.
+
+    Settled: above what any line reports, by less than 1e-8 in log delta, mostly 3e-10; or -inf.
+    Else the points do not reach that, delta is near 1, or some loss may be infinite.
+    """
+
+    def line_for(terms: Terms, epsilon: Reals) -> Line:
+        tilts, saddle = _saddle_at(terms, epsilon)
+        return line_at(terms, epsilon, saddle.theta, tilts, saddle.first, _TOLERANCE)
+
+    lines = by_lanes(line_for, terms, epsilon, MORE_LANES)
+    return by_lanes(lambda t, x: _log_delta_on(t, x[0], x[1], points), terms, (epsilon, lines))
+
+
+def _log_delta_on(terms: Terms, epsilon: Reals, line: Line, points: int) -> tuple[Reals, Bools]:
+    end = _sum(terms, epsilon, line, points, kept=False)
+    spare = end.tail + line.rounding * end.absolute + line.aliasing
+    # Another line's rounding may be larger, the bound that is reported in the end as well.
+    upper = line.log_size + jnp.log(end.value + _OTHERS * spare) + 0.5 * _SLACK
+    settled = (_OTHERS * spare <= _ROUGHER * end.value) & (upper < _LEAST_LOG)
+    settled &= add_up(terms, Term.log_finite) == 0
+    none = epsilon >= largest_loss(terms)
+    markov = line.markov(epsilon)
+    upper = jnp.where(none, -jnp.inf, jnp.where(upper <= markov, upper, markov))
+    return upper, settled | none
+
+
 def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
     """log delta to a few percent, where it is below -1, from the saddle alone: a first guess."""
 
-    def exponents(tilts: Reals) -> tuple[Reals, Reals]:
-        values = jnp.real(cumulant(terms, tilts, rough=True))
-        return values, values - tilts * epsilon[..., None] - log_pole(tilts)
+    def at_saddle(terms: Terms, epsilon: Reals) -> Reals:
+        found = _saddle_at(terms, epsilon, _FLATTER)[1]
+        return found.least + _log_width(found.bend, found.theta)
 
-    found = saddle_of(exponents, _coarse(epsilon), _FLATTER)
-    return found.least + _log_width(found.bend, found.theta)
+    return by_lanes(at_saddle, terms, epsilon, MORE_LANES)
 
 
 def _log_width(bend: Reals, theta: Reals) -> Reals:
     """log of delta over |F(theta)|, of the second derivative of log |F| in log theta."""
     return jnp.log(theta) - 0.5 * jnp.log(2.0 * jnp.pi * bend)
+
+
+def _saddle_at(terms: Terms, epsilon: Reals, flat: float = _FLAT) -> tuple[Reals, Saddle]:
+    """Coarse tilts with their K - tilt epsilon, and the least |F|."""
+
+    def heights(tilts: Reals) -> tuple[Reals, Reals]:
+        exponents = jnp.real(cumulant(terms, tilts, rough=True)) - tilts * epsilon[..., None]
+        return exponents, exponents - log_pole(tilts)
+
+    tilts = _coarse(epsilon)
+    return tilts, saddle_of(heights, tilts, flat)
 
 
 def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Saddle]:
@@ -158,7 +230,7 @@ def _coarse(lanes: Reals) -> Reals:
     return jnp.broadcast_to(tilts, (*lanes.shape, _COARSE))
 
 
-def _sum(terms: Terms, epsilon: Reals, line: Line, points: int) -> _Summed:
+def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = True) -> _Summed:
     zero, known = jnp.zeros_like(epsilon), on_line(terms, line.theta)
     decay = probed(terms, line, False, zero > 0)
     everything = line.theta * (1.0 + line.theta)
@@ -181,19 +253,23 @@ def _sum(terms: Terms, epsilon: Reals, line: Line, points: int) -> _Summed:
         cosine, sine = share * jnp.cos(phase), share * jnp.sin(phase)
         summand = lax.complex(cosine * real + sine * imaginary, sine * real - cosine * imaginary)
         value = state.value + jnp.sum(jnp.real(summand), axis=-1)
+        absolute = state.absolute + jnp.sum(jnp.abs(summand), axis=-1)
+        keep = state.summand
+        if kept:
+            keep = lax.dynamic_update_slice(keep, summand, (*(0,) * epsilon.ndim, state.start))
         end = line.step * (state.start + _BLOCK)
         seen = jnp.max(size[..., -_WATCHED:], axis=-1)
         height = jnp.maximum(seen, jnp.exp(decay.log_beyond(zero + state.start + _BLOCK)))
         tail = jnp.where(state.done, state.tail, everything * height / (jnp.pi * end))
-        where = (*(0,) * epsilon.ndim, state.start)
         return _Summed(
-            lax.dynamic_update_slice(state.summand, summand, where),
+            keep,
             state.start + _BLOCK,
             tail,
             value,
-            state.done | (tail <= _TOLERANCE * jnp.abs(value)),
+            absolute,
+            state.done | (tail <= _TOLERANCE * jnp.abs(value)) | jnp.isnan(value),
         )
 
-    nothing = jnp.zeros((*epsilon.shape, points), complex)
-    first = _Summed(nothing, jnp.zeros((), int), zero + jnp.inf, zero, zero > 0)
+    nothing = jnp.zeros((*epsilon.shape, points if kept else 0), complex)
+    first = _Summed(nothing, jnp.zeros((), int), zero + jnp.inf, zero, zero, zero > 0)
     return lax.while_loop(unfinished, advance, first)

@@ -102,7 +102,7 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     column = epsilon[..., None, None]
 
     def heights(tilts: Reals) -> tuple[Reals, Reals]:
-        flat = tilts.reshape(*epsilon.shape, -1)
+        flat = tilts.reshape(*epsilon.shape, math.prod(tilts.shape[epsilon.ndim :]))
         exponents = jnp.real(cumulant(terms, flat, rough=True)).reshape(tilts.shape)
         exponents -= tilts * column
         return exponents, exponents - log_pole(tilts)

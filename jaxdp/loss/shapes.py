@@ -1,0 +1,54 @@
+"""Few shapes, few compilations: a concrete batch is worked off as one of a few sizes.
+
+A composition compiles for seconds and runs for milliseconds: the spare lanes cost less.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._types import Reals
+from jaxdp.loss.base import Terms
+
+# More than one lane are a multiple of this, later of an eighth to a quarter of their number.
+_FEW = 8
+# From here on the lanes count for more than the compilation.
+_MANY = 1024
+
+
+def in_few_shapes(
+    function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals, kept: int = 0
+) -> Any:
+    """function(terms, values), whose results have the batch's shape; traced ones as they are.
+
+    The last `kept` axes of `values` stay as they are: there the terms' have size 1.
+    """
+    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    batch = shape[: len(shape) - kept]
+    size = math.prod(batch)
+    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values)))
+    if not concrete or not 0 < size <= _MANY:
+        return function(terms, values)
+    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
+    lanes = -(-size // multiple) * multiple
+    found = function(*_in_lanes(terms, values, shape, kept, lanes))
+    return jax.tree.map(lambda x: x[:size].reshape(*batch, *x.shape[1:]), found)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _in_lanes(
+    terms: Terms, values: Reals, shape: tuple[int, ...], kept: int, lanes: int
+) -> tuple[Terms, Reals]:
+    batch = shape[: len(shape) - kept]
+    index = jnp.minimum(jnp.arange(lanes), math.prod(batch) - 1)
+
+    def flat(x: Reals) -> Reals:
+        return x.reshape(-1, *x.shape[len(batch) :])[index]
+
+    terms = tuple(term.broadcast((*batch, *(1,) * kept)) for term in terms)
+    return jax.tree.map(flat, (terms, jnp.broadcast_to(values, shape)))
