@@ -92,10 +92,13 @@ def probability(name: str, value: RealLike) -> Reals:
 def whole(name: str, value: RealLike, lower: float = 0.0) -> Reals:
     """A count: a whole number, not below `lower`; NaN where a traced value is not whole."""
     count = real(name, value, lower)
-    is_whole = count == jnp.round(count)
-    if is_concrete(count) and not bool(is_whole.all()):
-        raise ValueError(f"{name} must be whole, got {value}")
-    return jnp.where(is_whole, count, jnp.nan)
+    if is_concrete(count):
+        # NumPy: inside a trace JAX would trace what is known as well.
+        known = np.asarray(count)
+        if np.any(known != np.round(known)):
+            raise ValueError(f"{name} must be whole, got {value}")
+        return count
+    return jnp.where(count == jnp.round(count), count, jnp.nan)
 
 
 def positive_integer(name: str, value: int) -> int:

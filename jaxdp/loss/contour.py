@@ -37,8 +37,8 @@ from jaxdp.noise.base import Points
 Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
-# Where the cumulant is a sum over nodes a point costs as much as they are.
-_MOST_TERMS = 2**23
+# Where the cumulant is a sum over nodes; not by their number, which depends on what is traced.
+_MOST_DEAR = 2**14
 _BLOCK = 64
 _SLOPE_NODES = 512
 # Twice this is -log of what is left of the other atoms.
@@ -83,8 +83,7 @@ def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     """Of `most`, those that are spent on a lane at last."""
-    nodes = max(term.noise.summed for term in terms)
-    return min(most, _MOST_TERMS // max(nodes, 1))
+    return min(most, _MOST_DEAR) if any(term.noise.summed for term in terms) else most
 
 
 def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
