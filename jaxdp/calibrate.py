@@ -7,11 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import (
-    last_feasible,
-    last_feasible_near,
-    secants,
-)
+from jaxdp._numeric.bracket import last_feasible, last_feasible_near, secants
 from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess, rounding_slack
 from jaxdp.privacy_loss import PrivacyLoss, quick_log_delta, rough_log_delta

@@ -72,15 +72,17 @@ class PrivacyLoss:
 
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
         density, and for one pair of atoms repeated (1e-8 from 512 to 4,096 times; 3e-9 for twofold
-        flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7
-        to 1e-3, widest with epsilon at an atom; of sampled Laplaces up to 1e-2; where hardly any
-        release is hit (q times their number below about 5) and delta far down the tail, by
-        orders of magnitude. Few Subbotins, whose cumulant hardly falls, are
-        added up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9,
-        three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to
-        1e-3. An infinite loss gives delta = 1. With a sampled release of another noise than
-        Gaussian and Laplace, or a sampled replacement, the upper one of `bounds`, without
-        derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
+        flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7 to 1e-3,
+        widest with epsilon at an atom; of sampled Laplaces up to 1e-2; where hardly any release is
+        hit (q times their number below about 5) and delta far down the tail, by orders of
+        magnitude. Few Subbotins, whose cumulant hardly falls, are added up one after the other
+        (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of
+        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An infinite loss gives
+        delta = 1. With a sampled release of another noise than Gaussian and Laplace, or a sampled
+        replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart
+        for Gaussians, up to 2.4 % where there are atoms.
+
+        Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
         return in_few_shapes(
             lambda terms, at: _log_delta(PrivacyLoss(terms, self.relation), at),

@@ -121,10 +121,9 @@ def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """log G(w) for real w, arguments of one shape. Error: about 1e-15 (|log G| + sqrt |log G|).
 
     Where the nodes do not resolve the kink of L (the step, (21 + c w) / nodes or less, above
-    0.58 / c):
-    an upper bound, by convexity (1 - q + q r)^w <= 1 - q + q r^w, or <= 1 for 0 <= w <= 1.
+    0.58 / c) an upper bound, by convexity: (1 - q + q r)^w <= 1 - q + q r^w, or <= 1 for
+    0 <= w <= 1.
     """
-
     span = _Span.of(c, q, w, w)
     x, step = span.points(nodes), span.length / nodes
     value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))

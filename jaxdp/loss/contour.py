@@ -37,8 +37,9 @@ from jaxdp.noise.base import Points
 Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
-# Where the cumulant is a sum over nodes; not by their number, which depends on what is traced.
-_MOST_DEAR = 2**14
+# Where the cumulant is a sum over nodes: so many points, or terms if that leaves more points.
+# From 128 nodes on their number does not matter, as it depends on what is traced.
+_MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 _BLOCK = 64
 _SLOPE_NODES = 512
 # Twice this is -log of what is left of the other atoms.
@@ -83,7 +84,8 @@ def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     """Of `most`, those that are spent on a lane at last."""
-    return min(most, _MOST_DEAR) if any(term.noise.summed for term in terms) else most
+    nodes = max(term.noise.summed for term in terms)
+    return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
 
 
 def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:

@@ -17,9 +17,9 @@ from jaxdp.loss.base import Term, Terms, add_up
 from jaxdp.loss.line import Line
 from jaxdp.noise.gaussian import Gaussian
 
-# In points of the line, increasing by a constant ratio.
 # Looser sums are of a search, where a dear cumulant is not worth its price.
 ROUGH = 1e-8
+# In points of the line, increasing by a constant ratio.
 _NEAREST, _FARTHEST, _PROBES = 16.0, 2.0**30, 128
 _RATIO = float(np.log(_FARTHEST / _NEAREST) / (_PROBES - 1))
 _STEP_BACK = float(np.exp(_RATIO))

@@ -1,4 +1,6 @@
-"""epsilon from delta: one vertical line serves every epsilon near the one that is sought.
+"""epsilon from delta, and delta in a hurry: by one vertical line, where that settles it.
+
+One line serves every epsilon near the one that is sought.
 
 delta <= |F(theta)| / (a width) for every theta, so the least over theta of
 (K(theta) - log(theta (1 + theta)) - log delta) / theta is near the epsilon sought, and the theta
