@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible, last_feasible_near, secants
+from jaxdp._numeric.bracket import last_feasible, last_feasible_near
+from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess, rounding_slack
 from jaxdp.privacy_loss import PrivacyLoss, quick_log_delta, rough_log_delta
@@ -20,6 +21,7 @@ _UNSETTLED = 1e-4
 _CLOSE = 1e-10
 # What is not settled by one line after so many steps is left to repeated sums.
 _QUICK_STEPS = 16
+_MOST_STEPS = 100
 # log delta nearer to 0 is taken for this by a guess.
 _LEAST_LOG = -1e-2
 
@@ -77,13 +79,15 @@ def calibrate(
         fixed = jax.lax.stop_gradient((safe, unsafe))
         guess = jax.lax.stop_gradient(_guess(build, budget, *fixed))
         found, sure = _by_one_line(build, budget, *fixed, slack, guess)
-        # Nothing is differentiated: the sums that a search would compile are not needed.
-        if _check.is_concrete(found) and bool(jnp.all(sure)):
-            return found
+        rest = jnp.where(jnp.isfinite(found), found, guess[0]), guess[1]
+        # Nothing is differentiated: a search need not be compiled as a whole.
+        if _check.is_concrete(found):
+            if bool(jnp.all(sure)):
+                return found
+            return jnp.where(sure, found, _searched(build, budget, *fixed, slack, rest))
         found, sure = jax.lax.stop_gradient((found, sure))
         if any(term.noise.summed for term in built.terms):
             slack = slack + _UNSETTLED
-        rest = jnp.where(jnp.isfinite(found), found, guess[0]), guess[1]
         return last_feasible_near(
             residual, safe, unsafe, slack, rest, close=_CLOSE, known=(found, sure)
         )
@@ -105,6 +109,25 @@ def _by_one_line(
         return excess(value, budget.delta), settled
 
     return secants(residual, safe, unsafe, slack, guess, _CLOSE, _QUICK_STEPS)[:2]
+
+
+def _searched(
+    build: Callable,
+    budget: Budget,
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    guess: tuple[Reals, Reals],
+) -> Reals:
+    """The root by the bound that is reported, of concrete parameters."""
+
+    def residual(parameter: Reals) -> tuple[Reals, Bools]:
+        value = excess(build(parameter).log_delta(budget.epsilon), budget.delta)
+        return value, value == value
+
+    args = safe, unsafe, slack, guess, _CLOSE, _MOST_STEPS
+    found = secants(residual, *args, compiled=False)[0]
+    return jnp.where(jnp.isnan(found), jnp.inf, found)
 
 
 def _guess(build: Callable, budget: Budget, safe: Reals, unsafe: Reals) -> tuple[Reals, Reals]:

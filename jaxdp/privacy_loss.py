@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.secants import secants
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Bools, RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
@@ -17,7 +18,7 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import excess
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.loss import directions
+from jaxdp.loss import directions, jump_parts
 from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
@@ -25,7 +26,7 @@ from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled, nodes_for
-from jaxdp.loss.shapes import in_few_shapes
+from jaxdp.loss.shapes import few_sizes, in_few_shapes
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
@@ -37,6 +38,8 @@ from jaxdp.tradeoff import tradeoff_of_profile
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
+# Of a search: of log(epsilon + the most), and its evaluations.
+_CLOSE, _STEPS = 1e-12, 100
 # Of log delta: what one line serves.
 _SPAN = 14.0
 
@@ -73,19 +76,20 @@ class PrivacyLoss:
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
         density, and for one pair of atoms repeated (1e-8 from 512 to 4,096 times; 3e-9 for twofold
         flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7 to 1e-3,
-        widest with epsilon at an atom; of sampled Laplaces up to 1e-2; where hardly any release is
-        hit (q times their number below about 5) and delta far down the tail, by orders of
-        magnitude. Few Subbotins, whose cumulant hardly falls, are added up one after the other
-        (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of
-        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An infinite loss gives
-        delta = 1. With a sampled release of another noise than Gaussian and Laplace, or a sampled
-        replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart
-        for Gaussians, up to 2.4 % where there are atoms.
+        widest with epsilon at an atom; of sampled Laplaces up to 1e-2. Where few releases of
+        sampled Gaussians hit the record one large loss makes the total large: that is summed by its
+        size (`loss.jumps`, compiled only where one line does not suffice; scales above a fifth of
+        the sensitivity, a record that is removed). Few Subbotins, whose cumulant hardly falls, are
+        added up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9,
+        three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to
+        1e-3. An infinite loss gives delta = 1. With a sampled release of another noise than
+        Gaussian and Laplace, or a sampled replacement, the upper one of `bounds`, without
+        derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
         return in_few_shapes(
-            lambda terms, at: _log_delta(PrivacyLoss(terms, self.relation), at),
+            lambda terms, at: _log_delta_of(PrivacyLoss(terms, self.relation), at),
             self.terms,
             _check.real("epsilon", epsilon),
         )
@@ -115,7 +119,7 @@ class PrivacyLoss:
         """
         delta = _check.probability("delta", delta)
         if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
-            return _epsilon(self, delta, True)
+            return _epsilon(self, delta)
         shared = self._share_lines(delta)
         found, settled = in_few_shapes(
             lambda terms, at: _quick_epsilon(PrivacyLoss(terms, self.relation), at, shared, SHORT),
@@ -138,7 +142,7 @@ class PrivacyLoss:
 
     def _each(
         self,
-        inverse: Callable[["PrivacyLoss", Reals], tuple[Reals, Bools]],
+        inverse: Callable[["PrivacyLoss", Reals, Reals], tuple[Reals, Bools]],
         delta: Reals,
         found: Reals,
         settled: Bools,
@@ -146,13 +150,13 @@ class PrivacyLoss:
         """`inverse` where it is not settled, every delta with a loss of its own."""
         missing = np.flatnonzero(~np.asarray(settled))
         # Few shapes, few compilations.
-        index = np.resize(missing, 1 << int(missing.size - 1).bit_length())
+        index = np.resize(missing, few_sizes(missing.size))
         terms = tuple(
             jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(found.shape))
             for term in self.terms
         )
         deltas = jnp.broadcast_to(delta, found.shape).ravel()[index]
-        values, sure = inverse(PrivacyLoss(terms, self.relation), deltas)
+        values, sure = inverse(PrivacyLoss(terms, self.relation), deltas, found.ravel()[index])
         found = found.ravel().at[index].set(values).reshape(found.shape)
         return found, settled.ravel().at[index].set(sure).reshape(found.shape)
 
@@ -270,9 +274,30 @@ def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
 
 
+def _log_delta_of(loss: PrivacyLoss, epsilon: Reals) -> Reals:
+    """Concrete: what few compositions need is compiled only where one does."""
+    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((loss, epsilon)))
+    if not concrete or not jump_parts.applies(loss.terms):
+        return _log_delta(loss, epsilon)
+    upper, slow = _on_one_line(loss, epsilon)
+    if bool(jnp.any(slow)):
+        return _tightened(loss, epsilon, (upper, slow))
+    return jnp.max(upper, axis=0) if loss.both else upper
+
+
 @jax.jit
 def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
     return directions.log_delta(loss.terms, epsilon, loss.both)
+
+
+@jax.jit
+def _on_one_line(loss: PrivacyLoss, epsilon: Reals) -> tuple[Reals, Bools]:
+    return directions.log_delta_on_one_line(loss.terms, epsilon, loss.both)
+
+
+@jax.jit
+def _tightened(loss: PrivacyLoss, epsilon: Reals, known: tuple[Reals, Bools]) -> Reals:
+    return directions.log_delta_of(loss.terms, epsilon, loss.both, known)
 
 
 @jax.jit
@@ -299,19 +324,39 @@ def _quick_epsilon(
     return directions.quick_epsilon(loss.terms, delta, loss.both, shared, points)
 
 
-def _long_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
+def _long_line(loss: PrivacyLoss, delta: Reals, near: Reals) -> tuple[Reals, Bools]:
+    del near
     return _quick_epsilon(loss, delta, False, LONG)
 
 
-def _without_line(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Bools]:
-    return _epsilon(loss, delta, False), jnp.ones(delta.shape, dtype=bool)
+def _without_line(loss: PrivacyLoss, delta: Reals, near: Reals) -> tuple[Reals, Bools]:
+    """By a dozen of `log_delta`, which are compiled already, mostly."""
+    safe, most, slack = _bracket(loss, delta)
+
+    def residual(shifted: Reals) -> tuple[Reals, Bools]:
+        value = excess(_log_delta_of(loss, shifted - most), delta)
+        return value, value == value
+
+    near = jnp.where((near > 0) & (near < most), near, 0.4 * most)
+    guess = most + near, jnp.log(jnp.clip(delta, 1e-300, 0.5)) * (most + near) / near
+    found = secants(residual, 2.0 * most, most, slack, guess, _CLOSE, _STEPS, compiled=False)[0]
+    return jnp.where(jnp.isnan(found), safe, found - most), delta == delta
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _epsilon(loss: PrivacyLoss, delta: Reals, by_line: bool) -> Reals:
-    # Measured from -most: smooth down to epsilon = 0, where log epsilon is not.
-    most = directions.largest_epsilon(loss.terms, delta, loss.both)
-    most = jnp.where(jnp.isinf(most), 1.0, most)
+@jax.jit
+def _bracket(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Reals, Reals]:
+    """An epsilon that meets delta, or inf; a finite one; and the slack that a search keeps.
+
+    Measured from minus that: smooth down to epsilon = 0, where log epsilon is not.
+    """
+    safe = directions.largest_epsilon(loss.terms, delta, loss.both)
+    most = jnp.where(jnp.isinf(safe), 1.0, safe)
+    return safe, most, _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
+
+
+@jax.jit
+def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
+    _, most, slack = _bracket(loss, delta)
     delta = jnp.broadcast_to(delta, most.shape)
 
     def residual(shifted: Reals) -> Reals:
@@ -321,9 +366,7 @@ def _epsilon(loss: PrivacyLoss, delta: Reals, by_line: bool) -> Reals:
         found, sure = directions.quick_epsilon(loss.terms, delta, loss.both)
         return found + most, sure
 
-    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
-    known = settled if by_line else None
-    return last_feasible_quick(residual, 2.0 * most, most, slack, known=known) - most
+    return last_feasible_quick(residual, 2.0 * most, most, slack, known=settled) - most
 
 
 @jax.jit

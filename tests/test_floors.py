@@ -54,6 +54,8 @@ LOSS = (
     "line",
     "decay",
     "few",
+    "jump_parts",
+    "jumps",
     "contour",
     "inverse",
     "directions",

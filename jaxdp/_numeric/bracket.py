@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Index, Reals
 
 _BISECTIONS = 64
@@ -126,72 +127,6 @@ def last_feasible_near(
     return lax.custom_root(residual, safe, solve, _slope_solve)
 
 
-def secants(
-    residual: Callable[[Reals], tuple[Reals, Bools]],
-    safe: Reals,
-    unsafe: Reals,
-    slack: Reals,
-    guess: tuple[Reals, Reals],
-    close: float,
-    most: int,
-) -> tuple[Reals, Bools, Reals]:
-    """A root from a guess of it and of the slope in log x; where it is sure; the slope there.
-
-    Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
-    them every other step halves the bracket. The last step ends `close` on the safe side. Sure:
-    the search ended within `most` steps where the second result of `residual` is true. NaN where
-    nothing has passed.
-    """
-    near, far = jnp.log(safe), jnp.log(unsafe)
-    inward = jnp.sign(near - far) * close
-
-    def open_lanes(state: _Secant) -> Bools:
-        return (state.steps < most) & ~jnp.all(state.done)
-
-    def step(state: _Secant) -> _Secant:
-        at_end = (state.aim == near, state.aim == far)
-        x = jnp.where(at_end[0], safe, jnp.where(at_end[1], unsafe, jnp.exp(state.aim)))
-        value, sure = residual(x)
-        value = value + slack
-        passes = value <= 0
-        slope = (value - state.value) / (state.aim - state.last)
-        slope = jnp.where(jnp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
-        good = jnp.where(passes, state.aim, state.good)
-        bad = jnp.where(passes, state.bad, state.aim)
-        root = state.aim - value / slope
-        done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | at_end[1])
-        done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & at_end[0])
-        middle = 0.5 * (good + bad)
-        steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
-        inside = (root - good) * (root - bad) < 0
-        aim = jnp.where(steady & inside, root + inward, middle)
-        aim = jnp.where((aim - near) * inward >= 0, near, aim)
-        # Where even the end may pass it is looked at itself.
-        beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
-        aim = jnp.where(beyond, far, aim)
-        keep = state.done
-        return _Secant(
-            jnp.where(keep, state.aim, aim),
-            jnp.where(keep, state.last, state.aim),
-            jnp.where(keep, state.value, value),
-            jnp.where(keep, state.slope, slope),
-            jnp.where(keep, state.good, good),
-            jnp.where(keep, state.bad, bad),
-            jnp.where(passes & ~keep, x, state.found),
-            jnp.where(passes & ~keep, sure, state.sure),
-            keep | done,
-            state.steps + 1.0,
-        )
-
-    found, slope = guess
-    aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
-    aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
-    nothing, never = jnp.full_like(near, jnp.nan), 0.0 * near > 0
-    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
-    end = lax.while_loop(open_lanes, step, start)
-    return end.found, end.done & end.sure, end.slope
-
-
 def _unless(known: tuple[Reals, Bools] | None, search: Callable[[], Reals]) -> Reals:
     """The known roots where they are sure, others searched for, if there are any."""
     if known is None:
@@ -203,19 +138,6 @@ def _unless(known: tuple[Reals, Bools] | None, search: Callable[[], Reals]) -> R
         lambda state: (jnp.where(sure, state[0], search()), state[1] | True),
         (found, jnp.all(sure)),
     )[0]
-
-
-class _Secant(NamedTuple):
-    aim: Reals  # log x of the next step
-    last: Reals
-    value: Reals  # at `last`
-    slope: Reals
-    good: Reals
-    bad: Reals
-    found: Reals  # the x that passes at `good`
-    sure: Bools  # there
-    done: Bools
-    steps: Reals
 
 
 class _Bracket(NamedTuple):

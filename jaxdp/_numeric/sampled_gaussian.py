@@ -34,7 +34,7 @@ _USUAL = 3.0
 _LARGE = 30.0
 
 
-def _loss(x: Reals, c: Reals, q: Reals) -> Reals:
+def loss_at(x: Reals, c: Reals, q: Reals) -> Reals:
     exponent = c * (x - 0.5 * c)
     large = exponent > _LARGE
     near = log1p(q * jnp.expm1(jnp.where(large, 0.0, exponent)))
@@ -126,7 +126,7 @@ def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """
     span = _Span.of(c, q, w, w)
     x, step = span.points(nodes), span.length / nodes
-    value = _log_mean(c, w, x, step, _loss(x, c[..., None], q[..., None]))
+    value = _log_mean(c, w, x, step, loss_at(x, c[..., None], q[..., None]))
     return _resolved_or_bound(c, q, w, step, value)
 
 
@@ -140,7 +140,7 @@ def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
     x, step = span.points(shared), span.length / shared
 
     def at_once() -> Reals:
-        loss = _loss(x, c[..., None], q[..., None])
+        loss = loss_at(x, c[..., None], q[..., None])
         value = _log_mean(c, w, x, step, loss)
         return _resolved_or_bound(c, q, w, step, value)
 

@@ -31,6 +31,8 @@ from jaxdp.loss.base import (
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.few import few_of
+from jaxdp.loss.jump_parts import applies, parameters_of
+from jaxdp.loss.jumps import tightened
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
 
@@ -41,6 +43,10 @@ FINAL = (5e-11, 2**16)
 # From 128 nodes on their number does not matter, as it depends on what is traced.
 _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 _BLOCK = 64
+# Points on one line where `tightened` can go on.
+_ENOUGH = 2048
+# Of the error that is asked for: what is worth going on.
+_WIDE = 20.0
 _SLOPE_NODES = 512
 # Twice this is -log of what is left of the other atoms.
 _STEEPEST = 40.0
@@ -70,16 +76,21 @@ class Sum(NamedTuple):
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
+    return tightened(terms, epsilon, *on_one_line(terms, epsilon, limits), limits[0])
+
+
+def on_one_line(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> tuple[Reals, Bools]:
+    """The same by one line, and where that was broken off: `tightened` lowers the bound."""
     limits = (limits[0], most_points(terms, limits[1]))
     # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
-    upper = _forward(terms, size, limits)
+    upper, slow = _forward(terms, size, limits)
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
     large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
     mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
     mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
-    return jnp.where(epsilon < 0, mirrored, upper)
+    return jnp.where(epsilon < 0, mirrored, upper), slow & (epsilon > 0)
 
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
@@ -88,8 +99,8 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
 
 
-def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
-    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
+def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> tuple[Reals, Bools]:
+    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n); where it is wide.
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
@@ -105,7 +116,7 @@ def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> Reals:
     return by_lanes(lambda t, at: _forward_on(t, at[0], at[1], limits), terms, (epsilon, lines))
 
 
-def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> Reals:
+def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> tuple[Reals, Bools]:
     fixed, at = lax.stop_gradient((terms, epsilon))
     atoms = atoms_of(terms)
     split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
@@ -121,7 +132,11 @@ def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> Rea
     single = count == (1 if alone else jnp.nan)
     few = few_of(fixed, at, limits[0])
     skipped = few.settled | single
-    upper = _log_delta_on(decay.softened(terms), epsilon, line, decay, atoms, limits, skipped)
+    stopped = jnp.zeros_like(skipped)
+    if applies(fixed):
+        stopped = parameters_of(fixed).usable(at) & ~skipped
+    soft = decay.softened(terms)
+    upper, slow = _log_delta_on(soft, epsilon, line, decay, atoms, limits, skipped, stopped)
     upper = few.tightened(upper)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
@@ -130,7 +145,7 @@ def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> Rea
     upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, epsilon), upper)
-    return jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper)
+    return jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper), slow
 
 
 def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:
@@ -186,6 +201,7 @@ def _sum(
     atoms: Atoms | None,
     limits: Limits,
     skipped: Bools,
+    stopped: Bools,
 ) -> Sum:
     known = on_line(terms, line.theta)
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
@@ -208,6 +224,7 @@ def _sum(
         # A block that breaks off is too short to tell how high what follows may be.
         height = jnp.where(broken, everything, jnp.maximum(block.height, probed))
         envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
+        late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
         total = jnp.where(keep, state.value, state.value + block.value)
@@ -219,7 +236,7 @@ def _sum(
             jnp.where(full, end, state.opened),
             tail,
             state.points + block.reached,
-            broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total),
+            broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total) | (stopped & late),
         )
         last = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, last, now)
@@ -248,12 +265,13 @@ def _log_delta_on(
     atoms: Atoms | None,
     limits: Limits,
     skipped: Bools,
-) -> Reals:
+    stopped: Bools,
+) -> tuple[Reals, Bools]:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
     nothing_left = jnp.zeros_like(skipped)
     if atoms is not None and terms[0].noise.paired:
         nothing_left = atoms.split
-    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, skipped | nothing_left)
+    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, skipped | nothing_left, stopped)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
@@ -290,4 +308,7 @@ def _log_delta_on(
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
-    return _attach(upper, share * value)
+    # A wide Gaussian on top is no exact answer either.
+    wide = error + line.aliasing > _WIDE * limits[0] * jnp.abs(both)
+    slow = stopped & (wide | (decay.mu > 0))
+    return _attach(upper, share * value), slow

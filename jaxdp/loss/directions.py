@@ -19,6 +19,17 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     return _worse(_one_way(*_exchanged(terms, epsilon, both)), both)
 
 
+def log_delta_on_one_line(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Bools]:
+    """Of each direction on its own, and where `log_delta_of` lowers it."""
+    return contour.on_one_line(*_exchanged(*_broadcast(terms, epsilon), both))
+
+
+def log_delta_of(terms: Terms, epsilon: Reals, both: bool, known: tuple[Reals, Bools]) -> Reals:
+    """`log_delta`, where `log_delta_on_one_line` is known."""
+    at = _exchanged(*_broadcast(terms, epsilon), both)
+    return _worse(contour.tightened(*at, *known, contour.FINAL[0]), both)
+
+
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """log delta to a few percent of delta, no bound: where a search may begin."""
     at = _exchanged(*_broadcast(terms, epsilon), both)

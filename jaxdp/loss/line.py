@@ -74,7 +74,7 @@ class Line(NamedTuple):
         log_size = self.log_size + gain(theta, mu)
         exponents = self.exponents + gain(self.tilts, mu[..., None])
         period = 2.0 * jnp.pi / self.step[..., None]
-        others = _Others.of(theta[..., None], log_size[..., None], self.tilts, exponents, epsilon)
+        others = Others.of(theta[..., None], log_size[..., None], self.tilts, exponents, epsilon)
         return self._replace(log_size=log_size, aliasing=others.aliasing(period))
 
 
@@ -143,7 +143,7 @@ def line_at(
     sizes = risen - log_pole(near)
     theta = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, higher)
     log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
-    others = _Others.of(theta, log_size, tilts, exponents, epsilon)
+    others = Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(digits)
     aliasing = others.aliasing(period[..., None])
     theta, log_size = theta[..., 0], log_size[..., 0]
@@ -169,12 +169,12 @@ def _of_longest_step(
     """Of the tilts `near` a saddle whose |F| is hardly higher: that of the shortest period."""
     size = log_sizes[..., _MIDDLE, None]
     to_all = (tilts[..., None, :], exponents[..., None, :], epsilon[..., None])
-    periods = _Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
+    periods = Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
     periods = jnp.where(log_sizes <= size + higher, periods, jnp.inf)
     return jnp.take_along_axis(near, jnp.argmin(periods, axis=-1)[..., None], axis=-1)
 
 
-class _Others(NamedTuple):
+class Others(NamedTuple):
     """The other tilts of the strip, and its ends: delta <= 1, 1 - delta <= e^epsilon."""
 
     heights: Reals  # log of Markov's bound over |F(theta)|, infinite where it says nothing
@@ -184,7 +184,7 @@ class _Others(NamedTuple):
     @staticmethod
     def of(
         theta: Reals, log_size: Reals, tilts: Reals, exponents: Reals, epsilon: Reals
-    ) -> "_Others":
+    ) -> "Others":
         zero = jnp.zeros_like(theta)
         ends = jnp.broadcast_to(epsilon[..., None], zero.shape)
         strip = (tilts > 0) == (theta > 0)
@@ -194,7 +194,7 @@ class _Others(NamedTuple):
         heights = jnp.concatenate([exponents, zero, ends], axis=-1) - log_size
         distance = jnp.abs(others - theta)
         usable &= distance > 1e-9 * jnp.abs(theta)
-        return _Others(
+        return Others(
             jnp.where(usable, heights, jnp.inf), jnp.where(usable, distance, 1.0), others < theta
         )
 

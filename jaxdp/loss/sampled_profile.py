@@ -36,7 +36,8 @@ def sampled_log_delta(
     value += ULP * (8.0 + 4.0 * size + jnp.where(add, 4.0 / room, 0.0))
     below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
     value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
-    certain = jnp.where(epsilon < 0, log1mexp(jnp.maximum(-epsilon, 0.0)), -jnp.inf)
+    negative = epsilon < 0
+    certain = jnp.where(negative, log1mexp(jnp.where(negative, -epsilon, 1.0)), -jnp.inf)
     value = jnp.where(q == 0, certain, value)
     broken = jnp.isnan(q + added + epsilon + base)
     return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))

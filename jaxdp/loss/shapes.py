@@ -34,10 +34,14 @@ def in_few_shapes(
     concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values)))
     if not concrete or not 0 < size <= _MANY:
         return function(terms, values)
-    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
-    lanes = -(-size // multiple) * multiple
-    found = function(*_in_lanes(terms, values, shape, kept, lanes))
+    found = function(*_in_lanes(terms, values, shape, kept, few_sizes(size)))
     return jax.tree.map(lambda x: x[:size].reshape(*batch, *x.shape[1:]), found)
+
+
+def few_sizes(size: int) -> int:
+    """The lanes that `size` of them are worked off in."""
+    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
+    return -(-size // multiple) * multiple
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))

@@ -1,0 +1,113 @@
+"""Roots from good guesses, by secants within a bracket whose safe end passes."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._types import Bools, Reals
+
+
+class _Secant(NamedTuple):
+    aim: Reals  # log x of the next step
+    last: Reals
+    value: Reals  # at `last`
+    slope: Reals
+    good: Reals
+    bad: Reals
+    found: Reals  # the x that passes at `good`
+    sure: Bools  # there
+    done: Bools
+    steps: Reals
+
+
+class _Ends(NamedTuple):
+    safe: Reals
+    unsafe: Reals
+    slack: Reals
+    near: Reals  # log safe
+    far: Reals  # log unsafe
+    close: Reals
+
+    def place(self, state: _Secant) -> Reals:
+        """The next x; the ends exactly."""
+        x = jnp.where(state.aim == self.far, self.unsafe, jnp.exp(state.aim))
+        return jnp.where(state.aim == self.near, self.safe, x)
+
+    def moved(self, state: _Secant, value: Reals, sure: Bools) -> _Secant:
+        """With the residual at `place`."""
+        near, far, close, x = self.near, self.far, self.close, self.place(state)
+        inward = jnp.sign(near - far) * close
+        value = value + self.slack
+        passes = value <= 0
+        slope = (value - state.value) / (state.aim - state.last)
+        slope = jnp.where(jnp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
+        good = jnp.where(passes, state.aim, state.good)
+        bad = jnp.where(passes, state.bad, state.aim)
+        root = state.aim - value / slope
+        done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | (state.aim == far))
+        done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & (state.aim == near))
+        middle = 0.5 * (good + bad)
+        steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
+        inside = (root - good) * (root - bad) < 0
+        aim = jnp.where(steady & inside, root + inward, middle)
+        aim = jnp.where((aim - near) * inward >= 0, near, aim)
+        # Where even the end may pass it is looked at itself.
+        beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
+        aim = jnp.where(beyond, far, aim)
+        keep = state.done
+        return _Secant(
+            jnp.where(keep, state.aim, aim),
+            jnp.where(keep, state.last, state.aim),
+            jnp.where(keep, state.value, value),
+            jnp.where(keep, state.slope, slope),
+            jnp.where(keep, state.good, good),
+            jnp.where(keep, state.bad, bad),
+            jnp.where(passes & ~keep, x, state.found),
+            jnp.where(passes & ~keep, sure, state.sure),
+            keep | done,
+            state.steps + 1.0,
+        )
+
+
+_place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
+
+
+def secants(
+    residual: Callable[[Reals], tuple[Reals, Bools]],
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    guess: tuple[Reals, Reals],
+    close: float,
+    most: int,
+    compiled: bool = True,
+) -> tuple[Reals, Bools, Reals]:
+    """A root from a guess of it and of the slope in log x; where it is sure; the slope there.
+
+    Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
+    them every other step halves the bracket. The last step ends `close` on the safe side. Sure:
+    the search ended within `most` steps where the second result of `residual` is true. NaN where
+    nothing has passed. Not `compiled`: `residual` is called as it is, a dozen times.
+    """
+    near, far = jnp.log(safe), jnp.log(unsafe)
+    ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))
+    found, slope = guess
+    aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
+    aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
+    nothing, never = jnp.full_like(near, jnp.nan), 0.0 * near > 0
+    state = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
+
+    def unfinished(state: _Secant) -> Bools:
+        return (state.steps < most) & ~jnp.all(state.done)
+
+    if compiled:
+        state = lax.while_loop(
+            unfinished, lambda state: ends.moved(state, *residual(ends.place(state))), state
+        )
+    else:
+        while bool(unfinished(state)):
+            state = _moved(ends, state, *residual(_place(ends, state)))
+    return state.found, state.done & state.sure, state.slope
