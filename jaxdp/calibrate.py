@@ -11,7 +11,8 @@ from jaxdp._numeric.bracket import last_feasible, last_feasible_near
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, excess, rounding_slack
-from jaxdp.privacy_loss import PrivacyLoss, quick_log_delta, rough_log_delta
+from jaxdp.loss import reported
+from jaxdp.privacy_loss import PrivacyLoss
 
 # Two compilations of a composition differ by less than this in log delta, relatively.
 _COMPOSED = 1e-12
@@ -105,7 +106,8 @@ def _by_one_line(
     """The root by bounds on delta that need one line, and where the one there is settled."""
 
     def residual(parameter: Reals) -> tuple[Reals, Bools]:
-        value, settled = quick_log_delta(build(parameter), budget.epsilon)
+        loss = build(parameter)
+        value, settled = reported.quick_log_delta(loss.terms, budget.epsilon, loss.both)
         return excess(value, budget.delta), settled
 
     return secants(residual, safe, unsafe, slack, guess, _CLOSE, _QUICK_STEPS)[:2]
@@ -136,7 +138,9 @@ def _guess(build: Callable, budget: Budget, safe: Reals, unsafe: Reals) -> tuple
 
     def residual(parameter: Reals) -> tuple[Reals, Bools]:
         # Of tails as of powers: nearly straight in log(parameter).
-        value = jnp.minimum(rough_log_delta(build(parameter), budget.epsilon), _LEAST_LOG)
+        loss = build(parameter)
+        rough = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
+        value = jnp.minimum(rough, _LEAST_LOG)
         return jnp.log(target / value), value == value
 
     middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)

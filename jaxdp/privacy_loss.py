@@ -1,32 +1,24 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
-import functools
-from collections.abc import Callable
 from typing import final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible_quick
-from jaxdp._numeric.secants import secants
 from jaxdp._pytree import pytree, static
-from jaxdp._types import Bools, RealLike, Reals, Shape
+from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import excess
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.loss import directions, jump_parts
+from jaxdp.loss import reported
 from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
-from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled, nodes_for
-from jaxdp.loss.shapes import few_sizes, in_few_shapes
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
@@ -35,13 +27,6 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.tradeoff import tradeoff_of_profile
-
-# Two compilations of the sum differ by less than this in log delta, relatively.
-_SLACK = 1e-12
-# Of a search: of log(epsilon + the most), and its evaluations.
-_CLOSE, _STEPS = 1e-12, 100
-# Of log delta: what one line serves.
-_SPAN = 14.0
 
 
 @final
@@ -88,11 +73,7 @@ class PrivacyLoss:
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
-        return in_few_shapes(
-            lambda terms, at: _log_delta_of(PrivacyLoss(terms, self.relation), at),
-            self.terms,
-            _check.real("epsilon", epsilon),
-        )
+        return reported.log_delta(self.terms, _check.real("epsilon", epsilon), self.both)
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -105,7 +86,8 @@ class PrivacyLoss:
         """
         if points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
-        lower, upper = _bounds(self, _check.real("epsilon", epsilon), points)
+        epsilon = _check.real("epsilon", epsilon)
+        lower, upper = reported.log_bounds(self.terms, epsilon, self.both, points)
         return exp_down(lower), exp_up(upper)
 
     def epsilon(self, delta: RealLike) -> Reals:
@@ -118,47 +100,7 @@ class PrivacyLoss:
         slower.
         """
         delta = _check.probability("delta", delta)
-        if not all(_check.is_concrete(x) for x in jax.tree.leaves((self, delta))):
-            return _epsilon(self, delta)
-        shared = self._share_lines(delta)
-        found, settled = in_few_shapes(
-            lambda terms, at: _quick_epsilon(PrivacyLoss(terms, self.relation), at, shared, SHORT),
-            self.terms,
-            delta,
-            kept=int(shared),
-        )
-        # Where |phi| comes back up more points settle nothing.
-        longer = not any(term.noise.recurs for term in self.terms)
-        for slower in (_long_line, _without_line) if longer else (_without_line,):
-            if not bool(jnp.all(settled)):
-                found, settled = self._each(slower, delta, found, settled)
-        return found
-
-    def _share_lines(self, delta: Reals) -> bool:
-        """Whether there are many deltas to each loss, along the last axis, and near each other."""
-        many = delta.ndim > 0 and delta.shape[-1] > 1 and (not self.shape or self.shape[-1] == 1)
-        known = np.asarray(delta)
-        return many and bool(np.all(np.ptp(np.log(np.maximum(known, 1e-300)), axis=-1) < _SPAN))
-
-    def _each(
-        self,
-        inverse: Callable[["PrivacyLoss", Reals, Reals], tuple[Reals, Bools]],
-        delta: Reals,
-        found: Reals,
-        settled: Bools,
-    ) -> tuple[Reals, Bools]:
-        """`inverse` where it is not settled, every delta with a loss of its own."""
-        missing = np.flatnonzero(~np.asarray(settled))
-        # Few shapes, few compilations.
-        index = np.resize(missing, few_sizes(missing.size))
-        terms = tuple(
-            jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(found.shape))
-            for term in self.terms
-        )
-        deltas = jnp.broadcast_to(delta, found.shape).ravel()[index]
-        values, sure = inverse(PrivacyLoss(terms, self.relation), deltas, found.ravel()[index])
-        found = found.ravel().at[index].set(values).reshape(found.shape)
-        return found, settled.ravel().at[index].set(sure).reshape(found.shape)
+        return reported.epsilon(self.terms, delta, self.both)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
@@ -171,7 +113,8 @@ class PrivacyLoss:
 
         Of infinite order: the largest loss.
         """
-        return _renyi(self, _check.real("order", order, 1.0, open_lower=True))
+        order = _check.real("order", order, 1.0, open_lower=True)
+        return reported.renyi(self.terms, order, self.both)
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
         """The composition along a batch axis."""
@@ -272,103 +215,3 @@ def _worst_of(known: PureDP | ApproxDP | GDP | ExponentialMechanism) -> Term:
 def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     shape = jnp.broadcast_shapes(a.shape, b.shape)
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
-
-
-def _log_delta_of(loss: PrivacyLoss, epsilon: Reals) -> Reals:
-    """Concrete: what few compositions need is compiled only where one does."""
-    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((loss, epsilon)))
-    if not concrete or not jump_parts.applies(loss.terms):
-        return _log_delta(loss, epsilon)
-    upper, slow = _on_one_line(loss, epsilon)
-    if bool(jnp.any(slow)):
-        return _tightened(loss, epsilon, (upper, slow))
-    return jnp.max(upper, axis=0) if loss.both else upper
-
-
-@jax.jit
-def _log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
-    return directions.log_delta(loss.terms, epsilon, loss.both)
-
-
-@jax.jit
-def _on_one_line(loss: PrivacyLoss, epsilon: Reals) -> tuple[Reals, Bools]:
-    return directions.log_delta_on_one_line(loss.terms, epsilon, loss.both)
-
-
-@jax.jit
-def _tightened(loss: PrivacyLoss, epsilon: Reals, known: tuple[Reals, Bools]) -> Reals:
-    return directions.log_delta_of(loss.terms, epsilon, loss.both, known)
-
-
-@jax.jit
-def rough_log_delta(loss: PrivacyLoss, epsilon: Reals) -> Reals:
-    """See `directions.rough_log_delta`."""
-    return directions.rough_log_delta(loss.terms, epsilon, loss.both)
-
-
-@jax.jit
-def quick_log_delta(loss: PrivacyLoss, epsilon: Reals) -> tuple[Reals, Bools]:
-    """See `directions.quick_log_delta`."""
-    return directions.quick_log_delta(loss.terms, epsilon, loss.both)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _bounds(loss: PrivacyLoss, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
-    return directions.log_bounds(loss.terms, epsilon, loss.both, points)
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _quick_epsilon(
-    loss: PrivacyLoss, delta: Reals, shared: bool, points: int
-) -> tuple[Reals, Bools]:
-    return directions.quick_epsilon(loss.terms, delta, loss.both, shared, points)
-
-
-def _long_line(loss: PrivacyLoss, delta: Reals, near: Reals) -> tuple[Reals, Bools]:
-    del near
-    return _quick_epsilon(loss, delta, False, LONG)
-
-
-def _without_line(loss: PrivacyLoss, delta: Reals, near: Reals) -> tuple[Reals, Bools]:
-    """By a dozen of `log_delta`, which are compiled already, mostly."""
-    safe, most, slack = _bracket(loss, delta)
-
-    def residual(shifted: Reals) -> tuple[Reals, Bools]:
-        value = excess(_log_delta_of(loss, shifted - most), delta)
-        return value, value == value
-
-    near = jnp.where((near > 0) & (near < most), near, 0.4 * most)
-    guess = most + near, jnp.log(jnp.clip(delta, 1e-300, 0.5)) * (most + near) / near
-    found = secants(residual, 2.0 * most, most, slack, guess, _CLOSE, _STEPS, compiled=False)[0]
-    return jnp.where(jnp.isnan(found), safe, found - most), delta == delta
-
-
-@jax.jit
-def _bracket(loss: PrivacyLoss, delta: Reals) -> tuple[Reals, Reals, Reals]:
-    """An epsilon that meets delta, or inf; a finite one; and the slack that a search keeps.
-
-    Measured from minus that: smooth down to epsilon = 0, where log epsilon is not.
-    """
-    safe = directions.largest_epsilon(loss.terms, delta, loss.both)
-    most = jnp.where(jnp.isinf(safe), 1.0, safe)
-    return safe, most, _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
-
-
-@jax.jit
-def _epsilon(loss: PrivacyLoss, delta: Reals) -> Reals:
-    _, most, slack = _bracket(loss, delta)
-    delta = jnp.broadcast_to(delta, most.shape)
-
-    def residual(shifted: Reals) -> Reals:
-        return excess(directions.log_delta(loss.terms, shifted - most, loss.both), delta)
-
-    def settled() -> tuple[Reals, Bools]:
-        found, sure = directions.quick_epsilon(loss.terms, delta, loss.both)
-        return found + most, sure
-
-    return last_feasible_quick(residual, 2.0 * most, most, slack, known=settled) - most
-
-
-@jax.jit
-def _renyi(loss: PrivacyLoss, order: Reals) -> Reals:
-    return directions.renyi(loss.terms, order, loss.both)

@@ -31,6 +31,7 @@ def deviation(noise, updates):
     return float(factor) * float(np.sqrt(noise.variance()))
 
 
+@pytest.mark.long
 def test_published_laplace_deviations():
     """1-D exact composition at (1, n^-2): 11.31, 44.7, 150.4 (on a grid, rounded up)."""
     published = {8: 11.31, 40: 44.7, 400: 150.4}

@@ -181,6 +181,7 @@ def test_cumulants(b):
             assert error <= 2e-14 * size, (type(loss).__name__, b, z, mp.nstr(error, 5))
 
 
+@pytest.mark.long
 def test_two_bounded_ranges():
     """Against the integral of one delta over the other's loss."""
     for b, other in ((1.0, 1.0), (0.3, 2.0)):
@@ -196,6 +197,7 @@ def test_two_bounded_ranges():
             check(both.log_delta(e), exact, 1e-6)
 
 
+@pytest.mark.long
 def test_adaptive_pairs_are_below():
     """Two releases, the second chosen by the answer of the first, tell no more than the bound."""
     b = mp.mpf(1)

@@ -59,6 +59,7 @@ LOSS = (
     "contour",
     "inverse",
     "directions",
+    "reported",
 )
 OPTIMAL = (
     "measure",

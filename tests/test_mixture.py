@@ -121,6 +121,7 @@ def test_cumulants_at_the_ends_of_sampling(noise):
     assert bool(jnp.all(Mixture(noise, 0.1, 0.0).cgf(0.5, z) <= bound))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sigma", "q", "z"), [(1.0, 0.01, 3.0), (5.0, 0.1, 31.0), (0.5, 0.001, 1.5), (2.0, 0.9, 0.2)]
 )

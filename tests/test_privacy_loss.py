@@ -1,7 +1,5 @@
 """Compositions: against closed forms, high-precision values, and each other."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
+from jaxdp.loss import reported
 from jaxdp.loss.directions import quick_epsilon
 
 
@@ -171,8 +170,7 @@ def test_few_shapes_compile():
     """Two to eight lanes of any shape are one compilation, and the spare lanes stay inside."""
     scale = jnp.linspace(3.0, 9.0, 6)
     whole = (20 * loss_of(dp.Gaussian(scale.reshape(2, 3)))).log_delta(1.0)
-    # The package's attribute of that name is the function.
-    evaluate = sys.modules["jaxdp.privacy_loss"]._log_delta
+    evaluate = reported._log_delta_at_once
     compiled = evaluate._cache_size()
     some = (20 * loss_of(dp.Gaussian(scale[:5]))).log_delta(1.0)
     table = (20 * loss_of(dp.Gaussian(scale[:2, None]))).log_delta(jnp.ones(4))
@@ -215,7 +213,8 @@ def test_traced_counts_and_bad_input():
         loss_of(dp.Gaussian(1.0)).sum()
 
 
-@pytest.mark.parametrize("weak", [pytest.param(1e-9, marks=pytest.mark.long), 1e-4])
+@pytest.mark.long
+@pytest.mark.parametrize("weak", [1e-9, 1e-4])
 def test_atoms_that_are_not_split_still_count(weak):
     """|phi| comes back up at pi / r: stopping before it would claim too little."""
     epsilon = jnp.array([0.0, 0.05, 0.2, 0.5, 1.0])
@@ -250,6 +249,7 @@ def test_epsilon_is_the_same_under_transformations():
     assert bool(jnp.isnan(jax.jit(epsilon)(scales, jnp.array([1e-3, jnp.nan, 2.0])))[1:].all())
 
 
+@pytest.mark.long
 def test_one_line_does_not_end_between_two_peaks():
     """Between the peaks at which the atoms of all releases are in phase |phi| nearly vanishes."""
     delta = jnp.array([[0.3, 1e-2, 1e-4, 1e-8]])

@@ -41,6 +41,7 @@ def test_groups_and_their_sizes():
     assert pg._groups(PARAMS, own) == ((0, 1, 0, 1), (5, 18))
 
 
+@pytest.mark.long
 def test_scales_cost_what_the_accountant_is_told():
     for allocation in pg.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]))

@@ -154,6 +154,7 @@ def test_bad_input():
     assert bool(jnp.isnan(broken))
 
 
+@pytest.mark.long
 def test_large_noise_and_small_samples():
     """The cumulant is a wall right above the saddle, and its integrand has a far second mode."""
     scale = jnp.array([24.852929026691598, 58.24010023347158, 37.54694913592388, 9.290810272001684])

@@ -51,6 +51,7 @@ def test_one_shift_by_the_sum_dominates(noise):
         assert np.all(split <= corner + 1e-3)
 
 
+@pytest.mark.long
 def test_no_direction_is_the_worst_under_l2():
     """At |d|_2 = 1/2 the one-hot shift is worse at epsilon 0, the diagonal at epsilon 1."""
     noise = dp.OffsetGaussian(1.0, 1.0)
@@ -60,6 +61,7 @@ def test_no_direction_is_the_worst_under_l2():
     assert one_hot[1] < diagonal[1]
 
 
+@pytest.mark.long
 def test_a_fit_uses_what_dominates():
     """One coordinate changes: the exact noise of one dimension serves in twenty."""
     budget = dp.Budget(5.0, 1e-6)

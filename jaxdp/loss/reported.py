@@ -1,0 +1,151 @@
+"""What a composition reports: concrete batches in few shapes, by the engine that is fast enough.
+
+`both` is static: whether the worse of two directions is reported. Traced values take the same steps
+in one compilation.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.secants import secants
+from jaxdp._types import Bools, Reals
+from jaxdp.loss import directions, jump_parts
+from jaxdp.loss.base import Terms
+from jaxdp.loss.inverse import LONG, SHORT
+from jaxdp.loss.shapes import few_sizes, in_few_shapes
+
+# Two compilations of the sum differ by less than this in log delta, relatively.
+_SLACK = 1e-12
+# Of a search: of log(epsilon + the most), and its evaluations.
+_CLOSE, _STEPS = 1e-12, 100
+# Of log delta: what one line serves.
+_SPAN = 14.0
+
+
+def _concrete(*values: object) -> bool:
+    return all(_check.is_concrete(x) for x in jax.tree.leaves(values))
+
+
+def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """An upper bound at every real epsilon."""
+    return in_few_shapes(lambda t, at: _log_delta(t, at, both), terms, epsilon)
+
+
+def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """Concrete: what few compositions need is compiled only where one does."""
+    if not (_concrete(terms, epsilon) and jump_parts.applies(terms)):
+        return _log_delta_at_once(terms, epsilon, both)
+    upper, slow = _on_one_line(terms, epsilon, both)
+    if bool(jnp.any(slow)):
+        return _tightened(terms, epsilon, both, (upper, slow))
+    return jnp.max(upper, axis=0) if both else upper
+
+
+_log_delta_at_once = jax.jit(directions.log_delta, static_argnums=2)
+_on_one_line = jax.jit(directions.log_delta_on_one_line, static_argnums=2)
+_tightened = jax.jit(directions.log_delta_of, static_argnums=2)
+rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
+quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=2)
+log_bounds = jax.jit(directions.log_bounds, static_argnums=(2, 3))
+renyi = jax.jit(directions.renyi, static_argnums=2)
+_quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(2, 3, 4))
+
+
+def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
+    """The least epsilon >= 0 that meets delta, from the safe side."""
+    if not _concrete(terms, delta):
+        return _epsilon(terms, delta, both)
+    shared = _share_lines(terms, delta)
+    found, settled = in_few_shapes(
+        lambda t, at: _quick_epsilon(t, at, both, shared, SHORT), terms, delta, kept=int(shared)
+    )
+    # Where |phi| comes back up more points settle nothing.
+    longer = not any(term.noise.recurs for term in terms)
+    for slower in (_by_long_line, _by_search) if longer else (_by_search,):
+        if not bool(jnp.all(settled)):
+            found, settled = _each(slower, terms, delta, both, found, settled)
+    return found
+
+
+def _share_lines(terms: Terms, delta: Reals) -> bool:
+    """Whether there are many deltas to each loss, along the last axis, and near each other."""
+    batch = jnp.broadcast_shapes(*(term.shape for term in terms))
+    many = delta.ndim > 0 and delta.shape[-1] > 1 and (not batch or batch[-1] == 1)
+    known = np.asarray(delta)
+    return many and bool(np.all(np.ptp(np.log(np.maximum(known, 1e-300)), axis=-1) < _SPAN))
+
+
+def _each(
+    inverse: Callable[[Terms, Reals, bool, Reals], tuple[Reals, Bools]],
+    terms: Terms,
+    delta: Reals,
+    both: bool,
+    found: Reals,
+    settled: Bools,
+) -> tuple[Reals, Bools]:
+    """`inverse` where it is not settled, every delta with a loss of its own."""
+    missing = np.flatnonzero(~np.asarray(settled))
+    index = np.resize(missing, few_sizes(missing.size))
+    lanes = tuple(
+        jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(found.shape))
+        for term in terms
+    )
+    deltas = jnp.broadcast_to(delta, found.shape).ravel()[index]
+    values, sure = inverse(lanes, deltas, both, found.ravel()[index])
+    found = found.ravel().at[index].set(values).reshape(found.shape)
+    return found, settled.ravel().at[index].set(sure).reshape(found.shape)
+
+
+def _by_long_line(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
+    del near
+    return _quick_epsilon(terms, delta, both, False, LONG)
+
+
+def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
+    """A dozen calls of what is compiled for `log_delta`: a loop of them would be compiled anew."""
+    safe, most, slack = _bracket(terms, delta, both)
+
+    def residual(shifted: Reals) -> tuple[Reals, Bools]:
+        value = _excess(_log_delta(terms, shifted - most, both), delta)
+        return value, value == value
+
+    near = jnp.where((near > 0) & (near < most), near, 0.4 * most)
+    guess = most + near, jnp.log(jnp.clip(delta, 1e-300, 0.5)) * (most + near) / near
+    found = secants(residual, 2.0 * most, most, slack, guess, _CLOSE, _STEPS, compiled=False)[0]
+    return jnp.where(jnp.isnan(found), safe, found - most), delta == delta
+
+
+def _excess(log_delta: Reals, delta: Reals) -> Reals:
+    return jnp.where(log_delta == -jnp.inf, -jnp.inf, log_delta - jnp.log(delta))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _bracket(terms: Terms, delta: Reals, both: bool) -> tuple[Reals, Reals, Reals]:
+    """An epsilon that meets delta, or inf; a finite one; and the slack that a search keeps.
+
+    Measured from minus that: smooth down to epsilon = 0, where log epsilon is not.
+    """
+    safe = directions.largest_epsilon(terms, delta, both)
+    most = jnp.where(jnp.isinf(safe), 1.0, safe)
+    return safe, most, _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
+    _, most, slack = _bracket(terms, delta, both)
+    delta = jnp.broadcast_to(delta, most.shape)
+
+    def residual(shifted: Reals) -> Reals:
+        return _excess(directions.log_delta(terms, shifted - most, both), delta)
+
+    def settled() -> tuple[Reals, Bools]:
+        found, sure = directions.quick_epsilon(terms, delta, both)
+        return found + most, sure
+
+    return last_feasible_quick(residual, 2.0 * most, most, slack, known=settled) - most
