@@ -53,7 +53,8 @@ def calibrate(
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about 5 secants from where saddles have it: log delta to 1e-8 where
-    one line settles it, else as near as what is reported (1e-4 for sampled Gaussians, Laplaces).
+    one line settles it, else as near as what is reported (traced sampled Gaussians and Laplaces:
+    1e-4).
     Derivatives by the implicit function theorem, through the budget and all that `build` closes
     over. Wrap repeated calls in `jax.jit`: each call from Python compiles anew.
     """

@@ -147,3 +147,11 @@ def test_what_is_not_removed_is_left_alone():
     release = dp.Mechanism(dp.Gaussian(1.0), 1.0, 1e-4, "add_remove")
     both = (1e4 * dp.privacy_loss(release)).log_delta(0.5)
     assert float(both) == pytest.approx(float(composed(1e-4, 1.0, 1e4).log_delta(0.5)), abs=1e-9)
+
+
+def test_unequal_releases():
+    whole = float(composed(1e-4, 1.0, 1e4).log_delta(0.5))
+    parts = composed(1e-4, 1.0, 4e3) + composed(1e-4, 1.0, 6e3) + composed(1e-2, 2.0, 0)
+    assert float(parts.log_delta(0.5)) == pytest.approx(whole, abs=1e-9)
+    rarer = composed(1e-4, 1.0, 4e3) + composed(5e-5, 1.0, 6e3) + composed(1e-4, 2.0, 10)
+    assert whole - 2.0 < float(rarer.log_delta(0.5)) < whole

@@ -189,7 +189,8 @@ class Parts(NamedTuple):
         ratio, lift = self.lifted()
         near = jnp.where(ratio > -_TINY, ratio, log1p(jnp.exp(jnp.minimum(ratio, -_TINY))))
         number = self.number[..., None]
-        return jnp.sum(number * self.below, axis=-2), jnp.sum(number * near, axis=-2), lift
+        below, near = (jnp.where(number > 0, number * x, 0.0) for x in (self.below, near))
+        return jnp.sum(below, axis=-2), jnp.sum(near, axis=-2), lift
 
     def log_difference(self) -> Reals:
         """log((A + B)^n - A^n), or log A^n."""

@@ -51,6 +51,8 @@ _BLOCK, _BLOCKS, _WATCHED = 24, 12, 8
 _TURN, _NEGLIGIBLE = 5.5, 1e-12
 # In units of the tolerance: what is good enough to look no further.
 _SETTLED = 10.0
+# Of a window's value: the error of the sums over nodes is 1e-12, measured.
+_QUADRATURE = 1e-11
 # Of a parameter, relatively, for its derivative.
 _MOVE = 1e-4
 
@@ -157,7 +159,9 @@ def jumps_of(of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) ->
     infinite = jnp.full_like(at, jnp.inf)
     start = _State(jnp.ones((), int), *_highest(releases, at), infinite, ~usable)
     end = lax.while_loop(unfinished, advance, start)
+    rounded = end.log_value + math.log(_QUADRATURE)
     spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, jnp.log(releases.rest())))
+    spare = jnp.logaddexp(spare, rounded)
     upper = jnp.logaddexp(end.log_value, spare)
     upper += 16.0 * ULP * (1.0 + jnp.abs(upper))
     sound = usable & (upper < jnp.inf)
@@ -274,8 +278,8 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
 
     kept, jump = tilted(window.below, parts.below), tilted(window.between, parts.between)
     seen = jnp.where(parts.whole[..., None, None], kept, jump)
-    counts = (seen > _NEGLIGIBLE) & (count > 0)[..., None]
-    highest = _TURN / jnp.max(jnp.where(counts, law.spacing, 0.0), axis=(-2, -1))
+    matters = (seen > _NEGLIGIBLE) & (count > 0)[..., None]
+    highest = _TURN / jnp.max(jnp.where(matters, law.spacing, 0.0), axis=(-2, -1))
     turn = 1j * (step[..., None, None] * law.loss)[None]
     weight = jnp.stack([kept, jump]).astype(complex)
     ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))
@@ -303,11 +307,15 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * theta.ndim] * step[..., None] / jnp.pi
         summand = phi * jnp.exp(-1j * height * line.epsilon[..., None]) / (z * (z + 1.0))
         summand *= share * everything[..., None]
-        value = state.value + jnp.sum(jnp.real(summand), axis=-1)
         end = step * (state.start + _BLOCK)
+        # What is not resolved is not summed, and bounded by |phi| <= 1.
         unresolved = end > highest
-        after = jnp.where(unresolved, 1.0, jnp.max(jnp.abs(phi)[..., -_WATCHED:], axis=-1))
-        tail = after * everything / (jnp.pi * end)
+        seen = jnp.max(jnp.abs(phi)[..., -_WATCHED:], axis=-1)
+        tail = seen * everything / (jnp.pi * (end - step))
+        unseen = everything / (jnp.pi * step * jnp.maximum(state.start - 1.0, 0.0))
+        tail = jnp.where(unresolved, unseen, tail)
+        summand = jnp.where(unresolved[..., None], 0.0, summand)
+        value = state.value + jnp.sum(jnp.real(summand), axis=-1)
         enough = tail <= 0.1 * line.tolerance * (jnp.abs(value) + others)
         absolute = state.absolute + jnp.sum(jnp.abs(summand), axis=-1)
         done = enough | unresolved | jnp.isnan(value)
