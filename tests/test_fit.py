@@ -25,7 +25,12 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+DEAR = ("flipped_huber", "offset_gaussian", "discrete_gaussian", "truncated_laplace")
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=pytest.mark.long if f in DEAR else ()) for f in FAMILIES]
+)
 def test_budgets_are_met_and_used(family):
     epsilon, delta = jnp.array([0.1, 1.0, 5.0, 0.5]), jnp.array([1e-6, 1e-6, 1e-10, 0.01])
     noise = dp.fit_noise(family, dp.Budget(epsilon, delta), 2.0)

@@ -28,7 +28,7 @@ def check_inside(total, epsilon, truth, width, points=2**16):
     ("count", "scale", "epsilon", "width"),
     [
         (1.0, 1.0, [-2.0, 0.0, 1.0, 6.0], 1e-5),
-        (1.0, 1.0, [30.0], 3e-5),  # 5e-193
+        pytest.param(1.0, 1.0, [30.0], 3e-5, marks=pytest.mark.long),  # 5e-193
         (1000.0, 100.0, [0.0, 1.0], 2e-5),
         (1000.0, 100.0, [3.6, 7.0], 1e-3),  # 1e-30, 3e-109
         (1e5, 1000.0, [1.0], 2e-4),
@@ -74,6 +74,7 @@ def test_different_losses():
     check_inside(mixed, 1.0, mixed.log_delta(1.0), 1e-5)
 
 
+@pytest.mark.long
 def test_lattices_and_steps():
     """Three staircases of three atoms each: the truth is a sum of seven terms."""
     noise = dp.Staircase(0.5, 1.0, 0.4)

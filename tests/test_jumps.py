@@ -149,6 +149,7 @@ def test_what_is_not_removed_is_left_alone():
     assert float(both) == pytest.approx(float(composed(1e-4, 1.0, 1e4).log_delta(0.5)), abs=1e-9)
 
 
+@pytest.mark.long
 def test_unequal_releases():
     whole = float(composed(1e-4, 1.0, 1e4).log_delta(0.5))
     parts = composed(1e-4, 1.0, 4e3) + composed(1e-4, 1.0, 6e3) + composed(1e-2, 2.0, 0)

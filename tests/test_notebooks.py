@@ -9,14 +9,14 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-# Composes flipped Hubers, which compile for half a minute.
-SLOW = "flipped_huber"
+# Compositions of flipped Hubers, and linear programs: half a minute each.
+SLOW = ("flipped_huber", "optimal_noise")
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem == SLOW else ())
+        pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem in SLOW else ())
         for p in NOTEBOOKS
     ],
 )

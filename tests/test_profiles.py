@@ -54,6 +54,7 @@ def test_published_gains_at_twenty_coordinates(name, gaussian, laplace):
 @pytest.mark.parametrize(
     ("name", "last"), [("uniform", 8), ("linear", 9), ("quadratic", 10), ("exponential", None)]
 )
+@pytest.mark.long
 def test_the_dimension_at_which_laplace_loses_to_gaussian(name, last):
     """epsilon = .5, delta = 1e-6, pure Laplace, both i.n.i.d.: it wins up to `last` coordinates."""
     budget, pure = dp.Budget(0.5, 1e-6), dp.PureDP(0.5)

@@ -37,6 +37,7 @@ def test_dominating_directions():
     "noise",
     [dp.Laplace(1.0), pytest.param(dp.OffsetGaussian(1.0, 1.0), marks=pytest.mark.long)],
 )
+@pytest.mark.long
 def test_one_shift_by_the_sum_dominates(noise):
     """The chain lemma at random splits of l1 = 1.2, and monotonicity towards the corner."""
     rng = np.random.default_rng(0)
