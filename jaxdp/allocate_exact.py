@@ -9,9 +9,9 @@ import optax
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._types import Bools, Index, RealLike, Reals
-from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.loss.base import Term, Terms

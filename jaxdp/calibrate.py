@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible, last_feasible_near
+from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_near
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
-from jaxdp.guarantee.base import Budget, excess, rounding_slack
+from jaxdp.guarantee.base import Budget, rounding_slack
 from jaxdp.loss import reported
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -86,7 +86,9 @@ def calibrate(
         if _check.is_concrete(found):
             if bool(jnp.all(sure)):
                 return found
-            return jnp.where(sure, found, _searched(build, budget, *fixed, slack, rest))
+            args = *fixed, slack, rest, _CLOSE, _MOST_STEPS
+            other = secants(lambda x: (residual(x), x == x), *args, compiled=False)[0]
+            return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))
         found, sure = jax.lax.stop_gradient((found, sure))
         if any(term.noise.summed for term in built.terms):
             slack = slack + _UNSETTLED
@@ -112,25 +114,6 @@ def _by_one_line(
         return excess(value, budget.delta), settled
 
     return secants(residual, safe, unsafe, slack, guess, _CLOSE, _QUICK_STEPS)[:2]
-
-
-def _searched(
-    build: Callable,
-    budget: Budget,
-    safe: Reals,
-    unsafe: Reals,
-    slack: Reals,
-    guess: tuple[Reals, Reals],
-) -> Reals:
-    """The root by the bound that is reported, of concrete parameters."""
-
-    def residual(parameter: Reals) -> tuple[Reals, Bools]:
-        value = excess(build(parameter).log_delta(budget.epsilon), budget.delta)
-        return value, value == value
-
-    args = safe, unsafe, slack, guess, _CLOSE, _MOST_STEPS
-    found = secants(residual, *args, compiled=False)[0]
-    return jnp.where(jnp.isnan(found), jnp.inf, found)
 
 
 def _guess(build: Callable, budget: Budget, safe: Reals, unsafe: Reals) -> tuple[Reals, Reals]:

@@ -10,11 +10,11 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._types import Index, RealLike, Reals
 from jaxdp.families import FAMILIES, MEMBERS
-from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check, ledger
-from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.bracket import excess, last_feasible
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Reals
 from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
-from jaxdp.guarantee.base import Budget, Guarantee, excess, rounding_slack
+from jaxdp.guarantee.base import Budget, Guarantee, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp import _check
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Index, Reals
 
@@ -15,6 +16,12 @@ _EXTRA_STEPS = 12.0
 _MOST_STEPS = 100
 _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
+
+
+def excess(log_delta: Reals, target_delta: Reals) -> Reals:
+    """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
+    gap = log_delta - jnp.log(_check.guard(target_delta, 1.0))
+    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
 
 
 def last_feasible(

@@ -26,7 +26,7 @@ _LARGE = 50.0
 
 
 class JumpLaw(NamedTuple):
-    """Of one release, along a new last axis; `rest` and `resolved` without it."""
+    """Of one release, along a new last axis; `log_rest` and `resolved` without it."""
 
     loss: Reals
     log_weight: Reals

@@ -35,6 +35,7 @@ _LARGE = 30.0
 
 
 def loss_at(x: Reals, c: Reals, q: Reals) -> Reals:
+    """L(x), of arguments of shapes that broadcast: a few ulp of it, and of 1e-16 q near 0."""
     exponent = c * (x - 0.5 * c)
     large = exponent > _LARGE
     near = log1p(q * jnp.expm1(jnp.where(large, 0.0, exponent)))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible, least_value
+from jaxdp._numeric.bracket import excess, last_feasible, least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Index, RealLike, Reals
@@ -74,12 +74,6 @@ def require_same(left: object, right: object) -> None:
         raise TypeError(
             f"cannot compose {type(left).__name__} with {type(right).__name__}: convert one first"
         )
-
-
-def excess(log_delta: Reals, target_delta: Reals) -> Reals:
-    """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
-    gap = log_delta - jnp.log(_check.guard(target_delta, 1.0))
-    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
 
 
 def rounding_slack(target_delta: Reals) -> Reals:

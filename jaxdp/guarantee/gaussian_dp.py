@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.bracket import excess, last_feasible
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
     Guarantee,
-    excess,
     require_same,
     rounding_slack,
 )

@@ -84,13 +84,13 @@ def on_one_line(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> tuple[R
     limits = (limits[0], most_points(terms, limits[1]))
     # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
-    upper, slow = _forward(terms, size, limits)
+    upper, slow = _forward(terms, size, epsilon > 0, limits)
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
     large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
     mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
     mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
-    return jnp.where(epsilon < 0, mirrored, upper), slow & (epsilon > 0)
+    return jnp.where(epsilon < 0, mirrored, upper), slow
 
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
@@ -99,8 +99,10 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
 
 
-def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> tuple[Reals, Bools]:
-    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n); where it is wide.
+def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> tuple[Reals, Bools]:
+    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
+
+    And where the line was broken off, as `tightened` can go on.
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
@@ -113,10 +115,14 @@ def _forward(terms: Terms, epsilon: Reals, limits: Limits) -> tuple[Reals, Bools
         return line_of(terms, epsilon, limits[0])
 
     lines = by_lanes(line_for, *lax.stop_gradient((terms, epsilon)), MORE_LANES)
-    return by_lanes(lambda t, at: _forward_on(t, at[0], at[1], limits), terms, (epsilon, lines))
+    return by_lanes(
+        lambda t, at: _forward_on(t, at[0], at[1], at[2], limits), terms, (epsilon, lines, may_stop)
+    )
 
 
-def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> tuple[Reals, Bools]:
+def _forward_on(
+    terms: Terms, epsilon: Reals, line: Line, may_stop: Bools, limits: Limits
+) -> tuple[Reals, Bools]:
     fixed, at = lax.stop_gradient((terms, epsilon))
     atoms = atoms_of(terms)
     split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
@@ -134,7 +140,7 @@ def _forward_on(terms: Terms, epsilon: Reals, line: Line, limits: Limits) -> tup
     skipped = few.settled | single
     stopped = jnp.zeros_like(skipped)
     if applies(fixed):
-        stopped = parameters_of(fixed).usable(at) & ~skipped
+        stopped = parameters_of(fixed).usable(at) & may_stop & ~skipped
     soft = decay.softened(terms)
     upper, slow = _log_delta_on(soft, epsilon, line, decay, atoms, limits, skipped, stopped)
     upper = few.tightened(upper)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import log_ndtr, logsumexp, ndtr
 
 from jaxdp._numeric.elementary import log1mexp, log1p
 from jaxdp._numeric.jump_law import JumpLaw, jump_law, moments_below, steepness
@@ -47,9 +47,11 @@ class Releases(NamedTuple):
     last: Reals  # the window below which the rest is summed as a whole, (*lanes,)
     sound: Bools  # resolved, (*lanes,)
 
-    def rest(self) -> Reals:
-        """A bound on the probability of a loss above the last node."""
-        return jnp.sum(self.number * jnp.exp(self.law.log_rest), axis=-1)
+    def log_rest(self) -> Reals:
+        """log of a bound on the probability of a loss above the last node."""
+        some = self.number > 0
+        each = jnp.log(jnp.where(some, self.number, 1.0)) + self.law.log_rest
+        return logsumexp(jnp.where(some, each, -jnp.inf), axis=-1)
 
 
 class Parameters(NamedTuple):

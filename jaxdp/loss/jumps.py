@@ -51,7 +51,7 @@ _BLOCK, _BLOCKS, _WATCHED = 24, 12, 8
 _TURN, _NEGLIGIBLE = 5.5, 1e-12
 # In units of the tolerance: what is good enough to look no further.
 _SETTLED = 10.0
-# Of a window's value: the error of the sums over nodes is 1e-12, measured.
+# Of all that is summed: more than twice as many nodes change.
 _QUADRATURE = 1e-11
 # Of a parameter, relatively, for its derivative.
 _MOVE = 1e-4
@@ -159,9 +159,7 @@ def jumps_of(of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) ->
     infinite = jnp.full_like(at, jnp.inf)
     start = _State(jnp.ones((), int), *_highest(releases, at), infinite, ~usable)
     end = lax.while_loop(unfinished, advance, start)
-    rounded = end.log_value + math.log(_QUADRATURE)
-    spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, jnp.log(releases.rest())))
-    spare = jnp.logaddexp(spare, rounded)
+    spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, releases.log_rest()))
     upper = jnp.logaddexp(end.log_value, spare)
     upper += 16.0 * ULP * (1.0 + jnp.abs(upper))
     sound = usable & (upper < jnp.inf)
@@ -277,8 +275,10 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         return jnp.where(some, share * jnp.exp(jnp.where(some, exponent, 0.0)), 0.0)
 
     kept, jump = tilted(window.below, parts.below), tilted(window.between, parts.between)
-    seen = jnp.where(parts.whole[..., None, None], kept, jump)
-    matters = (seen > _NEGLIGIBLE) & (count > 0)[..., None]
+    # Of all releases, what is kept; of one jump, where it is.
+    matters = (count[..., None] * kept > _NEGLIGIBLE) | (
+        (count > 0)[..., None] & (jump > _NEGLIGIBLE)
+    )
     highest = _TURN / jnp.max(jnp.where(matters, law.spacing, 0.0), axis=(-2, -1))
     turn = 1j * (step[..., None, None] * law.loss)[None]
     weight = jnp.stack([kept, jump]).astype(complex)
@@ -328,5 +328,5 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     # Every exponent z L is rounded; so are the sums over nodes.
     size = jnp.sum(count * jnp.sum(kept * jnp.abs(law.loss), axis=-1), axis=-1)
     rounded = 64.0 + 16.0 * size * (theta + end.end) + 8.0 * jnp.abs(base[..., 0])
-    rounding = ULP * (rounded + 8.0 * theta * line.epsilon)
+    rounding = ULP * (rounded + 8.0 * theta * line.epsilon) + _QUADRATURE
     return jnp.maximum(end.value, 0.0), end.tail + rounding * end.absolute

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Reals
 from jaxdp.loss import directions, jump_parts
@@ -112,17 +112,13 @@ def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Rea
     safe, most, slack = _bracket(terms, delta, both)
 
     def residual(shifted: Reals) -> tuple[Reals, Bools]:
-        value = _excess(_log_delta(terms, shifted - most, both), delta)
+        value = excess(_log_delta(terms, shifted - most, both), delta)
         return value, value == value
 
     near = jnp.where((near > 0) & (near < most), near, 0.4 * most)
     guess = most + near, jnp.log(jnp.clip(delta, 1e-300, 0.5)) * (most + near) / near
     found = secants(residual, 2.0 * most, most, slack, guess, _CLOSE, _STEPS, compiled=False)[0]
     return jnp.where(jnp.isnan(found), safe, found - most), delta == delta
-
-
-def _excess(log_delta: Reals, delta: Reals) -> Reals:
-    return jnp.where(log_delta == -jnp.inf, -jnp.inf, log_delta - jnp.log(delta))
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -142,7 +138,7 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     delta = jnp.broadcast_to(delta, most.shape)
 
     def residual(shifted: Reals) -> Reals:
-        return _excess(directions.log_delta(terms, shifted - most, both), delta)
+        return excess(directions.log_delta(terms, shifted - most, both), delta)
 
     def settled() -> tuple[Reals, Bools]:
         found, sure = directions.quick_epsilon(terms, delta, both)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Reals, Vector
 from jaxdp.calibrate import calibrate
 from jaxdp.conversions import to_zcdp
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
+from jaxdp._numeric.bracket import excess
 from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.guarantee.base import Budget, excess
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
