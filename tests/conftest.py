@@ -1,6 +1,10 @@
 """Strict: double precision, no silent rank promotion, warnings are errors, types are checked."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import jax
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -10,3 +14,14 @@ install_import_hook("jaxdp", "beartype.beartype")
 
 settings.register_profile("jaxdp", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("jaxdp")
+
+# Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.
+_MANY_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compilations_are_kept() -> Iterator[None]:
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > _MANY_MAPPINGS:
+        jax.clear_caches()
