@@ -1,10 +1,11 @@
 """The least noise that meets a budget, found from the safe side."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_near
@@ -67,35 +68,79 @@ def calibrate(
         return excess(build(parameter).log_delta(budget.epsilon), budget.delta)
 
     common = jnp.broadcast_arrays(budget.epsilon, budget.delta, lower, upper)[0]
-    shape = jnp.broadcast_shapes(common.shape, jax.eval_shape(residual, common).shape)
+    built = jax.eval_shape(build, common)
+    composed = isinstance(built, PrivacyLoss)
+    shapes = built.shape if composed else jax.eval_shape(residual, common).shape
+    shape = jnp.broadcast_shapes(common.shape, shapes)
     ends = (lower, upper) if largest else (upper, lower)
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
-    # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero = jnp.minimum(delta, 0.0)
-    safe, unsafe = safe + zero, unsafe + zero
+    # What is known now is searched by calls of what is compiled for every composition.
+    known = composed and _all_concrete(budget, ends) and _all_concrete(build(safe))
+    if not known:
+        # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
+        zero = jnp.minimum(delta, 0.0)
+        safe, unsafe = safe + zero, unsafe + zero
     if largest:
-        return last_feasible(residual, safe, unsafe, rounding_slack(delta) + _COMPOSED, 0.0)
-    built = jax.eval_shape(build, common)
-    if isinstance(built, PrivacyLoss):
-        slack = _COMPOSED * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
-        fixed = jax.lax.stop_gradient((safe, unsafe))
-        guess = jax.lax.stop_gradient(_guess(build, budget, *fixed))
-        found, sure = _by_one_line(build, budget, *fixed, slack, guess)
-        rest = jnp.where(jnp.isfinite(found), found, guess[0]), guess[1]
-        # Nothing is differentiated: a search need not be compiled as a whole.
-        if _check.is_concrete(found):
-            if bool(jnp.all(sure)):
-                return found
-            args = *fixed, slack, rest, _CLOSE, _MOST_STEPS
-            other = secants(lambda x: (residual(x), x == x), *args, compiled=False)[0]
-            return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))
-        found, sure = jax.lax.stop_gradient((found, sure))
-        if any(term.noise.summed for term in built.terms):
-            slack = slack + _UNSETTLED
-        return last_feasible_near(
-            residual, safe, unsafe, slack, rest, close=_CLOSE, known=(found, sure)
-        )
-    return last_feasible(residual, safe, unsafe, rounding_slack(delta))
+        slack = rounding_slack(delta) + _COMPOSED
+        return last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
+    if not composed:
+        return last_feasible(residual, safe, unsafe, rounding_slack(delta))
+    return _least(build, residual, budget, safe, unsafe, known)
+
+
+def _all_concrete(*trees: object) -> bool:
+    return all(_check.is_concrete(x) for x in jax.tree.leaves(trees))
+
+
+def _least(
+    build: Callable,
+    residual: Callable[[Reals], Reals],
+    budget: Budget,
+    safe: Reals,
+    unsafe: Reals,
+    known: bool,
+) -> Reals:
+    delta = jnp.where(budget.delta == 0, 1.0, budget.delta)
+    slack = jnp.broadcast_to(_COMPOSED * (1.0 + jnp.abs(jnp.log(delta))), safe.shape)
+    fixed = lax.stop_gradient((safe, unsafe))
+    start = lax.stop_gradient(_start(build, budget, *fixed, compiled=not known))
+    found, sure = _by_one_line(build, budget, *fixed, slack, start, compiled=not known)
+    guess = jnp.where(jnp.isfinite(found), found, start.guess[0]), start.guess[1]
+    if known:
+        if bool(jnp.all(sure)):
+            return found
+        args = *fixed, slack, guess, _CLOSE, _MOST_STEPS
+        other = secants(lambda x, _: (residual(x), x == x, None), *args, compiled=False)[0]
+        return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))
+    settled = lax.stop_gradient((found, sure))
+    if any(term.noise.summed for term in jax.eval_shape(build, safe).terms):
+        slack = slack + _UNSETTLED
+    return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE, known=settled)
+
+
+class _Start(NamedTuple):
+    """Where saddles alone would have the root."""
+
+    guess: tuple[Reals, Reals]  # and the slope of log delta in log(parameter)
+    tilts: Reals  # of the saddle of each direction, (*batch, directions)
+
+
+def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled: bool) -> _Start:
+    target = jnp.minimum(jnp.log(budget.delta), _LEAST_LOG)
+
+    def residual(parameter: Reals, tilts: Reals) -> tuple[Reals, Bools, Reals]:
+        loss = build(parameter)
+        rough, tilts = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
+        # Of tails as of powers: nearly straight in log(parameter).
+        value = jnp.log(target / jnp.minimum(rough, _LEAST_LOG))
+        return value, rough == rough, tilts
+
+    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
+    first = middle, jnp.full_like(middle, -2.0)
+    tilts = jnp.ones((*safe.shape, 2 if jax.eval_shape(build, safe).both else 1))
+    args = safe, unsafe, 0.0 * safe, first, 1e-3, _QUICK_STEPS, compiled, tilts
+    found, _, slope, tilts = secants(residual, *args)
+    return _Start((jnp.where(jnp.isfinite(found), found, middle), -target * slope), tilts)
 
 
 def _by_one_line(
@@ -104,30 +149,16 @@ def _by_one_line(
     safe: Reals,
     unsafe: Reals,
     slack: Reals,
-    guess: tuple[Reals, Reals],
+    start: _Start,
+    compiled: bool,
 ) -> tuple[Reals, Bools]:
     """The root by bounds on delta that need one line, and where the one there is settled."""
 
-    def residual(parameter: Reals) -> tuple[Reals, Bools]:
+    def residual(parameter: Reals, tilts: Reals) -> tuple[Reals, Bools, Reals]:
         loss = build(parameter)
-        value, settled = reported.quick_log_delta(loss.terms, budget.epsilon, loss.both)
-        return excess(value, budget.delta), settled
+        at = loss.terms, budget.epsilon, tilts, loss.both
+        value, settled, tilts = reported.quick_log_delta(*at)
+        return excess(value, budget.delta), settled, tilts
 
-    return secants(residual, safe, unsafe, slack, guess, _CLOSE, _QUICK_STEPS)[:2]
-
-
-def _guess(build: Callable, budget: Budget, safe: Reals, unsafe: Reals) -> tuple[Reals, Reals]:
-    """Where saddles alone would have the root, and the slope of log delta in log(parameter)."""
-    target = jnp.minimum(jnp.log(budget.delta), _LEAST_LOG)
-
-    def residual(parameter: Reals) -> tuple[Reals, Bools]:
-        # Of tails as of powers: nearly straight in log(parameter).
-        loss = build(parameter)
-        rough = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
-        value = jnp.minimum(rough, _LEAST_LOG)
-        return jnp.log(target / value), value == value
-
-    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
-    start = middle, jnp.full_like(middle, -2.0)
-    found, _, slope = secants(residual, safe, unsafe, 0.0 * safe, start, 1e-3, _QUICK_STEPS)
-    return jnp.where(jnp.isfinite(found), found, middle), -target * slope
+    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
+    return secants(residual, *args)[:2]

@@ -30,6 +30,7 @@ def last_feasible(
     unsafe: Reals,
     slack: Reals,
     otherwise: float = jnp.inf,
+    compiled: bool = True,
 ) -> Reals:
     """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0, elementwise; both ends > 0.
 
@@ -38,6 +39,7 @@ def last_feasible(
     checked anew: `slack` covers the rounding by which two compilations of `residual` differ. The
     result is `unsafe` where that is feasible and `otherwise` where `safe` is not, NaN residuals
     included. The derivative is the root's, by the implicit function theorem; 0 at a clamped end.
+    Not `compiled`: `residual` is called as it is, and nothing has a derivative.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
@@ -47,10 +49,17 @@ def last_feasible(
             passes = function(middle) <= -slack
             return jnp.where(passes, middle, good), jnp.where(passes, bad, middle)
 
-        found = lax.fori_loop(0, _BISECTIONS, halve, (start, unsafe))[0]
-        return jnp.where(function(found) <= 0, found, otherwise)
+        ends = start, unsafe
+        if compiled:
+            ends = lax.fori_loop(0, _BISECTIONS, halve, ends)
+        else:
+            for _ in range(_BISECTIONS):
+                ends = halve(jnp.zeros((), int), ends)
+        return jnp.where(function(ends[0]) <= 0, ends[0], otherwise)
 
-    root = lax.custom_root(residual, safe, solve, _slope_solve)
+    root = (
+        lax.custom_root(residual, safe, solve, _slope_solve) if compiled else solve(residual, safe)
+    )
     return jnp.where(residual(unsafe) <= 0, unsafe, root)
 
 
@@ -122,8 +131,8 @@ def last_feasible_near(
     """`last_feasible_quick` by `secants`: 5 evaluations. `known`: roots, where they are sure."""
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        def always_sure(x: Reals) -> tuple[Reals, Bools]:
-            return function(x), x == x
+        def always_sure(x: Reals, known: None) -> tuple[Reals, Bools, None]:
+            return function(x), x == x, known
 
         def search() -> Reals:
             found = secants(always_sure, start, unsafe, slack, guess, close, _MOST_STEPS)[0]

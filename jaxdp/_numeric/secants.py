@@ -1,7 +1,7 @@
 """Roots from good guesses, by secants within a bracket whose safe end passes."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ _place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
 
 
 def secants(
-    residual: Callable[[Reals], tuple[Reals, Bools]],
+    residual: Callable[[Reals, Any], tuple[Reals, Bools, Any]],
     safe: Reals,
     unsafe: Reals,
     slack: Reals,
@@ -84,13 +84,17 @@ def secants(
     close: float,
     most: int,
     compiled: bool = True,
-) -> tuple[Reals, Bools, Reals]:
+    known: Any = None,
+) -> tuple[Reals, Bools, Reals, Any]:
     """A root from a guess of it and of the slope in log x; where it is sure; the slope there.
+
+    `residual` maps x, and what is `known` of the last x, to its value, where that is sure, and what
+    is known now, which is returned at last.
 
     Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
     them every other step halves the bracket. The last step ends `close` on the safe side. Sure:
-    the search ended within `most` steps where the second result of `residual` is true. NaN where
-    nothing has passed. Not `compiled`: `residual` is called as it is, a dozen times.
+    the search ended within `most` steps where the residual is. NaN where nothing has passed. Not
+    `compiled`: `residual` is called as it is, a dozen times.
     """
     near, far = jnp.log(safe), jnp.log(unsafe)
     ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))
@@ -100,14 +104,18 @@ def secants(
     nothing, never = jnp.full_like(near, jnp.nan), 0.0 * near > 0
     state = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
 
-    def unfinished(state: _Secant) -> Bools:
-        return (state.steps < most) & ~jnp.all(state.done)
+    def unfinished(at: tuple[_Secant, Any]) -> Bools:
+        return (at[0].steps < most) & ~jnp.all(at[0].done)
 
+    def advance(at: tuple[_Secant, Any]) -> tuple[_Secant, Any]:
+        value, sure, now = residual(_place(ends, at[0]), at[1])
+        return _moved(ends, at[0], value, sure), now
+
+    at = state, known
     if compiled:
-        state = lax.while_loop(
-            unfinished, lambda state: ends.moved(state, *residual(ends.place(state))), state
-        )
+        at = lax.while_loop(unfinished, advance, at)
     else:
-        while bool(unfinished(state)):
-            state = _moved(ends, state, *residual(_place(ends, state)))
-    return state.found, state.done & state.sure, state.slope
+        while bool(unfinished(at)):
+            at = advance(at)
+    state, known = at
+    return state.found, state.done & state.sure, state.slope, known

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Literal, final
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,8 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Loss, Points
 
+# A rough cumulant is a bound, as the full one; a loose one is a guess.
+Accuracy = Literal["full", "rough", "loose"]
 # Lanes that share one loop: all wait for the slowest.
 _LANES = 256
 # Where each point of a line is dear (on a CPU); on the axis no lane is much slower than others.
@@ -62,11 +64,11 @@ class Term:
         count = self.count.reshape(*self.count.shape, *(1,) * (each.ndim - self.count.ndim))
         return jnp.sum(jnp.where(count == 0, 0.0, count * each), axis=self.count.ndim - 1)
 
-    def cgf(self, z: RealsOrComplexes, rough: bool = False) -> RealsOrComplexes:
+    def cgf(self, z: RealsOrComplexes, accuracy: Accuracy = "full") -> RealsOrComplexes:
         """K at z of shape (*batch, points)."""
         noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
-        evaluate = noise.rough_cgf if rough else noise.cgf
-        return self.total(evaluate(shift, z[..., None, :]))
+        ways = {"full": noise.cgf, "rough": noise.rough_cgf, "loose": noise.loose_cgf}
+        return self.total(ways[accuracy](shift, z[..., None, :]))
 
     def on_line(self, theta: Reals) -> Any:
         """What `rise` needs at every point of the line through theta, of shape (*batch,)."""
@@ -148,9 +150,9 @@ def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> Complexes:
     return sum(each[1:], each[0]).astype(complex)
 
 
-def cumulant(terms: Terms, z: RealsOrComplexes, rough: bool = False) -> RealsOrComplexes:
+def cumulant(terms: Terms, z: RealsOrComplexes, accuracy: Accuracy = "full") -> RealsOrComplexes:
     """K(z) of the composition of all terms; z of shape (*batch, points)."""
-    return add_up(terms, lambda term: term.cgf(z, rough))
+    return add_up(terms, lambda term: term.cgf(z, accuracy))
 
 
 def largest_loss(terms: Terms) -> Reals:

@@ -30,25 +30,32 @@ def log_delta_of(terms: Terms, epsilon: Reals, both: bool, known: tuple[Reals, B
     return _worse(contour.tightened(*at, *known, contour.FINAL[0]), both)
 
 
-def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
-    """log delta to a few percent of delta, no bound: where a search may begin."""
+def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
+    """log delta to a few percent of delta, no bound: where a search may begin.
+
+    And the tilt of each direction, along a new last axis.
+    """
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    return _worse(inverse.rough_log_delta(*at), both)
+    found, tilts = inverse.rough_log_delta(*at)
+    return _worse(found, both), jnp.moveaxis(tilts, 0, -1) if both else tilts[..., None]
 
 
-def quick_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Bools]:
-    """See `inverse.quick_log_delta`. Settled where the worse direction is; NaN is not."""
+def quick_log_delta(
+    terms: Terms, epsilon: Reals, tilts: Reals, both: bool
+) -> tuple[Reals, Bools, Reals]:
+    """See `inverse.quick_log_delta`; `tilts` as `rough_log_delta` has them, given and returned.
+
+    Settled where the worse direction is; NaN is not.
+    """
     terms, epsilon = _broadcast(terms, epsilon)
     if not _all_contoured(terms):
-        return jnp.full(epsilon.shape, jnp.nan), jnp.zeros(epsilon.shape, dtype=bool)
+        return jnp.full(epsilon.shape, jnp.nan), jnp.zeros(epsilon.shape, dtype=bool), tilts
     at = _exchanged(terms, epsilon, both)
     # No more points than leave the bound that is reported in the end enough to settle as well.
     points = min(inverse.LONG, contour.most_points(terms) // 2)
-    found, settled = inverse.quick_log_delta(*at, points)
-    if not both:
-        return found, settled
-    worse = jnp.max(found, axis=0, keepdims=True)
-    return worse[0], jnp.all(settled | (found < worse), axis=0)
+    near = jnp.moveaxis(tilts, -1, 0) if both else tilts[..., 0]
+    found, theta = inverse.quick_log_delta(*at, near, points, both)
+    return *found.worse(both), jnp.moveaxis(theta, 0, -1) if both else theta[..., None]
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
@@ -78,9 +85,8 @@ def quick_epsilon(
     if both:
         pair = (2, *delta.shape[:-1])
         terms, delta = _pair(terms, pair), jnp.broadcast_to(delta, (2, *delta.shape))
-    found, settled = inverse.quick_epsilon(terms, delta, points)
-    settled = jnp.all(settled, axis=0) if both else settled
-    return _worse(found, both).reshape(shape), settled.reshape(shape)
+    found, settled = inverse.quick_epsilon(terms, delta, points, both).worse(both)
+    return found.reshape(shape), settled.reshape(shape)
 
 
 def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:

@@ -15,6 +15,7 @@ from jax import lax
 
 from jaxdp._types import Bools, Complexes, Index, Reals
 from jaxdp.loss.base import (
+    FEW_LANES,
     MORE_LANES,
     Term,
     Terms,
@@ -31,11 +32,6 @@ from jaxdp.loss.saddle import Saddle, saddle_of
 from jaxdp.noise.base import Points
 
 _TOLERANCE = 5e-11
-_COARSE = 25
-# Of log delta, on both sides of the saddle.
-_FLAT = 0.02
-# Where slopes are taken from differences.
-_FLATTER = 1e-4
 SHORT, LONG = 480, 7680
 _BLOCK = 48
 # Of a block: its largest |phi| stands for what follows.
@@ -58,6 +54,8 @@ _OTHERS = 8.0
 _ROUGHER = 1e-8
 # Nearer to delta = 1 the line left of the axis is the better one.
 _LEAST_LOG = -0.1
+# Of log delta: a Markov bound is rarely farther above it.
+_CLEAR = 3.0
 
 
 class _Summed(NamedTuple):
@@ -69,8 +67,24 @@ class _Summed(NamedTuple):
     done: Bools
 
 
-def quick_epsilon(terms: Terms, delta: Reals, points: int = SHORT) -> tuple[Reals, Bools]:
-    """The least epsilon >= 0 that meets each delta (*batch, m), and where it is settled.
+class Quick(NamedTuple):
+    """A value, and where one line settles it."""
+
+    value: Reals
+    settled: Bools
+    bounded: Bools  # a bound, at least
+
+    def worse(self, both: bool) -> tuple[Reals, Bools]:
+        """Of the directions, along the first axis, if there are both."""
+        if not both:
+            return self.value, self.settled
+        worse = jnp.max(self.value, axis=0, keepdims=True)
+        below = self.bounded & (self.value < worse)
+        return worse[0], jnp.all(self.settled | below, axis=0)
+
+
+def quick_epsilon(terms: Terms, delta: Reals, points: int, both: bool) -> Quick:
+    """The least epsilon >= 0 that meets each delta (*batch, m); `both`: axis 0 are directions.
 
     One line, for the middle of the m deltas. Settled: the bound of this line, above the truth by
     less than 2e-10, meets delta with a slack of 3e-10 in log delta. Not settled where the points
@@ -80,20 +94,37 @@ def quick_epsilon(terms: Terms, delta: Reals, points: int = SHORT) -> tuple[Real
     def line_for(terms: Terms, delta: Reals) -> tuple[Line, Reals]:
         return _line_for(terms, delta, SADDLE_MARGIN if points > SHORT else _MARGIN)
 
-    lines = by_lanes(line_for, terms, delta, MORE_LANES)
-    return by_lanes(lambda t, x: _epsilon_on(t, x[0], x[1], points), terms, (delta, lines), _LANES)
+    lines, guess = by_lanes(line_for, terms, delta, MORE_LANES)
+    bound = jnp.minimum(lines.markov_epsilon(guess, delta), largest_loss(terms)[..., None])
+    other = jnp.flip(bound - _CLEAR / lines.theta[..., None], axis=0)
+    clear = jnp.all(bound < other, axis=-1) & both & _finite(terms)
+
+    def on(terms: Terms, at: tuple[Reals, tuple[Line, Reals], Reals, Bools]) -> Quick:
+        delta, known, bound, clear = at
+        never = jnp.zeros(delta.shape, dtype=bool)
+        return lax.cond(
+            jnp.all(clear),
+            lambda: Quick(jnp.maximum(bound, 0.0), never, ~never),
+            lambda: Quick(*_epsilon_on(terms, delta, known, points), never),
+        )
+
+    lanes = min(_LANES, delta[0, ..., 0].size) if both else _LANES
+    return by_lanes(on, terms, (delta, (lines, guess), bound, clear), lanes)
+
+
+def _finite(terms: Terms) -> Bools:
+    return add_up(terms, Term.log_finite) == 0
 
 
 def _line_for(terms: Terms, delta: Reals, margin: float) -> tuple[Line, Reals]:
     """Of the middle delta; and the epsilon that the saddle alone would give it."""
     wanted = jnp.log(delta)
     middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
-    tilts, saddle = _saddle(terms, middle)
+    saddle = _saddle(terms, middle)
     # Of the least epsilon the second derivative is that of log |F| over theta.
     guess = saddle.least + _log_width(saddle.bend * saddle.theta, saddle.theta) / saddle.theta
-    exponents = saddle.first - tilts * guess[..., None]
     margins = margin + jnp.max(wanted, axis=-1) - middle
-    return line_at(terms, guess, saddle.theta, tilts, exponents, _TOLERANCE, margins), guess
+    return line_at(terms, guess, saddle.theta, None, _TOLERANCE, margins), guess
 
 
 def _epsilon_on(
@@ -111,8 +142,7 @@ def _epsilon_on(
     sure = share + aliasing <= _SPARE
     settled = end.done[..., None] & sure & (value <= wanted - 0.5 * _SLACK)
     settled &= value > target - _SLACK
-    finite = add_up(terms, Term.log_finite) == 0
-    settled &= (found < largest_loss(terms)[..., None]) & finite[..., None]
+    settled &= (found < largest_loss(terms)[..., None]) & _finite(terms)[..., None]
     return jnp.maximum(found, 0.0), settled
 
 
@@ -162,19 +192,36 @@ def _newton(
     return found, value, share
 
 
-def quick_log_delta(terms: Terms, epsilon: Reals, points: int) -> tuple[Reals, Bools]:
-    """log of an upper bound on delta at epsilon >= 0 (*batch,), and where it is settled.
+def quick_log_delta(
+    terms: Terms, epsilon: Reals, near: Reals, points: int, both: bool
+) -> tuple[Quick, Reals]:
+    """log of an upper bound on delta at epsilon >= 0 (*batch,), and the line's tilt.
 
-    Settled: above what any line reports, by less than 1e-8 in log delta, mostly 3e-10; or -inf.
-    Else the points do not reach that, delta is near 1, or some loss may be infinite.
+    `near`: a tilt within a factor of two of the saddle. `both`: axis 0 are directions. Settled:
+    above what any line reports, by less than 1e-8 in log delta, mostly 3e-10; or -inf. Else the
+    points do not reach that, delta is near 1, or some loss may be infinite.
     """
 
-    def line_for(terms: Terms, epsilon: Reals) -> Line:
-        tilts, saddle = _saddle_at(terms, epsilon)
-        return line_at(terms, epsilon, saddle.theta, tilts, saddle.first, _TOLERANCE)
+    def line_for(terms: Terms, at: tuple[Reals, Reals]) -> Line:
+        epsilon, near = at
+        return line_at(terms, epsilon, near, None, _TOLERANCE)
 
-    lines = by_lanes(line_for, terms, epsilon, MORE_LANES)
-    return by_lanes(lambda t, x: _log_delta_on(t, x[0], x[1], points), terms, (epsilon, lines))
+    lines = by_lanes(line_for, terms, (epsilon, near), MORE_LANES)
+    none = epsilon >= largest_loss(terms)
+    bound = jnp.where(none, -jnp.inf, lines.markov(epsilon))
+    clear = (bound < jnp.flip(bound, axis=0) - _CLEAR) & both & _finite(terms)
+
+    def on(terms: Terms, at: tuple[Reals, Line, Reals, Bools]) -> Quick:
+        epsilon, line, bound, clear = at
+        never = jnp.zeros(epsilon.shape, dtype=bool)
+        return lax.cond(
+            jnp.all(clear),
+            lambda: Quick(bound, never, ~never),
+            lambda: Quick(*_log_delta_on(terms, epsilon, line, points), ~never),
+        )
+
+    lanes = min(FEW_LANES, epsilon[0].size) if both else FEW_LANES
+    return by_lanes(on, terms, (epsilon, lines, bound, clear), lanes), lines.theta
 
 
 def _log_delta_on(terms: Terms, epsilon: Reals, line: Line, points: int) -> tuple[Reals, Bools]:
@@ -183,19 +230,23 @@ def _log_delta_on(terms: Terms, epsilon: Reals, line: Line, points: int) -> tupl
     # Another line's rounding may be larger, the bound that is reported in the end as well.
     upper = line.log_size + jnp.log(end.value + _OTHERS * spare) + 0.5 * _SLACK
     settled = (_OTHERS * spare <= _ROUGHER * end.value) & (upper < _LEAST_LOG)
-    settled &= add_up(terms, Term.log_finite) == 0
+    settled &= _finite(terms)
     none = epsilon >= largest_loss(terms)
     markov = line.markov(epsilon)
     upper = jnp.where(none, -jnp.inf, jnp.where(upper <= markov, upper, markov))
     return upper, settled | none
 
 
-def rough_log_delta(terms: Terms, epsilon: Reals) -> Reals:
-    """log delta to a few percent, where it is below -1, from the saddle alone: a first guess."""
+def rough_log_delta(terms: Terms, epsilon: Reals) -> tuple[Reals, Reals]:
+    """log delta to a few percent, where it is below -1, from the saddle alone; and its tilt."""
 
-    def at_saddle(terms: Terms, epsilon: Reals) -> Reals:
-        found = _saddle_at(terms, epsilon, _FLATTER)[1]
-        return found.least + _log_width(found.bend, found.theta)
+    def at_saddle(terms: Terms, epsilon: Reals) -> tuple[Reals, Reals]:
+        def heights(tilts: Reals) -> tuple[Reals, Reals]:
+            exponents = jnp.real(cumulant(terms, tilts, "loose")) - tilts * epsilon[..., None]
+            return exponents, exponents - log_pole(tilts)
+
+        found = saddle_of(heights, *_ends(epsilon))
+        return found.least + _log_width(found.bend, found.theta), found.theta
 
     return by_lanes(at_saddle, terms, epsilon, MORE_LANES)
 
@@ -205,31 +256,18 @@ def _log_width(bend: Reals, theta: Reals) -> Reals:
     return jnp.log(theta) - 0.5 * jnp.log(2.0 * jnp.pi * bend)
 
 
-def _saddle_at(terms: Terms, epsilon: Reals, flat: float = _FLAT) -> tuple[Reals, Saddle]:
-    """Coarse tilts with their K - tilt epsilon, and the least |F|."""
-
-    def heights(tilts: Reals) -> tuple[Reals, Reals]:
-        exponents = jnp.real(cumulant(terms, tilts, rough=True)) - tilts * epsilon[..., None]
-        return exponents, exponents - log_pole(tilts)
-
-    tilts = _coarse(epsilon)
-    return tilts, saddle_of(heights, tilts, flat)
-
-
-def _saddle(terms: Terms, log_target: Reals) -> tuple[Reals, Saddle]:
-    """Coarse tilts, and the theta that gives the least epsilon."""
+def _saddle(terms: Terms, log_target: Reals) -> Saddle:
+    """The theta that gives the least epsilon."""
 
     def guesses(tilts: Reals) -> tuple[Reals, Reals]:
-        values = jnp.real(cumulant(terms, tilts, rough=True))
+        values = jnp.real(cumulant(terms, tilts, "loose"))
         return values, (values - log_pole(tilts) - log_target[..., None]) / tilts
 
-    tilts = _coarse(log_target)
-    return tilts, saddle_of(guesses, tilts, _FLAT, each=True)
+    return saddle_of(guesses, *_ends(log_target))
 
 
-def _coarse(lanes: Reals) -> Reals:
-    tilts = jnp.exp(jnp.linspace(*LOG_TILTS, _COARSE))[(None,) * lanes.ndim]
-    return jnp.broadcast_to(tilts, (*lanes.shape, _COARSE))
+def _ends(lanes: Reals) -> tuple[Reals, Reals]:
+    return jnp.full_like(lanes, LOG_TILTS[0]), jnp.full_like(lanes, LOG_TILTS[1])
 
 
 def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = True) -> _Summed:

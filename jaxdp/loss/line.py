@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxdp._numeric.elementary import ULP, log1m
+from jaxdp._numeric.elementary import ULP, log1m, log1p
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms, add_up, cumulant, largest_finite
 from jaxdp.loss.saddle import saddle_of
@@ -18,7 +18,7 @@ from jaxdp.loss.saddle import saddle_of
 # The lowest real parts looked at, as logarithms; where the loss is bounded theta may grow large.
 LOG_TILTS = (-23.0, 50.0)
 _LOGIT_TILTS = (-28.0, 28.0)
-# On each strip.
+# Of Markov's bound.
 _POINTS = 33
 # Of the logarithm of a tilt, where the aliased terms are bounded, too.
 _OFFSETS = (-1.2, -0.8, -0.5, -0.3, -0.15, -0.05, 0, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -26,8 +26,8 @@ _MIDDLE = _OFFSETS.index(0)
 # |F| may be higher by so much in logarithm for a longer step: a cumulant may be a wall right
 # above its saddle.
 _HIGHER = 2.0
-# Near enough: the integrand is no higher, in logarithm, on both sides of the saddle.
-_FLAT = 0.02
+# Of the search for the saddle: log delta may be -1e8.
+_ROUNDS = 9
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
 SADDLE_MARGIN = 12.0
 
@@ -49,10 +49,28 @@ class Line(NamedTuple):
         return self.log_size + self.theta * epsilon + log_pole(self.theta)
 
     def markov(self, epsilon: Reals) -> Reals:
-        """A bound on log delta: the least K(tilt) - tilt epsilon over tilts > 0, rounded up."""
+        """A bound on log delta, rounded up: the least over tilts > 0.
+
+        K(tilt) - tilt epsilon and the logarithm of the largest (1 - e^-x) e^(-tilt x).
+        """
+        bound, tilts = self._height(epsilon), self._positive()
+        return jnp.min(jnp.where(self.tilts > 0, bound + _log_peak(tilts), jnp.inf), axis=-1)
+
+    def markov_epsilon(self, near: Reals, delta: Reals) -> Reals:
+        """The least epsilon (*batch, m) that these bounds give each delta; `near`: the line's."""
+        height, tilts = self._height(near)[..., None, :], self._positive()[..., None, :]
+        above = (height + _log_peak(tilts) - jnp.log(delta)[..., None]) / tilts
+        above = jnp.where(self.tilts[..., None, :] > 0, above, jnp.inf)
+        found = near[..., None] + jnp.min(above, axis=-1)
+        return found + 8.0 * ULP * (jnp.abs(found) + jnp.abs(near[..., None]))
+
+    def _height(self, epsilon: Reals) -> Reals:
+        """K(tilt) - tilt epsilon, rounded up."""
         size = jnp.abs(self.exponents) + self.tilts * epsilon[..., None]
-        bound = self.exponents + ULP * (32.0 + 8.0 * size)
-        return jnp.min(jnp.where(self.tilts > 0, bound, jnp.inf), axis=-1)
+        return self.exponents + ULP * (32.0 + 8.0 * size)
+
+    def _positive(self) -> Reals:
+        return jnp.where(self.tilts > 0, self.tilts, 1.0)
 
     def at(self, terms: Terms, epsilon: Reals, theta: Reals, where: Bools) -> "Line":
         """The line through `theta` in some lanes, where nothing will be summed along it."""
@@ -83,6 +101,11 @@ def _rounding(gain: Reals, slope: Reals) -> Reals:
     return ULP * (32.0 + 8.0 * jnp.abs(gain) + 4.0 * jnp.abs(slope))
 
 
+def _log_peak(tilt: Reals) -> Reals:
+    """log of the largest (1 - e^-x) e^(-tilt x) over x >= 0, rounded up."""
+    return -(1.0 - 8.0 * ULP) * (log1p(tilt) + tilt * log1p(1.0 / tilt))
+
+
 def log_pole(theta: Reals) -> Reals:
     """log |theta (1 + theta)|: the poles of the transform of delta are at 0 and -1."""
     return jnp.log(jnp.abs(theta * (1.0 + theta)))
@@ -103,45 +126,52 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
 
     def heights(tilts: Reals) -> tuple[Reals, Reals]:
         flat = tilts.reshape(*epsilon.shape, math.prod(tilts.shape[epsilon.ndim :]))
-        exponents = jnp.real(cumulant(terms, flat, rough=True)).reshape(tilts.shape)
+        exponents = jnp.real(cumulant(terms, flat, "rough")).reshape(tilts.shape)
         exponents -= tilts * column
         return exponents, exponents - log_pole(tilts)
 
-    beyond = jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS))
-    between = -1.0 / (1.0 + jnp.exp(-jnp.linspace(*_LOGIT_TILTS, _POINTS)))
-    grid = jnp.stack([beyond, between])[(None,) * epsilon.ndim]
-    grid = jnp.broadcast_to(grid, (*epsilon.shape, 2, _POINTS))
-    found = saddle_of(heights, grid, _FLAT)
+    def tilts_at(sizes: Reals) -> Reals:
+        beyond, between = jnp.exp(sizes[..., :1, :]), -1.0 / (1.0 + jnp.exp(-sizes[..., 1:, :]))
+        return jnp.concatenate([beyond, between], axis=-2)
+
+    ends = jnp.array([LOG_TILTS, _LOGIT_TILTS])[(None,) * epsilon.ndim]
+    ends = jnp.broadcast_to(ends, (*epsilon.shape, 2, 2))
+    found = saddle_of(heights, ends[..., 0], ends[..., 1], tilts_at, _ROUNDS)
     theta, log_size = found.theta, found.least
-    tilts, exponents = (x.reshape(*epsilon.shape, 2 * _POINTS) for x in (grid, found.first))
+    others = (x.reshape(*epsilon.shape, 2 * x.shape[-1]) for x in (found.tilts, found.first))
     chosen = log_size[..., 1] < log_size[..., 0]
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])
-    return line_at(terms, epsilon, theta, tilts, exponents, tolerance)
+    return line_at(terms, epsilon, theta, tuple(others), tolerance)
 
 
 def line_at(
     terms: Terms,
     epsilon: Reals,
     theta: Reals,
-    tilts: Reals,
-    exponents: Reals,
+    known: tuple[Reals, ...] | None,
     tolerance: float,
     margin: float | Reals = SADDLE_MARGIN,
 ) -> Line:
-    """The line near theta (lanes,); K - tilt epsilon is known at some other tilts (lanes, tilts).
+    """The line near theta (lanes,), where |F| need not be least but within a factor of two.
+
+    `known`: other tilts (lanes, tilts), and K - tilt epsilon there.
 
     The aliased terms are below `tolerance` of exp(-margin) |F(theta)|.
     """
     column = epsilon[..., None]
     near = _near(theta[..., None])
-    risen = jnp.real(cumulant(terms, near, rough=True)) - near * column
-    tilts = jnp.concatenate([tilts, near], axis=-1)
-    exponents = jnp.concatenate([exponents, risen], axis=-1)
+    risen = jnp.real(cumulant(terms, near, "rough")) - near * column
+    tilts, exponents = near, risen
+    if known is not None:
+        tilts = jnp.concatenate([known[0], near], axis=-1)
+        exponents = jnp.concatenate([known[1], risen], axis=-1)
     digits = jnp.broadcast_to(margin - math.log(tolerance), epsilon.shape)[..., None]
-    # Atoms fade with the tilt.
-    higher = 0.0 if any(term.noise.recurs for term in terms) else _HIGHER
     sizes = risen - log_pole(near)
-    theta = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, higher)
+    least = jnp.min(jnp.where(jnp.isnan(sizes), jnp.inf, sizes), axis=-1)
+    # Atoms fade with the tilt.
+    recurs = any(term.noise.recurs for term in terms)
+    highest = sizes[..., _MIDDLE] if recurs else least + _HIGHER
+    theta = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, highest)
     log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
     others = Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(digits)
@@ -164,13 +194,13 @@ def _of_longest_step(
     exponents: Reals,
     epsilon: Reals,
     digits: Reals,
-    higher: float,
+    highest: Reals,
 ) -> Reals:
-    """Of the tilts `near` a saddle whose |F| is hardly higher: that of the shortest period."""
+    """Of the tilts `near` a saddle whose |F| is not higher: that of the shortest period."""
     size = log_sizes[..., _MIDDLE, None]
     to_all = (tilts[..., None, :], exponents[..., None, :], epsilon[..., None])
     periods = Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
-    periods = jnp.where(log_sizes <= size + higher, periods, jnp.inf)
+    periods = jnp.where(log_sizes <= highest[..., None], periods, jnp.inf)
     return jnp.take_along_axis(near, jnp.argmin(periods, axis=-1)[..., None], axis=-1)
 
 
@@ -225,6 +255,6 @@ def largest_epsilon(terms: Terms, delta: Reals) -> Reals:
     delta = jnp.where(infinite > 0, delta - infinite, delta)
     tilts = jnp.broadcast_to(jnp.exp(jnp.linspace(*LOG_TILTS, _POINTS)), (*delta.shape, _POINTS))
     log_delta = jnp.log(jnp.where(delta >= 0, delta, 1.0))[..., None]
-    meets = (jnp.real(cumulant(terms, tilts, rough=True)) - log_delta) / tilts
+    meets = (jnp.real(cumulant(terms, tilts, "rough")) - log_delta) / tilts
     most = jnp.minimum(jnp.min(meets, axis=-1) * (1.0 + 1e-9), largest_finite(terms))
     return jnp.where(delta < 0, jnp.inf, most + 0.0 * delta)

@@ -50,11 +50,23 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
 _log_delta_at_once = jax.jit(directions.log_delta, static_argnums=2)
 _on_one_line = jax.jit(directions.log_delta_on_one_line, static_argnums=2)
 _tightened = jax.jit(directions.log_delta_of, static_argnums=2)
-rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
-quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=2)
 log_bounds = jax.jit(directions.log_bounds, static_argnums=(2, 3))
 renyi = jax.jit(directions.renyi, static_argnums=2)
 _quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(2, 3, 4))
+_rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
+_quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=3)
+
+
+def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
+    """See `directions.rough_log_delta`."""
+    return in_few_shapes(lambda t, at: _rough_log_delta(t, at, both), terms, epsilon)
+
+
+def quick_log_delta(
+    terms: Terms, epsilon: Reals, tilts: Reals, both: bool
+) -> tuple[Reals, Bools, Reals]:
+    """See `directions.quick_log_delta`."""
+    return in_few_shapes(lambda t, *at: _quick_log_delta(t, *at, both), terms, epsilon, tilts)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
@@ -111,9 +123,9 @@ def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Rea
     """A dozen calls of what is compiled for `log_delta`: a loop of them would be compiled anew."""
     safe, most, slack = _bracket(terms, delta, both)
 
-    def residual(shifted: Reals) -> tuple[Reals, Bools]:
+    def residual(shifted: Reals, known: None) -> tuple[Reals, Bools, None]:
         value = excess(_log_delta(terms, shifted - most, both), delta)
-        return value, value == value
+        return value, value == value, known
 
     near = jnp.where((near > 0) & (near < most), near, 0.4 * most)
     guess = most + near, jnp.log(jnp.clip(delta, 1e-300, 0.5)) * (most + near) / near

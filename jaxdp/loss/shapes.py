@@ -22,19 +22,20 @@ _MANY = 1024
 
 
 def in_few_shapes(
-    function: Callable[[Terms, Reals], Any], terms: Terms, values: Reals, kept: int = 0
+    function: Callable[..., Any], terms: Terms, values: Reals, *more: Reals, kept: int = 0
 ) -> Any:
-    """function(terms, values), whose results have the batch's shape; traced ones as they are.
+    """function(terms, values, *more), whose results have the batch's shape first.
 
-    The last `kept` axes of `values` stay as they are: there the terms' have size 1.
+    Traced values as they are. The last `kept` axes of `values` stay as they are: there the terms'
+    have size 1. `more` has the batch's axes and may have others after them.
     """
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     batch = shape[: len(shape) - kept]
     size = math.prod(batch)
-    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values)))
+    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values, more)))
     if not concrete or not 0 < size <= _MANY:
-        return function(terms, values)
-    found = function(*_in_lanes(terms, values, shape, kept, few_sizes(size)))
+        return function(terms, values, *more)
+    found = function(*_in_lanes(terms, (values, *more), shape, kept, few_sizes(size)))
     return jax.tree.map(lambda x: x[:size].reshape(*batch, *x.shape[1:]), found)
 
 
@@ -46,8 +47,8 @@ def few_sizes(size: int) -> int:
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _in_lanes(
-    terms: Terms, values: Reals, shape: tuple[int, ...], kept: int, lanes: int
-) -> tuple[Terms, Reals]:
+    terms: Terms, values: tuple[Reals, ...], shape: tuple[int, ...], kept: int, lanes: int
+) -> tuple[Any, ...]:
     batch = shape[: len(shape) - kept]
     index = jnp.minimum(jnp.arange(lanes), math.prod(batch) - 1)
 
@@ -55,4 +56,5 @@ def _in_lanes(
         return x.reshape(-1, *x.shape[len(batch) :])[index]
 
     terms = tuple(term.broadcast((*batch, *(1,) * kept)) for term in terms)
-    return jax.tree.map(flat, (terms, jnp.broadcast_to(values, shape)))
+    values = jnp.broadcast_to(values[0], shape), *values[1:]
+    return jax.tree.map(flat, (terms, *values))

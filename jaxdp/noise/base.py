@@ -93,6 +93,10 @@ class Loss(abc.ABC):
         """K at real z, good enough to choose a line by, and never too low."""
         return cast(Reals, self.cgf(shift, z))
 
+    def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
+        """K at real z, to a part in a hundred or so: where a search may begin."""
+        return self.rough_cgf(shift, z)
+
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
