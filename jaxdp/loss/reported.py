@@ -22,6 +22,8 @@ from jaxdp.loss.shapes import few_sizes, in_few_shapes
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
+# Of log delta where few are hit, in two batches: lanes share the steps of a search.
+_JUMPS = 2e-8
 # Of a search: of log(epsilon + the most), and its evaluations.
 _CLOSE, _STEPS = 1e-12, 100
 # Of log delta: what one line serves.
@@ -122,6 +124,8 @@ def _by_long_line(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[
 def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
     """A dozen calls of what is compiled for `log_delta`: a loop of them would be compiled anew."""
     safe, most, slack = _bracket(terms, delta, both)
+    if jump_parts.applies(terms):
+        slack = slack + _JUMPS
 
     def residual(shifted: Reals, known: None) -> tuple[Reals, Bools, None]:
         value = excess(_log_delta(terms, shifted - most, both), delta)
