@@ -18,6 +18,7 @@ def test_every_family_is_compared():
     assert next(iter(composed)).family == "subbotin"
 
 
+@pytest.mark.long
 def test_one_dimension():
     table = dp.compare(dp.Budget(1.0, 1e-6), 1.0, families=FEW)
     variances = [row.variance for row in table]

@@ -37,7 +37,16 @@ def check(value, exact, tolerance):
     assert -1e-30 <= error < tolerance, (float(value), mp.nstr(error, 5))
 
 
-@pytest.mark.parametrize(("e", "n"), [(1.0, 10), (3.0, 2), (0.05, 400), (1e-3, 4096), (40.0, 3)])
+@pytest.mark.parametrize(
+    ("e", "n"),
+    [
+        pytest.param(1.0, 10, marks=pytest.mark.long),
+        (3.0, 2),
+        (0.05, 400),
+        pytest.param(1e-3, 4096, marks=pytest.mark.long),
+        (40.0, 3),
+    ],
+)
 def test_pure_compositions(e, n):
     """A sum over atoms, to 1e-11, or 1e-8 at 4,096 releases; nothing above the largest loss."""
     total = n * dp.privacy_loss(dp.PureDP(e))

@@ -183,6 +183,7 @@ def test_derivatives_on_both_sides_of_each_boundary():
     assert below < 1.5 * above < 0
 
 
+@pytest.mark.long
 def test_derivatives_in_alpha():
     def log_delta(a, e):
         return dp.FlippedHuber(a, 1.0).log_delta(1.0, e)
@@ -199,6 +200,7 @@ def test_derivatives_in_alpha():
     assert np.isfinite(curvature(0.0, 1.0))
 
 
+@pytest.mark.long
 def test_no_centre_is_the_gaussian():
     ours, normal = dp.FlippedHuber(0.0, 1.3), dp.Gaussian(1.3)
     epsilon = np.array([-3.0, -0.1, 0.0, 0.2, 1.0, 40.0])

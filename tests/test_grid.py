@@ -29,9 +29,9 @@ def check_inside(total, epsilon, truth, width, points=2**16):
     [
         (1.0, 1.0, [-2.0, 0.0, 1.0, 6.0], 1e-5),
         pytest.param(1.0, 1.0, [30.0], 3e-5, marks=pytest.mark.long),  # 5e-193
-        (1000.0, 100.0, [0.0, 1.0], 2e-5),
+        pytest.param(1000.0, 100.0, [0.0, 1.0], 2e-5, marks=pytest.mark.long),
         (1000.0, 100.0, [3.6, 7.0], 1e-3),  # 1e-30, 3e-109
-        (1e5, 1000.0, [1.0], 2e-4),
+        pytest.param(1e5, 1000.0, [1.0], 2e-4, marks=pytest.mark.long),
         (1000.0, 1.0, [2.0], 1e-8),  # 1 - delta is 1e-54
     ],
 )
@@ -43,7 +43,12 @@ def test_gaussians(count, scale, epsilon, width):
 
 @pytest.mark.parametrize(
     ("count", "scale", "epsilon", "width"),
-    [(1, 2.0, 0.3, 1e-9), (2, 2.0, 0.3, 1e-8), (100, 20.0, 1.0, 1e-5), (100, 20.0, 4.5, 1e-3)],
+    [
+        pytest.param(1, 2.0, 0.3, 1e-9, marks=pytest.mark.long),
+        (2, 2.0, 0.3, 1e-8),
+        (100, 20.0, 1.0, 1e-5),
+        (100, 20.0, 4.5, 1e-3),
+    ],
 )
 def test_laplaces(count, scale, epsilon, width):
     total = count * loss_of(dp.Laplace(scale))

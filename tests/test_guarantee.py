@@ -275,6 +275,7 @@ def test_conversions_between_kinds():
             convert(kind)
 
 
+@pytest.mark.long
 @given(st.floats(0.01, 3), st.floats(0, 20))
 def test_zcdp_of_a_gaussian_is_above_it(mu, epsilon):
     gdp = dp.GDP(mu)
@@ -290,6 +291,7 @@ def test_largest_gdp_is_safe_and_tight(epsilon, delta, power):
     assert mp.exp(oracle.gaussian_log_delta(mu * (1 + 1e-10), epsilon)) > mp.mpf(target)
 
 
+@pytest.mark.long
 def test_largest_gdp_is_batched_and_differentiable():
     budget = dp.Budget(jnp.array([[0.1], [1.0]]), jnp.array([1e-9, 1e-3, 0.0]))
     mu = dp.largest_gdp(budget).mu

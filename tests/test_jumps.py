@@ -55,9 +55,15 @@ def twice(q, scale, epsilon):
         return float(mp.log(mp.quad(weighed, points)))
 
 
+MORE_PAIRS = ((1e-5, 0.5, 1.0), (1e-2, 2.0, 0.3), (1e-4, 0.7, 4.0), (1e-6, 1.0, 0.01))
+
+
 @pytest.mark.parametrize(
     ("q", "scale", "epsilon"),
-    [(1e-3, 1.0, 0.5), (1e-5, 0.5, 1.0), (1e-2, 2.0, 0.3), (1e-4, 0.7, 4.0), (1e-6, 1.0, 0.01)],
+    [
+        (1e-3, 1.0, 0.5),
+        *(pytest.param(*x, marks=pytest.mark.long) for x in MORE_PAIRS),
+    ],
 )
 def test_two_releases_by_quadrature(q, scale, epsilon):
     found, exact = float(composed(q, scale, 2).log_delta(epsilon)), twice(q, scale, epsilon)
@@ -92,6 +98,7 @@ def test_many_releases_by_one_long_line(q, scale, count, epsilon, tilt):
     assert found == pytest.approx(exact, abs=2e-8)
 
 
+@pytest.mark.long
 def test_windows_do_not_matter(monkeypatch):
     from jaxdp.loss import jump_parts, jumps
     from jaxdp.loss.base import Term

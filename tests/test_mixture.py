@@ -59,6 +59,7 @@ def test_no_pair_of_contributions_tells_more(noise):
             assert told <= bound * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.long
 def test_cumulants_are_those_of_sampled_gaussians_and_laplaces():
     z = jnp.array([0.05, 0.7, 3.0, 20.0])
     for noise, nodes in ((dp.Gaussian(0.9), 256), (dp.Laplace(0.7), 0)):
@@ -89,10 +90,10 @@ def exact_cumulant(q, scale, power):
         # The weight q of the moved component counts, though none of A^-z lies there.
         (1.75e-6, 0.0011, 0.0205),
         (4e-6, 0.014, 0.009),
-        (0.016, 0.34, 43.0),
+        pytest.param(0.016, 0.34, 43.0, marks=pytest.mark.long),
         (3e-4, 16.0, 6600.0),
-        (1.4e-5, 0.28, 3e-5),
-        (0.01, 0.05, 2.0),
+        pytest.param(1.4e-5, 0.28, 3e-5, marks=pytest.mark.long),
+        pytest.param(0.01, 0.05, 2.0, marks=pytest.mark.long),
         (1e-8, 500.0, 0.01),
     ],
 )

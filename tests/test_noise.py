@@ -96,7 +96,10 @@ CHECKS = tuple(value for name, value in vars(contract).items() if name.startswit
 SLOW = {
     *(("gradients", name) for name in ("staircase", "truncated_laplace", "discrete_gaussian")),
     *(("gradients", name) for name in ("flipped_huber", "subbotin_low", "subbotin_high")),
-    *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta")),
+    *(("gradients", name) for name in ("histogram", "offset_gaussian", "discrete_laplace")),
+    *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta", "cgf", "renyi")),
+    *((check, "subbotin_high") for check in ("bad_input_is_never_private", "delta")),
+    *((check, "flipped_huber") for check in ("bad_input_is_never_private", "cgf", "renyi")),
 }
 CONTRACT = [
     pytest.param(

@@ -237,6 +237,7 @@ def test_a_thousand_pairs_of_atoms():
     assert -2e-9 <= value - truth < 5e-9
 
 
+@pytest.mark.long
 def test_epsilon_is_the_same_under_transformations():
     deltas, scales = jnp.array([1e-3, 1e-6, 1e-12]), jnp.array([0.9, 3.0, 9.0])
 

@@ -61,6 +61,7 @@ def test_laplace_scales_cost_what_the_accountant_is_told():
     assert made.privacy.delta(1.0) <= 1e-6
 
 
+@pytest.mark.long
 def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
     variance = {
         allocation: float(make_plan(allocation=allocation).total_variance)

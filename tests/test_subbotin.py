@@ -278,6 +278,7 @@ def test_generating_function_is_small_with_the_shift():
         np.testing.assert_allclose(scaled, 0.5 * noise.fisher_information(), rtol=3e-9)
 
 
+@pytest.mark.long
 def test_generating_function_at_powers_one_and_two():
     z = jnp.array([0.3, 1.0 + 2.0j, -0.7 + 0.1j, 40.0])
     np.testing.assert_allclose(
