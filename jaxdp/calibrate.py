@@ -57,7 +57,8 @@ def calibrate(
     one line settles it, else as near as what is reported (traced sampled Gaussians and Laplaces:
     1e-4).
     Derivatives by the implicit function theorem, through the budget and all that `build` closes
-    over. Wrap repeated calls in `jax.jit`: each call from Python compiles anew.
+    over, where something is traced. Compositions of known parameters are searched by calls of what
+    is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
     """
     lower, upper = _check.positive("lower", lower), _check.positive("upper", upper)
     ends = lower, upper

@@ -110,7 +110,7 @@ class Sampled(Loss):
         )
 
     def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """With 128 nodes for the Gaussian: 1e-14, absolutely."""
+        """A bound from 128 nodes for the Gaussian, with what they may miss: mostly 1e-14."""
         return self._real_cgf(shift, z, None)
 
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
