@@ -26,7 +26,11 @@ EXPECTED_FAILURES: dict[str, str] = {}
     "estimator",
     [
         pytest.param(dp.DPLasso(**WIDE, passes=2), id="DPLasso", marks=pytest.mark.long),
-        pytest.param(dp.DPLogisticRegression(**WIDE, passes=2), id="DPLogisticRegression"),
+        pytest.param(
+            dp.DPLogisticRegression(**WIDE, passes=2),
+            id="DPLogisticRegression",
+            marks=pytest.mark.long,
+        ),
         pytest.param(PublicScaler((-10, 10)), id="PublicScaler"),
         pytest.param(DPStandardScaler(**WIDE), id="DPStandardScaler"),
     ],

@@ -24,6 +24,7 @@ def check(table, epsilons, deltas):
         assert loss == pytest.approx(noise.certificate.loss_upper, rel=1e-12)
 
 
+@pytest.mark.long
 def test_it_agrees_with_the_linear_program_to_its_bracket():
     epsilons, deltas = np.meshgrid([0.5, 1.0], [0.1, 0.2], indexing="ij")
     table = dp.optimal_noise_table(epsilons, deltas, resolution=8, support=4.0, gap=3.5e-3)

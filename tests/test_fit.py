@@ -25,7 +25,7 @@ COLUMNS = {
 }
 
 
-DEAR = ("flipped_huber", "offset_gaussian", "discrete_gaussian", "truncated_laplace")
+DEAR = ("flipped_huber", "offset_gaussian", "discrete_gaussian", "truncated_laplace", "subbotin")
 
 
 @pytest.mark.parametrize(

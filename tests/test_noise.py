@@ -99,7 +99,11 @@ SLOW = {
     *(("gradients", name) for name in ("histogram", "offset_gaussian", "discrete_laplace")),
     *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta", "cgf", "renyi")),
     *((check, "subbotin_high") for check in ("bad_input_is_never_private", "delta")),
-    *((check, "flipped_huber") for check in ("bad_input_is_never_private", "cgf", "renyi")),
+    *(
+        (check, "flipped_huber")
+        for check in ("bad_input_is_never_private", "delta", "cgf", "renyi")
+    ),
+    *((check, "offset_gaussian") for check in ("delta", "cgf", "renyi")),
 }
 CONTRACT = [
     pytest.param(

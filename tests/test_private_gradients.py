@@ -181,6 +181,7 @@ def loss(params, example):
     return -jax.nn.log_softmax(logits(params, image))[label]
 
 
+@pytest.mark.long
 def test_a_network_learns_digits():
     """Accuracy at (3, 1e-5), 30 steps of 1/8: 6 keys gave .916 +- .005 (global clipping .919 +-
     .006, per layer with scales in proportion to the thresholds .913 +- .006).

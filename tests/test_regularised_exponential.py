@@ -98,6 +98,7 @@ def test_the_chain_draws_from_the_density():
     assert distance < 2.7 / np.sqrt(4000)
 
 
+@pytest.mark.long
 def test_on_records_it_keeps_its_bound_and_says_how_it_went():
     problem = regression(569, 10)
     made = make_plan(dimension=10, records=569)

@@ -167,6 +167,7 @@ def test_large_noise_and_small_samples():
     assert bool(jnp.all(upper - lower < 0.01 * delta))
 
 
+@pytest.mark.long
 def test_moments_of_steep_ratios_keep_their_tails():
     """E (1 - q + q r)^w - 1 of small q is a tail's: of r^2, which lives at twice the shift."""
     for shift, q, w in (

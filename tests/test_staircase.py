@@ -283,6 +283,7 @@ def test_cgf_at_complex_arguments():
                 assert abs(wrong) < 2e-15 * size * (still + mp.fsum(real)), (unit, split, ratio, z)
 
 
+@pytest.mark.long
 def test_zcdp_is_the_least_below_the_sensitivity():
     """No order exceeds it, and one comes near it."""
     rng = np.random.default_rng(6)
