@@ -104,10 +104,12 @@ def scikit_learn_coefficients(features, targets, loss, penalty):
             "california_housing", "raw", dp.L1(0.1), 20_000, 0.3668935216, marks=pytest.mark.long
         ),
         ("electricity", "standard", dp.L2(1 / 45312), 2000, 0.5101816652),
-        ("electricity", "raw", dp.L2(1 / 45312), 3000, 0.5568569454),
+        pytest.param(
+            "electricity", "raw", dp.L2(1 / 45312), 3000, 0.5568569454, marks=pytest.mark.long
+        ),
         ("electricity", "raw", dp.L2(1e-3), 3000, 0.6274955758),
         ("electricity", "standard", dp.L1(1e-3), 2000, None),
-        ("electricity", "raw", dp.L1(1e-3), 3000, 0.5889318323),
+        pytest.param("electricity", "raw", dp.L1(1e-3), 3000, 0.5889318323, marks=pytest.mark.long),
     ],
 )
 def test_optima_on_real_data(name, scaling, penalty, passes, published):

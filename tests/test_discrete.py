@@ -227,6 +227,7 @@ def test_bounded_range_is_better_than_pure():
     np.testing.assert_allclose([near, pure], [2.320912, 4.306791], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_mixtures():
     """With a Gaussian, and of different ones: bounds, a little wide."""
     total = dp.privacy_loss(dp.ApproxDP(0.5, 1e-4)) + 3 * dp.privacy_loss(dp.PureDP(0.7))

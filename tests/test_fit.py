@@ -41,6 +41,7 @@ def test_budgets_are_met_and_used(family):
         assert np.all(noise.delta(2.02, epsilon) > delta)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.05, 12.0), st.floats(-25.0, -3.0), st.sampled_from(LINE))
 def test_never_on_the_unsafe_side(epsilon, log_delta, family):

@@ -297,6 +297,7 @@ def test_cgf_far_out(a, shift, z, digits):
         assert abs(oracle.relative_error(value.real, truth.real)) < 1e-13
 
 
+@pytest.mark.long
 def test_cgf_is_symmetric_and_differentiable():
     noise = dp.FlippedHuber(1.2, 0.9)
     for z in (0.2 + 3.0j, -0.4 + 0.1j, 5.0 + 0.0j):

@@ -130,11 +130,16 @@ def test_batches_and_jit():
     assert np.all(np.diff(upper, axis=1) < 0)
 
 
-def test_ends_and_bad_input():
+@pytest.mark.long
+def test_ends():
     nothing = 0 * loss_of(dp.Gaussian(1.0))
     assert nothing.bounds(0.5, points=POINTS) == (0.0, 0.0)
     ten = 10 * loss_of(dp.Laplace(2.0))
     assert ten.bounds(5.1, points=POINTS) == (0.0, 0.0)
+
+
+def test_bad_input():
+    ten = 10 * loss_of(dp.Laplace(2.0))
     with pytest.raises(ValueError, match="epsilon must lie in"):
         ten.bounds(np.nan)
     with pytest.raises(ValueError, match="points must be"):

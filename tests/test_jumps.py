@@ -120,6 +120,7 @@ def test_windows_do_not_matter(monkeypatch):
     np.testing.assert_allclose(found().log_delta, usual.log_delta, rtol=0, atol=2e-10)
 
 
+@pytest.mark.long
 def test_epsilon_and_calibration_meet_delta():
     q, scale, count, _ = (np.array(x) for x in zip(*CASES, strict=True))
     log_delta = np.array([-40.0, -20.0, -10.0, -30.0, -10.0, -60.0, -80.0, -50.0])

@@ -97,6 +97,7 @@ SLOW = {
     *(("gradients", name) for name in ("staircase", "truncated_laplace", "discrete_gaussian")),
     *(("gradients", name) for name in ("flipped_huber", "subbotin_low", "subbotin_high")),
     *(("gradients", name) for name in ("histogram", "offset_gaussian", "discrete_laplace")),
+    ("gradients", "laplace"),
     *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta", "cgf", "renyi")),
     *((check, "subbotin_high") for check in ("bad_input_is_never_private", "delta")),
     *(

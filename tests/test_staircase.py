@@ -170,6 +170,7 @@ def random_points(count, seed):
         yield epsilon, sensitivity, split, float(rng.choice(ratios)) * sensitivity
 
 
+@pytest.mark.long
 def test_delta_is_an_upper_bound_and_tight():
     rng, worst = np.random.default_rng(1), 0.0
     with mp.workdps(DIGITS):
@@ -319,6 +320,7 @@ def test_pure_epsilon_counts_the_steps():
     assert np.isnan(log_mass[1])
 
 
+@pytest.mark.long
 def test_survival_and_quantile_from_tiny_to_huge_epsilon():
     rng = np.random.default_rng(8)
     with mp.workdps(DIGITS):
