@@ -21,6 +21,8 @@ _COMPOSED = 1e-12
 _UNSETTLED = 1e-4
 # Of log(parameter): the line of a composition may change from one parameter to the next.
 _CLOSE = 1e-10
+# A guess is good to a percent, and no bound.
+_NEAR, _GUESS_STEPS = 3e-3, 8
 # What is not settled by one line after so many steps is left to repeated sums.
 _QUICK_STEPS = 16
 _MOST_STEPS = 100
@@ -119,6 +121,15 @@ def _least(
     return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE, known=settled)
 
 
+class _Last(NamedTuple):
+    """The last step of a search."""
+
+    parameter: Reals
+    value: Reals
+    settled: Bools
+    tilts: Reals
+
+
 class _Start(NamedTuple):
     """Where saddles alone would have the root."""
 
@@ -139,7 +150,7 @@ def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled
     middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
     first = middle, jnp.full_like(middle, -2.0)
     tilts = jnp.ones((*safe.shape, 2 if jax.eval_shape(build, safe).both else 1))
-    args = safe, unsafe, 0.0 * safe, first, 1e-3, _QUICK_STEPS, compiled, tilts
+    args = safe, unsafe, 0.0 * safe, first, _NEAR, _GUESS_STEPS, compiled, tilts
     found, _, slope, tilts = secants(residual, *args)
     return _Start((jnp.where(jnp.isfinite(found), found, middle), -target * slope), tilts)
 
@@ -155,11 +166,17 @@ def _by_one_line(
 ) -> tuple[Reals, Bools]:
     """The root by bounds on delta that need one line, and where the one there is settled."""
 
-    def residual(parameter: Reals, tilts: Reals) -> tuple[Reals, Bools, Reals]:
-        loss = build(parameter)
-        at = loss.terms, budget.epsilon, tilts, loss.both
-        value, settled, tilts = reported.quick_log_delta(*at)
-        return excess(value, budget.delta), settled, tilts
+    def residual(parameter: Reals, last: _Last) -> tuple[Reals, Bools, _Last]:
+        loss, same = build(parameter), parameter == last.parameter
+        # Where the search is over nothing is summed.
+        epsilon = jnp.where(same, jnp.inf, budget.epsilon)
+        value, settled, tilts = reported.quick_log_delta(loss.terms, epsilon, last.tilts, loss.both)
+        value = jnp.where(same, last.value, excess(value, budget.delta))
+        settled = jnp.where(same, last.settled, settled)
+        tilts = jnp.where(same[..., None], last.tilts, tilts)
+        return value, settled, _Last(parameter, value, settled, tilts)
 
-    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
+    nothing = jnp.full_like(safe, jnp.nan)
+    last = _Last(nothing, nothing, nothing == nothing, start.tilts)
+    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, last
     return secants(residual, *args)[:2]

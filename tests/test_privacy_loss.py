@@ -12,7 +12,7 @@ from references import expected, records
 
 import jaxdp as dp
 from jaxdp.loss import reported
-from jaxdp.loss.directions import quick_epsilon
+from jaxdp.loss.directions import guess_epsilon, quick_epsilon
 
 
 def loss_of(noise, shift=1.0):
@@ -158,6 +158,18 @@ def test_monotone(scale, count, epsilon):
     assert at(scale * 1.01, count, epsilon) <= here + slack
 
 
+def test_large_batches_are_worked_off_in_pieces():
+    """Of the same lanes each value is the same in any batch, and as one thread has it."""
+    scale = jnp.linspace(3.0, 9.0, 1500)
+    total = 20 * loss_of(dp.Gaussian(scale))
+    table = total.log_delta(1.0)
+    check_bound(table, dp.GDP(np.sqrt(20) / scale).log_delta(1.0))
+    with jax.numpy_rank_promotion("allow"):
+        np.testing.assert_array_equal(total.log_delta(1.0), table)
+    few = 20 * loss_of(dp.Gaussian(scale[::100]))
+    np.testing.assert_allclose(few.log_delta(1.0), table[::100], rtol=1e-13)
+
+
 def test_batches_are_worked_off_in_chunks():
     scale, epsilon = jnp.linspace(3.0, 9.0, 29)[:, None], jnp.linspace(-1.0, 6.0, 31)
     total = 20 * loss_of(dp.Gaussian(scale))
@@ -255,7 +267,8 @@ def test_one_line_does_not_end_between_two_peaks():
     delta = jnp.array([[0.3, 1e-2, 1e-4, 1e-8]])
     count, scale = jnp.array([[100.0], [200.0], [500.0]]), jnp.array([[100.0], [10.0], [3.0]])
     loss = count * dp.privacy_loss(dp.Mechanism(dp.Laplace(scale), 1.0))
-    epsilon, settled = jax.jit(quick_epsilon, static_argnums=2)(loss.terms, delta, False)
+    near = guess_epsilon(loss.terms, delta, False, False)
+    epsilon, settled = jax.jit(quick_epsilon, static_argnums=3)(loss.terms, delta, near, False)
     assert bool(jnp.any(settled))
     met = loss.log_delta(jnp.where(settled, epsilon, 1.0)) <= jnp.log(delta)
     assert bool(jnp.all(met | ~settled))

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
+from jaxdp._numeric import sampled_gaussian
+from jaxdp.loss import reported
 
 NOISES = {
     "subsampled_gaussian": lambda p: dp.Gaussian(p["sigma"]),
@@ -188,3 +190,40 @@ def test_moments_of_steep_ratios_keep_their_tails():
 
             truth = mp.log(mp.quad(integrand, mp.linspace(-15, 15 + 3 * shift, 60)))
             assert abs(value / truth - 1) < 1e-7, (shift, q, w)
+
+
+@pytest.mark.parametrize("added", [0.0, 1.0])
+def test_moments_from_few_nodes_are_bounds(added):
+    """Against those from 4,096 nodes, down to where the ratio's kink is not resolved."""
+    ratio, q, z = np.meshgrid([0.05, 0.6, 1.4, 2.2, 3.3], [1e-6, 1e-3, 0.1, 0.9], [0.01, 2.0, 40.0])
+    ratio, q, z = (jnp.asarray(x.ravel()) for x in (ratio, q, z))
+    w = -z if added else 1.0 + z
+    exact = sampled_gaussian.log_moment(ratio, q, w, 4096)
+    size = 1e-13 * (1.0 + jnp.abs(exact)) * (1.0 + jnp.abs(w))
+    for nodes in (24, 48, 128):
+        bound = sampled_gaussian.rough_log_moment(ratio, q, w, nodes)
+        assert bool(jnp.all(bound >= exact - size))
+    assert bool(jnp.all((bound <= exact + size) | (ratio > 1.0)))
+    guess = sampled_gaussian.loose_log_moment(ratio, q, w, 48)
+    assert bool(jnp.all((jnp.abs(guess - exact) < 0.02 * (1.0 + jnp.abs(exact))) | (ratio > 1.0)))
+
+
+def test_guesses_are_near():
+    """log delta to a tenth where hits are many; epsilon from it to a fiftieth of its distance."""
+    scale, q = jnp.array([0.8, 1.0, 2.0, 18.7]), jnp.array([0.05, 0.02, 0.01, 0.05])
+    total = 10000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
+    epsilon = total.epsilon(1e-6)
+    rough, tilts = reported.rough_log_delta(total.terms, epsilon, True)
+    np.testing.assert_allclose(rough, np.log(1e-6), atol=0.1)
+    assert tilts.shape == (4, 2)
+
+
+def test_what_one_line_leaves_out_is_kept_as_slack():
+    """Few hits: sums cancel, and the bound of another line may be looser than the one searched."""
+    scale = jnp.array([0.919, 0.955, 1.085, 1.309, 1.063])
+    q = jnp.array([0.001263, 0.001201, 0.001631, 0.00132, 0.001412])
+    count = jnp.array([14656.0, 7229.0, 4390.0, 4471.0, 6612.0])
+    delta = jnp.array([1.8e-8, 1.95e-7, 1.42e-8, 2.07e-8, 1.06e-8])
+    total = count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
+    gap = total.log_delta(total.epsilon(delta)) - jnp.log(delta)
+    assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))

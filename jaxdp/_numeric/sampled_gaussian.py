@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.nn import sigmoid
 
+from jaxdp._numeric.circular import angle_of, sine_cosine
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.turning import Nodes
 from jaxdp._types import Bools, Index, Reals
@@ -65,7 +66,7 @@ def _loss_above(x: Reals, angle: Reals, c: Reals, q: Reals) -> tuple[Reals, Real
     small = (jnp.abs(square) <= 0.5) & ~large
     modulus = jnp.log(jnp.where(small, 1.0, jnp.hypot(turned, height)))
     modulus = jnp.where(small, 0.5 * log1p(jnp.where(small, square, 0.0)), modulus)
-    phase = jnp.arctan2(height, turned)
+    phase = angle_of(height, turned)
     return jnp.where(large, exponent, 0.0) + modulus, jnp.where(large, angle, 0.0) + phase
 
 
@@ -259,8 +260,9 @@ def line_nodes(c: Reals, q: Reals, w0: Reals, nodes: int) -> Nodes:
     exponent = tilt * real - 0.5 * (x * x - height * height)
     size = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
     turn = tilt * imaginary - x * height
-    total = jnp.sum(size * jnp.cos(turn), axis=-1, keepdims=True)
-    weight = size / total * lax.complex(jnp.cos(turn), jnp.sin(turn))
+    sine, cosine = lax.optimization_barrier(sine_cosine(turn))
+    total = jnp.sum(size * cosine, axis=-1, keepdims=True)
+    weight = lax.complex(size / total * cosine, size / total * sine)
     loss = lax.complex(real, imaginary)
     resolved = 2.0 * jnp.pi * jnp.minimum(y, jnp.pi / c - y) > _DIGITS * step
     return Nodes(weight, loss, jnp.where(resolved, jnp.inf, 0.0))

@@ -70,9 +70,10 @@ class Term:
         ways = {"full": noise.cgf, "rough": noise.rough_cgf, "loose": noise.loose_cgf}
         return self.total(ways[accuracy](shift, z[..., None, :]))
 
-    def on_line(self, theta: Reals) -> Any:
-        """What `rise` needs at every point of the line through theta, of shape (*batch,)."""
-        return self.noise.on_line(self.shift, jnp.broadcast_to(theta[..., None], self.shift.shape))
+    def on_line(self, theta: Reals, step: Reals) -> Any:
+        """What `rise` needs at all points of the line through theta, of shape (*batch,)."""
+        line = (jnp.broadcast_to(x[..., None], self.shift.shape) for x in (theta, step))
+        return self.noise.on_line(self.shift, *line)
 
     def rise(self, points: Points, known: Any) -> Complexes:
         """K(theta + it) - K(theta) at points of shape (*batch,), (*batch, points)."""
@@ -139,13 +140,13 @@ def add_up(terms: Terms, value: Callable[[Term], RealsOrComplexes]) -> RealsOrCo
     return total
 
 
-def on_line(terms: Terms, theta: Reals) -> tuple[Any, ...]:
+def on_line(terms: Terms, theta: Reals, step: Reals) -> tuple[Any, ...]:
     """`Term.on_line` of every term."""
-    return tuple(term.on_line(theta) for term in terms)
+    return tuple(term.on_line(theta, step) for term in terms)
 
 
 def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> Complexes:
-    """K(theta + it) - K(theta) of the composition; `known` is `on_line` at theta."""
+    """K(theta + it) - K(theta) of the composition; `known` is `on_line` there."""
     each = [term.rise(points, k) for term, k in zip(terms, known, strict=True)]
     return sum(each[1:], each[0]).astype(complex)
 

@@ -209,7 +209,7 @@ def _sum(
     skipped: Bools,
     stopped: Bools,
 ) -> Sum:
-    known = on_line(terms, line.theta)
+    known = on_line(terms, line.theta, line.step)
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
     # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
     window = zero
@@ -307,7 +307,7 @@ def _log_delta_on(
     move = unit - lax.stop_gradient(unit)
     moving = line._replace(log_size=line.log_size + move)
     points = jnp.where(skipped, jnp.inf, found.points)
-    known = on_line(terms, line.theta)
+    known = on_line(terms, line.theta, line.step)
     value = _block(terms, epsilon, moving, atoms, known, 0, _SLOPE_NODES, points, far).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]

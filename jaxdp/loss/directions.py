@@ -65,18 +65,44 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[R
     return _worse(lower, both), _worse(upper, both)
 
 
+def guess_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> inverse.Guess:
+    """See `inverse.guess_epsilon`; for `quick_epsilon`, a new last axis for the directions."""
+    terms, delta, _ = _for_lines(terms, delta, both, shared)
+    if not _all_contoured(terms):
+        nothing = jnp.ones(delta.shape[:-1])
+        found = inverse.Guess(nothing, nothing)
+    else:
+        found = inverse.guess_epsilon(terms, delta)
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1) if both else x[..., None], found)
+
+
 def quick_epsilon(
-    terms: Terms, delta: Reals, both: bool, shared: bool = False, points: int = inverse.SHORT
+    terms: Terms,
+    delta: Reals,
+    near: inverse.Guess,
+    both: bool,
+    shared: bool = False,
+    points: int = inverse.SHORT,
 ) -> tuple[Reals, Bools]:
     """See `inverse.quick_epsilon`; `shared`: by the deltas of one loss, along the last axis.
 
     Settled nowhere where a loss has no cumulant off the axis.
     """
+    terms, delta, shape = _for_lines(terms, delta, both, shared)
+    if not _all_contoured(terms):
+        return jnp.zeros(shape), jnp.zeros(shape, dtype=bool)
+    near = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0) if both else x[..., 0], near)
+    found, settled = inverse.quick_epsilon(terms, delta, near, points, both).worse(both)
+    return found.reshape(shape), settled.reshape(shape)
+
+
+def _for_lines(
+    terms: Terms, delta: Reals, both: bool, shared: bool
+) -> tuple[Terms, Reals, tuple[int, ...]]:
+    """The terms of each line; its deltas along a last axis; the shape of what is reported."""
     batch = jnp.broadcast_shapes(*(term.shape for term in terms))
     shape = jnp.broadcast_shapes(batch, delta.shape)
     delta = jnp.broadcast_to(delta, shape)
-    if not _all_contoured(terms):
-        return jnp.zeros(shape), jnp.zeros(shape, dtype=bool)
     if shared:
         terms = tuple(_drop_axis(term) for term in terms)
     else:
@@ -85,8 +111,7 @@ def quick_epsilon(
     if both:
         pair = (2, *delta.shape[:-1])
         terms, delta = _pair(terms, pair), jnp.broadcast_to(delta, (2, *delta.shape))
-    found, settled = inverse.quick_epsilon(terms, delta, points, both).worse(both)
-    return found.reshape(shape), settled.reshape(shape)
+    return terms, delta, shape
 
 
 def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:

@@ -32,21 +32,21 @@ from jaxdp.loss.saddle import Saddle, saddle_of
 from jaxdp.noise.base import Points
 
 _TOLERANCE = 5e-11
-SHORT, LONG = 480, 7680
-_BLOCK = 48
+SHORT, LONG = 512, 7680
+_BLOCK = 64
 # Of a block: its largest |phi| stands for what follows.
 _WATCHED = 16
 # For short lines: most sums are not far below the saddle's value.
 _MARGIN = 7.0
-# exp(i k x) is formed from two factors, for so many k next to each other.
-_SPLIT = 16
 _NEWTON_STEPS = 9
 # Of a chunk where the lines are of about one length.
 _LANES = 16
 # A last step of so many 1 / theta leaves the square of that.
 _CONVERGED = 1e-6
-# Of delta: what the line may leave out.
-_SPARE = 1e-10
+# What the line may leave out of epsilon, relatively, and the least and most of delta.
+_OF_EPSILON, _SPARE = 1e-9, (1e-10, 7e-9)
+# Of the sum at the guess, which may be larger.
+_TAIL = 1e-12
 # Of log delta: two lines for the same delta differ by less.
 _SLACK = 3e-10
 # Of two lines for one delta the sums' errors differ by less than this factor.
@@ -83,7 +83,33 @@ class Quick(NamedTuple):
         return worse[0], jnp.all(self.settled | below, axis=0)
 
 
-def quick_epsilon(terms: Terms, delta: Reals, points: int, both: bool) -> Quick:
+class Guess(NamedTuple):
+    """Of shape (*batch,): near the epsilon sought, and a tilt within a factor of two of its saddle.
+
+    By how far the saddle alone is off, that is a factor of two for nearly all compositions.
+    """
+
+    epsilon: Reals
+    tilt: Reals
+
+
+def guess_epsilon(terms: Terms, delta: Reals) -> Guess:
+    """Of the middle of the deltas (*batch, m)."""
+
+    def at_saddle(terms: Terms, middle: Reals) -> Guess:
+        saddle = _saddle(terms, middle)
+        # Of the least epsilon the second derivative is that of log |F| over theta.
+        width = _log_width(saddle.bend * saddle.theta, saddle.theta)
+        return Guess(saddle.least + width / saddle.theta, saddle.theta)
+
+    return by_lanes(at_saddle, terms, _middle(jnp.log(delta)), MORE_LANES)
+
+
+def _middle(wanted: Reals) -> Reals:
+    return 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
+
+
+def quick_epsilon(terms: Terms, delta: Reals, near: Guess, points: int, both: bool) -> Quick:
     """The least epsilon >= 0 that meets each delta (*batch, m); `both`: axis 0 are directions.
 
     One line, for the middle of the m deltas. Settled: the bound of this line, above the truth by
@@ -91,10 +117,13 @@ def quick_epsilon(terms: Terms, delta: Reals, points: int, both: bool) -> Quick:
     do not reach that, where delta is too far from the middle or some loss may be infinite.
     """
 
-    def line_for(terms: Terms, delta: Reals) -> tuple[Line, Reals]:
-        return _line_for(terms, delta, SADDLE_MARGIN if points > SHORT else _MARGIN)
+    def line_for(terms: Terms, at: tuple[Reals, Guess]) -> Line:
+        wanted, near = jnp.log(at[0]), at[1]
+        margin = SADDLE_MARGIN if points > SHORT else _MARGIN
+        margins = margin + jnp.max(wanted, axis=-1) - _middle(wanted)
+        return line_at(terms, near.epsilon, near.tilt, None, _TOLERANCE, margins)
 
-    lines, guess = by_lanes(line_for, terms, delta, MORE_LANES)
+    lines, guess = by_lanes(line_for, terms, (delta, near), MORE_LANES), near.epsilon
     bound = jnp.minimum(lines.markov_epsilon(guess, delta), largest_loss(terms)[..., None])
     other = jnp.flip(bound - _CLEAR / lines.theta[..., None], axis=0)
     clear = jnp.all(bound < other, axis=-1) & both & _finite(terms)
@@ -116,30 +145,20 @@ def _finite(terms: Terms) -> Bools:
     return add_up(terms, Term.log_finite) == 0
 
 
-def _line_for(terms: Terms, delta: Reals, margin: float) -> tuple[Line, Reals]:
-    """Of the middle delta; and the epsilon that the saddle alone would give it."""
-    wanted = jnp.log(delta)
-    middle = 0.5 * (jnp.min(wanted, axis=-1) + jnp.max(wanted, axis=-1))
-    saddle = _saddle(terms, middle)
-    # Of the least epsilon the second derivative is that of log |F| over theta.
-    guess = saddle.least + _log_width(saddle.bend * saddle.theta, saddle.theta) / saddle.theta
-    margins = margin + jnp.max(wanted, axis=-1) - middle
-    return line_at(terms, guess, saddle.theta, None, _TOLERANCE, margins), guess
-
-
 def _epsilon_on(
     terms: Terms, delta: Reals, known: tuple[Line, Reals], points: int
 ) -> tuple[Reals, Bools]:
     wanted, (line, guess) = jnp.log(delta), known
     end = _sum(terms, guess, line, points)
-    spare = end.tail + line.rounding * end.absolute
+    # Another line's rounding may be larger, the bound that is reported in the end as well.
+    spare = _OTHERS * (end.tail + line.rounding * end.absolute)
     theta, guess, log_size, spare = (
         x[..., None] for x in (line.theta, guess, line.log_size, spare)
     )
     target = wanted - _SLACK - 4.0 * line.rounding[..., None]
-    found, value, share = _newton(end.summand, line.step, spare, theta, guess, log_size, target)
+    found, value, share = _newton(end, line.step, spare, theta, guess, log_size, target)
     aliasing = line.aliasing[..., None] * jnp.exp(log_size - theta * (found - guess) - value)
-    sure = share + aliasing <= _SPARE
+    sure = share + aliasing <= jnp.clip(_OF_EPSILON * theta * found, *_SPARE)
     settled = end.done[..., None] & sure & (value <= wanted - 0.5 * _SLACK)
     settled &= value > target - _SLACK
     settled &= (found < largest_loss(terms)[..., None]) & _finite(terms)[..., None]
@@ -147,7 +166,7 @@ def _epsilon_on(
 
 
 def _newton(
-    summand: Complexes,
+    end: _Summed,
     step: Reals,
     spare: Reals,
     theta: Reals,
@@ -156,21 +175,26 @@ def _newton(
     target: Reals,
 ) -> tuple[Reals, Reals, Reals]:
     """epsilon (*batch, m), log delta there, and the share of what is spare in it."""
-    points, rank = summand.shape[-1], (None,) * (summand.ndim - 1)
-    rows = (*summand.shape[:-1], points // _SPLIT, _SPLIT)
-    summed = jnp.stack([summand, summand * jnp.arange(points)[rank]]).reshape(2, *rows)
-    angle = step[..., None, None]
-    inside = angle * jnp.arange(_SPLIT)[(*rank, None)]
-    across = angle * _SPLIT * jnp.arange(points // _SPLIT)[(*rank, None)]
+    indices = jnp.arange(_BLOCK)[(None,) * target.ndim]
+    angle = step[..., None]
 
     def log_delta(epsilon: Reals) -> tuple[Reals, Reals, Reals]:
         """And its slope, and the share of `spare`."""
-        turn = -1j * (epsilon - guess)[..., None]
+        turn = angle * (guess - epsilon)
         # exp(-i k h (epsilon - guess)) from two factors.
-        parts = jnp.einsum("s...ab,...mb->s...ma", summed, jnp.exp(turn * inside))
-        totals = jnp.sum(parts * jnp.exp(turn * across)[None], axis=-1)
-        value = jnp.real(totals[0]) + spare
-        slope = step[..., None] * jnp.imag(totals[1])
+        inside = jnp.exp(1j * turn[..., None] * indices)
+
+        def add(block: Index, sums: tuple[Complexes, Complexes]) -> tuple[Complexes, Complexes]:
+            start = block * _BLOCK
+            summand = lax.dynamic_slice_in_dim(end.summand, start, _BLOCK, -1)[..., None, :]
+            turned = summand * inside * jnp.exp(1j * turn * start)[..., None]
+            moved = turned * (start + indices)
+            return sums[0] + jnp.sum(turned, axis=-1), sums[1] + jnp.sum(moved, axis=-1)
+
+        nothing = jnp.zeros(epsilon.shape, complex)
+        total, moved = lax.fori_loop(0, end.start // _BLOCK, add, (nothing, nothing))
+        value = jnp.real(total) + spare
+        slope = angle * jnp.imag(moved)
         fall = theta * (epsilon - guess)
         return log_size - fall + jnp.log(value), slope / value - theta, spare / value
 
@@ -204,24 +228,24 @@ def quick_log_delta(
 
     def line_for(terms: Terms, at: tuple[Reals, Reals]) -> Line:
         epsilon, near = at
-        return line_at(terms, epsilon, near, None, _TOLERANCE)
+        return line_at(terms, epsilon, near, None, _TOLERANCE, _MARGIN)
 
     lines = by_lanes(line_for, terms, (epsilon, near), MORE_LANES)
     none = epsilon >= largest_loss(terms)
     bound = jnp.where(none, -jnp.inf, lines.markov(epsilon))
     clear = (bound < jnp.flip(bound, axis=0) - _CLEAR) & both & _finite(terms)
 
-    def on(terms: Terms, at: tuple[Reals, Line, Reals, Bools]) -> Quick:
-        epsilon, line, bound, clear = at
-        never = jnp.zeros(epsilon.shape, dtype=bool)
+    def on(terms: Terms, at: tuple[Reals, Line, Reals, Bools, Bools]) -> Quick:
+        epsilon, line, bound, clear, none = at
+        every = jnp.ones(epsilon.shape, dtype=bool)
         return lax.cond(
-            jnp.all(clear),
-            lambda: Quick(bound, never, ~never),
-            lambda: Quick(*_log_delta_on(terms, epsilon, line, points), ~never),
+            jnp.all(clear | none),
+            lambda: Quick(bound, none, every),
+            lambda: Quick(*_log_delta_on(terms, epsilon, line, points), every),
         )
 
     lanes = min(FEW_LANES, epsilon[0].size) if both else FEW_LANES
-    return by_lanes(on, terms, (epsilon, lines, bound, clear), lanes), lines.theta
+    return by_lanes(on, terms, (epsilon, lines, bound, clear, none), lanes), lines.theta
 
 
 def _log_delta_on(terms: Terms, epsilon: Reals, line: Line, points: int) -> tuple[Reals, Bools]:
@@ -271,7 +295,7 @@ def _ends(lanes: Reals) -> tuple[Reals, Reals]:
 
 
 def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = True) -> _Summed:
-    zero, known = jnp.zeros_like(epsilon), on_line(terms, line.theta)
+    zero, known = jnp.zeros_like(epsilon), on_line(terms, line.theta, line.step)
     decay = probed(terms, line, False, zero > 0)
     everything = line.theta * (1.0 + line.theta)
     tilt, unit = line.theta[..., None], (everything * line.step / jnp.pi)[..., None]
@@ -282,7 +306,7 @@ def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = Tru
     def advance(state: _Summed) -> _Summed:
         indices = state.start + jnp.arange(_BLOCK)
         at = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
-        turn, height = rise(terms, at, known), at.heights()
+        turn, height = lax.optimization_barrier((rise(terms, at, known), at.heights()))
         turn = jnp.where(state.done[..., None], -jnp.inf, turn)
         size = jnp.exp(jnp.real(turn))
         phase = jnp.imag(turn) - height * epsilon[..., None]
@@ -291,7 +315,8 @@ def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = Tru
         share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * size * unit
         share /= real * real + imaginary * imaginary
         cosine, sine = share * jnp.cos(phase), share * jnp.sin(phase)
-        summand = lax.complex(cosine * real + sine * imaginary, sine * real - cosine * imaginary)
+        turned = cosine * real + sine * imaginary, sine * real - cosine * imaginary
+        summand = lax.complex(*lax.optimization_barrier(turned))
         value = state.value + jnp.sum(jnp.real(summand), axis=-1)
         absolute = state.absolute + jnp.sum(jnp.abs(summand), axis=-1)
         keep = state.summand
@@ -307,7 +332,9 @@ def _sum(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool = Tru
             tail,
             value,
             absolute,
-            state.done | (tail <= _TOLERANCE * jnp.abs(value)) | jnp.isnan(value),
+            state.done
+            | (tail <= (_TAIL if kept else _TOLERANCE) * jnp.abs(value))
+            | jnp.isnan(value),
         )
 
     nothing = jnp.zeros((*epsilon.shape, points if kept else 0), complex)

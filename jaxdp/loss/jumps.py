@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, expm1, log1mexp, log1p
-from jaxdp._numeric.turning import excess_at
+from jaxdp._numeric.turning import Turned, excess_at
 from jaxdp._types import Bools, Complexes, Index, Reals
 from jaxdp.loss.base import Terms, by_lanes
 from jaxdp.loss.few import Few
@@ -280,8 +280,8 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         (count > 0)[..., None] & (jump > _NEGLIGIBLE)
     )
     highest = _TURN / jnp.max(jnp.where(matters, law.spacing, 0.0), axis=(-2, -1))
-    turn = 1j * (step[..., None, None] * law.loss)[None]
-    weight = jnp.stack([kept, jump]).astype(complex)
+    weight = jnp.stack([kept, jump])
+    turned = Turned.of(weight, law.loss[None], step[None, ..., None, None])
     ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))
     base, rise, _ = parts.exponents()
     everything = theta * (1.0 + theta)
@@ -298,7 +298,7 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     def advance(state: _Sum) -> _Sum:
         indices = state.start + jnp.arange(_BLOCK)
         height = step[..., None] * indices[(None,) * theta.ndim]
-        fallen, moved = excess_at(weight, turn, indices)
+        fallen, moved = excess_at(turned, indices)
         falls = log1p(fallen)
         below, more = total(falls), total(log1p(ratio * (1.0 + moved) * jnp.exp(-falls)))
         jumped = jnp.exp(below + more - rise) * expm1(-more) / jnp.expm1(-rise)

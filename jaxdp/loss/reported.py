@@ -36,7 +36,7 @@ def _concrete(*values: object) -> bool:
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """An upper bound at every real epsilon."""
-    return in_few_shapes(lambda t, at: _log_delta(t, at, both), terms, epsilon)
+    return in_few_shapes(_log_delta, (both,), terms, epsilon)
 
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
@@ -54,21 +54,22 @@ _on_one_line = jax.jit(directions.log_delta_on_one_line, static_argnums=2)
 _tightened = jax.jit(directions.log_delta_of, static_argnums=2)
 log_bounds = jax.jit(directions.log_bounds, static_argnums=(2, 3))
 renyi = jax.jit(directions.renyi, static_argnums=2)
-_quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(2, 3, 4))
+_guess_epsilon = jax.jit(directions.guess_epsilon, static_argnums=(2, 3))
+_quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(3, 4, 5))
 _rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
 _quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=3)
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
     """See `directions.rough_log_delta`."""
-    return in_few_shapes(lambda t, at: _rough_log_delta(t, at, both), terms, epsilon)
+    return in_few_shapes(_rough_log_delta, (both,), terms, epsilon)
 
 
 def quick_log_delta(
     terms: Terms, epsilon: Reals, tilts: Reals, both: bool
 ) -> tuple[Reals, Bools, Reals]:
     """See `directions.quick_log_delta`."""
-    return in_few_shapes(lambda t, *at: _quick_log_delta(t, *at, both), terms, epsilon, tilts)
+    return in_few_shapes(_quick_log_delta, (both,), terms, epsilon, tilts)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
@@ -76,9 +77,8 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     if not _concrete(terms, delta):
         return _epsilon(terms, delta, both)
     shared = _share_lines(terms, delta)
-    found, settled = in_few_shapes(
-        lambda t, at: _quick_epsilon(t, at, both, shared, SHORT), terms, delta, kept=int(shared)
-    )
+    static = both, shared
+    found, settled = in_few_shapes(_by_short_line, static, terms, delta, kept=int(shared))
     # Where |phi| comes back up more points settle nothing.
     longer = not any(term.noise.recurs for term in terms)
     for slower in (_by_long_line, _by_search) if longer else (_by_search,):
@@ -116,9 +116,16 @@ def _each(
     return found, settled.ravel().at[index].set(sure).reshape(found.shape)
 
 
+def _by_short_line(terms: Terms, delta: Reals, both: bool, shared: bool) -> tuple[Reals, Bools]:
+    near = _guess_epsilon(terms, delta, both, shared)
+    return _quick_epsilon(terms, delta, near, both, shared, SHORT)
+
+
 def _by_long_line(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
     del near
-    return _quick_epsilon(terms, delta, both, False, LONG)
+    return _quick_epsilon(
+        terms, delta, _guess_epsilon(terms, delta, both, False), both, False, LONG
+    )
 
 
 def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
@@ -157,7 +164,8 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
         return excess(directions.log_delta(terms, shifted - most, both), delta)
 
     def settled() -> tuple[Reals, Bools]:
-        found, sure = directions.quick_epsilon(terms, delta, both)
+        near = directions.guess_epsilon(terms, delta, both, False)
+        found, sure = directions.quick_epsilon(terms, delta, near, both)
         return found + most, sure
 
     return last_feasible_quick(residual, 2.0 * most, most, slack, known=settled) - most

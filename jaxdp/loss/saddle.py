@@ -12,8 +12,8 @@ from jaxdp._types import Bools, Index, Reals
 _POINTS = 11
 # Rounds at least, and where the values next to the least one are more than so much above it.
 ROUNDS, _FLAT = 4, 0.02
-# Of a parabola: how much more it rises on one side of its least point than on the other.
-_EVEN = 4.0
+# Of a wall: it rises by more than so much, and so much more than on the other side.
+_STEEP, _UNEVEN = 1.0, 4.0
 
 
 class Saddle(NamedTuple):
@@ -46,7 +46,7 @@ class _Triple(NamedTuple):
         """
         left, right = self.at_low - self.at_middle, self.at_high - self.at_middle
         gentle, steep = jnp.minimum(left, right), jnp.maximum(left, right)
-        inside, even = gentle >= 0, steep <= _EVEN * gentle
+        inside, even = gentle >= 0, steep <= jnp.maximum(_STEEP, _UNEVEN * gentle)
         slope = jnp.where(inside & even, 0.5 * (right - left), 0.0)
         bend = jnp.where(even, left + right, 2.0 * gentle)
         bend = jnp.where(inside & (bend > 0) & (bend < jnp.inf), bend, 1.0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxdp import _check
 from jaxdp._numeric import sampled_gaussian, sampled_laplace
 from jaxdp._numeric.elementary import expm1, log1p
-from jaxdp._numeric.turning import Nodes, excess_at
+from jaxdp._numeric.turning import Nodes, Turned, excess_at
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.sampled_profile import sampled_log_delta, sampled_pure_epsilon
@@ -121,16 +121,17 @@ class Sampled(Loss):
         w = jnp.where(added > 0, -theta, 1.0 + theta)
         return sampled_gaussian.loose_log_moment(r, q, w, _LOOSE_NODES)
 
-    def on_line(self, shift: Reals, theta: Reals) -> Nodes:
-        """The nodes of the law tilted by theta."""
-        return self._nodes(*self._ratios(shift, theta))
+    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> tuple[Nodes, Turned]:
+        """The nodes of the law tilted by theta, and what a step turns them by."""
+        nodes = self._nodes(*self._ratios(shift, theta))
+        return nodes, Turned.of(nodes.weight, nodes.loss, step[..., None])
 
-    def rise(self, shift: Reals, points: Points, known: Nodes) -> Complexes:
+    def rise(self, shift: Reals, points: Points, known: tuple[Nodes, Turned]) -> Complexes:
         """All points from one set of nodes, whose exponentials are products of two factors."""
         added = self._ratios(shift, points.theta)[2]
-        turn = 1j * points.step[..., None] * known.loss
-        excess = excess_at(known.weight.astype(complex), turn, points.indices)
-        return self._of_excess(known, excess, added[..., None], points.heights())
+        nodes, turned = known
+        excess = excess_at(turned, points.indices)
+        return self._of_excess(nodes, excess, added[..., None], points.heights())
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """log(1 - q + q e^e) removed, -log(1 - q + q e^-e) added, e the noise's own; rounded up."""

@@ -1,6 +1,7 @@
 """Few shapes, few compilations: a concrete batch is worked off as one of a few sizes.
 
-A composition compiles for seconds and runs for milliseconds: the spare lanes cost less.
+A composition compiles for seconds and runs for milliseconds: the spare lanes cost less. Large
+batches are cut into pieces, which run side by side on the cores of a CPU.
 """
 
 import functools
@@ -12,19 +13,27 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._types import Reals
+from jaxdp._threads import cores, in_threads
+from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Terms
 
 # More than one lane are a multiple of this, later of an eighth to a quarter of their number.
 _FEW = 8
-# From here on the lanes count for more than the compilation.
-_MANY = 1024
+# Of a piece: the fewest lanes that are worth a thread, and the most.
+_PIECE, _MOST = 16, 1024
+# The functions, and what they were called with, that have been compiled.
+_compiled: set[tuple[Any, ...]] = set()
 
 
 def in_few_shapes(
-    function: Callable[..., Any], terms: Terms, values: Reals, *more: Reals, kept: int = 0
+    function: Callable[..., Any],
+    static: tuple[bool, ...],
+    terms: Terms,
+    values: Reals,
+    *more: Reals,
+    kept: int = 0,
 ) -> Any:
-    """function(terms, values, *more), whose results have the batch's shape first.
+    """function(terms, values, *more, *static), whose results have the batch's shape first.
 
     Traced values as they are. The last `kept` axes of `values` stay as they are: there the terms'
     have size 1. `more` has the batch's axes and may have others after them.
@@ -33,10 +42,23 @@ def in_few_shapes(
     batch = shape[: len(shape) - kept]
     size = math.prod(batch)
     concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values, more)))
-    if not concrete or not 0 < size <= _MANY:
-        return function(terms, values, *more)
-    found = function(*_in_lanes(terms, (values, *more), shape, kept, few_sizes(size)))
-    return jax.tree.map(lambda x: x[:size].reshape(*batch, *x.shape[1:]), found)
+    if not concrete or size == 0:
+        return function(terms, values, *more, *static)
+    pieces = _pieces(size)
+    lanes = few_sizes(-(-size // pieces))
+    parts = _in_lanes(terms, (values, *more), shape, kept, lanes, pieces)
+    calls = [(*part, *static) for part in parts]
+    # In two threads the same would be compiled twice.
+    compiled = function, static, lanes, jax.tree.structure(parts)
+    first = 0 if compiled in _compiled else 1
+    found = [function(*call) for call in calls[:first]] + in_threads(function, calls[first:])
+    _compiled.add(compiled)
+    return _whole(found, batch)
+
+
+def _pieces(size: int) -> int:
+    few = min(cores(), max(size // _PIECE, 1))
+    return -(-size // _MOST // few) * few if size > _MOST * few else few
 
 
 def few_sizes(size: int) -> int:
@@ -45,16 +67,32 @@ def few_sizes(size: int) -> int:
     return -(-size // multiple) * multiple
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
 def _in_lanes(
-    terms: Terms, values: tuple[Reals, ...], shape: tuple[int, ...], kept: int, lanes: int
-) -> tuple[Any, ...]:
+    terms: Terms,
+    values: tuple[Reals, ...],
+    shape: tuple[int, ...],
+    kept: int,
+    lanes: int,
+    pieces: int,
+) -> list[tuple[Any, ...]]:
     batch = shape[: len(shape) - kept]
-    index = jnp.minimum(jnp.arange(lanes), math.prod(batch) - 1)
-
-    def flat(x: Reals) -> Reals:
-        return x.reshape(-1, *x.shape[len(batch) :])[index]
-
+    index = jnp.minimum(jnp.arange(lanes * pieces), math.prod(batch) - 1)
     terms = tuple(term.broadcast((*batch, *(1,) * kept)) for term in terms)
     values = jnp.broadcast_to(values[0], shape), *values[1:]
-    return jax.tree.map(flat, (terms, *values))
+
+    def part(start: int) -> tuple[Any, ...]:
+        def flat(x: Reals) -> Reals:
+            return x.reshape(-1, *x.shape[len(batch) :])[index[start : start + lanes]]
+
+        return jax.tree.map(flat, (terms, *values))
+
+    return [part(i * lanes) for i in range(pieces)]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _whole(found: list[Any], batch: tuple[int, ...]) -> Any:
+    def join(*parts: Reals | Bools) -> Reals | Bools:
+        return jnp.concatenate(parts)[: math.prod(batch)].reshape(*batch, *parts[0].shape[1:])
+
+    return jax.tree.map(join, *found)

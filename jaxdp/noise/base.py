@@ -101,15 +101,15 @@ class Loss(abc.ABC):
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
 
-    def on_line(self, shift: Reals, theta: Reals) -> Any:
-        """What `rise` needs at every point of the line through theta: computed once."""
-        del shift, theta
+    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> Any:
+        """What `rise` needs at every point theta + i k step: computed once."""
+        del shift, theta, step
         return ()
 
     def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
         """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved.
 
-        `known` is `on_line` at theta.
+        `known` is `on_line` there.
         """
         del known
         noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))

@@ -1,0 +1,51 @@
+"""Calls side by side, on a CPU: XLA runs the loops of one call on one core."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+# What a user may have set for one thread alone.
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_device",
+    "jax_default_matmul_precision",
+    "jax_numpy_rank_promotion",
+    "jax_numpy_dtype_promotion",
+    "jax_debug_nans",
+    "jax_disable_jit",
+)
+
+
+def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """function(*call) of every call, which must not call this again.
+
+    One after the other where this thread has settings of its own, which the others would not see.
+    """
+    if len(calls) < 2 or _settings() != _pool().submit(_settings).result():
+        return [function(*call) for call in calls]
+
+    def run(call: tuple[Any, ...]) -> Any:
+        return jax.block_until_ready(function(*call))
+
+    return list(_pool().map(run, calls))
+
+
+@functools.cache
+def cores() -> int:
+    """Of the CPU that this process may use; 1 on an accelerator."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _settings() -> list[Any]:
+    return [getattr(jax.config, name) for name in _SETTINGS]
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores(), thread_name_prefix="jaxdp")
