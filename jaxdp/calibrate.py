@@ -112,22 +112,18 @@ def _least(
     if known:
         if bool(jnp.all(sure)):
             return found
+
+        def reported_excess(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
+            value = build(x).log_delta(jnp.where(done, jnp.inf, budget.epsilon))
+            return excess(value, budget.delta), ~done, None
+
         args = *fixed, slack, guess, _CLOSE, _MOST_STEPS
-        other = secants(lambda x, _: (residual(x), x == x, None), *args, compiled=False)[0]
+        other = secants(reported_excess, *args, compiled=False)[0]
         return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))
     settled = lax.stop_gradient((found, sure))
     if any(term.noise.summed for term in jax.eval_shape(build, safe).terms):
         slack = slack + _UNSETTLED
     return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE, known=settled)
-
-
-class _Last(NamedTuple):
-    """The last step of a search."""
-
-    parameter: Reals
-    value: Reals
-    settled: Bools
-    tilts: Reals
 
 
 class _Start(NamedTuple):
@@ -140,7 +136,8 @@ class _Start(NamedTuple):
 def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled: bool) -> _Start:
     target = jnp.minimum(jnp.log(budget.delta), _LEAST_LOG)
 
-    def residual(parameter: Reals, tilts: Reals) -> tuple[Reals, Bools, Reals]:
+    def residual(parameter: Reals, done: Bools, _: Reals) -> tuple[Reals, Bools, Reals]:
+        del done
         loss = build(parameter)
         rough, tilts = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
         # Of tails as of powers: nearly straight in log(parameter).
@@ -166,17 +163,13 @@ def _by_one_line(
 ) -> tuple[Reals, Bools]:
     """The root by bounds on delta that need one line, and where the one there is settled."""
 
-    def residual(parameter: Reals, last: _Last) -> tuple[Reals, Bools, _Last]:
-        loss, same = build(parameter), parameter == last.parameter
-        # Where the search is over nothing is summed.
-        epsilon = jnp.where(same, jnp.inf, budget.epsilon)
-        value, settled, tilts = reported.quick_log_delta(loss.terms, epsilon, last.tilts, loss.both)
-        value = jnp.where(same, last.value, excess(value, budget.delta))
-        settled = jnp.where(same, last.settled, settled)
-        tilts = jnp.where(same[..., None], last.tilts, tilts)
-        return value, settled, _Last(parameter, value, settled, tilts)
+    def residual(parameter: Reals, done: Bools, tilts: Reals) -> tuple[Reals, Bools, Reals]:
+        loss = build(parameter)
+        # At an infinite epsilon nothing is summed.
+        at = loss.terms, jnp.where(done, jnp.inf, budget.epsilon), tilts, loss.both
+        value, settled, found = reported.quick_log_delta(*at)
+        tilts = jnp.where(done[..., None], tilts, found)
+        return excess(value, budget.delta), settled, tilts
 
-    nothing = jnp.full_like(safe, jnp.nan)
-    last = _Last(nothing, nothing, nothing == nothing, start.tilts)
-    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, last
+    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
     return secants(residual, *args)[:2]

@@ -131,7 +131,8 @@ def last_feasible_near(
     """`last_feasible_quick` by `secants`: 5 evaluations. `known`: roots, where they are sure."""
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        def always_sure(x: Reals, known: None) -> tuple[Reals, Bools, None]:
+        def always_sure(x: Reals, done: Bools, known: None) -> tuple[Reals, Bools, None]:
+            del done
             return function(x), x == x, known
 
         def search() -> Reals:

@@ -76,7 +76,7 @@ _place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
 
 
 def secants(
-    residual: Callable[[Reals, Any], tuple[Reals, Bools, Any]],
+    residual: Callable[[Reals, Bools, Any], tuple[Reals, Bools, Any]],
     safe: Reals,
     unsafe: Reals,
     slack: Reals,
@@ -88,8 +88,8 @@ def secants(
 ) -> tuple[Reals, Bools, Reals, Any]:
     """A root from a guess of it and of the slope in log x; where it is sure; the slope there.
 
-    `residual` maps x, and what is `known` of the last x, to its value, where that is sure, and what
-    is known now, which is returned at last.
+    `residual` maps x, where the search is over (any value will do), and what is `known` of the last
+    x, to its value, where that is sure, and what is known now, which is returned at last.
 
     Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
     them every other step halves the bracket. The last step ends `close` on the safe side. Sure:
@@ -108,7 +108,7 @@ def secants(
         return (at[0].steps < most) & ~jnp.all(at[0].done)
 
     def advance(at: tuple[_Secant, Any]) -> tuple[_Secant, Any]:
-        value, sure, now = residual(_place(ends, at[0]), at[1])
+        value, sure, now = residual(_place(ends, at[0]), at[0].done, at[1])
         return _moved(ends, at[0], value, sure), now
 
     at = state, known

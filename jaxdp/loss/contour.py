@@ -137,7 +137,7 @@ def _forward_on(
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
     few = few_of(fixed, at, limits[0])
-    skipped = few.settled | single
+    skipped = few.settled | single | (epsilon >= largest_loss(terms))
     stopped = jnp.zeros_like(skipped)
     if applies(fixed):
         stopped = parameters_of(fixed).usable(at) & may_stop & ~skipped

@@ -134,8 +134,10 @@ def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Rea
     if jump_parts.applies(terms):
         slack = slack + _JUMPS
 
-    def residual(shifted: Reals, known: None) -> tuple[Reals, Bools, None]:
-        value = excess(_log_delta(terms, shifted - most, both), delta)
+    def residual(shifted: Reals, done: Bools, known: None) -> tuple[Reals, Bools, None]:
+        # At an infinite epsilon nothing is summed.
+        at = jnp.where(done, jnp.inf, shifted - most)
+        value = excess(log_delta(terms, at, both), delta)
         return value, value == value, known
 
     near = jnp.where((near > 0) & (near < most), near, 0.4 * most)

@@ -98,37 +98,37 @@ class Sampled(Loss):
         argument = _check.argument("z", z)
         shift = _check.nonnegative("shift", shift)
         if not jnp.iscomplexobj(argument):
-            return self._real_cgf(shift, argument, _NODES)
-        real, imaginary = jnp.real(argument), jnp.imag(argument)
-        r, q, added, real, imaginary = jnp.broadcast_arrays(
-            ratio_of(shift, self.noise.scale), self.sampling_prob, self.added, real, imaginary
+            return self._real_cgf(shift, argument)
+        parameters = shift, self.noise.scale, self.sampling_prob, self.added
+        *_, added, real, imaginary = jnp.broadcast_arrays(
+            *parameters, jnp.real(argument), jnp.imag(argument)
         )
-        nodes = self._nodes(r, q, added, real)
+        nodes = self._nodes(shift, real)
         turn = expm1(1j * jnp.abs(imaginary)[..., None] * nodes.loss)
-        return self._real_cgf(shift, real, _NODES) + self._of_excess(
+        return self._real_cgf(shift, real) + self._of_excess(
             nodes, jnp.sum(nodes.weight * turn, axis=-1), added, imaginary
         )
 
     def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
         """A bound from 128 nodes for the Gaussian, with what they may miss: mostly 1e-14."""
-        return self._real_cgf(shift, z, None)
+        if isinstance(self.noise, Laplace):
+            return self._real_cgf(shift, z)
+        return sampled_gaussian.rough_log_moment(*self._moment(shift, z), _ROUGH_NODES)
 
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
         """With 48 nodes for the Gaussian, no bound."""
         if isinstance(self.noise, Laplace):
-            return self.cgf(shift, z)
-        r, q, added, theta = self._ratios(shift, z)
-        w = jnp.where(added > 0, -theta, 1.0 + theta)
-        return sampled_gaussian.loose_log_moment(r, q, w, _LOOSE_NODES)
+            return self._real_cgf(shift, z)
+        return sampled_gaussian.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
 
     def on_line(self, shift: Reals, theta: Reals, step: Reals) -> tuple[Nodes, Turned]:
         """The nodes of the law tilted by theta, and what a step turns them by."""
-        nodes = self._nodes(*self._ratios(shift, theta))
+        nodes = self._nodes(shift, theta)
         return nodes, Turned.of(nodes.weight, nodes.loss, step[..., None])
 
     def rise(self, shift: Reals, points: Points, known: tuple[Nodes, Turned]) -> Complexes:
         """All points from one set of nodes, whose exponentials are products of two factors."""
-        added = self._ratios(shift, points.theta)[2]
+        added = jnp.broadcast_to(self.added, points.theta.shape)
         nodes, turned = known
         excess = excess_at(turned, points.indices)
         return self._of_excess(nodes, excess, added[..., None], points.heights())
@@ -145,32 +145,27 @@ class Sampled(Loss):
         kind = jnp.nan if isinstance(self.noise, Laplace) else -jnp.inf
         return jnp.zeros_like(r), jnp.where((q == 0) | (r == 0), jnp.nan, kind)
 
-    def _real_cgf(self, shift: Reals, z: Reals, nodes: int | None) -> Reals:
+    def _real_cgf(self, shift: Reals, z: Reals) -> Reals:
         parameters = ratio_of(shift, self.noise.scale), self.sampling_prob, self.added
         r, q, added = jnp.broadcast_arrays(*parameters)
-        if nodes is not None and r.ndim == z.ndim and r.shape[-1] < z.shape[-1]:
+        if isinstance(self.noise, Laplace):
+            return sampled_laplace.log_moment(*self._moment(shift, z))
+        if r.ndim == z.ndim and r.shape[-1] < z.shape[-1]:
             w = jnp.where(added > 0, -z, 1.0 + z)
-            if isinstance(self.noise, Gaussian):
-                return sampled_gaussian.log_moments(r, q, w, _SHARED_NODES, nodes)
-        r, q, added, z = jnp.broadcast_arrays(r, q, added, z)
-        w = jnp.where(added > 0, -z, 1.0 + z)
-        if isinstance(self.noise, Laplace):
-            return sampled_laplace.log_moment(r, q, w)
-        if nodes is None:
-            return sampled_gaussian.rough_log_moment(r, q, w, _ROUGH_NODES)
-        return sampled_gaussian.log_moment(r, q, w, nodes)
+            return sampled_gaussian.log_moments(r, q, w, _SHARED_NODES, _NODES)
+        return sampled_gaussian.log_moment(*self._moment(shift, z), _NODES)
 
-    def _ratios(self, shift: Reals, theta: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-        """shift over scale, the sampling probability, `added` and theta, of one shape."""
+    def _moment(self, shift: Reals, z: Reals) -> tuple[Reals, Reals, Reals]:
+        """shift over scale, the sampling probability, and w with K(z) = log G(w), of one shape."""
         r = ratio_of(shift, self.noise.scale)
-        r, q, added, theta = jnp.broadcast_arrays(r, self.sampling_prob, self.added, theta)
-        return r, q, added, theta
+        r, q, added, z = jnp.broadcast_arrays(r, self.sampling_prob, self.added, z)
+        return r, q, jnp.where(added > 0, -z, 1.0 + z)
 
-    def _nodes(self, r: Reals, q: Reals, added: Reals, theta: Reals) -> Nodes:
-        w = jnp.where(added > 0, -theta, 1.0 + theta)
+    def _nodes(self, shift: Reals, theta: Reals) -> Nodes:
+        moment = self._moment(shift, theta)
         if isinstance(self.noise, Laplace):
-            return sampled_laplace.line_nodes(r, q, w)
-        return sampled_gaussian.line_nodes(r, q, w, self.nodes)
+            return sampled_laplace.line_nodes(*moment)
+        return sampled_gaussian.line_nodes(*moment, self.nodes)
 
     def _of_excess(self, nodes: Nodes, excess: Complexes, added: Reals, height: Reals) -> Complexes:
         """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
