@@ -57,6 +57,8 @@ LOSS = (
     "jump_parts",
     "jumps",
     "contour",
+    "guess",
+    "quick_sum",
     "inverse",
     "directions",
     "reported",

@@ -194,18 +194,24 @@ def test_moments_of_steep_ratios_keep_their_tails():
 
 @pytest.mark.parametrize("added", [0.0, 1.0])
 def test_moments_from_few_nodes_are_bounds(added):
-    """Against those from 4,096 nodes, down to where the ratio's kink is not resolved."""
-    ratio, q, z = np.meshgrid([0.05, 0.6, 1.4, 2.2, 3.3], [1e-6, 1e-3, 0.1, 0.9], [0.01, 2.0, 40.0])
+    """Against those from 8,192 nodes, down to where the ratio's kink is not resolved."""
+    ratio, q, z = np.meshgrid(
+        [0.05, 0.6, 1.4, 2.2, 3.3], [1e-6, 1e-3, 0.1, 0.9], [0.01, 2, 40, 1e3]
+    )
     ratio, q, z = (jnp.asarray(x.ravel()) for x in (ratio, q, z))
     w = -z if added else 1.0 + z
-    exact = sampled_gaussian.log_moment(ratio, q, w, 4096)
+    exact = sampled_gaussian.log_moment(ratio, q, w, 8192)
     size = 1e-13 * (1.0 + jnp.abs(exact)) * (1.0 + jnp.abs(w))
     for nodes in (24, 48, 128):
         bound = sampled_gaussian.rough_log_moment(ratio, q, w, nodes)
         assert bool(jnp.all(bound >= exact - size))
-    assert bool(jnp.all((bound <= exact + size) | (ratio > 1.0)))
+    usual = (ratio < 1.0) & (z < 100.0)
+    assert bool(jnp.all((bound <= exact + size) | ~usual))
+    # Added records at steep ratios: without a bound below e^w no line on the right would be found.
+    steep = (ratio > 1.0) & (q < 1e-2) & (w < 0.0)
+    assert bool(jnp.all((bound <= exact + 1e-4) | ~steep))
     guess = sampled_gaussian.loose_log_moment(ratio, q, w, 48)
-    assert bool(jnp.all((jnp.abs(guess - exact) < 0.02 * (1.0 + jnp.abs(exact))) | (ratio > 1.0)))
+    assert bool(jnp.all((jnp.abs(guess - exact) < 0.02 * (1.0 + jnp.abs(exact))) | ~usual))
 
 
 def test_guesses_are_near():

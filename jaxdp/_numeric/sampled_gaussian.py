@@ -172,7 +172,7 @@ def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
     # Unless the sum is large it is that of e^(w L) - 1.
     weight = jnp.where((scale == 0)[..., None], jnp.exp(log_weight), 0.0)
     # E(e^L - 1) = 0: without it the terms are of second order, and round as such.
-    free = jnp.expm1(jnp.where((c < 2.0)[..., None], loss, 0.0))
+    free = jnp.expm1(jnp.where(((c < 2.0) & (scale == 0))[..., None], loss, 0.0))
     first = jnp.where(jnp.abs(w) > 0.1, w, 0.0)[..., None] * free
     small = (jnp.abs(tilted) < 0.5) & (weight > 0)
     t = jnp.where(small, tilted, 0.0)
@@ -188,7 +188,7 @@ def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """A bound: `log_moment` to 1e-15 (1 + |w|), absolutely, and what the nodes may miss."""
     span = _Span.of(c, q, w, w)
     value, step = _plain_log_moment(span, c, q, w, nodes), span.length / nodes
-    missed = jnp.where(w >= 0.0, _missed(c, step), jnp.where(_resolved(c, step), 0.0, jnp.inf))
+    missed = jnp.where(_resolved(c, step), 0.0, _missed(c, q, w, step))
     return jnp.where(q == 0, 0.0, jnp.minimum(value + missed, _bound(c, q, w)))
 
 
@@ -198,7 +198,7 @@ def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     low = c * jnp.minimum(w, 0.0) * hit / (1.0 - q + hit) - _LOOSE_REACH
     high = c * jnp.maximum(w, 0.0) + _LOOSE_REACH
     value = _plain_log_moment(_Span(low, high - low), c, q, w, nodes)
-    usable = _missed(c, (high - low) / nodes) < _LOOSE
+    usable = _missed(c, q, jnp.abs(w), (high - low) / nodes) < _LOOSE
     return jnp.where(q == 0, 0.0, jnp.where(usable, value, _bound(c, q, w)))
 
 
@@ -214,13 +214,15 @@ def _plain_log_moment(span: _Span, c: Reals, q: Reals, w: Reals, nodes: int) -> 
     return top + jnp.log(total) - LOG_SQRT_2PI
 
 
-def _missed(c: Reals, step: Reals) -> Reals:
-    """Of log G(w), w >= 0, by the rule: 2 e^(y^2 / 2) / (e^(2 pi y / step) - 1) for y <= pi / c.
+def _missed(c: Reals, q: Reals, w: Reals, step: Reals) -> Reals:
+    """Of log G(w), by the rule: 2 e^(y^2 / 2) / (e^(2 pi y / step) - 1) for w >= 0, y <= pi / c.
 
-    Up there |e^L| is no larger than on the real axis. Source: Trefethen & Weideman, theorem 5.1.
+    Up there |e^L| is no larger than on the real axis. For w < 0 and y <= pi / (2 c) it is at least
+    1 - q, and G(w) at least 1: (1 - q)^w times as much. Source: Trefethen & Weideman, theorem 5.1.
     """
-    y = jnp.minimum(jnp.pi / c, 2.0 * jnp.pi / step)
-    digits = 2.0 * jnp.pi * y / step - 0.5 * y * y
+    highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
+    y = jnp.minimum(highest, 2.0 * jnp.pi / step)
+    digits = 2.0 * jnp.pi * y / step - 0.5 * y * y + jnp.maximum(-w, 0.0) * jnp.log1p(-q)
     return jnp.where(digits > 3.0, 2.2 * jnp.exp(-digits), jnp.inf)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Reals, Shape
-from jaxdp.loss import bracket, contour, inverse, line
+from jaxdp.loss import bracket, contour, guess, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, cumulant
 
 
@@ -36,7 +36,7 @@ def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Re
     And the tilt of each direction, along a new last axis.
     """
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    found, tilts = inverse.rough_log_delta(*at)
+    found, tilts = guess.rough_log_delta(*at)
     return _worse(found, both), jnp.moveaxis(tilts, 0, -1) if both else tilts[..., None]
 
 
@@ -65,21 +65,21 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[R
     return _worse(lower, both), _worse(upper, both)
 
 
-def guess_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> inverse.Guess:
-    """See `inverse.guess_epsilon`; for `quick_epsilon`, a new last axis for the directions."""
+def guess_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> guess.Guess:
+    """See `guess.guess_epsilon`; for `quick_epsilon`, a new last axis for the directions."""
     terms, delta, _ = _for_lines(terms, delta, both, shared)
     if not _all_contoured(terms):
         nothing = jnp.ones(delta.shape[:-1])
-        found = inverse.Guess(nothing, nothing)
+        found = guess.Guess(nothing, nothing)
     else:
-        found = inverse.guess_epsilon(terms, delta)
+        found = guess.guess_epsilon(terms, delta)
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1) if both else x[..., None], found)
 
 
 def quick_epsilon(
     terms: Terms,
     delta: Reals,
-    near: inverse.Guess,
+    near: guess.Guess,
     both: bool,
     shared: bool = False,
     points: int = inverse.SHORT,

@@ -17,7 +17,8 @@ from jaxdp._threads import cores, in_threads
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Terms
 
-# More than one lane are a multiple of this, later of an eighth to a quarter of their number.
+# More than two lanes are a multiple of this, later of an eighth to a quarter of their number. One is
+# worked off as two: on axes of size 1 XLA reports that its simplifier is stuck.
 _FEW = 8
 # Of a piece: the fewest lanes that are worth a thread, and the most.
 _PIECE, _MOST = 16, 1024
@@ -63,7 +64,7 @@ def _pieces(size: int) -> int:
 
 def few_sizes(size: int) -> int:
     """The lanes that `size` of them are worked off in."""
-    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
+    multiple = 2 if size <= 2 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
     return -(-size // multiple) * multiple
 
 
