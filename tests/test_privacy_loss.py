@@ -179,7 +179,7 @@ def test_batches_are_worked_off_in_chunks():
 
 
 def test_few_shapes_compile():
-    """Three to eight lanes of any shape are one compilation, and the spare lanes stay inside."""
+    """Two to eight lanes of any shape are one compilation, and the spare lanes stay inside."""
     scale = jnp.linspace(3.0, 9.0, 6)
     whole = (20 * loss_of(dp.Gaussian(scale.reshape(2, 3)))).log_delta(1.0)
     evaluate = reported._log_delta_at_once

@@ -8,7 +8,6 @@ complex w = w0 + it, t > 0, it runs along Im x = y, where e^(itL) decays instead
 Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line is ours.
 """
 
-import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -31,8 +30,6 @@ _LOOSE_REACH, _LOOSE = 6.0, 0.01
 _LARGEST_SHIFT = 1.5
 # That resolve most laws on the real axis.
 _USUAL_NODES = 192
-# (e^t - 1) / t for |t| <= 1/2.
-_EXPM1_SERIES = tuple(1.0 / math.factorial(k) for k in range(1, 16))
 # x above which little of the mass lies.
 _USUAL = 3.0
 # e^exponent that is as good as the whole loss, and does not overflow.
@@ -175,11 +172,8 @@ def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
     free = jnp.expm1(jnp.where(((c < 2.0) & (scale == 0))[..., None], loss, 0.0))
     first = jnp.where(jnp.abs(w) > 0.1, w, 0.0)[..., None] * free
     small = (jnp.abs(tilted) < 0.5) & (weight > 0)
-    t = jnp.where(small, tilted, 0.0)
-    series = jnp.full_like(t, _EXPM1_SERIES[-1])
-    for coefficient in _EXPM1_SERIES[-2::-1]:
-        series = series * t + coefficient
-    rest = jnp.where(small, weight * (t * series), grown - weight) - weight * first
+    near = jnp.expm1(jnp.where(small, tilted, 0.0))
+    rest = jnp.where(small, weight * near, grown - weight) - weight * first
     total = jnp.sum(rest, axis=-1)
     return jnp.where(scale > 0, scale + jnp.log(total), log1p(total))
 

@@ -53,11 +53,17 @@ _log_delta_at_once = jax.jit(directions.log_delta, static_argnums=2)
 _on_one_line = jax.jit(directions.log_delta_on_one_line, static_argnums=2)
 _tightened = jax.jit(directions.log_delta_of, static_argnums=2)
 log_bounds = jax.jit(directions.log_bounds, static_argnums=(2, 3))
-renyi = jax.jit(directions.renyi, static_argnums=2)
+_renyi = jax.jit(directions.renyi, static_argnums=2)
 _guess_epsilon = jax.jit(directions.guess_epsilon, static_argnums=(2, 3))
 _quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(3, 4, 5))
 _rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
 _quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=3)
+
+
+def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
+    """See `directions.renyi`."""
+    kept = int(_many_of_one(terms, order))
+    return in_few_shapes(_renyi, (both,), terms, order, kept=kept)
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
@@ -89,10 +95,16 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
 
 def _share_lines(terms: Terms, delta: Reals) -> bool:
     """Whether there are many deltas to each loss, along the last axis, and near each other."""
-    batch = jnp.broadcast_shapes(*(term.shape for term in terms))
-    many = delta.ndim > 0 and delta.shape[-1] > 1 and (not batch or batch[-1] == 1)
     known = np.asarray(delta)
-    return many and bool(np.all(np.ptp(np.log(np.maximum(known, 1e-300)), axis=-1) < _SPAN))
+    return _many_of_one(terms, delta) and bool(
+        np.all(np.ptp(np.log(np.maximum(known, 1e-300)), axis=-1) < _SPAN)
+    )
+
+
+def _many_of_one(terms: Terms, values: Reals) -> bool:
+    """Whether there are many values to each loss, along the last axis."""
+    batch = jnp.broadcast_shapes(*(term.shape for term in terms))
+    return values.ndim > 0 and values.shape[-1] > 1 and (not batch or batch[-1] == 1)
 
 
 def _each(

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp._types import Reals
@@ -45,6 +46,8 @@ def sampled_log_delta(
 
 def sampled_pure_epsilon(most: Reals, sampling_prob: Reals, added: Reals) -> Reals:
     """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
+    # XLA takes the long chain of constants that an infinite one leaves for a stuck rewrite.
+    most = lax.optimization_barrier(most)
     most, q, added = jnp.broadcast_arrays(most, sampling_prob, added)
     large = most > 30.0
     grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))

@@ -17,11 +17,10 @@ from jaxdp._threads import cores, in_threads
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Terms
 
-# More than two lanes are a multiple of this, later of an eighth to a quarter of their number. One is
-# worked off as two: on axes of size 1 XLA reports that its simplifier is stuck.
+# More than one lane are a multiple of this, later of an eighth to a quarter of their number.
 _FEW = 8
 # Of a piece: the fewest lanes that are worth a thread, and the most.
-_PIECE, _MOST = 16, 1024
+_PIECE, _MOST = 8, 1024
 # The functions, and what they were called with, that have been compiled.
 _compiled: set[tuple[Any, ...]] = set()
 
@@ -64,7 +63,7 @@ def _pieces(size: int) -> int:
 
 def few_sizes(size: int) -> int:
     """The lanes that `size` of them are worked off in."""
-    multiple = 2 if size <= 2 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
+    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
     return -(-size // multiple) * multiple
 
 
