@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxdp._types import Bools, Reals, Shape
 from jaxdp.loss import bracket, contour, guess, inverse, line
-from jaxdp.loss.base import Term, Terms, add_up, cumulant
+from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
@@ -133,7 +133,8 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     ways = [terms]
     if both:
         ways.append(tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms))
-    values = [jnp.real(cumulant(way, s)) for way in ways]
+    # Few at a time stay in the cache with all their nodes.
+    values = [by_lanes(lambda t, z: jnp.real(cumulant(t, z)), way, s) for way in ways]
     ends = [add_up(way, Term.pure_epsilon)[..., None] for way in ways]
     largest, most = jnp.maximum(values[0], values[-1]), jnp.maximum(ends[0], ends[-1])
     finite = add_up(terms, Term.log_finite)[..., None]
