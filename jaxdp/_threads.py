@@ -43,7 +43,7 @@ def cores() -> int:
 
 
 def _settings() -> list[Any]:
-    return [getattr(jax.config, name) for name in _SETTINGS]
+    return [getattr(jax.config, name, None) for name in _SETTINGS]
 
 
 @functools.cache

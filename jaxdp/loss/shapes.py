@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._threads import cores, in_threads
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Terms
 
 # More than one lane are a multiple of this, later of an eighth to a quarter of their number.
@@ -46,10 +47,10 @@ def in_few_shapes(
         return function(terms, values, *more, *static)
     pieces = _pieces(size)
     lanes = few_sizes(-(-size // pieces))
-    parts = _in_lanes(terms, (values, *more), shape, kept, lanes, pieces)
-    calls = [(*part, *static) for part in parts]
+    whole = _in_lanes(terms, (values, *more), shape, kept, lanes * pieces)
+    calls = [(*_part(whole, i * lanes, lanes), *static) for i in range(pieces)]
     # In two threads the same would be compiled twice.
-    compiled = function, static, lanes, jax.tree.structure(parts)
+    compiled = function, static, lanes, jax.tree.structure(whole)
     first = 0 if compiled in _compiled else 1
     found = [function(*call) for call in calls[:first]] + in_threads(function, calls[first:])
     _compiled.add(compiled)
@@ -67,27 +68,24 @@ def few_sizes(size: int) -> int:
     return -(-size // multiple) * multiple
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _in_lanes(
-    terms: Terms,
-    values: tuple[Reals, ...],
-    shape: tuple[int, ...],
-    kept: int,
-    lanes: int,
-    pieces: int,
-) -> list[tuple[Any, ...]]:
+    terms: Terms, values: tuple[Reals, ...], shape: tuple[int, ...], kept: int, lanes: int
+) -> tuple[Any, ...]:
     batch = shape[: len(shape) - kept]
-    index = jnp.minimum(jnp.arange(lanes * pieces), math.prod(batch) - 1)
+    index = jnp.minimum(jnp.arange(lanes), math.prod(batch) - 1)
+
+    def flat(x: Reals) -> Reals:
+        return x.reshape(-1, *x.shape[len(batch) :])[index]
+
     terms = tuple(term.broadcast((*batch, *(1,) * kept)) for term in terms)
     values = jnp.broadcast_to(values[0], shape), *values[1:]
+    return jax.tree.map(flat, (terms, *values))
 
-    def part(start: int) -> tuple[Any, ...]:
-        def flat(x: Reals) -> Reals:
-            return x.reshape(-1, *x.shape[len(batch) :])[index[start : start + lanes]]
 
-        return jax.tree.map(flat, (terms, *values))
-
-    return [part(i * lanes) for i in range(pieces)]
+@functools.partial(jax.jit, static_argnums=2)
+def _part(whole: tuple[Any, ...], start: Index | int, lanes: int) -> tuple[Any, ...]:
+    return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, lanes), whole)
 
 
 @functools.partial(jax.jit, static_argnums=1)
