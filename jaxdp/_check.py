@@ -36,6 +36,11 @@ def is_concrete(value: object) -> bool:
     return not isinstance(value, Tracer)
 
 
+def all_concrete(*trees: object) -> bool:
+    """Whether every array in them is."""
+    return all(is_concrete(x) for x in jax.tree.leaves(trees))
+
+
 def real(
     name: str,
     value: RealLike,

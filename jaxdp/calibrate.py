@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp import _check
@@ -64,7 +65,7 @@ def calibrate(
     """
     lower, upper = _check.positive("lower", lower), _check.positive("upper", upper)
     ends = lower, upper
-    if all(_check.is_concrete(end) for end in ends) and not bool(jnp.all(jnp.less(*ends))):
+    if _check.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
 
     def residual(parameter: Reals) -> Reals:
@@ -78,7 +79,7 @@ def calibrate(
     ends = (lower, upper) if largest else (upper, lower)
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
-    known = composed and _all_concrete(budget, ends) and _all_concrete(build(safe))
+    known = composed and _check.all_concrete(budget, ends, build(safe))
     if not known:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = jnp.minimum(delta, 0.0)
@@ -91,10 +92,6 @@ def calibrate(
     return _least(build, residual, budget, safe, unsafe, known)
 
 
-def _all_concrete(*trees: object) -> bool:
-    return all(_check.is_concrete(x) for x in jax.tree.leaves(trees))
-
-
 def _least(
     build: Callable,
     residual: Callable[[Reals], Reals],
@@ -103,15 +100,14 @@ def _least(
     unsafe: Reals,
     known: bool,
 ) -> Reals:
-    delta = jnp.where(budget.delta == 0, 1.0, budget.delta)
-    slack = jnp.broadcast_to(_COMPOSED * (1.0 + jnp.abs(jnp.log(delta))), safe.shape)
+    slack = _composed_slack(budget.delta, safe)
     fixed = lax.stop_gradient((safe, unsafe))
     start = lax.stop_gradient(_start(build, budget, *fixed, compiled=not known))
     found, sure = _by_one_line(build, budget, *fixed, slack, start, compiled=not known)
+    if known and np.all(sure):
+        return found
     guess = jnp.where(jnp.isfinite(found), found, start.guess[0]), start.guess[1]
     if known:
-        if bool(jnp.all(sure)):
-            return found
 
         def reported_excess(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
             value = build(x).log_delta(jnp.where(done, jnp.inf, budget.epsilon))
@@ -126,6 +122,12 @@ def _least(
     return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE, known=settled)
 
 
+@jax.jit
+def _composed_slack(delta: Reals, parameters: Reals) -> Reals:
+    log_delta = jnp.log(jnp.where(delta == 0, 1.0, delta))
+    return jnp.broadcast_to(_COMPOSED * (1.0 + jnp.abs(log_delta)), parameters.shape)
+
+
 class _Start(NamedTuple):
     """Where saddles alone would have the root."""
 
@@ -134,22 +136,39 @@ class _Start(NamedTuple):
 
 
 def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled: bool) -> _Start:
-    target = jnp.minimum(jnp.log(budget.delta), _LEAST_LOG)
-
     def residual(parameter: Reals, done: Bools, _: Reals) -> tuple[Reals, Bools, Reals]:
-        del done
         loss = build(parameter)
         rough, tilts = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
-        # Of tails as of powers: nearly straight in log(parameter).
-        value = jnp.log(target / jnp.minimum(rough, _LEAST_LOG))
-        return value, rough == rough, tilts
+        return _power_gap(rough, budget.delta), ~done, tilts
 
-    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
-    first = middle, jnp.full_like(middle, -2.0)
+    middle, falling, nothing = _middle(safe, unsafe)
     tilts = jnp.ones((*safe.shape, 2 if jax.eval_shape(build, safe).both else 1))
-    args = safe, unsafe, 0.0 * safe, first, _NEAR, _GUESS_STEPS, compiled, tilts
+    args = safe, unsafe, nothing, (middle, falling), _NEAR, _GUESS_STEPS, compiled, tilts
     found, _, slope, tilts = secants(residual, *args)
-    return _Start((jnp.where(jnp.isfinite(found), found, middle), -target * slope), tilts)
+    return _Start(_guessed(found, middle, slope, budget.delta), tilts)
+
+
+@jax.jit
+def _power_gap(rough: Reals, delta: Reals) -> Reals:
+    """Of tails as of powers: nearly straight in log(parameter)."""
+    return jnp.log(_least_log(delta) / jnp.minimum(rough, _LEAST_LOG))
+
+
+def _least_log(delta: Reals) -> Reals:
+    return jnp.minimum(jnp.log(delta), _LEAST_LOG)
+
+
+@jax.jit
+def _middle(safe: Reals, unsafe: Reals) -> tuple[Reals, Reals, Reals]:
+    """Of the bracket; a slope to begin with; no slack."""
+    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
+    return middle, jnp.full_like(middle, -2.0), jnp.zeros_like(middle)
+
+
+@jax.jit
+def _guessed(found: Reals, middle: Reals, slope: Reals, delta: Reals) -> tuple[Reals, Reals]:
+    guess = jnp.where(jnp.isfinite(found), found, middle)
+    return guess, -_least_log(delta) * slope
 
 
 def _by_one_line(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
-    ("_types", "_pytree", "_check", "_key", "_threads", "_numeric", "profiles"),
+    ("_types", "_pytree", "_check", "_compile", "_key", "_threads", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
     ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -18,6 +19,7 @@ _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
 
 
+@jax.jit
 def excess(log_delta: Reals, target_delta: Reals) -> Reals:
     """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
     gap = log_delta - jnp.log(_check.guard(target_delta, 1.0))

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Bools, RealLike, Reals
 
 
 class _Secant(NamedTuple):
@@ -75,6 +76,20 @@ class _Ends(NamedTuple):
 _place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
 
 
+@jax.jit
+def _begin(
+    safe: Reals, unsafe: Reals, slack: Reals, close: RealLike, guess: tuple[Reals, Reals]
+) -> tuple[_Ends, _Secant]:
+    near, far = jnp.log(safe), jnp.log(unsafe)
+    ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))
+    found, slope = guess
+    aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
+    aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
+    nothing, never = jnp.full_like(near, jnp.nan), jnp.zeros(near.shape, dtype=bool)
+    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
+    return ends, start
+
+
 def secants(
     residual: Callable[[Reals, Bools, Any], tuple[Reals, Bools, Any]],
     safe: Reals,
@@ -96,13 +111,7 @@ def secants(
     the search ended within `most` steps where the residual is. NaN where nothing has passed. Not
     `compiled`: `residual` is called as it is, a dozen times.
     """
-    near, far = jnp.log(safe), jnp.log(unsafe)
-    ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))
-    found, slope = guess
-    aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
-    aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
-    nothing, never = jnp.full_like(near, jnp.nan), 0.0 * near > 0
-    state = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
+    ends, state = _begin(safe, unsafe, slack, close, guess)
 
     def unfinished(at: tuple[_Secant, Any]) -> Bools:
         return (at[0].steps < most) & ~jnp.all(at[0].done)
@@ -115,7 +124,7 @@ def secants(
     if compiled:
         at = lax.while_loop(unfinished, advance, at)
     else:
-        while bool(unfinished(at)):
+        while at[0].steps < most and not np.all(at[0].done):
             at = advance(at)
     state, known = at
     return state.found, state.done & state.sure, state.slope, known

@@ -53,6 +53,10 @@ class Term:
         """With the two inputs exchanged in some lanes."""
         return Term(self.noise.reversed(where[..., None]), self.shift, self.count)
 
+    def for_guesses(self) -> "Term":
+        """What guesses need to know of it."""
+        return Term(self.noise.for_guesses(), self.shift, self.count)
+
     def total(self, each: RealsOrComplexes) -> RealsOrComplexes:
         """The sum of `count` times each, over the axis that composes, of values (*batch, n, ...).
 

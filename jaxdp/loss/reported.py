@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
+from jaxdp._compile import compiled, outside_traces
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Reals
@@ -30,10 +31,6 @@ _CLOSE, _STEPS = 1e-12, 100
 _SPAN = 14.0
 
 
-def _concrete(*values: object) -> bool:
-    return all(_check.is_concrete(x) for x in jax.tree.leaves(values))
-
-
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """An upper bound at every real epsilon."""
     return in_few_shapes(_log_delta, (both,), terms, epsilon)
@@ -41,7 +38,7 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """Concrete: what few compositions need is compiled only where one does."""
-    if not (_concrete(terms, epsilon) and jump_parts.applies(terms)):
+    if not (_check.all_concrete(terms, epsilon) and jump_parts.applies(terms)):
         return _log_delta_at_once(terms, epsilon, both)
     upper, slow = _on_one_line(terms, epsilon, both)
     if bool(jnp.any(slow)):
@@ -49,15 +46,15 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     return jnp.max(upper, axis=0) if both else upper
 
 
-_log_delta_at_once = jax.jit(directions.log_delta, static_argnums=2)
-_on_one_line = jax.jit(directions.log_delta_on_one_line, static_argnums=2)
-_tightened = jax.jit(directions.log_delta_of, static_argnums=2)
-log_bounds = jax.jit(directions.log_bounds, static_argnums=(2, 3))
-_renyi = jax.jit(directions.renyi, static_argnums=2)
-_guess_epsilon = jax.jit(directions.guess_epsilon, static_argnums=(2, 3))
-_quick_epsilon = jax.jit(directions.quick_epsilon, static_argnums=(3, 4, 5))
-_rough_log_delta = jax.jit(directions.rough_log_delta, static_argnums=2)
-_quick_log_delta = jax.jit(directions.quick_log_delta, static_argnums=3)
+_log_delta_at_once = compiled(directions.log_delta, 2)
+_on_one_line = compiled(directions.log_delta_on_one_line, 2)
+_tightened = compiled(directions.log_delta_of, 2)
+log_bounds = compiled(directions.log_bounds, (2, 3))
+_renyi = compiled(directions.renyi, 2)
+_guess_epsilon = compiled(directions.guess_epsilon, (2, 3))
+_quick_epsilon = compiled(directions.quick_epsilon, (3, 4, 5))
+_rough_log_delta = compiled(directions.rough_log_delta, 2)
+_quick_log_delta = compiled(directions.quick_log_delta, 3)
 
 
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
@@ -68,7 +65,8 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
     """See `directions.rough_log_delta`."""
-    return in_few_shapes(_rough_log_delta, (both,), terms, epsilon)
+    guessed = tuple(term.for_guesses() for term in terms)
+    return in_few_shapes(_rough_log_delta, (both,), guessed, epsilon)
 
 
 def quick_log_delta(
@@ -80,8 +78,13 @@ def quick_log_delta(
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     """The least epsilon >= 0 that meets delta, from the safe side."""
-    if not _concrete(terms, delta):
+    if not _check.all_concrete(terms, delta):
         return _epsilon(terms, delta, both)
+    with outside_traces():
+        return _epsilon_of_known(terms, delta, both)
+
+
+def _epsilon_of_known(terms: Terms, delta: Reals, both: bool) -> Reals:
     shared = _share_lines(terms, delta)
     static = both, shared
     found, settled = in_few_shapes(_by_short_line, static, terms, delta, kept=int(shared))

@@ -121,6 +121,10 @@ class Sampled(Loss):
             return self._real_cgf(shift, z)
         return sampled_gaussian.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
 
+    def for_guesses(self) -> "Sampled":
+        """Without nodes."""
+        return Sampled(self.noise, self.sampling_prob, self.added, 0)
+
     def on_line(self, shift: Reals, theta: Reals, step: Reals) -> tuple[Nodes, Turned]:
         """The nodes of the law tilted by theta, and what a step turns them by."""
         nodes = self._nodes(shift, theta)

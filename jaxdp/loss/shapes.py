@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
+from jaxdp._compile import outside_traces
 from jaxdp._threads import cores, in_threads
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Terms
@@ -42,19 +43,19 @@ def in_few_shapes(
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     batch = shape[: len(shape) - kept]
     size = math.prod(batch)
-    concrete = all(_check.is_concrete(x) for x in jax.tree.leaves((terms, values, more)))
-    if not concrete or size == 0:
+    if size == 0 or not _check.all_concrete(terms, values, more):
         return function(terms, values, *more, *static)
     pieces = _pieces(size)
     lanes = few_sizes(-(-size // pieces))
-    whole = _in_lanes(terms, (values, *more), shape, kept, lanes * pieces)
-    calls = [(*_part(whole, i * lanes, lanes), *static) for i in range(pieces)]
-    # In two threads the same would be compiled twice.
-    compiled = function, static, lanes, jax.tree.structure(whole)
-    first = 0 if compiled in _compiled else 1
-    found = [function(*call) for call in calls[:first]] + in_threads(function, calls[first:])
-    _compiled.add(compiled)
-    return _whole(found, batch)
+    with outside_traces():
+        whole = _in_lanes(terms, (values, *more), shape, kept, lanes * pieces)
+        calls = [(*_part(whole, i * lanes, lanes), *static) for i in range(pieces)]
+        # In two threads the same would be compiled twice.
+        compiled = function, static, lanes, jax.tree.structure(whole)
+        first = 0 if compiled in _compiled else 1
+        found = [function(*call) for call in calls[:first]] + in_threads(function, calls[first:])
+        _compiled.add(compiled)
+        return _whole(found, batch)
 
 
 def _pieces(size: int) -> int:

@@ -97,6 +97,10 @@ class Loss(abc.ABC):
         """K at real z, to a part in a hundred or so: where a search may begin."""
         return self.rough_cgf(shift, z)
 
+    def for_guesses(self) -> "Loss":
+        """What has the same `loose_cgf`, and is compiled for once whatever else it needs."""
+        return self
+
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)

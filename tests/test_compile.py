@@ -1,0 +1,37 @@
+"""How large functions are compiled: for known values sooner, and outside of what is traced."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp import _compile
+
+
+def test_known_losses_are_computed_outside_a_trace():
+    """An array that a transformed function closes over is not traced into it."""
+    loss = 20 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0, relation="add_remove"))
+    at, delta, order = jnp.array([0.5, 1.0]), jnp.array([1e-3, 1e-6]), jnp.array([2.0, 8.0])
+    for function, known in ((loss.log_delta, at), (loss.epsilon, delta), (loss.renyi, order)):
+        alone = function(known)
+
+        def shifted(x, function=function, known=known):
+            return function(known) + x
+
+        np.testing.assert_array_equal(jax.jit(shifted)(1.0), alone + 1.0)
+        np.testing.assert_array_equal(jax.vmap(shifted)(jnp.arange(2.0))[0], alone)
+
+
+def test_traced_and_known_values_agree():
+    square = _compile.compiled(lambda x, power: x**power, 1)
+    x = jnp.arange(3.0)
+    np.testing.assert_array_equal(square(x, 2), [0.0, 1.0, 4.0])
+    np.testing.assert_array_equal(jax.jit(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
+    np.testing.assert_array_equal(jax.vmap(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: square(x, 2))(3.0), 6.0)
+
+
+def test_an_option_that_xla_does_not_have_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_compile, "_SOONER", {"xla_cpu_no_such_option": False})
+    assert _compile._options.__wrapped__() is None
