@@ -113,6 +113,7 @@ def _least(
             value = build(x).log_delta(jnp.where(done, jnp.inf, budget.epsilon))
             return excess(value, budget.delta), ~done, None
 
+        slack = slack + reported.search_slack(build(safe).terms)
         args = *fixed, slack, guess, _CLOSE, _MOST_STEPS
         other = secants(reported_excess, *args, compiled=False)[0]
         return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))

@@ -96,7 +96,7 @@ class PrivacyLoss:
         log_delta(epsilon) <= log(delta) by 3e-10 mostly, by less than 1e-8 where sums cancel, if
         the points of one line settle it (`loss.inverse`: 512, then 7,680, the 512 under a
         transformation; deltas along the last axis that one loss meets, up to a factor of 1e6
-        apart, share the first); else, with 2e-8 more where few are hit, within 1e-11
+        apart, share the first); else, with 5e-7 more where few are hit, within 1e-11
         of the epsilon that Markov's inequality gives, a few times the least one, by repeated sums:
         slower.
         """

@@ -233,3 +233,21 @@ def test_what_one_line_leaves_out_is_kept_as_slack():
     total = count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
     gap = total.log_delta(total.epsilon(delta)) - jnp.log(delta)
     assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))
+
+
+def test_the_worse_epsilon_of_every_run():
+    """Whatever the order in which lanes and directions are worked off."""
+    size, rng = 70, np.random.default_rng(3)
+    q, scale = 10 ** rng.uniform(-3, -0.5, size), rng.uniform(0.7, 5.0, size)
+    steps = np.round(10 ** rng.uniform(0.5, 2.5, size) / q)
+    delta = jnp.asarray(10 ** rng.uniform(-12, -3, size))
+
+    def loss(relation):
+        release = dp.Mechanism(dp.Gaussian(jnp.asarray(scale)), 1.0, jnp.asarray(q), relation)
+        return jnp.asarray(steps) * dp.privacy_loss(release)
+
+    epsilon = loss("add_remove").epsilon(delta)
+    worse = jnp.maximum(loss("add").epsilon(delta), loss("remove").epsilon(delta))
+    np.testing.assert_allclose(epsilon, worse, rtol=1e-9)
+    gap = loss("add_remove").log_delta(epsilon) - jnp.log(delta)
+    assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))

@@ -21,7 +21,7 @@ from jaxdp._types import Bools, Index, Reals
 
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
 _REACH = 9.5
-_ITERATIONS, _LOOKS = 16, 16
+_ITERATIONS, _LOOKS = 6, 16
 _NEGLIGIBLE = 50.0
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 _DIGITS = 34.0
@@ -29,7 +29,7 @@ _DIGITS = 34.0
 _LOOSE_REACH, _LOOSE = 6.0, 0.01
 _LARGEST_SHIFT = 1.5
 # That resolve most laws on the real axis.
-_USUAL_NODES = 192
+_USUAL_NODES = 96
 # x above which little of the mass lies.
 _USUAL = 3.0
 # e^exponent that is as good as the whole loss, and does not overflow.

@@ -77,12 +77,12 @@ def excess_at(turned: Turned, indices: Indices) -> Complexes:
 
 def _products(a: _Parts, b: _Parts) -> _Parts:
     """sum over n of a (rows, ..., n) b (columns, ..., n), (..., rows, columns)."""
-
-    def product(a: Reals, b: Reals) -> Reals:
-        return jnp.einsum("a...n,b...n->...ab", a, b)
-
-    real = product(a.real, b.real) - product(a.imag, b.imag)
-    return _Parts(real, product(a.real, b.imag) + product(a.imag, b.real))
+    rows, columns = a.real.shape[0], b.real.shape[0]
+    # One real product of twice the size costs less than four.
+    all_four = jnp.einsum("a...n,b...n->...ab", jnp.concatenate(a), jnp.concatenate(b))
+    of_real, of_imag = all_four[..., :rows, :], all_four[..., rows:, :]
+    real = of_real[..., :columns] - of_imag[..., columns:]
+    return _Parts(real, of_real[..., columns:] + of_imag[..., :columns])
 
 
 def _powers(first: _Parts, factor: _Parts, count: int) -> tuple[_Parts, _Parts]:

@@ -57,6 +57,10 @@ class Term:
         """What guesses need to know of it."""
         return Term(self.noise.for_guesses(), self.shift, self.count)
 
+    def finest(self) -> "Term":
+        """With as many nodes as any line needs."""
+        return Term(self.noise.finest(), self.shift, self.count)
+
     def total(self, each: RealsOrComplexes) -> RealsOrComplexes:
         """The sum of `count` times each, over the axis that composes, of values (*batch, n, ...).
 
@@ -166,12 +170,17 @@ def largest_loss(terms: Terms) -> Reals:
 
 
 def by_lanes(
-    function: Callable[[Terms, Any], Any], terms: Terms, values: Any, dear: int = FEW_LANES
+    function: Callable[[Terms, Any], Any],
+    terms: Terms,
+    values: Any,
+    dear: int = FEW_LANES,
+    alike: Reals | None = None,
 ) -> Any:
     """function(terms, values) in any batch of the terms' shape, worked off in chunks of lanes.
 
     The arrays of `values` may have axes of their own after those of the batch; results have the
-    batch's first. `dear`: the lanes of a chunk where cumulants are sums over nodes.
+    batch's first. `dear`: the lanes of a chunk where cumulants are sums over nodes. `alike`: of
+    near values where lanes take about as long, so that few wait.
     """
     batch = terms[0].shape
     size = math.prod(batch)
@@ -179,16 +188,16 @@ def by_lanes(
     lanes = dear if any(term.noise.summed for term in terms) else _LANES
     if size <= lanes:
         return function(terms, values)
-    missing = -size % lanes
+    order = jnp.arange(size) if alike is None else jnp.argsort(alike.ravel())
+    padded = jnp.concatenate([order, jnp.repeat(order[-1:], -size % lanes)]).reshape(-1, lanes)
 
     def chunk(x: Reals | Bools) -> Reals | Bools:
-        flat = x.reshape(size, *x.shape[len(batch) :])
-        padded = jnp.concatenate([flat, jnp.repeat(flat[-1:], missing, 0)])
-        return padded.reshape(-1, lanes, *flat.shape[1:])
+        return x.reshape(size, *x.shape[len(batch) :])[padded]
 
     def whole(x: Reals | Bools) -> Reals | Bools:
-        flat = x.reshape(-1, *x.shape[2:])
-        return flat[:size].reshape(*batch, *flat.shape[1:])
+        flat = x.reshape(-1, *x.shape[2:])[:size]
+        flat = flat if alike is None else flat[jnp.argsort(order)]
+        return flat.reshape(*batch, *flat.shape[1:])
 
     chunks = jax.tree.map(chunk, (terms, values))
     return jax.tree.map(whole, lax.map(lambda c: function(*c), chunks))

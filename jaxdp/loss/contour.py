@@ -61,6 +61,14 @@ class Block(NamedTuple):
     reached: Reals  # points before the cumulant is not resolved any more
 
 
+class OneLine(NamedTuple):
+    """What one line says: all of shape (*batch,)."""
+
+    log_delta: Reals  # an upper bound
+    slow: Bools  # where the line was broken off, as `tightened` can go on
+    wide: Bools  # where the bound is not as near as was asked for
+
+
 class Sum(NamedTuple):
     """What has been summed so far, in units of |F(theta)|."""
 
@@ -76,21 +84,23 @@ class Sum(NamedTuple):
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
-    return tightened(terms, epsilon, *on_one_line(terms, epsilon, limits), limits[0])
+    line = on_one_line(terms, epsilon, limits)
+    return tightened(terms, epsilon, line.log_delta, line.slow, limits[0])
 
 
-def on_one_line(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> tuple[Reals, Bools]:
-    """The same by one line, and where that was broken off: `tightened` lowers the bound."""
+def on_one_line(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> OneLine:
+    """The same by one line alone."""
     limits = (limits[0], most_points(terms, limits[1]))
     # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
-    upper, slow = _forward(terms, size, epsilon > 0, limits)
+    line = _forward(terms, size, epsilon > 0, limits)
+    upper = line.log_delta
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
     large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
     mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
     mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
-    return jnp.where(epsilon < 0, mirrored, upper), slow
+    return line._replace(log_delta=jnp.where(epsilon < 0, mirrored, upper))
 
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
@@ -99,10 +109,8 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
 
 
-def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> tuple[Reals, Bools]:
+def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> OneLine:
     """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
-
-    And where the line was broken off, as `tightened` can go on.
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
@@ -122,7 +130,7 @@ def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> t
 
 def _forward_on(
     terms: Terms, epsilon: Reals, line: Line, may_stop: Bools, limits: Limits
-) -> tuple[Reals, Bools]:
+) -> OneLine:
     fixed, at = lax.stop_gradient((terms, epsilon))
     atoms = atoms_of(terms)
     split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
@@ -142,8 +150,8 @@ def _forward_on(
     if applies(fixed):
         stopped = parameters_of(fixed).usable(at) & may_stop & ~skipped
     soft = decay.softened(terms)
-    upper, slow = _log_delta_on(soft, epsilon, line, decay, atoms, limits, skipped, stopped)
-    upper = few.tightened(upper)
+    found = _log_delta_on(soft, epsilon, line, decay, atoms, limits, skipped, stopped)
+    upper = few.tightened(found.log_delta)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
     upper = jnp.where(beyond, -jnp.inf, upper)
@@ -151,7 +159,8 @@ def _forward_on(
     upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, epsilon), upper)
-    return jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper), slow
+    upper = jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper)
+    return found._replace(log_delta=upper, wide=found.wide & ~skipped)
 
 
 def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:
@@ -272,7 +281,7 @@ def _log_delta_on(
     limits: Limits,
     skipped: Bools,
     stopped: Bools,
-) -> tuple[Reals, Bools]:
+) -> OneLine:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
     nothing_left = jnp.zeros_like(skipped)
     if atoms is not None and terms[0].noise.paired:
@@ -315,6 +324,6 @@ def _log_delta_on(
     share = jnp.where(now > 0, 1.0 / now, 0.0)
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
     # A wide Gaussian on top is no exact answer either.
-    wide = error + line.aliasing > _WIDE * limits[0] * jnp.abs(both)
+    wide = ~(error + line.aliasing <= _WIDE * limits[0] * jnp.abs(both))
     slow = stopped & (wide | (decay.mu > 0))
-    return _attach(upper, share * value), slow
+    return OneLine(_attach(upper, share * value), slow, wide)

@@ -19,15 +19,15 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     return _worse(_one_way(*_exchanged(terms, epsilon, both)), both)
 
 
-def log_delta_on_one_line(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Bools]:
-    """Of each direction on its own, and where `log_delta_of` lowers it."""
+def log_delta_on_one_line(terms: Terms, epsilon: Reals, both: bool) -> contour.OneLine:
+    """Of each direction on its own, along a first axis if there are both."""
     return contour.on_one_line(*_exchanged(*_broadcast(terms, epsilon), both))
 
 
-def log_delta_of(terms: Terms, epsilon: Reals, both: bool, known: tuple[Reals, Bools]) -> Reals:
-    """`log_delta`, where `log_delta_on_one_line` is known."""
+def tightened(terms: Terms, epsilon: Reals, both: bool, known: contour.OneLine) -> Reals:
+    """`log_delta` of each direction, where `log_delta_on_one_line` is `known`."""
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    return _worse(contour.tightened(*at, *known, contour.FINAL[0]), both)
+    return contour.tightened(*at, known.log_delta, known.slow, contour.FINAL[0])
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
@@ -54,8 +54,8 @@ def quick_log_delta(
     # No more points than leave the bound that is reported in the end enough to settle as well.
     points = min(inverse.LONG, contour.most_points(terms) // 2)
     near = jnp.moveaxis(tilts, -1, 0) if both else tilts[..., 0]
-    found, theta = inverse.quick_log_delta(*at, near, points, both)
-    return *found.worse(both), jnp.moveaxis(theta, 0, -1) if both else theta[..., None]
+    found, settled, theta = inverse.quick_log_delta(*at, near, points, both)
+    return found, settled, jnp.moveaxis(theta, 0, -1) if both else theta[..., None]
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
@@ -92,7 +92,7 @@ def quick_epsilon(
     if not _all_contoured(terms):
         return jnp.zeros(shape), jnp.zeros(shape, dtype=bool)
     near = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0) if both else x[..., 0], near)
-    found, settled = inverse.quick_epsilon(terms, delta, near, points, both).worse(both)
+    found, settled = inverse.quick_epsilon(terms, delta, near, points, both)
     return found.reshape(shape), settled.reshape(shape)
 
 

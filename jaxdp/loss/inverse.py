@@ -4,8 +4,10 @@ One line serves every epsilon near the one that is sought: the cumulant is evalu
 and Newton's method then costs a sum over the points for each epsilon.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -30,7 +32,7 @@ SHORT, LONG = 512, 7680
 _MARGIN = 7.0
 _NEWTON_STEPS = 9
 # Of a chunk where the lines are of about one length.
-_LANES = 16
+_LANES = 32
 # A last step of so many 1 / theta leaves the square of that.
 _CONVERGED = 1e-6
 # What the line may leave out of epsilon, relatively, and the least and most of delta.
@@ -42,33 +44,19 @@ _OTHERS = 8.0
 _ROUGHER = 1e-8
 # Nearer to delta = 1 the line left of the axis is the better one.
 _LEAST_LOG = -0.1
-# Of log delta: a Markov bound is rarely farther above it.
-_CLEAR = 3.0
+# Of log delta: Markov bounds from the tilts of two lines differ by less.
+_CLEAR = 0.1
 
 
-class Quick(NamedTuple):
-    """A value, and where one line settles it."""
+def quick_epsilon(
+    terms: Terms, delta: Reals, near: Guess, points: int, both: bool
+) -> tuple[Reals, Bools]:
+    """The least epsilon >= 0 that meets each delta (*batch, m), and where one line settles it.
 
-    value: Reals
-    settled: Bools
-    bounded: Bools  # a bound, at least
-
-    def worse(self, both: bool) -> tuple[Reals, Bools]:
-        """Of the directions, along the first axis, if there are both."""
-        if not both:
-            return self.value, self.settled
-        worse = jnp.max(self.value, axis=0, keepdims=True)
-        below = self.bounded & (self.value < worse)
-        return worse[0], jnp.all(self.settled | below, axis=0)
-
-
-def quick_epsilon(terms: Terms, delta: Reals, near: Guess, points: int, both: bool) -> Quick:
-    """The least epsilon >= 0 that meets each delta (*batch, m); `both`: axis 0 are directions.
-
-    One line, for the middle of the m deltas. Settled: the bound of this line, above the truth by
-    less than 7e-9, mostly 1e-11, meets delta with a slack of 3e-10 in log delta. Not settled where
-    the points do not reach that, where delta is too far from the middle or some loss may be
-    infinite.
+    `both`: axis 0 of all arguments are directions; of the results it is the worse one. Settled:
+    the bound of this line, above the truth by less than 7e-9, mostly 1e-11, meets delta with a
+    slack of 3e-10 in log delta. Not settled where the points do not reach that, where delta is too
+    far from the middle or some loss may be infinite.
     """
 
     def line_for(terms: Terms, at: tuple[Reals, Guess]) -> Line:
@@ -79,20 +67,59 @@ def quick_epsilon(terms: Terms, delta: Reals, near: Guess, points: int, both: bo
 
     lines, guess = by_lanes(line_for, terms, (delta, near), MORE_LANES), near.epsilon
     bound = jnp.minimum(lines.markov_epsilon(guess, delta), largest_loss(terms)[..., None])
-    other = jnp.flip(bound - _CLEAR / lines.theta[..., None], axis=0)
-    clear = jnp.all(bound < other, axis=-1) & both & _finite(terms)
+    bound += _CLEAR / lines.theta[..., None]
 
-    def on(terms: Terms, at: tuple[Reals, tuple[Line, Reals], Reals, Bools]) -> Quick:
-        delta, known, bound, clear = at
-        never = jnp.zeros(delta.shape, dtype=bool)
-        return lax.cond(
-            jnp.all(clear),
-            lambda: Quick(jnp.maximum(bound, 0.0), never, ~never),
-            lambda: Quick(*_epsilon_on(terms, delta, known, points), never),
-        )
+    def on(terms: Terms, at: tuple[Reals, tuple[Line, Reals]]) -> tuple[Reals, Bools]:
+        return _epsilon_on(terms, *at, points)
 
-    lanes = min(_LANES, delta[0, ..., 0].size) if both else _LANES
-    return by_lanes(on, terms, (delta, (lines, guess), bound, clear), lanes)
+    return _worse(on, terms, (delta, (lines, guess)), bound, lines.step * guess, _LANES, both)
+
+
+def _worse(
+    function: Callable[[Terms, Any], tuple[Reals, Bools]],
+    terms: Terms,
+    values: Any,
+    bound: Reals,
+    alike: Reals,
+    lanes: int,
+    both: bool,
+) -> tuple[Reals, Bools]:
+    """function's larger results (*batch, m) of both directions, along the first axis if there are.
+
+    That of the larger `bound` (*batch, m) first: nothing is summed for bounds below what is known
+    then. `alike` (*batch,): see `by_lanes`.
+    """
+    at = terms, values, bound, alike
+    if both:
+        later = jnp.all(bound[0] < bound[1], axis=-1)
+        at = jax.tree.map(lambda x: _exchanged(x, later), at)
+    else:
+        at = jax.tree.map(lambda x: x[None], at)
+
+    def direction(known: tuple[Reals, Bools], at: Any) -> tuple[tuple[Reals, Bools], None]:
+        terms, values, bound, alike = at
+        clear = jnp.all(bound <= known[0], axis=-1) & _finite(terms)
+
+        def on(terms: Terms, at: tuple[Any, Reals, Bools]) -> tuple[Reals, Bools]:
+            values, bound, clear = at
+            return lax.cond(
+                jnp.all(clear),
+                lambda: (bound, bound < jnp.inf),
+                lambda: function(terms, values),
+            )
+
+        longest_last = jnp.where(clear, jnp.inf, alike)
+        found, settled = by_lanes(on, terms, (values, bound, clear), lanes, longest_last)
+        found = jnp.where(clear[..., None], known[0], jnp.maximum(found, known[0]))
+        return (found, known[1] & (settled | clear[..., None])), None
+
+    nothing = jnp.full(at[2].shape[1:], -jnp.inf)
+    return lax.scan(direction, (nothing, nothing < 0), at)[0]
+
+
+def _exchanged(pair: Reals | Bools, where: Bools) -> Reals | Bools:
+    where = where.reshape(*where.shape, *(1,) * (pair.ndim - 1 - where.ndim))
+    return jnp.where(where, jnp.flip(pair, axis=0), pair)
 
 
 def _finite(terms: Terms) -> Bools:
@@ -177,12 +204,13 @@ def _phase(angle: Reals) -> Complexes:
 
 def quick_log_delta(
     terms: Terms, epsilon: Reals, near: Reals, points: int, both: bool
-) -> tuple[Quick, Reals]:
-    """log of an upper bound on delta at epsilon >= 0 (*batch,), and the line's tilt.
+) -> tuple[Reals, Bools, Reals]:
+    """log of an upper bound on delta at epsilon >= 0 (*batch,), where settled, the lines' tilts.
 
-    `near`: a tilt within a factor of two of the saddle. `both`: axis 0 are directions. Settled:
-    above what any line reports, by less than 1e-8 in log delta, mostly 3e-10; or -inf. Else the
-    points do not reach that, delta is near 1, or some loss may be infinite.
+    `near`: a tilt within a factor of two of the saddle. `both`: axis 0 of all arguments and of the
+    tilts are directions; of the bound it is the worse one. Settled: above what any line reports, by
+    less than 1e-8 in log delta, mostly 3e-10; or -inf. Else the points do not reach that, delta is
+    near 1, or some loss may be infinite.
     """
 
     def line_for(terms: Terms, at: tuple[Reals, Reals]) -> Line:
@@ -190,21 +218,16 @@ def quick_log_delta(
         return line_at(terms, epsilon, near, None, _TOLERANCE, _MARGIN)
 
     lines = by_lanes(line_for, terms, (epsilon, near), MORE_LANES)
-    none = epsilon >= largest_loss(terms)
-    bound = jnp.where(none, -jnp.inf, lines.markov(epsilon))
-    clear = (bound < jnp.flip(bound, axis=0) - _CLEAR) & both & _finite(terms)
+    bound = jnp.where(epsilon >= largest_loss(terms), -jnp.inf, lines.markov(epsilon) + _CLEAR)
 
-    def on(terms: Terms, at: tuple[Reals, Line, Reals, Bools, Bools]) -> Quick:
-        epsilon, line, bound, clear, none = at
-        every = jnp.ones(epsilon.shape, dtype=bool)
-        return lax.cond(
-            jnp.all(clear | none),
-            lambda: Quick(bound, none, every),
-            lambda: Quick(*_log_delta_on(terms, epsilon, line, points), every),
-        )
+    def on(terms: Terms, at: tuple[Reals, Line]) -> tuple[Reals, Bools]:
+        found, settled = _log_delta_on(terms, *at, points)
+        return found[..., None], settled[..., None]
 
-    lanes = min(FEW_LANES, epsilon[0].size) if both else FEW_LANES
-    return by_lanes(on, terms, (epsilon, lines, bound, clear, none), lanes), lines.theta
+    alike = lines.step * epsilon
+    at = terms, (epsilon, lines), bound[..., None], alike
+    found, settled = _worse(on, *at, FEW_LANES, both)
+    return found[..., 0], settled[..., 0], lines.theta
 
 
 def _log_delta_on(terms: Terms, epsilon: Reals, line: Line, points: int) -> tuple[Reals, Bools]:

@@ -23,8 +23,8 @@ from jaxdp.loss.shapes import few_sizes, in_few_shapes
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
-# Of log delta where few are hit, in two batches: lanes share the steps of a search.
-_JUMPS = 2e-8
+# Of log delta where few are hit, in two batches: the windows of `loss.jumps` hang on roundings.
+_JUMPS = 5e-7
 # Of a search: of log(epsilon + the most), and its evaluations.
 _CLOSE, _STEPS = 1e-12, 100
 # Of log delta: what one line serves.
@@ -40,15 +40,28 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """Concrete: what few compositions need is compiled only where one does."""
     if not (_check.all_concrete(terms, epsilon) and jump_parts.applies(terms)):
         return _log_delta_at_once(terms, epsilon, both)
-    upper, slow = _on_one_line(terms, epsilon, both)
-    if bool(jnp.any(slow)):
-        return _tightened(terms, epsilon, both, (upper, slow))
+    line = _on_one_line(terms, epsilon, both)
+    upper, wide = line.log_delta, line.wide
+    if np.any(line.slow):
+        upper = _tightened(terms, epsilon, both, line)
+        wide &= upper == line.log_delta
+    finer = finest(terms)
+    if np.any(wide) and jax.tree.structure(finer) != jax.tree.structure(terms):
+        # At an infinite epsilon nothing is summed.
+        at = jnp.where(jnp.any(wide, axis=0) if both else wide, epsilon, jnp.inf)
+        again = _on_one_line(finer, at, both).log_delta
+        upper = jnp.where(wide, jnp.minimum(upper, again), upper)
     return jnp.max(upper, axis=0) if both else upper
+
+
+def finest(terms: Terms) -> Terms:
+    """With as many nodes as any line needs."""
+    return tuple(term.finest() for term in terms)
 
 
 _log_delta_at_once = compiled(directions.log_delta, 2)
 _on_one_line = compiled(directions.log_delta_on_one_line, 2)
-_tightened = compiled(directions.log_delta_of, 2)
+_tightened = compiled(directions.tightened, 2)
 log_bounds = compiled(directions.log_bounds, (2, 3))
 _renyi = compiled(directions.renyi, 2)
 _guess_epsilon = compiled(directions.guess_epsilon, (2, 3))
@@ -136,18 +149,14 @@ def _by_short_line(terms: Terms, delta: Reals, both: bool, shared: bool) -> tupl
     return _quick_epsilon(terms, delta, near, both, shared, SHORT)
 
 
-def _by_long_line(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
-    del near
-    return _quick_epsilon(
-        terms, delta, _guess_epsilon(terms, delta, both, False), both, False, LONG
-    )
+def _by_long_line(terms: Terms, delta: Reals, both: bool, _: Reals) -> tuple[Reals, Bools]:
+    near = _guess_epsilon(terms, delta, both, False)
+    return _quick_epsilon(finest(terms), delta, near, both, False, LONG)
 
 
 def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:
     """A dozen calls of what is compiled for `log_delta`: a loop of them would be compiled anew."""
     safe, most, slack = _bracket(terms, delta, both)
-    if jump_parts.applies(terms):
-        slack = slack + _JUMPS
 
     def residual(shifted: Reals, done: Bools, known: None) -> tuple[Reals, Bools, None]:
         # At an infinite epsilon nothing is summed.
@@ -169,7 +178,13 @@ def _bracket(terms: Terms, delta: Reals, both: bool) -> tuple[Reals, Reals, Real
     """
     safe = directions.largest_epsilon(terms, delta, both)
     most = jnp.where(jnp.isinf(safe), 1.0, safe)
-    return safe, most, _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta))))
+    size = 1.0 + jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta)))
+    return safe, most, _SLACK * size + search_slack(terms)
+
+
+def search_slack(terms: Terms) -> float:
+    """Of log delta: what a search keeps for the bounds that few hits have in another batch."""
+    return _JUMPS if jump_parts.applies(terms) else 0.0
 
 
 @functools.partial(jax.jit, static_argnums=2)

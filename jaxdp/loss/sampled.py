@@ -15,7 +15,7 @@ from jaxdp.noise.base import Loss, Points, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
-_LOOSE_NODES, _ROUGH_NODES, _NODES = 48, 128, 1024
+_LOOSE_NODES, _NODES = 32, 1024
 # That serve many real arguments.
 _SHARED_NODES = 576
 
@@ -110,13 +110,13 @@ class Sampled(Loss):
         )
 
     def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """A bound from 128 nodes for the Gaussian, with what they may miss: mostly 1e-14."""
+        """A bound from a quarter of the nodes for the Gaussian, with what they may miss."""
         if isinstance(self.noise, Laplace):
             return self._real_cgf(shift, z)
-        return sampled_gaussian.rough_log_moment(*self._moment(shift, z), _ROUGH_NODES)
+        return sampled_gaussian.rough_log_moment(*self._moment(shift, z), self.nodes // 4)
 
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """With 48 nodes for the Gaussian, no bound."""
+        """With 32 nodes for the Gaussian, no bound."""
         if isinstance(self.noise, Laplace):
             return self._real_cgf(shift, z)
         return sampled_gaussian.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
@@ -124,6 +124,11 @@ class Sampled(Loss):
     def for_guesses(self) -> "Sampled":
         """Without nodes."""
         return Sampled(self.noise, self.sampling_prob, self.added, 0)
+
+    def finest(self) -> "Sampled":
+        """With as many nodes as there are at most."""
+        nodes = _NODES if self.nodes else 0
+        return Sampled(self.noise, self.sampling_prob, self.added, nodes)
 
     def on_line(self, shift: Reals, theta: Reals, step: Reals) -> tuple[Nodes, Turned]:
         """The nodes of the law tilted by theta, and what a step turns them by."""

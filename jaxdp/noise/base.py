@@ -101,6 +101,10 @@ class Loss(abc.ABC):
         """What has the same `loose_cgf`, and is compiled for once whatever else it needs."""
         return self
 
+    def finest(self) -> "Loss":
+        """With as many nodes as any line needs."""
+        return self
+
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
