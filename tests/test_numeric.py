@@ -79,6 +79,10 @@ def test_circular_functions():
         for values, truth in zip(found, (mp.sin, mp.cos), strict=True):
             exact = np.array([float(truth(mp.mpf(float(x)))) for x in large])
             assert np.abs(values - exact).max() < 2 * ULP
+        huge = 10 ** RNG.uniform(6, 12, 400)
+        for values, truth in zip(sine_cosine(jnp.asarray(huge)), (mp.sin, mp.cos), strict=True):
+            exact = np.array([float(truth(mp.mpf(float(x)))) for x in huge])
+            assert (np.abs(values - exact) / huge).max() < 2 * ULP
         slope = np.concatenate([10 ** RNG.uniform(-18, 18, 400), -(10 ** RNG.uniform(-18, 18, 99))])
         assert worst(lambda x: angle_of(x, jnp.ones_like(x)), mp.atan, slope) < 4
     assert bool(jnp.all(jnp.isnan(jnp.stack(sine_cosine(jnp.array([jnp.inf, -jnp.inf]))))))

@@ -251,3 +251,27 @@ def test_the_worse_epsilon_of_every_run():
     np.testing.assert_allclose(epsilon, worse, rtol=1e-9)
     gap = loss("add_remove").log_delta(epsilon) - jnp.log(delta)
     assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "q", "steps", "epsilon", "theta", "error"),
+    [
+        (5.066, 3.34e-4, 106849.0, 0.27, 320.0, 1e-5),
+        (11.989, 1.203e-4, 53828.0, 0.0276, 2300.0, 5e-3),
+    ],
+)
+def test_tails_beyond_which_one_hit_would_dominate(scale, q, steps, epsilon, theta, error):
+    """Against a sum over 26,368 nodes, which cancels: 256 do not resolve the line that does not."""
+    # Exact, as its rounding would count 1e5 times.
+    step, ratio = 2.0**-6, 1 / scale
+    x = step * np.arange(-12 * 64, 400 * 64)
+    loss = np.logaddexp(np.log1p(-q), np.log(q) + ratio * x - 0.5 * ratio**2)
+    weight = np.exp((1 + theta) * loss - 0.5 * x * x) * step / np.sqrt(2 * np.pi)
+    height = 0.004 * theta * np.arange(1500)
+    turned = np.array([np.sum(weight * np.exp(1j * t * loss)) for t in height])
+    z = theta + 1j * height
+    summand = np.real(np.exp(steps * np.log(turned) - z * epsilon) / (z * (z + 1)))
+    truth = np.log((2 * summand.sum() - summand[0]) * height[1] / (2 * np.pi))
+    release = dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove")
+    value = float((steps * dp.privacy_loss(release)).log_delta(epsilon))
+    assert abs(value - truth) < error
