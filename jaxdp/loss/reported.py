@@ -50,7 +50,7 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
         # At an infinite epsilon nothing is summed.
         at = jnp.where(jnp.any(wide, axis=0) if both else wide, epsilon, jnp.inf)
         again = _on_one_line(finer, at, both).log_delta
-        upper = jnp.where(wide, jnp.minimum(upper, again), upper)
+        upper = jnp.where(wide & (again < upper), again, upper)
     return jnp.max(upper, axis=0) if both else upper
 
 
