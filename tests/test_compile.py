@@ -12,15 +12,13 @@ from jaxdp import _compile
 def test_known_losses_are_computed_outside_a_trace():
     """An array that a transformed function closes over is not traced into it."""
     loss = 20 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0, relation="add_remove"))
-    at, delta, order = jnp.array([0.5, 1.0]), jnp.array([1e-3, 1e-6]), jnp.array([2.0, 8.0])
-    for function, known in ((loss.log_delta, at), (loss.epsilon, delta), (loss.renyi, order)):
-        alone = function(known)
+    at, delta = jnp.array([0.5, 1.0]), jnp.array([1e-3, 1e-6])
+    for function, known in ((loss.log_delta, at), (loss.epsilon, delta)):
 
         def shifted(x, function=function, known=known):
             return function(known) + x
 
-        np.testing.assert_array_equal(jax.jit(shifted)(1.0), alone + 1.0)
-        np.testing.assert_array_equal(jax.vmap(shifted)(jnp.arange(2.0))[0], alone)
+        np.testing.assert_array_equal(jax.jit(shifted)(1.0), function(known) + 1.0)
 
 
 def test_traced_and_known_values_agree():
