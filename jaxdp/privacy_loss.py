@@ -18,7 +18,7 @@ from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.mixture import Mixture, require_composable
-from jaxdp.loss.sampled import Sampled, nodes_for
+from jaxdp.loss.sampled import Sampled
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
@@ -174,16 +174,16 @@ def privacy_loss(
         (mechanism.noise, mechanism.sensitivity, mechanism.sampling_prob),
     )
     if mechanism.sampled:
-        noise = _sampled(noise, shift, sampling_prob, mechanism.relation)
+        noise = _sampled(noise, sampling_prob, mechanism.relation)
     return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
 
 
-def _sampled(noise: Noise, shift: Reals, sampling_prob: Reals, relation: Relation | None) -> Loss:
+def _sampled(noise: Noise, sampling_prob: Reals, relation: Relation | None) -> Loss:
     require_composable(noise)
     added = directions_of(relation)[0]
     replaced = relation == "replace_one"
     if isinstance(noise, Gaussian | Laplace) and not replaced:
-        return Sampled(noise, sampling_prob, added, nodes_for(noise, shift))
+        return Sampled(noise, sampling_prob, added)
     return Mixture(noise, sampling_prob, added, replaced)
 
 

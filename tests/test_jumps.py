@@ -106,7 +106,7 @@ def test_windows_do_not_matter(monkeypatch):
 
     q, scale, count, epsilon = (jnp.asarray(x) for x in zip(*CASES, strict=True))
     ones = jnp.ones_like(q)[:, None]
-    noise = Sampled(dp.Gaussian(scale[:, None]), q[:, None], 0.0 * ones, 256)
+    noise = Sampled(dp.Gaussian(scale[:, None]), q[:, None], 0.0 * ones)
     of = jump_parts.parameters_of((Term(noise, ones, count[:, None]),))
 
     def found():

@@ -62,10 +62,10 @@ def test_no_pair_of_contributions_tells_more(noise):
 @pytest.mark.long
 def test_cumulants_are_those_of_sampled_gaussians_and_laplaces():
     z = jnp.array([0.05, 0.7, 3.0, 20.0])
-    for noise, nodes in ((dp.Gaussian(0.9), 256), (dp.Laplace(0.7), 0)):
+    for noise in (dp.Gaussian(0.9), dp.Laplace(0.7)):
         for added in (0.0, 1.0):
             ours = Mixture(noise, 0.03, added).cgf(1.0, z)
-            other = Sampled(noise, 0.03, added, nodes).cgf(1.0, z)
+            other = Sampled(noise, 0.03, added).cgf(1.0, z)
             np.testing.assert_allclose(ours, other, rtol=1e-11)
 
 

@@ -1,11 +1,10 @@
-"""Moments of the Poisson-sampled Gaussian's likelihood ratio, along a shifted line.
+"""Moments of the Poisson-sampled Gaussian's likelihood ratio, on the real axis.
 
 With x standard normal and c = shift / scale the ratio of (1 - q) N(0, 1) + q N(c, 1) to N(0, 1)
 is e^L(x), L(x) = log(1 - q + q e^(c x - c^2 / 2)), and both directions of the loss have their
 cumulants from G(w) = E e^(w L): log G(1 + z) for P the mixture, log G(-z) for Q the mixture.
-The integrand is analytic for |Im x| < pi / c, so the trapezoidal rule converges geometrically; for
-complex w = w0 + it, t > 0, it runs along Im x = y, where e^(itL) decays instead of oscillating.
-Source: Trefethen & Weideman, SIAM Review 56, 2014 (the rule); the shifted line is ours.
+The integrand is analytic for |Im x| < pi / c, so the trapezoidal rule converges geometrically.
+Source: Trefethen & Weideman, SIAM Review 56, 2014. Complex w: `sampled_line`.
 """
 
 from typing import NamedTuple
@@ -14,9 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.nn import sigmoid
 
-from jaxdp._numeric.circular import angle_of, sine_cosine
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp._numeric.turning import Nodes
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1p
+from jaxdp._numeric.node_blocks import Blocks
 from jaxdp._types import Bools, Index, Reals
 
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
@@ -27,13 +25,10 @@ _NEGLIGIBLE = 50.0
 _DIGITS = 34.0
 # Of a guess.
 _LOOSE_REACH, _LOOSE = 6.0, 0.01
-_LARGEST_SHIFT = 1.5
-# That resolve most laws on the real axis.
-_USUAL_NODES = 96
-# x above which little of the mass lies.
-_USUAL = 3.0
-# e^exponent that is as good as the whole loss, and does not overflow.
-_LARGE = 30.0
+# Of a rough moment, which its bound on that error makes one again.
+_ROUGH_DIGITS = 20.0
+# e^exponent that is as good as the whole loss; that does not overflow.
+_LARGE, _LARGEST = 30.0, 600.0
 
 
 def loss_at(x: Reals, c: Reals, q: Reals) -> Reals:
@@ -45,41 +40,19 @@ def loss_at(x: Reals, c: Reals, q: Reals) -> Reals:
     return jnp.where(large, far, near)
 
 
-def _loss_above(x: Reals, angle: Reals, c: Reals, q: Reals) -> tuple[Reals, Reals]:
-    """Real and imaginary part of L(x + i angle / c), 0 <= angle <= pi / 2.
-
-    e^(c x) is real and the angle the same for all x: complex functions cost three times as much.
-    """
-    exponent = c * (x - 0.5 * c)
-    large = exponent > _LARGE
-    near = jnp.where(large, 0.0, exponent)
-    cosine, sine, versine = jnp.cos(angle), jnp.sin(angle), 2.0 * jnp.sin(0.5 * angle) ** 2
-    ratio = jnp.exp(jnp.where(large, -exponent, exponent))
-    turned = jnp.where(large, q, 1.0 - q) + jnp.where(large, 1.0 - q, q) * ratio * cosine
-    height = jnp.where(large, q - 1.0, q) * ratio * sine
-    # |.|^2 - 1, without the rounding of the sum, where that is small.
-    excess = q * (jnp.expm1(near) * cosine - versine)
-    square = excess * (2.0 + excess) + height * height
-    small = (jnp.abs(square) <= 0.5) & ~large
-    modulus = jnp.log(jnp.where(small, 1.0, jnp.hypot(turned, height)))
-    modulus = jnp.where(small, 0.5 * log1p(jnp.where(small, square, 0.0)), modulus)
-    phase = angle_of(height, turned)
-    return jnp.where(large, exponent, 0.0) + modulus, jnp.where(large, angle, 0.0) + phase
-
-
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """Where e^(w L) - 1 - w (e^L - 1) times the normal density lives."""
 
     low: Reals
     length: Reals
 
     @staticmethod
-    def of(c: Reals, q: Reals, least: Reals, most: Reals) -> "_Span":
+    def of(c: Reals, q: Reals, least: Reals, most: Reals) -> "Span":
         """For every w from `least` to `most`."""
         hit = q * jnp.exp(-0.5 * c * c)
         # The mode solves x = w L'(x), with L' below its value at 0 for w < 0.
         low = c * jnp.minimum(least, 0.0) * hit / (1.0 - q + hit) - _REACH
-        return _Span(low, _highest(c, q, jnp.maximum(most, 0.0)) - low)
+        return Span(low, _highest(c, q, jnp.maximum(most, 0.0)) - low)
 
     def points(self, nodes: int) -> Reals:
         """The middles of steps of equal length, along a new last axis."""
@@ -120,53 +93,60 @@ def _highest(c: Reals, q: Reals, w: Reals) -> Reals:
     return jnp.where(enough, low, high)
 
 
-def log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
+def log_moment(c: Reals, q: Reals, w: Reals) -> Reals:
     """log G(w) for real w, arguments of one shape. Error: about 1e-15 (|log G| + sqrt |log G|).
 
-    Where the nodes do not resolve the kink of L (the step, (21 + c w) / nodes or less, above
-    0.58 / c) an upper bound, by convexity: (1 - q + q r)^w <= 1 - q + q r^w, or <= 1 for
-    0 <= w <= 1.
+    Where it takes more than 4,096 nodes an upper bound, by convexity: (1 - q + q r)^w <= 1 - q +
+    q r^w, or <= 1 for 0 <= w <= 1.
     """
-    span = _Span.of(c, q, w, w)
-
-    def on(nodes: int) -> Reals:
-        x, step = span.points(nodes), span.length / nodes
-        value = _log_mean(c, w, x, step, loss_at(x, c[..., None], q[..., None]))
-        return _resolved_or_bound(c, q, w, step, value)
-
-    enough = jnp.all(_resolved(c, span.length / _USUAL_NODES))
-    return lax.cond(enough, lambda: on(_USUAL_NODES), lambda: on(nodes))
+    span = Span.of(c, q, w, w)
+    blocks = Blocks.of(span.low, span.length, _step_for(_DIGITS, c, q, w))
+    scale = lax.stop_gradient(_scale(c, q, w))
+    total = blocks.total(_part_of_mean, c, q, w, scale) * blocks.step
+    return _resolved_or_bound(c, q, w, blocks.step, _log_of_excess(total, scale))
 
 
-def log_moments(c: Reals, q: Reals, w: Reals, shared: int, nodes: int) -> Reals:
+def log_moments(c: Reals, q: Reals, w: Reals, shared: int) -> Reals:
     """`log_moment` for many w, along the last axis, of one c and q: (..., 1) and (..., m).
 
     The `shared` points and their losses serve all w where they resolve every one.
     """
     ends = jnp.min(w, -1, keepdims=True), jnp.max(w, -1, keepdims=True)
-    span = _Span.of(c, q, *ends)
+    span = Span.of(c, q, *ends)
     x, step = span.points(shared), span.length / shared
 
     def at_once() -> Reals:
-        loss = loss_at(x, c[..., None], q[..., None])
-        value = _log_mean(c, w, x, step, loss)
-        return _resolved_or_bound(c, q, w, step, value)
+        scale = _scale(c, q, w)
+        total = _part_of_mean(x, 0, c, q, w, scale) * step
+        return _resolved_or_bound(c, q, w, step, _log_of_excess(total, scale))
 
     def one_by_one() -> Reals:
-        c_each, q_each, w_each = jnp.broadcast_arrays(c, q, w)
-        return log_moment(c_each, q_each, w_each, nodes)
+        return log_moment(*jnp.broadcast_arrays(c, q, w))
 
-    return lax.cond(jnp.all(_resolved(c, step)), at_once, one_by_one)
+    return lax.cond(jnp.all(_resolved(c, q, w, step)), at_once, one_by_one)
 
 
-def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
-    """log of the mean of e^(w loss) over points x of a normal density."""
-    tilted = w[..., None] * loss
-    log_weight = jnp.log(step)[..., None] - 0.5 * x * x - LOG_SQRT_2PI
-    top = jnp.max(tilted + log_weight, axis=-1)
-    scale = jnp.where(top > 30.0, top, 0.0)
+def log_top(c: Reals, q: Reals, w: Reals) -> Reals:
+    """About log G(w), where that is above 0: good enough to keep e^(w L) from overflowing.
+
+    Where it is large a hit makes it, with its mode at c w; for w < 0 the lower of two bounds.
+    """
+    hit = jnp.maximum(c * w, 0.0)
+    above = w * _plain_loss(hit, c, q) - 0.5 * hit * hit
+    below = jnp.minimum(w * jnp.log1p(-q), 0.5 * w * (w - 1.0) * c * c)
+    return jnp.maximum(jnp.where(w > 0, above, below), 0.0)
+
+
+def _scale(c: Reals, q: Reals, w: Reals) -> Reals:
+    top = log_top(c, q, w)
+    return jnp.where(top > _LARGE, top, 0.0)
+
+
+def _part_of_mean(x: Reals, _: Index | int, c: Reals, q: Reals, w: Reals, scale: Reals) -> Reals:
+    """The sum of (e^(w L) - 1) times the density; with a scale, of e^(w L - scale)."""
+    loss = loss_at(x, c[..., None], q[..., None])
+    tilted, log_weight = w[..., None] * loss, -0.5 * x * x - LOG_SQRT_2PI
     grown = jnp.exp(tilted + log_weight - scale[..., None])
-    # Unless the sum is large it is that of e^(w L) - 1.
     weight = jnp.where((scale == 0)[..., None], jnp.exp(log_weight), 0.0)
     # E(e^L - 1) = 0: without it the terms are of second order, and round as such.
     free = jnp.expm1(jnp.where(((c < 2.0) & (scale == 0))[..., None], loss, 0.0))
@@ -174,16 +154,55 @@ def _log_mean(c: Reals, w: Reals, x: Reals, step: Reals, loss: Reals) -> Reals:
     small = (jnp.abs(tilted) < 0.5) & (weight > 0)
     near = jnp.expm1(jnp.where(small, tilted, 0.0))
     rest = jnp.where(small, weight * near, grown - weight) - weight * first
-    total = jnp.sum(rest, axis=-1)
-    return jnp.where(scale > 0, scale + jnp.log(total), log1p(total))
+    return jnp.sum(rest, axis=-1)
 
 
-def rough_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
+def _log_of_excess(total: Reals, scale: Reals) -> Reals:
+    """log(1 + total), or of what is scaled; infinite where the scale was too far off."""
+    far = scale > 0
+    usable = (total < jnp.inf) & (total > jnp.where(far, 0.0, -1.0))
+    scaled = scale + jnp.log(jnp.where(usable & far, total, 1.0))
+    value = jnp.where(far, scaled, log1p(jnp.where(usable & ~far, total, 0.0)))
+    return jnp.where(usable, value, jnp.inf)
+
+
+def rough_log_moment(c: Reals, q: Reals, w: Reals) -> Reals:
     """A bound: `log_moment` to 1e-15 (1 + |w|), absolutely, and what the nodes may miss."""
-    span = _Span.of(c, q, w, w)
-    value, step = _plain_log_moment(span, c, q, w, nodes), span.length / nodes
-    missed = jnp.where(_resolved(c, step), 0.0, _missed(c, q, w, step))
-    return jnp.where(q == 0, 0.0, jnp.minimum(value + missed, _bound(c, q, w)))
+    span = Span.of(c, q, w, w)
+    blocks = Blocks.of(span.low, span.length, _step_for(_ROUGH_DIGITS, c, q, w))
+    missed = jnp.where(_resolved(c, q, w, blocks.step), 0.0, _missed(c, q, w, blocks.step))
+    value = _plain_log_moment(blocks, c, q, w) + missed
+    return jnp.where(q == 0, 0.0, jnp.minimum(value, _bound(c, q, w)))
+
+
+def _plain_log_moment(blocks: Blocks, c: Reals, q: Reals, w: Reals) -> Reals:
+    top = log_top(c, q, w)
+
+    def add(index: Index, total: Reals) -> Reals:
+        return total + _plain_part(blocks.points(index), c, q, w, top)
+
+    total = lax.fori_loop(0, blocks.number, add, jnp.zeros_like(w))
+    return _log_of(total * blocks.step, top)
+
+
+def _plain_part(x: Reals, c: Reals, q: Reals, w: Reals, top: Reals) -> Reals:
+    """The sum of e^(w L - x^2 / 2 - top)."""
+    loss = _plain_loss(x, c[..., None], q[..., None])
+    # No largest term is looked for: that would cost more than all else.
+    return jnp.sum(jnp.exp(w[..., None] * loss - 0.5 * x * x - top[..., None]), axis=-1)
+
+
+def _log_of(total: Reals, top: Reals) -> Reals:
+    """log of the mean; infinite where `top` was too far off."""
+    usable = (total > 0) & (total < jnp.inf)
+    return jnp.where(usable, top + jnp.log(jnp.where(usable, total, 1.0)) - LOG_SQRT_2PI, jnp.inf)
+
+
+def _plain_loss(x: Reals, c: Reals, q: Reals) -> Reals:
+    """L(x), to 1e-16 absolutely."""
+    exponent = c * (x - 0.5 * c)
+    bounded = jnp.minimum(exponent, _LARGEST)
+    return jnp.log((1.0 - q) + q * jnp.exp(bounded)) + (exponent - bounded)
 
 
 def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
@@ -191,21 +210,19 @@ def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     hit = q * jnp.exp(-0.5 * c * c)
     low = c * jnp.minimum(w, 0.0) * hit / (1.0 - q + hit) - _LOOSE_REACH
     high = c * jnp.maximum(w, 0.0) + _LOOSE_REACH
-    value = _plain_log_moment(_Span(low, high - low), c, q, w, nodes)
-    usable = _missed(c, q, jnp.abs(w), (high - low) / nodes) < _LOOSE
+    span = Span(low, high - low)
+    step, top = span.length / nodes, log_top(c, q, w)
+    value = _log_of(_plain_part(span.points(nodes), c, q, w, top) * step, top)
+    usable = _missed(c, q, jnp.abs(w), step) < _LOOSE
     return jnp.where(q == 0, 0.0, jnp.where(usable, value, _bound(c, q, w)))
 
 
-def _plain_log_moment(span: _Span, c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
-    x, step = span.points(nodes), span.length / nodes
-    exponent = c[..., None] * (x - 0.5 * c[..., None])
-    large = exponent > _LARGE
-    near = jnp.log((1.0 - q)[..., None] + q[..., None] * jnp.exp(jnp.minimum(exponent, _LARGE)))
-    loss = jnp.where(large, exponent + jnp.log(q)[..., None], near)
-    tilted = lax.optimization_barrier(w[..., None] * loss - 0.5 * x * x)
-    top = jnp.max(tilted, axis=-1)
-    total = jnp.sum(jnp.exp(tilted - top[..., None]), axis=-1) * step
-    return top + jnp.log(total) - LOG_SQRT_2PI
+def _step_for(digits: float, c: Reals, q: Reals, w: Reals) -> Reals:
+    """The longest with which `_missed` is e^-digits."""
+    highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
+    needed = digits - jnp.maximum(-w, 0.0) * jnp.log1p(-q)
+    y = jnp.minimum(highest, jnp.sqrt(2.0 * needed))
+    return 2.0 * jnp.pi * y / (needed + 0.5 * y * y)
 
 
 def _missed(c: Reals, q: Reals, w: Reals, step: Reals) -> Reals:
@@ -234,31 +251,9 @@ def _bound(c: Reals, q: Reals, w: Reals) -> Reals:
 
 
 def _resolved_or_bound(c: Reals, q: Reals, w: Reals, step: Reals, value: Reals) -> Reals:
-    return jnp.where(q == 0, 0.0, jnp.where(_resolved(c, step), value, _bound(c, q, w)))
+    usable = _resolved(c, q, w, step) & (value < jnp.inf)
+    return jnp.where(q == 0, 0.0, jnp.where(usable, value, _bound(c, q, w)))
 
 
-def _resolved(c: Reals, step: Reals) -> Bools:
-    return jnp.minimum(2.0 * jnp.pi**2 / c, 2.0 * jnp.pi**2 / step) > _DIGITS * step
-
-
-def line_nodes(c: Reals, q: Reals, w0: Reals, nodes: int) -> Nodes:
-    """For w = w0 + it, t >= 0: `nodes` points along a new last axis."""
-    span = _Span.of(c, q, w0, w0)
-    x, step = span.points(nodes), span.length / nodes
-    y = jnp.minimum(0.5 * jnp.pi / c, _LARGEST_SHIFT)
-    # For w0 < 0 the integrand grows away from the real axis, like exp(|w0| L'' y^2 / 2).
-    hit = q * jnp.exp(c * (_USUAL - 0.5 * c))
-    bend = c * c * hit * (1.0 - q) / (1.0 - q + hit) ** 2
-    y = jnp.minimum(y, 2.0 / jnp.sqrt(jnp.maximum(-w0 * bend, 1e-6)))
-    angle = (c * y)[..., None]
-    real, imaginary = lax.optimization_barrier(_loss_above(x, angle, c[..., None], q[..., None]))
-    height, tilt = y[..., None], w0[..., None]
-    exponent = tilt * real - 0.5 * (x * x - height * height)
-    size = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
-    turn = tilt * imaginary - x * height
-    sine, cosine = lax.optimization_barrier(sine_cosine(turn))
-    total = jnp.sum(size * cosine, axis=-1, keepdims=True)
-    weight = lax.complex(size / total * cosine, size / total * sine)
-    loss = lax.complex(real, imaginary)
-    resolved = 2.0 * jnp.pi * jnp.minimum(y, jnp.pi / c - y) > _DIGITS * step
-    return Nodes(weight, loss, jnp.where(resolved, jnp.inf, 0.0))
+def _resolved(c: Reals, q: Reals, w: Reals, step: Reals) -> Bools:
+    return step <= (1.0 + 8.0 * ULP) * _step_for(_DIGITS, c, q, w)

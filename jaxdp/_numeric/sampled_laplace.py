@@ -5,12 +5,14 @@ between it has the density e^(-(l + r) / 2) / 4. Sampling makes it L = log(1 - q
 G(w) = E e^(w L) gives both directions, as in `sampled_gaussian`.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._numeric.elementary import LOG_2, log1p
-from jaxdp._numeric.turning import Nodes
-from jaxdp._types import Reals
+from jaxdp._numeric.turning import Pair, Turned, excess_at
+from jaxdp._types import Complexes, Indices, Reals
 
 _UNIT, _WEIGHT = np.polynomial.legendre.leggauss(128)
 _LOG_WEIGHT = np.log(_WEIGHT)
@@ -54,12 +56,25 @@ def log_moment(r: Reals, q: Reals, w: Reals) -> Reals:
     return jnp.where((q == 0) | (r == 0), 0.0, value)
 
 
-def line_nodes(r: Reals, q: Reals, w0: Reals) -> Nodes:
-    """For w = w0 + it: 130 points along a new last axis."""
-    log_weight, loss = _law(r, q)
-    exponent = log_weight + w0[..., None] * loss
-    weight = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
-    weight = weight / jnp.sum(weight, axis=-1, keepdims=True)
-    reach = loss[..., 1] - loss[..., 0]
-    highest = jnp.where(reach > 0, _MOST_TURN / jnp.where(reach > 0, reach, 1.0), jnp.inf)
-    return Nodes(weight, loss, jnp.where(jnp.abs(w0) * reach < _STEEPEST, highest, 0.0))
+class TiltedLaplace(NamedTuple):
+    """The law tilted by e^(w0 L) on 130 nodes, for a line w0 + i k step."""
+
+    turned: Turned
+    highest: Reals  # |t| from which on it is not resolved
+
+    @staticmethod
+    def of(r: Reals, q: Reals, w0: Reals, step: Reals) -> "TiltedLaplace":
+        """All of one shape."""
+        log_weight, loss = _law(r, q)
+        exponent = log_weight + w0[..., None] * loss
+        weight = jnp.exp(exponent - jnp.max(exponent, axis=-1, keepdims=True))
+        weight = weight / jnp.sum(weight, axis=-1, keepdims=True)
+        reach = loss[..., 1] - loss[..., 0]
+        highest = jnp.where(reach > 0, _MOST_TURN / jnp.where(reach > 0, reach, 1.0), jnp.inf)
+        highest = jnp.where(jnp.abs(w0) * reach < _STEEPEST, highest, 0.0)
+        pairs = Pair.of(weight), Pair.of(loss)
+        return TiltedLaplace(Turned.of(*pairs, step[..., None], jnp.argmax(reach)), highest)
+
+    def excess(self, indices: Indices) -> Complexes:
+        """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis."""
+        return excess_at(self.turned, indices)

@@ -1,102 +1,110 @@
 """Characteristic functions of a law on nodes, at consecutive points of a vertical line."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.circular import sine_cosine
-from jaxdp._types import Complexes, Indices, Reals, RealsOrComplexes
+from jaxdp._types import Complexes, Index, Indices, Reals, RealsOrComplexes
 
 # exp(i t L) is formed from two factors, of which the finer serves so many points.
 _SPLIT = 8
+T = TypeVar("T")
 
 
-class Nodes(NamedTuple):
-    """Of a law of L tilted by e^(w0 L): E e^(w L) = G(w0) sum of weight e^((w - w0) L)."""
+def kept(function: Callable[[], T], index: Index) -> T:
+    """function(), in memory before it is used. `index` >= 0, which the compiler does not know.
 
-    weight: RealsOrComplexes
-    loss: RealsOrComplexes
-    highest: Reals  # |t| from which on it is not resolved
+    XLA's CPU backend else computes what is cheap anew wherever it is used, several times over.
+    """
+    if jax.default_backend() != "cpu":
+        return function()
+    nothing = jax.eval_shape(function)
+    return lax.cond(
+        index >= 0,
+        function,
+        lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing),
+    )
 
 
-class _Parts(NamedTuple):
+class Pair(NamedTuple):
     """Complex numbers as two real arrays, which XLA's CPU backend works on several at a time."""
 
     real: Reals
     imag: Reals
 
     @staticmethod
-    def of(value: RealsOrComplexes) -> "_Parts":
-        return _Parts(jnp.real(value), jnp.imag(value))
+    def of(value: RealsOrComplexes) -> "Pair":
+        return Pair(jnp.real(value), jnp.imag(value))
 
-    def joined(self, other: "_Parts") -> "_Parts":
+    def joined(self, other: "Pair") -> "Pair":
         """(1 + self)(1 + other) - 1."""
         real = self.real + other.real + (self.real * other.real - self.imag * other.imag)
         imag = self.imag + other.imag + (self.real * other.imag + self.imag * other.real)
-        return _Parts(real, imag)
+        return Pair(real, imag)
 
-    def times(self, other: "_Parts") -> "_Parts":
+    def times(self, other: "Pair") -> "Pair":
         real = self.real * other.real - self.imag * other.imag
-        return _Parts(real, self.real * other.imag + self.imag * other.real)
+        return Pair(real, self.real * other.imag + self.imag * other.real)
 
 
 class Turned(NamedTuple):
     """A law's nodes on a line of the step h, for the sums of weight (e^(k i h L) - 1)."""
 
-    weight: _Parts
-    turn: _Parts  # i h L
-    fine: _Parts  # e^(k i h L) for k < _SPLIT, along the first axis
-    fine_sums: _Parts  # of weight (e^(k i h L) - 1), along the last axis
-    coarse: _Parts  # e^(k i h L) - 1 for k = _SPLIT
+    weight: Pair
+    turn: Pair  # i h L
+    fine: Pair  # 1, then e^(k i h L) - 1 for 0 < k < _SPLIT, along the first axis
+    coarse: Pair  # e^(k i h L) - 1 for k = _SPLIT
 
     @staticmethod
-    def of(weight: RealsOrComplexes, loss: RealsOrComplexes, step: Reals) -> "Turned":
-        """`step` broadcasts with the losses, these with the weights."""
-        weights, losses = _Parts.of(weight), _Parts.of(loss)
-        turn = _Parts(-step * losses.imag, step * losses.real)
-        once = _expm1(turn)
-        nothing = _Parts(jnp.zeros_like(once.real), jnp.zeros_like(once.real))
-        fine, coarse = _powers(nothing, once, _SPLIT)
-        sums = _products(_Parts(*(x[None] for x in weights)), fine)
-        return Turned(weights, turn, fine._replace(real=1.0 + fine.real), sums, coarse)
+    def of(weight: Pair, loss: Pair, step: Reals, index: Index) -> "Turned":
+        """`step` broadcasts with the losses, these with the weights. `index`: see `kept`."""
+        turn = Pair(-step * loss.imag, step * loss.real)
+        once = kept(lambda: _expm1(turn), index)
+        coarse, powers = lax.scan(lambda x, _: (x.joined(once), x), once, None, _SPLIT - 1)
+        one = jnp.ones_like(once.real)[None]
+        fine = Pair(jnp.concatenate([one, powers.real]), jnp.concatenate([0.0 * one, powers.imag]))
+        return Turned(weight, turn, fine, coarse)
 
 
 def excess_at(turned: Turned, indices: Indices) -> Complexes:
     """sum over the nodes of weight (e^(k i h L) - 1) for consecutive k, along a new last axis.
 
-    From products of two factors, (1 + a)(1 + b) - 1 = a (1 + b) + b.
+    From products of two factors, (1 + a)(1 + b) - 1 = a + b + a b.
     """
-    first = _expm1(_Parts(*(x * indices[0] for x in turned.turn)))
-    coarse = _powers(first, turned.coarse, -(-indices.size // _SPLIT))[0]
-    wide = _Parts(*(x[None] for x in turned.weight)).times(coarse)
-    parts = zip(_products(wide, turned.fine), turned.fine_sums, strict=True)
-    excess = lax.complex(*(both + alone for both, alone in parts))
+    weight, coarse = turned.weight, turned.coarse
+    turn = Pair(*(x * indices[0] for x in turned.turn))
+    first = kept(lambda: _expm1(turn), indices[0])
+    count = -(-indices.size // _SPLIT)
+    wide = lax.scan(lambda x, _: (x.joined(coarse), weight.times(x)), first, None, count)[1]
+    rows = Pair(*(jnp.concatenate([x[None], y]) for x, y in zip(weight, wide, strict=True)))
+    sums = _products(rows, turned.fine)
+    excess = lax.complex(*(_joined_sums(x) for x in sums))
     return excess.reshape(*excess.shape[:-2], -1)[..., : indices.size]
 
 
-def _products(a: _Parts, b: _Parts) -> _Parts:
+def _joined_sums(sums: Reals) -> Reals:
+    """Of a + b + a b, from the sums of (1, a) (1, b), (..., rows, columns); b = 0 comes first."""
+    alone, fine = sums[..., 1:, :1], sums[..., :1, 1:]
+    return jnp.concatenate([alone, alone + (fine + sums[..., 1:, 1:])], axis=-1)
+
+
+def _products(a: Pair, b: Pair) -> Pair:
     """sum over n of a (rows, ..., n) b (columns, ..., n), (..., rows, columns)."""
     rows, columns = a.real.shape[0], b.real.shape[0]
     # One real product of twice the size costs less than four.
     all_four = jnp.einsum("a...n,b...n->...ab", jnp.concatenate(a), jnp.concatenate(b))
     of_real, of_imag = all_four[..., :rows, :], all_four[..., rows:, :]
     real = of_real[..., :columns] - of_imag[..., columns:]
-    return _Parts(real, of_real[..., columns:] + of_imag[..., :columns])
+    return Pair(real, of_real[..., columns:] + of_imag[..., :columns])
 
 
-def _powers(first: _Parts, factor: _Parts, count: int) -> tuple[_Parts, _Parts]:
-    """(1 + first)(1 + factor)^k - 1 for k < count, along a new first axis; and for k = count.
-
-    The loop makes XLA keep what is used more than once, instead of computing it anew.
-    """
-    last, found = lax.scan(lambda x, _: (x.joined(factor), x), first, None, count)
-    return found, last
-
-
-def _expm1(exponent: _Parts) -> _Parts:
+def _expm1(exponent: Pair) -> Pair:
     """exp - 1, accurate in both parts near 0."""
     sine, cosine = sine_cosine(0.5 * exponent.imag)
     rise = jnp.expm1(exponent.real)
     turned = 2.0 * (1.0 + rise) * sine
-    return _Parts(rise - turned * sine, turned * cosine)
+    return Pair(rise - turned * sine, turned * cosine)

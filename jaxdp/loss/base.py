@@ -53,14 +53,6 @@ class Term:
         """With the two inputs exchanged in some lanes."""
         return Term(self.noise.reversed(where[..., None]), self.shift, self.count)
 
-    def for_guesses(self) -> "Term":
-        """What guesses need to know of it."""
-        return Term(self.noise.for_guesses(), self.shift, self.count)
-
-    def finest(self) -> "Term":
-        """With as many nodes as any line needs."""
-        return Term(self.noise.finest(), self.shift, self.count)
-
     def total(self, each: RealsOrComplexes) -> RealsOrComplexes:
         """The sum of `count` times each, over the axis that composes, of values (*batch, n, ...).
 
@@ -77,6 +69,11 @@ class Term:
         noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
         ways = {"full": noise.cgf, "rough": noise.rough_cgf, "loose": noise.loose_cgf}
         return self.total(ways[accuracy](shift, z[..., None, :]))
+
+    def nodes(self, theta: Reals) -> Reals:
+        """About how many terms a point of the line through theta takes, (*batch,)."""
+        line = jnp.broadcast_to(theta[..., None], self.shift.shape)
+        return jnp.max(self.noise.nodes(self.shift, line), axis=-1)
 
     def on_line(self, theta: Reals, step: Reals) -> Any:
         """What `rise` needs at all points of the line through theta, of shape (*batch,)."""

@@ -46,7 +46,7 @@ _BLOCK = 64
 # Points on one line where `tightened` can go on.
 _ENOUGH = 2048
 # Of the error that is asked for: what is worth going on.
-_WIDE = 20.0
+_WIDE = 10.0
 _SLOPE_NODES = 512
 # Twice this is -log of what is left of the other atoms.
 _STEEPEST = 40.0
@@ -85,15 +85,17 @@ class Sum(NamedTuple):
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
     line = on_one_line(terms, epsilon, limits)
-    return tightened(terms, epsilon, line.log_delta, line.slow, limits[0])
+    return tightened(terms, epsilon, line.log_delta, line.slow, limits[0])[0]
 
 
-def on_one_line(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> OneLine:
-    """The same by one line alone."""
+def on_one_line(
+    terms: Terms, epsilon: Reals, limits: Limits = FINAL, hurried: bool = True
+) -> OneLine:
+    """The same by one line alone; `hurried`: broken off where `tightened` can go on."""
     limits = (limits[0], most_points(terms, limits[1]))
     # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
-    line = _forward(terms, size, epsilon > 0, limits)
+    line = _forward(terms, size, (epsilon > 0) & hurried, limits)
     upper = line.log_delta
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5

@@ -19,13 +19,18 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     return _worse(_one_way(*_exchanged(terms, epsilon, both)), both)
 
 
-def log_delta_on_one_line(terms: Terms, epsilon: Reals, both: bool) -> contour.OneLine:
+def log_delta_on_one_line(
+    terms: Terms, epsilon: Reals, both: bool, hurried: bool
+) -> contour.OneLine:
     """Of each direction on its own, along a first axis if there are both."""
-    return contour.on_one_line(*_exchanged(*_broadcast(terms, epsilon), both))
+    at = _exchanged(*_broadcast(terms, epsilon), both)
+    return contour.on_one_line(*at, hurried=hurried)
 
 
-def tightened(terms: Terms, epsilon: Reals, both: bool, known: contour.OneLine) -> Reals:
-    """`log_delta` of each direction, where `log_delta_on_one_line` is `known`."""
+def tightened(
+    terms: Terms, epsilon: Reals, both: bool, known: contour.OneLine
+) -> tuple[Reals, Bools]:
+    """Of each direction, where `log_delta_on_one_line` is `known`; and where it settles."""
     at = _exchanged(*_broadcast(terms, epsilon), both)
     return contour.tightened(*at, known.log_delta, known.slow, contour.FINAL[0])
 

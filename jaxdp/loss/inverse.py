@@ -31,14 +31,16 @@ SHORT, LONG = 512, 7680
 # For short lines: most sums are not far below the saddle's value.
 _MARGIN = 7.0
 _NEWTON_STEPS = 9
-# Of a chunk where the lines are of about one length.
-_LANES = 32
+# Of a chunk where a point takes about as many nodes.
+_LANES = 64
+# Of step epsilon: below it a line takes more points the smaller it is. More than any nodes.
+_FEW_POINTS, _NODES = 1.0, 1e5
 # A last step of so many 1 / theta leaves the square of that.
 _CONVERGED = 1e-6
 # What the line may leave out of epsilon, relatively, and the least and most of delta.
 _OF_EPSILON, _SPARE = 1e-9, (1e-10, 7e-9)
 # Of log delta: two lines for the same delta differ by less.
-_SLACK = 3e-10
+_SLACK = 6e-10
 # Of two lines for one delta the sums' errors differ by less than this factor.
 _OTHERS = 8.0
 _ROUGHER = 1e-8
@@ -55,7 +57,7 @@ def quick_epsilon(
 
     `both`: axis 0 of all arguments are directions; of the results it is the worse one. Settled:
     the bound of this line, above the truth by less than 7e-9, mostly 1e-11, meets delta with a
-    slack of 3e-10 in log delta. Not settled where the points do not reach that, where delta is too
+    slack of 6e-10 in log delta. Not settled where the points do not reach that, where delta is too
     far from the middle or some loss may be infinite.
     """
 
@@ -65,14 +67,26 @@ def quick_epsilon(
         margins = margin + jnp.max(wanted, axis=-1) - middle(wanted)
         return line_at(terms, near.epsilon, near.tilt, None, _TOLERANCE, margins)
 
-    lines, guess = by_lanes(line_for, terms, (delta, near), MORE_LANES), near.epsilon
+    nodes, guess = _nodes(terms, near.tilt), near.epsilon
+    lines = by_lanes(line_for, terms, (delta, near), MORE_LANES, nodes)
     bound = jnp.minimum(lines.markov_epsilon(guess, delta), largest_loss(terms)[..., None])
     bound += _CLEAR / lines.theta[..., None]
 
     def on(terms: Terms, at: tuple[Reals, tuple[Line, Reals]]) -> tuple[Reals, Bools]:
         return _epsilon_on(terms, *at, points)
 
-    return _worse(on, terms, (delta, (lines, guess)), bound, lines.step * guess, _LANES, both)
+    alike = _alike(lines, guess, nodes)
+    return _worse(on, terms, (delta, (lines, guess)), bound, alike, _LANES, both)
+
+
+def _nodes(terms: Terms, tilt: Reals) -> Reals:
+    return add_up(terms, lambda term: term.nodes(tilt))
+
+
+def _alike(lines: Line, epsilon: Reals, nodes: Reals) -> Reals:
+    """Of near values where sums take about as long."""
+    shorter = jnp.maximum(lines.step * epsilon, 1e-9) / _FEW_POINTS
+    return nodes + _NODES * jnp.ceil(jnp.maximum(-jnp.log2(shorter), 0.0))
 
 
 def _worse(
@@ -209,7 +223,7 @@ def quick_log_delta(
 
     `near`: a tilt within a factor of two of the saddle. `both`: axis 0 of all arguments and of the
     tilts are directions; of the bound it is the worse one. Settled: above what any line reports, by
-    less than 1e-8 in log delta, mostly 3e-10; or -inf. Else the points do not reach that, delta is
+    less than 1e-8 in log delta, mostly 6e-10; or -inf. Else the points do not reach that, delta is
     near 1, or some loss may be infinite.
     """
 
@@ -217,14 +231,15 @@ def quick_log_delta(
         epsilon, near = at
         return line_at(terms, epsilon, near, None, _TOLERANCE, _MARGIN)
 
-    lines = by_lanes(line_for, terms, (epsilon, near), MORE_LANES)
+    nodes = _nodes(terms, near)
+    lines = by_lanes(line_for, terms, (epsilon, near), MORE_LANES, nodes)
     bound = jnp.where(epsilon >= largest_loss(terms), -jnp.inf, lines.markov(epsilon) + _CLEAR)
 
     def on(terms: Terms, at: tuple[Reals, Line]) -> tuple[Reals, Bools]:
         found, settled = _log_delta_on(terms, *at, points)
         return found[..., None], settled[..., None]
 
-    alike = lines.step * epsilon
+    alike = _alike(lines, epsilon, nodes)
     at = terms, (epsilon, lines), bound[..., None], alike
     found, settled = _worse(on, *at, FEW_LANES, both)
     return found[..., 0], settled[..., 0], lines.theta

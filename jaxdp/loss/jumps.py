@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, expm1, log1mexp, log1p
-from jaxdp._numeric.turning import Turned, excess_at
+from jaxdp._numeric.turning import Pair, Turned, excess_at
 from jaxdp._types import Bools, Complexes, Index, Reals
 from jaxdp.loss.base import Terms, by_lanes
 from jaxdp.loss.few import Few
@@ -40,7 +40,7 @@ from jaxdp.loss.jump_parts import (
 )
 from jaxdp.loss.line import Others, log_pole
 
-_WINDOWS = 40
+_WINDOWS = 120
 # Of the tilts looked at, times the size of the loss, as logarithms; then nearer to the best.
 _LOG_TILTS, _TILTS, _LOOKS = (-4.0, 7.0), 17, 3
 # Of a window's value: what the aliased terms leave.
@@ -65,17 +65,20 @@ class _State(NamedTuple):
     done: Bools
 
 
-def tightened(terms: Terms, epsilon: Reals, upper: Reals, slow: Bools, tolerance: float) -> Reals:
-    """The lower of both bounds on log delta where one line is too `slow`, (*batch,).
+def tightened(
+    terms: Terms, epsilon: Reals, upper: Reals, slow: Bools, tolerance: float
+) -> tuple[Reals, Bools]:
+    """The lower of both bounds on log delta where one line is too `slow`, and where it settles.
 
-    Its derivatives are differences: to 1e-6.
+    Shape (*batch,). Its derivatives are differences: to 1e-6.
     """
     if not applies(terms):
-        return upper
+        return upper, jnp.zeros_like(slow)
     fixed, at = lax.stop_gradient((terms, epsilon))
     few = _in_lanes(fixed, parameters_of(fixed), at, slow, tolerance)
     better = slow & (few.log_delta < upper)
-    return _follow(tolerance, better, few.log_delta, upper, terms, epsilon)
+    lower = _follow(tolerance, better, few.log_delta, upper, terms, epsilon)
+    return lower, slow & few.settled
 
 
 def _in_lanes(terms: Terms, of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) -> Few:
@@ -237,7 +240,7 @@ def _of_window(releases: Releases, so_far: _State, epsilon: Reals, tolerance: fl
     others = Others.of(theta[..., None], log_size[..., None], tilts, exponents, epsilon)
     digits = jnp.full_like(theta[..., None], _MARGIN - math.log(tolerance))
     step = 2.0 * jnp.pi / others.period(digits)
-    line = _Line(theta, step, epsilon, tolerance, so_far.log_value - log_size)
+    line = _Line(theta, step, epsilon, tolerance, so_far.log_value - log_size, so_far.window)
     value, error = (log_size + jnp.log(x) for x in _sum(releases, window, parts, line))
     # E[(1 - e^(epsilon - T))_+] <= E e^(tilt (T - epsilon)) / (1 + tilt).
     markov = jnp.min(exponents - jnp.log1p(tilts), axis=-1)
@@ -254,6 +257,7 @@ class _Line(NamedTuple):
     epsilon: Reals
     tolerance: float
     log_others: Reals  # of the value of higher windows, over |F(theta)|
+    window: Index
 
 
 class _Sum(NamedTuple):
@@ -281,7 +285,8 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     )
     highest = _TURN / jnp.max(jnp.where(matters, law.spacing, 0.0), axis=(-2, -1))
     weight = jnp.stack([kept, jump])
-    turned = Turned.of(weight, law.loss[None], step[None, ..., None, None])
+    pairs = Pair.of(weight), Pair.of(law.loss[None])
+    turned = Turned.of(*pairs, step[None, ..., None, None], line.window)
     ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))
     base, rise, _ = parts.exponents()
     everything = theta * (1.0 + theta)

@@ -40,27 +40,21 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """Concrete: what few compositions need is compiled only where one does."""
     if not (_check.all_concrete(terms, epsilon) and jump_parts.applies(terms)):
         return _log_delta_at_once(terms, epsilon, both)
-    line = _on_one_line(terms, epsilon, both)
-    upper, wide = line.log_delta, line.wide
+    line = _on_one_line(terms, epsilon, both, True)
+    upper, wide = line.log_delta, line.wide & line.slow
     if np.any(line.slow):
-        upper = _tightened(terms, epsilon, both, line)
-        wide &= upper == line.log_delta
-    finer = finest(terms)
-    if np.any(wide) and jax.tree.structure(finer) != jax.tree.structure(terms):
+        upper, settled = _tightened(terms, epsilon, both, line)
+        wide &= ~settled
+    if np.any(wide):
         # At an infinite epsilon nothing is summed.
         at = jnp.where(jnp.any(wide, axis=0) if both else wide, epsilon, jnp.inf)
-        again = _on_one_line(finer, at, both).log_delta
+        again = _on_one_line(terms, at, both, False).log_delta
         upper = jnp.where(wide & (again < upper), again, upper)
     return jnp.max(upper, axis=0) if both else upper
 
 
-def finest(terms: Terms) -> Terms:
-    """With as many nodes as any line needs."""
-    return tuple(term.finest() for term in terms)
-
-
 _log_delta_at_once = compiled(directions.log_delta, 2)
-_on_one_line = compiled(directions.log_delta_on_one_line, 2)
+_on_one_line = compiled(directions.log_delta_on_one_line, (2, 3))
 _tightened = compiled(directions.tightened, 2)
 log_bounds = compiled(directions.log_bounds, (2, 3))
 _renyi = compiled(directions.renyi, 2)
@@ -78,8 +72,7 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
     """See `directions.rough_log_delta`."""
-    guessed = tuple(term.for_guesses() for term in terms)
-    return in_few_shapes(_rough_log_delta, (both,), guessed, epsilon)
+    return in_few_shapes(_rough_log_delta, (both,), terms, epsilon)
 
 
 def quick_log_delta(
@@ -151,7 +144,7 @@ def _by_short_line(terms: Terms, delta: Reals, both: bool, shared: bool) -> tupl
 
 def _by_long_line(terms: Terms, delta: Reals, both: bool, _: Reals) -> tuple[Reals, Bools]:
     near = _guess_epsilon(terms, delta, both, False)
-    return _quick_epsilon(finest(terms), delta, near, both, False, LONG)
+    return _quick_epsilon(terms, delta, near, both, False, LONG)
 
 
 def _by_search(terms: Terms, delta: Reals, both: bool, near: Reals) -> tuple[Reals, Bools]:

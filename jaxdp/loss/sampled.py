@@ -6,16 +6,17 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric import sampled_gaussian, sampled_laplace
-from jaxdp._numeric.elementary import expm1, log1p
-from jaxdp._numeric.turning import Nodes, Turned, excess_at
-from jaxdp._pytree import assign, pytree, static
+from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.sampled_laplace import TiltedLaplace
+from jaxdp._numeric.sampled_line import TiltedGaussian, nodes_needed
+from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.sampled_profile import sampled_log_delta, sampled_pure_epsilon
 from jaxdp.noise.base import Loss, Points, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
-_LOOSE_NODES, _NODES = 32, 1024
+_LOOSE_NODES = 32
 # That serve many real arguments.
 _SHARED_NODES = 576
 
@@ -34,17 +35,13 @@ class Sampled(Loss):
     noise: Gaussian | Laplace
     sampling_prob: Reals
     added: Reals
-    nodes: int = static()
 
-    def __init__(
-        self, noise: Gaussian | Laplace, sampling_prob: RealLike, added: RealLike, nodes: int
-    ):
+    def __init__(self, noise: Gaussian | Laplace, sampling_prob: RealLike, added: RealLike):
         assign(
             self,
             noise=noise,
             sampling_prob=_check.probability("sampling_prob", sampling_prob),
             added=_check.probability("added", added),
-            nodes=nodes,
         )
 
     @property
@@ -59,8 +56,8 @@ class Sampled(Loss):
 
     @property
     def summed(self) -> int:
-        """On a line: 130 for the Laplace."""
-        return self.nodes or 130
+        """Usually, on a line: 130 for the Laplace."""
+        return 130 if isinstance(self.noise, Laplace) else 64
 
     def recurrence(self, shift: Reals) -> Reals:
         """2 pi over the distance of the Laplace's atoms."""
@@ -73,7 +70,7 @@ class Sampled(Loss):
     def reversed(self, where: Bools) -> "Sampled":
         """`added` exchanged."""
         added = jnp.where(where, 1.0 - self.added, self.added)
-        return Sampled(self.noise, self.sampling_prob, added, self.nodes)
+        return Sampled(self.noise, self.sampling_prob, added)
 
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
         """Removed: q delta_P1,P0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q).
@@ -99,21 +96,20 @@ class Sampled(Loss):
         shift = _check.nonnegative("shift", shift)
         if not jnp.iscomplexobj(argument):
             return self._real_cgf(shift, argument)
-        parameters = shift, self.noise.scale, self.sampling_prob, self.added
-        *_, added, real, imaginary = jnp.broadcast_arrays(
-            *parameters, jnp.real(argument), jnp.imag(argument)
+        parameters = self.noise.scale, self.sampling_prob, self.added
+        shift, scale, q, added, real, imaginary = jnp.broadcast_arrays(
+            shift, *parameters, jnp.real(argument), jnp.imag(argument)
         )
-        nodes = self._nodes(shift, real)
-        turn = expm1(1j * jnp.abs(imaginary)[..., None] * nodes.loss)
-        return self._real_cgf(shift, real) + self._of_excess(
-            nodes, jnp.sum(nodes.weight * turn, axis=-1), added, imaginary
-        )
+        each = Sampled(type(self.noise)(scale), q, added)
+        known = each.on_line(shift, real, jnp.abs(imaginary))
+        excess = known.excess(jnp.ones(1, int))[..., 0]
+        return each._real_cgf(shift, real) + _of_excess(excess, added, imaginary, known.highest)
 
     def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """A bound from a quarter of the nodes for the Gaussian, with what they may miss."""
+        """A bound from fewer nodes for the Gaussian, with what they may miss."""
         if isinstance(self.noise, Laplace):
             return self._real_cgf(shift, z)
-        return sampled_gaussian.rough_log_moment(*self._moment(shift, z), self.nodes // 4)
+        return sampled_gaussian.rough_log_moment(*self._moment(shift, z))
 
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
         """With 32 nodes for the Gaussian, no bound."""
@@ -121,26 +117,24 @@ class Sampled(Loss):
             return self._real_cgf(shift, z)
         return sampled_gaussian.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
 
-    def for_guesses(self) -> "Sampled":
-        """Without nodes."""
-        return Sampled(self.noise, self.sampling_prob, self.added, 0)
+    def nodes(self, shift: Reals, theta: Reals) -> Reals:
+        """Of the Laplace as many everywhere."""
+        if isinstance(self.noise, Laplace):
+            return jnp.zeros_like(theta)
+        return nodes_needed(*self._moment(shift, theta))
 
-    def finest(self) -> "Sampled":
-        """With as many nodes as there are at most."""
-        nodes = _NODES if self.nodes else 0
-        return Sampled(self.noise, self.sampling_prob, self.added, nodes)
+    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> TiltedGaussian | TiltedLaplace:
+        """The law tilted by theta, on nodes."""
+        tilted = TiltedLaplace if isinstance(self.noise, Laplace) else TiltedGaussian
+        return tilted.of(*self._moment(shift, theta), step)
 
-    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> tuple[Nodes, Turned]:
-        """The nodes of the law tilted by theta, and what a step turns them by."""
-        nodes = self._nodes(shift, theta)
-        return nodes, Turned.of(nodes.weight, nodes.loss, step[..., None])
-
-    def rise(self, shift: Reals, points: Points, known: tuple[Nodes, Turned]) -> Complexes:
+    def rise(
+        self, shift: Reals, points: Points, known: TiltedGaussian | TiltedLaplace
+    ) -> Complexes:
         """All points from one set of nodes, whose exponentials are products of two factors."""
         added = jnp.broadcast_to(self.added, points.theta.shape)
-        nodes, turned = known
-        excess = excess_at(turned, points.indices)
-        return self._of_excess(nodes, excess, added[..., None], points.heights())
+        excess, height = known.excess(points.indices), points.heights()
+        return _of_excess(excess, added[..., None], height, known.highest[..., None])
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """log(1 - q + q e^e) removed, -log(1 - q + q e^-e) added, e the noise's own; rounded up."""
@@ -161,8 +155,8 @@ class Sampled(Loss):
             return sampled_laplace.log_moment(*self._moment(shift, z))
         if r.ndim == z.ndim and r.shape[-1] < z.shape[-1]:
             w = jnp.where(added > 0, -z, 1.0 + z)
-            return sampled_gaussian.log_moments(r, q, w, _SHARED_NODES, _NODES)
-        return sampled_gaussian.log_moment(*self._moment(shift, z), _NODES)
+            return sampled_gaussian.log_moments(r, q, w, _SHARED_NODES)
+        return sampled_gaussian.log_moment(*self._moment(shift, z))
 
     def _moment(self, shift: Reals, z: Reals) -> tuple[Reals, Reals, Reals]:
         """shift over scale, the sampling probability, and w with K(z) = log G(w), of one shape."""
@@ -170,28 +164,9 @@ class Sampled(Loss):
         r, q, added, z = jnp.broadcast_arrays(r, self.sampling_prob, self.added, z)
         return r, q, jnp.where(added > 0, -z, 1.0 + z)
 
-    def _nodes(self, shift: Reals, theta: Reals) -> Nodes:
-        moment = self._moment(shift, theta)
-        if isinstance(self.noise, Laplace):
-            return sampled_laplace.line_nodes(*moment)
-        return sampled_gaussian.line_nodes(*moment, self.nodes)
 
-    def _of_excess(self, nodes: Nodes, excess: Complexes, added: Reals, height: Reals) -> Complexes:
-        """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
-        highest = nodes.highest.reshape(
-            *nodes.highest.shape, *(1,) * (height.ndim - nodes.highest.ndim)
-        )
-        value = log1p(excess)
-        value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
-        return jnp.where(jnp.abs(height) < highest, value, jnp.nan)
-
-
-def nodes_for(noise: Gaussian | Laplace, shift: Reals) -> int:
-    """Points that resolve a Gaussian's line: 256 down to a noise multiplier of 0.6, then more."""
-    if isinstance(noise, Laplace):
-        return 0
-    ratio = ratio_of(shift, noise.scale)
-    if not _check.is_concrete(ratio):
-        return 512
-    largest = float(jnp.max(ratio, initial=0.0))
-    return 256 if largest < 1.7 else 512 if largest < 3.0 else 1024
+def _of_excess(excess: Complexes, added: Reals, height: Reals, highest: Reals) -> Complexes:
+    """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
+    value = log1p(excess)
+    value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
+    return jnp.where(jnp.abs(height) < highest, value, jnp.nan)

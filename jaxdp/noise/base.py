@@ -97,17 +97,14 @@ class Loss(abc.ABC):
         """K at real z, to a part in a hundred or so: where a search may begin."""
         return self.rough_cgf(shift, z)
 
-    def for_guesses(self) -> "Loss":
-        """What has the same `loose_cgf`, and is compiled for once whatever else it needs."""
-        return self
-
-    def finest(self) -> "Loss":
-        """With as many nodes as any line needs."""
-        return self
-
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
+
+    def nodes(self, shift: Reals, theta: Reals) -> Reals:
+        """About how many terms a point of the line through theta takes, where that differs."""
+        del shift
+        return jnp.zeros_like(theta)
 
     def on_line(self, shift: Reals, theta: Reals, step: Reals) -> Any:
         """What `rise` needs at every point theta + i k step: computed once."""

@@ -1,0 +1,145 @@
+"""Moments of the Poisson-sampled Gaussian's likelihood ratio, along a vertical line.
+
+G(w) of `sampled_gaussian` at w = w0 + it, t >= 0: the rule runs along Im x = y, 0 < y < pi / c,
+where e^(itL) decays instead of oscillating. The shifted line is ours.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.circular import angle_of, sine_cosine
+from jaxdp._numeric.elementary import log1m_near
+from jaxdp._numeric.node_blocks import Blocks
+from jaxdp._numeric.sampled_gaussian import Span, log_top
+from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
+from jaxdp._types import Complexes, Index, Indices, Reals
+
+# exp(-34) = 1.7e-15: the geometric error of the rule.
+_DIGITS = 34.0
+# Beyond it the terms that cancel are too large.
+_LARGEST_SHIFT = 2.0
+# Nats that the terms may be larger than their sum.
+_GROWTH = 3.0
+# x above which little of the mass lies.
+_USUAL = 3.0
+# e^exponent that is as good as the whole ratio, and whose square does not overflow.
+_LARGE = 300.0
+
+
+class TiltedGaussian(NamedTuple):
+    """The law tilted by e^(w0 L) on nodes x + iy, for a line w0 + i k step: of one shape."""
+
+    at: "_Where"
+    blocks: Blocks
+    highest: Reals  # |t| from which on it is not resolved
+
+    @staticmethod
+    def of(c: Reals, q: Reals, w0: Reals, step: Reals) -> "TiltedGaussian":
+        """As many nodes as the rule needs to be exact to 1.7e-15."""
+        fixed = lax.stop_gradient((c, q, w0))
+        span, y, longest = _contour(*fixed)
+        blocks = Blocks.of(span.low, span.length, longest)
+        resolved = blocks.step <= (1.0 + 1e-12) * longest
+        at = _Where.of(c, q, w0, step, y, log_top(*fixed))
+        return TiltedGaussian(at, blocks, jnp.where(resolved, jnp.inf, 0.0))
+
+    def excess(self, indices: Indices) -> Complexes:
+        """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis."""
+        excess, mass = self.blocks.total(_part_of_excess, self.at, indices)
+        return excess / mass[..., None]
+
+
+class _Where(NamedTuple):
+    """A line: of the nodes' integrand, but for x."""
+
+    c: Reals
+    q: Reals
+    w0: Reals
+    step: Reals
+    y: Reals
+    log_scale: Reals  # about the logarithm of the largest e^(w0 L) times the density
+    angle: Reals  # c y, and what it needs
+    cosine: Reals
+    sine: Reals
+    versine: Reals
+
+    @staticmethod
+    def of(c: Reals, q: Reals, w0: Reals, step: Reals, y: Reals, log_scale: Reals) -> "_Where":
+        angle = c * y
+        turn = jnp.cos(angle), jnp.sin(angle), 2.0 * jnp.sin(0.5 * angle) ** 2
+        return _Where(c, q, w0, step, y, log_scale, angle, *turn)
+
+
+def nodes_needed(c: Reals, q: Reals, w0: Reals) -> Reals:
+    """By which lanes that take about as long may be found."""
+    span, _, longest = _contour(c, q, w0)
+    return span.length / longest
+
+
+def _contour(c: Reals, q: Reals, w0: Reals) -> tuple[Span, Reals, Reals]:
+    """Along Im x = y, and the longest step there: within e^3 of G over the strip to Im x = 2 y."""
+    y = jnp.where(w0 < 0, _shift_of_negative(c, q, w0), 0.5 * jnp.pi / c)
+    y = jnp.minimum(y, _LARGEST_SHIFT)
+    longest = 2.0 * jnp.pi / _DIGITS * jnp.minimum(y, jnp.pi / c - y)
+    return Span.of(c, q, w0, w0), y, longest
+
+
+def _shift_of_negative(c: Reals, q: Reals, w0: Reals) -> Reals:
+    """For w0 < 0 the integrand grows away from the real axis.
+
+    Where most of the mass is like exp(|w0| L'' y^2 / 2); beyond a quarter turn also where
+    |1 - q + q e^(i c y) r| is least, at r = -cos(c y) (1 - q) / q: sin(c y) (1 - q).
+    """
+    # L'' is largest where hits and misses are as likely.
+    hit = jnp.minimum(q * jnp.exp(c * (_USUAL - 0.5 * c)), 1.0 - q)
+    bend = c * c * hit * (1.0 - q) / (1.0 - q + hit) ** 2
+    wide = jnp.minimum(0.4 * jnp.pi / c, _LARGEST_SHIFT)
+    wide = jnp.minimum(wide, 2.0 / jnp.sqrt(jnp.maximum(-w0 * bend, 1e-6)))
+    turn = 2.0 * c * wide
+    far = turn > 0.5 * jnp.pi
+    least = jnp.where(far, -jnp.cos(turn), 1.0)
+    x = (jnp.log(least) + jnp.log1p(-q) - jnp.log(q) + 0.5 * c * c) / c
+    growth = w0 * jnp.log(jnp.where(far, jnp.sin(turn), 1.0))
+    below = growth <= 0.5 * jnp.maximum(x, 0.0) ** 2 + _GROWTH
+    return jnp.where(below, wide, jnp.minimum(wide, 0.25 * jnp.pi / c))
+
+
+def _part_of_excess(
+    x: Reals, index: Index, where: _Where, indices: Indices
+) -> tuple[Complexes, Reals]:
+    at: _Where = jax.tree.map(lambda part: part[..., None], where)
+    loss = kept(lambda: _loss_above(x, at), index)
+
+    def tilted() -> Pair:
+        exponent = at.w0 * loss.real - 0.5 * (x * x - at.y * at.y) - at.log_scale
+        sine, cosine = sine_cosine(at.w0 * loss.imag - x * at.y)
+        size = jnp.exp(exponent)
+        return Pair(size * cosine, size * sine)
+
+    weight = kept(tilted, index)
+    turned = Turned.of(weight, loss, at.step, index)
+    return excess_at(turned, indices), jnp.sum(weight.real, axis=-1)
+
+
+def _loss_above(x: Reals, at: _Where) -> Pair:
+    """L(x + i angle / c), 0 <= angle <= pi / 2.
+
+    e^(c x) is real and the angle the same for all x: complex functions cost three times as much.
+    """
+    exponent = at.c * (x - 0.5 * at.c)
+    large = exponent > _LARGE
+    exponent_or_most = jnp.minimum(exponent, _LARGE)
+    ratio, grown = at.q * jnp.exp(exponent_or_most), jnp.expm1(exponent_or_most)
+    turned = jnp.where(large, at.q, (1.0 - at.q) + ratio * at.cosine)
+    height = jnp.where(large, 0.0, ratio * at.sine)
+    # |.|^2 - 1, without the rounding of the sum, where that is small.
+    excess = at.q * (grown * at.cosine - at.versine)
+    square = excess * (2.0 + excess) + height * height
+    small = jnp.abs(square) <= 0.5
+    far = jnp.log(turned * turned + height * height)
+    modulus = 0.5 * jnp.where(small, log1m_near(jnp.where(small, -square, 0.0)), far)
+    phase = angle_of(height, turned)
+    return Pair(jnp.where(large, exponent, 0.0) + modulus, jnp.where(large, at.angle, 0.0) + phase)
