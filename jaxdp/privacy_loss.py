@@ -64,14 +64,14 @@ class PrivacyLoss:
         widest with epsilon at an atom; of sampled Laplaces up to 1e-2. Where few releases of
         sampled Gaussians hit the record one large loss makes the total large: that is summed by its
         size (`loss.jumps`, compiled only where one line does not suffice; scales above a fifth of
-        the sensitivity, a record that is removed); what stays wide is done again with 1,024 nodes,
-        where all is known, and may be off by 2e-3 where one hit far out would make as much (traced,
-        by a nat). Few Subbotins, whose cumulant hardly falls, are added up one after the other
-        (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of
-        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An infinite loss gives
-        delta = 1. With a sampled release of another noise than Gaussian and Laplace, or a sampled
-        replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for
-        Gaussians, up to 2.4 % where there are atoms.
+        the sensitivity, a record that is removed); what that leaves wide is summed along the whole
+        line, where all is known. Far out, for scales above 10 sensitivities at rates below 1e-5,
+        the bound may be many nats too high. Few Subbotins, whose cumulant hardly falls, are added
+        up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three
+        or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An
+        infinite loss gives delta = 1. With a sampled release of another noise than Gaussian and
+        Laplace, or a sampled replacement, the upper one of `bounds`, without derivatives: both lie
+        1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
@@ -95,7 +95,7 @@ class PrivacyLoss:
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
-        log_delta(epsilon) <= log(delta) by 3e-10 mostly, by less than 1e-8 where sums cancel, if
+        log_delta(epsilon) <= log(delta) by 6e-10 mostly, by less than 1e-8 where sums cancel, if
         the points of one line settle it (`loss.inverse`: 512, then 7,680, the 512 under a
         transformation; deltas along the last axis that one loss meets, up to a factor of 1e6
         apart, share the first); else, with 5e-7 more where few are hit, within 1e-11

@@ -29,6 +29,8 @@ _LOOSE_REACH, _LOOSE = 6.0, 0.01
 _ROUGH_DIGITS = 20.0
 # e^exponent that is as good as the whole loss; that does not overflow.
 _LARGE, _LARGEST = 30.0, 600.0
+# Of a sum: below it terms that count may have been lost.
+LEAST = 1e-250
 
 
 def loss_at(x: Reals, c: Reals, q: Reals) -> Reals:
@@ -133,8 +135,14 @@ def log_top(c: Reals, q: Reals, w: Reals) -> Reals:
     """
     hit = jnp.maximum(c * w, 0.0)
     above = w * _plain_loss(hit, c, q) - 0.5 * hit * hit
-    below = jnp.minimum(w * jnp.log1p(-q), 0.5 * w * (w - 1.0) * c * c)
+    below = jnp.minimum(_most_below(q, w), 0.5 * w * (w - 1.0) * c * c)
     return jnp.maximum(jnp.where(w > 0, above, below), 0.0)
+
+
+def _most_below(q: Reals, w: Reals) -> Reals:
+    """The largest w L for w < 0, else 0: L >= log(1 - q)."""
+    negative = w < 0
+    return jnp.where(negative, jnp.where(negative, w, -1.0) * jnp.log1p(-q), 0.0)
 
 
 def _scale(c: Reals, q: Reals, w: Reals) -> Reals:
@@ -160,7 +168,7 @@ def _part_of_mean(x: Reals, _: Index | int, c: Reals, q: Reals, w: Reals, scale:
 def _log_of_excess(total: Reals, scale: Reals) -> Reals:
     """log(1 + total), or of what is scaled; infinite where the scale was too far off."""
     far = scale > 0
-    usable = (total < jnp.inf) & (total > jnp.where(far, 0.0, -1.0))
+    usable = (total < jnp.inf) & (total > jnp.where(far, LEAST, -1.0))
     scaled = scale + jnp.log(jnp.where(usable & far, total, 1.0))
     value = jnp.where(far, scaled, log1p(jnp.where(usable & ~far, total, 0.0)))
     return jnp.where(usable, value, jnp.inf)
@@ -194,7 +202,7 @@ def _plain_part(x: Reals, c: Reals, q: Reals, w: Reals, top: Reals) -> Reals:
 
 def _log_of(total: Reals, top: Reals) -> Reals:
     """log of the mean; infinite where `top` was too far off."""
-    usable = (total > 0) & (total < jnp.inf)
+    usable = (total > LEAST) & (total < jnp.inf)
     return jnp.where(usable, top + jnp.log(jnp.where(usable, total, 1.0)) - LOG_SQRT_2PI, jnp.inf)
 
 
@@ -220,7 +228,7 @@ def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
 def _step_for(digits: float, c: Reals, q: Reals, w: Reals) -> Reals:
     """The longest with which `_missed` is e^-digits."""
     highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
-    needed = digits - jnp.maximum(-w, 0.0) * jnp.log1p(-q)
+    needed = digits + _most_below(q, w)
     y = jnp.minimum(highest, jnp.sqrt(2.0 * needed))
     return 2.0 * jnp.pi * y / (needed + 0.5 * y * y)
 
@@ -233,7 +241,7 @@ def _missed(c: Reals, q: Reals, w: Reals, step: Reals) -> Reals:
     """
     highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
     y = jnp.minimum(highest, 2.0 * jnp.pi / step)
-    digits = 2.0 * jnp.pi * y / step - 0.5 * y * y + jnp.maximum(-w, 0.0) * jnp.log1p(-q)
+    digits = 2.0 * jnp.pi * y / step - 0.5 * y * y - _most_below(q, w)
     return jnp.where(digits > 3.0, 2.2 * jnp.exp(-digits), jnp.inf)
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from jaxdp._numeric.circular import angle_of, sine_cosine
 from jaxdp._numeric.elementary import log1m_near
 from jaxdp._numeric.node_blocks import Blocks
-from jaxdp._numeric.sampled_gaussian import Span, log_top
+from jaxdp._numeric.sampled_gaussian import LEAST, Span, log_top
 from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
 from jaxdp._types import Complexes, Index, Indices, Reals
 
@@ -47,9 +47,9 @@ class TiltedGaussian(NamedTuple):
         return TiltedGaussian(at, blocks, jnp.where(resolved, jnp.inf, 0.0))
 
     def excess(self, indices: Indices) -> Complexes:
-        """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis."""
+        """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis; NaN if lost."""
         excess, mass = self.blocks.total(_part_of_excess, self.at, indices)
-        return excess / mass[..., None]
+        return excess / jnp.where(mass > LEAST, mass, jnp.nan)[..., None]
 
 
 class _Where(NamedTuple):
@@ -95,7 +95,8 @@ def _shift_of_negative(c: Reals, q: Reals, w0: Reals) -> Reals:
     """
     # L'' is largest where hits and misses are as likely.
     hit = jnp.minimum(q * jnp.exp(c * (_USUAL - 0.5 * c)), 1.0 - q)
-    bend = c * c * hit * (1.0 - q) / (1.0 - q + hit) ** 2
+    both = jnp.maximum(1.0 - q + hit, jnp.finfo(q.dtype).tiny)
+    bend = c * c * (hit / both) * ((1.0 - q) / both)
     wide = jnp.minimum(0.4 * jnp.pi / c, _LARGEST_SHIFT)
     wide = jnp.minimum(wide, 2.0 / jnp.sqrt(jnp.maximum(-w0 * bend, 1e-6)))
     turn = 2.0 * c * wide
@@ -131,8 +132,8 @@ def _loss_above(x: Reals, at: _Where) -> Pair:
     """
     exponent = at.c * (x - 0.5 * at.c)
     large = exponent > _LARGE
-    exponent_or_most = jnp.minimum(exponent, _LARGE)
-    ratio, grown = at.q * jnp.exp(exponent_or_most), jnp.expm1(exponent_or_most)
+    bounded = jnp.minimum(exponent, _LARGE)
+    ratio, grown = at.q * jnp.exp(bounded), jnp.expm1(bounded)
     turned = jnp.where(large, at.q, (1.0 - at.q) + ratio * at.cosine)
     height = jnp.where(large, 0.0, ratio * at.sine)
     # |.|^2 - 1, without the rounding of the sum, where that is small.
