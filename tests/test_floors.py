@@ -54,6 +54,7 @@ LOSS = (
     "line",
     "decay",
     "few",
+    "jump_sizes",
     "jump_parts",
     "jumps",
     "contour",

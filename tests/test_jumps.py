@@ -100,7 +100,7 @@ def test_many_releases_by_one_long_line(q, scale, count, epsilon, tilt):
 
 @pytest.mark.long
 def test_windows_do_not_matter(monkeypatch):
-    from jaxdp.loss import jump_parts, jumps
+    from jaxdp.loss import jump_parts, jump_sizes, jumps
     from jaxdp.loss.base import Term
     from jaxdp.loss.sampled import Sampled
 
@@ -116,7 +116,7 @@ def test_windows_do_not_matter(monkeypatch):
     assert np.all(usual.settled)
     reported = composed(q, scale, count).log_delta(epsilon)
     np.testing.assert_allclose(reported, usual.log_delta, rtol=0, atol=1e-9)
-    monkeypatch.setattr(jump_parts, "_APART", 0.2)
+    monkeypatch.setattr(jump_sizes, "APART", 0.2)
     np.testing.assert_allclose(found().log_delta, usual.log_delta, rtol=0, atol=2e-10)
 
 

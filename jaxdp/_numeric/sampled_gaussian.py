@@ -7,6 +7,8 @@ The integrand is analytic for |Im x| < pi / c, so the trapezoidal rule converges
 Source: Trefethen & Weideman, SIAM Review 56, 2014. Complex w: `sampled_line`.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from jaxdp._types import Bools, Index, Reals
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
 _REACH = 9.5
 _ITERATIONS, _LOOKS = 6, 16
+_NEWTON_STEPS = 2
 _NEGLIGIBLE = 50.0
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 _DIGITS = 34.0
@@ -29,6 +32,8 @@ _LOOSE_REACH, _LOOSE = 6.0, 0.01
 _ROUGH_DIGITS = 20.0
 # e^exponent that is as good as the whole loss; that does not overflow.
 _LARGE, _LARGEST = 30.0, 600.0
+# Of q c: below it losses are so small that their absolute error counts.
+_SMALL_LOSSES = 1e-7
 # Of a sum: below it terms that count may have been lost.
 LEAST = 1e-250
 
@@ -131,12 +136,22 @@ def log_moments(c: Reals, q: Reals, w: Reals, shared: int) -> Reals:
 def log_top(c: Reals, q: Reals, w: Reals) -> Reals:
     """About log G(w), where that is above 0: good enough to keep e^(w L) from overflowing.
 
-    Where it is large a hit makes it, with its mode at c w; for w < 0 the lower of two bounds.
+    It is w L - x^2 / 2 near its largest value: for w > 0 a hit makes it, with its mode at c w.
     """
-    hit = jnp.maximum(c * w, 0.0)
-    above = w * _plain_loss(hit, c, q) - 0.5 * hit * hit
-    below = jnp.minimum(_most_below(q, w), 0.5 * w * (w - 1.0) * c * c)
-    return jnp.maximum(jnp.where(w > 0, above, below), 0.0)
+    mode = jnp.where(w > 0, c * w, _mode_below(c, q, w))
+    return jnp.maximum(w * _small_loss(mode, c, q) - 0.5 * mode * mode, 0.0)
+
+
+def _mode_below(c: Reals, q: Reals, w: Reals) -> Reals:
+    """Where w L - x^2 / 2 is largest, w < 0: at x = w L', near a value of Lambert's function."""
+    negative = jnp.minimum(w, 0.0)
+    logit = jnp.log(q) - jnp.log1p(-q) - 0.5 * c * c
+    size = jnp.log1p(-negative * c * c * sigmoid(logit))
+    x = -size * (1.0 - jnp.log1p(size) / (2.0 + size)) / c
+    for _ in range(_NEWTON_STEPS):
+        hit = sigmoid(c * x + logit)
+        x -= (x - negative * c * hit) / (1.0 - negative * c * c * hit * (1.0 - hit))
+    return x
 
 
 def _most_below(q: Reals, w: Reals) -> Reals:
@@ -175,12 +190,20 @@ def _log_of_excess(total: Reals, scale: Reals) -> Reals:
 
 
 def rough_log_moment(c: Reals, q: Reals, w: Reals) -> Reals:
-    """A bound: `log_moment` to 1e-15 (1 + |w|), absolutely, and what the nodes may miss."""
+    """A bound: `log_moment` and what the nodes may miss, but for `rough_rounding`."""
     span = Span.of(c, q, w, w)
     blocks = Blocks.of(span.low, span.length, _step_for(_ROUGH_DIGITS, c, q, w))
     missed = jnp.where(_resolved(c, q, w, blocks.step), 0.0, _missed(c, q, w, blocks.step))
     value = _plain_log_moment(blocks, c, q, w) + missed
     return jnp.where(q == 0, 0.0, jnp.minimum(value, _bound(c, q, w)))
+
+
+def rough_rounding(c: Reals, q: Reals, w: Reals) -> Reals:
+    """Of `rough_log_moment`, in units of 64 ulp: 1 + E|w L|, or a bound."""
+    small = q * c < _SMALL_LOSSES
+    below = -jnp.log1p(-jnp.where(small, q, 0.5))
+    size = jnp.where(small, jnp.abs(w) * below + 4.0 * log_top(c, q, w), jnp.abs(w))
+    return 1.0 + size
 
 
 def _plain_log_moment(blocks: Blocks, c: Reals, q: Reals, w: Reals) -> Reals:
@@ -195,9 +218,15 @@ def _plain_log_moment(blocks: Blocks, c: Reals, q: Reals, w: Reals) -> Reals:
 
 def _plain_part(x: Reals, c: Reals, q: Reals, w: Reals, top: Reals) -> Reals:
     """The sum of e^(w L - x^2 / 2 - top)."""
-    loss = _plain_loss(x, c[..., None], q[..., None])
-    # No largest term is looked for: that would cost more than all else.
-    return jnp.sum(jnp.exp(w[..., None] * loss - 0.5 * x * x - top[..., None]), axis=-1)
+
+    def part(loss_of: Callable[[Reals, Reals, Reals], Reals]) -> Reals:
+        loss = loss_of(x, c[..., None], q[..., None])
+        # No largest term is looked for: that would cost more than all else.
+        return jnp.sum(jnp.exp(w[..., None] * loss - 0.5 * x * x - top[..., None]), axis=-1)
+
+    # Three times as dear.
+    small = jnp.any((q > 0) & (q * c < _SMALL_LOSSES))
+    return lax.cond(small, lambda: part(_small_loss), lambda: part(_plain_loss))
 
 
 def _log_of(total: Reals, top: Reals) -> Reals:
@@ -213,6 +242,18 @@ def _plain_loss(x: Reals, c: Reals, q: Reals) -> Reals:
     return jnp.log((1.0 - q) + q * jnp.exp(bounded)) + (exponent - bounded)
 
 
+def _small_loss(x: Reals, c: Reals, q: Reals) -> Reals:
+    """L(x), to a few ulp."""
+    exponent = c * (x - 0.5 * c)
+    bounded = jnp.minimum(exponent, _LARGEST)
+    excess = q * jnp.expm1(bounded)
+    ratio = 1.0 + excess
+    rounded = ratio - 1.0
+    # log1p by the logarithm alone: what the sum rounded off is in both factors.
+    loss = jnp.where(rounded == 0, excess, jnp.log(ratio) * (excess / rounded))
+    return loss + (exponent - bounded)
+
+
 def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
     """For guesses: a bound only where the nodes are far too few."""
     hit = q * jnp.exp(-0.5 * c * c)
@@ -226,23 +267,42 @@ def loose_log_moment(c: Reals, q: Reals, w: Reals, nodes: int) -> Reals:
 
 
 def _step_for(digits: float, c: Reals, q: Reals, w: Reals) -> Reals:
-    """The longest with which `_missed` is e^-digits."""
+    """The longer, of two strips, with which `_missed` is e^-digits."""
+
+    def step(y: Reals) -> Reals:
+        return 2.0 * jnp.pi * y / (digits + _growth(c, q, w, y))
+
     highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
-    needed = digits + _most_below(q, w)
-    y = jnp.minimum(highest, jnp.sqrt(2.0 * needed))
-    return 2.0 * jnp.pi * y / (needed + 0.5 * y * y)
+    wide = jnp.sqrt(2.0 * (digits + _most_below(q, w)))
+    narrow = jnp.sqrt(2.0 * digits / (1.0 + jnp.abs(w) * q * c * c))
+    return jnp.maximum(step(jnp.minimum(highest, wide)), step(jnp.minimum(0.5 * highest, narrow)))
 
 
 def _missed(c: Reals, q: Reals, w: Reals, step: Reals) -> Reals:
-    """Of log G(w), by the rule: 2 e^(y^2 / 2) / (e^(2 pi y / step) - 1) for w >= 0, y <= pi / c.
+    """Of log G(w), by the rule: 2 e^growth / (e^(2 pi y / step) - 1), in a strip of half-width y.
 
-    Up there |e^L| is no larger than on the real axis. For w < 0 and y <= pi / (2 c) it is at least
-    1 - q, and G(w) at least 1: (1 - q)^w times as much. Source: Trefethen & Weideman, theorem 5.1.
+    Source: Trefethen & Weideman, theorem 5.1.
     """
     highest = jnp.where(w < 0, 0.5 * jnp.pi, jnp.pi) / c
     y = jnp.minimum(highest, 2.0 * jnp.pi / step)
-    digits = 2.0 * jnp.pi * y / step - 0.5 * y * y - _most_below(q, w)
+    digits = 2.0 * jnp.pi * y / step - _growth(c, q, w, y)
     return jnp.where(digits > 3.0, 2.2 * jnp.exp(-digits), jnp.inf)
+
+
+def _growth(c: Reals, q: Reals, w: Reals, y: Reals) -> Reals:
+    """log of a bound on the mean of |e^(wL)| at x + iy over G(w), and of what the density adds.
+
+    Up to y = pi / c |e^L| is no larger than on the real axis. For w < 0 and y < pi / (2 c) it is at
+    least 1 - q, and G(w) at least 1: (1 - q)^w times as much. There it is also at least
+    1 - q + q r cos(c y), r = e^(c x - c^2 / 2): at least 1 where r cos(c y) is, elsewhere
+    e^(-L) times less than on the axis by at most the exponential of q (1 / cos(c y) - 1) / (1 - q).
+    """
+    negative = w < 0
+    cosine = jnp.cos(jnp.where(negative, jnp.minimum(c * y, 1.5), 0.0))
+    rise = 2.0 * jnp.sin(0.5 * jnp.minimum(c * y, 1.5)) ** 2 / cosine
+    near = jnp.abs(w) * q * rise / (1.0 - q) + math.log(2.0)
+    near = jnp.where(negative & (c * y < 1.5), near, jnp.inf)
+    return 0.5 * y * y + jnp.where(negative, jnp.minimum(_most_below(q, w), near), 0.0)
 
 
 def _bound(c: Reals, q: Reals, w: Reals) -> Reals:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,12 @@ class Term:
         noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
         ways = {"full": noise.cgf, "rough": noise.rough_cgf, "loose": noise.loose_cgf}
         return self.total(ways[accuracy](shift, z[..., None, :]))
+
+    def rough_rounding(self, z: Reals) -> Reals:
+        """Of the rough K, in units of 64 ulp, at z of shape (*batch, points)."""
+        noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
+        shift, z = jnp.broadcast_arrays(shift, z[..., None, :])
+        return cast(Reals, self.total(noise.rough_rounding(shift, z)))
 
     def nodes(self, theta: Reals) -> Reals:
         """About how many terms a point of the line through theta takes, (*batch,)."""

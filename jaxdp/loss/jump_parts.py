@@ -12,25 +12,29 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, logsumexp, ndtr
 
 from jaxdp._numeric.elementary import log1mexp, log1p
-from jaxdp._numeric.jump_law import JumpLaw, jump_law, moments_below, steepness
+from jaxdp._numeric.jump_law import JumpLaw, jump_law
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.jump_sizes import (
+    Edges,
+    Hits,
+    Sizes,
+    edges_of,
+    likely_log_delta,
+    scale_of,
+    sizes_of,
+)
 from jaxdp.loss.sampled import Sampled
 from jaxdp.noise.base import Loss, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
-# Of the edges of windows, of log L: the largest distance of two, up to such a steepness of the
-# density, and the width of one in distances.
-_APART, _STEEP, _WIDTH = 0.3, 20.0, 0.4
-# Of the edge above which a single loss makes the total exceed epsilon, in distances.
-_SURE = 3.5
+# Of an edge: its width, in distances of two; of nodes there, in widths, beyond which they miss more
+# than 4e-14.
+_WIDTH, _RESOLVED = 0.4, 0.8
 # Beyond so many e-foldings an edge is one-sided, beyond so many widths what is left negligible.
-_REACH, _DEEP = 6.0, 5.0
-# In standard deviations of all small losses: how far above them sizes begin, and the inverse of
-# what is left to be summed as a whole.
-_BULK, _FINE = 3.0, 6.0
+_REACH, _DEEP = 40.0, 5.0
 # Of shift over scale, and of sampling probabilities, where this is tried.
-_LARGEST_RATIO, _LARGEST_PROB = 5.0, 0.5
+_LARGEST_RATIO, _LARGEST_PROB = 20.0, 0.5
 # e^40 is as good as e^40 - 1; what is larger than e^600 is infinite.
 _LARGE, LARGEST_EXPONENT = 40.0, 600.0
 # e^-40 is as good as 0 beside 1.
@@ -42,8 +46,8 @@ class Releases(NamedTuple):
 
     law: JumpLaw
     number: Reals
-    size: Reals  # of the largest loss that is looked for, (*lanes,)
-    apart: Reals  # the distance of two windows' edges, of log L, (*lanes,)
+    sizes: Sizes
+    edges: Edges
     last: Reals  # the window below which the rest is summed as a whole, (*lanes,)
     sound: Bools  # resolved, (*lanes,)
 
@@ -95,28 +99,43 @@ def parameters_of(terms: Terms) -> Parameters:
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *(of(term) for term in terms))
 
 
-def releases_of(of: Parameters, epsilon: Reals) -> Releases:
-    """At epsilon > 0, where it is `usable`."""
+def releases_of(of: Parameters, epsilon: Reals, likely: Reals) -> Releases:
+    """At epsilon > 0, where it is `usable`; `likely`: see `jump_sizes`."""
+    sound, used, hits, at = _usable(of, epsilon)
+    sizes = sizes_of(hits, at, likely)
+    edges = edges_of(hits, sizes)
+    top = edges.at(jnp.ones_like(at))
+    largest = jnp.exp(top.log_size + jnp.arcsinh(_DEEP * _WIDTH * top.apart))
+    ends = hits.each(sizes.lowest()), hits.each(largest)
+    law = jump_law(hits.ratio, hits.sampling_prob, *ends, hits.each(scale_of(hits, sizes)))
+    sound &= jnp.all(law.resolved | ~used, axis=-1)
+    usable = (edges.log_size > jnp.log(sizes.lowest())[None]) & _resolved(law, used, edges)
+    # A window ends at the next edge.
+    last = jnp.sum(jnp.cumprod(usable[1:], axis=0), axis=0)
+    sound &= last > 0
+    return Releases(law, hits.number, sizes, edges, last, sound)
+
+
+def likely_of(of: Parameters, epsilon: Reals) -> Reals:
+    """See `jump_sizes`."""
+    _, _, hits, at = _usable(of, epsilon)
+    return likely_log_delta(hits, at)
+
+
+def _usable(of: Parameters, epsilon: Reals) -> tuple[Bools, Bools, Hits, Reals]:
+    """Where it is, the releases that matter there, those, and epsilon; else harmless values."""
     sound = of.usable(epsilon)
     used = of.used() & sound[..., None]
-    at = jnp.where(sound, epsilon, 1.0)
-    pairs = (of.number, 0.0), (of.ratio, 1.0), (of.sampling_prob, 0.5)
-    number, c, q = (jnp.where(used, x, other) for x, other in pairs)
+    pairs = (of.ratio, 1.0), (of.sampling_prob, 0.5), (of.number, 0.0)
+    hits = Hits(*(jnp.where(used, x, other) for x, other in pairs))
+    return sound, used, hits, jnp.where(sound, epsilon, 1.0)
 
-    def each(x: Reals) -> Reals:
-        return jnp.broadcast_to(x[..., None], c.shape)
 
-    moments = moments_below(c, q, each(0.5 * at))
-    mean, square = (jnp.sum(number * moment, axis=-1) for moment in moments)
-    spread = jnp.sqrt(square)
-    size = jnp.maximum(at - mean, 0.1 * at) + _BULK * spread
-    steepest = jnp.max(jnp.where(used, steepness(c, q, each(size)), 0.0), axis=-1)
-    apart = _APART * jnp.sqrt(_STEEP / jnp.maximum(steepest, _STEEP))
-    largest = size * jnp.exp(_SURE * apart + jnp.arcsinh(_DEEP * _WIDTH * apart))
-    law = jump_law(c, q, each(size), each(largest), each(apart / _APART))
-    sound &= jnp.all(law.resolved | ~used, axis=-1)
-    last = 1.0 + jnp.ceil(jnp.log(_FINE * size / spread) / apart)
-    return Releases(law, number, size, apart, last, sound)
+def _resolved(law: JumpLaw, used: Bools, edges: Edges) -> Bools:
+    log_size, apart = (jnp.moveaxis(x, 0, -1)[..., None, :] for x in edges)
+    spacing = law.spacing_at(jnp.exp(jnp.where(log_size < jnp.inf, log_size, 0.0)))
+    fine = jnp.all((spacing < _RESOLVED * _WIDTH * apart) | ~used[..., None], axis=-2)
+    return jnp.moveaxis(fine, -1, 0)
 
 
 class Window(NamedTuple):
@@ -129,25 +148,23 @@ class Window(NamedTuple):
 
     @staticmethod
     def of(releases: Releases, index: Reals) -> "Window":
-        """Edges in distances: none, `_SURE`, 1, -1, -2, ..."""
-
-        place = jnp.stack([index + 1.0, index])
-        lower = jnp.where(place > 2, 2.0 - place, jnp.where(place == 2, 1.0, _SURE))
-        distance = _distance(releases, jnp.where(place == 0, jnp.inf, lower))
+        """Between the edges of this index and the next."""
+        lower, upper = (_distance(releases, releases.edges.at(index + more)) for more in (1.0, 0.0))
+        distance = jnp.stack([lower, upper])
         (below, cut), (below_top, cut_top) = ndtr(jnp.stack([-distance, distance], axis=1))
         # Whichever does not cancel.
         between = jnp.where(cut < 0.5, cut - cut_top, below_top - below)
-        return Window(below, log_ndtr(-distance[0]), cut, between)
+        return Window(below, log_ndtr(-lower), cut, jnp.maximum(between, 0.0))
 
 
-def _distance(releases: Releases, places: Reals) -> Reals:
-    """Of every node from the edges, in widths: (edges, *lanes, m, nodes)."""
+def _distance(releases: Releases, edge: Edges) -> Reals:
+    """Of every node from an edge, in widths: (*lanes, m, nodes)."""
     loss = releases.law.loss
     positive = loss > 0
-    edges = places * releases.apart[None] + jnp.log(releases.size)[None]
-    distance = jnp.log(jnp.where(positive, loss, 1.0))[None] - edges[..., None, None]
-    distance = jnp.where(positive[None], jnp.clip(distance, -_REACH, _REACH), -_REACH)
-    return jnp.sinh(distance) / (_WIDTH * releases.apart[None, ..., None, None])
+    log_size, apart = (x[..., None, None] for x in edge)
+    distance = jnp.log(jnp.where(positive, loss, 1.0)) - log_size
+    distance = jnp.where(positive, jnp.clip(distance, -_REACH, _REACH), -_REACH)
+    return jnp.sinh(distance) / (_WIDTH * apart)
 
 
 class Parts(NamedTuple):

@@ -35,30 +35,38 @@ from jaxdp.loss.jump_parts import (
     Releases,
     Window,
     applies,
+    likely_of,
     parameters_of,
     releases_of,
 )
 from jaxdp.loss.line import Others, log_pole
 
-_WINDOWS = 120
+# Of log delta: what is left is summed as a whole where the window above it is less in its saddle;
+# where that does not settle, not again for so many windows.
+_UNTOUCHED, _PATIENCE = -25.0, 8.0
 # Of the tilts looked at, times the size of the loss, as logarithms; then nearer to the best.
-_LOG_TILTS, _TILTS, _LOOKS = (-4.0, 7.0), 17, 3
+_LOG_TILTS, _TILTS, _LOOKS = (-4.0, 9.0), 17, 3
+_ROUNDS = 2
+# Of a step, as a logarithm: how much longer it is where log |F| is higher by 1.
+_HIGHER = 2.0
 # Of a window's value: what the aliased terms leave.
 _MARGIN = 6.0
 # Points at a time, so many times, and of each those whose height stands for what follows.
-_BLOCK, _BLOCKS, _WATCHED = 24, 12, 8
+_BLOCK, _BLOCKS, _WATCHED = 24, 48, 8
 # The phase between two nodes that is resolved, where their share is not negligible.
-_TURN, _NEGLIGIBLE = 5.5, 1e-12
+_TURN, _NEGLIGIBLE = 5.5, 1e-13
 # In units of the tolerance: what is good enough to look no further.
 _SETTLED = 10.0
 # Of all that is summed: more than twice as many nodes change.
-_QUADRATURE = 1e-11
+_QUADRATURE = 1e-12
 # Of a parameter, relatively, for its derivative.
 _MOVE = 1e-4
 
 
 class _State(NamedTuple):
-    window: Index
+    window: Reals
+    whole: Bools  # whether the rest may be summed as a whole
+    refused: Reals  # the window where that did not settle, or 0
     log_value: Reals  # of all windows so far
     log_error: Reals
     log_left: Reals  # of a bound on what is left
@@ -140,34 +148,71 @@ def _slope(
     return jnp.sum(slopes * jnp.concatenate(moves, axis=-1), axis=-1)
 
 
+class _Rounds(NamedTuple):
+    found: Few
+    likely: Reals  # log delta is not far less
+    wanted: Bools
+
+
 def jumps_of(of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) -> Few:
-    """Where it is `wanted` and applies; else infinite."""
-    releases = releases_of(of, epsilon)
+    """Where it is `wanted` and applies; else infinite.
+
+    Where delta is less than was likely, losses that were left out matter: once more with them.
+    """
+
+    def unfinished(state: tuple[Index, _Rounds]) -> Bools:
+        return (state[0] < _ROUNDS) & jnp.any(state[1].wanted)
+
+    def advance(state: tuple[Index, _Rounds]) -> tuple[Index, _Rounds]:
+        rounds, so_far = state
+        releases = releases_of(of, epsilon, so_far.likely)
+        end, now = _over_windows(releases, epsilon, so_far.wanted, tolerance)
+        found = jax.tree.map(lambda a, b: jnp.where(so_far.wanted, b, a), so_far.found, now)
+        again = so_far.wanted & releases.sound & ~found.settled & ~releases.sizes.exceeds
+        return rounds + 1, _Rounds(found, jnp.where(again, end, so_far.likely), again)
+
+    nothing = Few(jnp.full_like(epsilon, jnp.inf), jnp.zeros_like(wanted))
+    first = _Rounds(nothing, likely_of(of, epsilon), wanted)
+    return lax.while_loop(unfinished, advance, (jnp.zeros((), int), first))[1].found
+
+
+def _over_windows(
+    releases: Releases, epsilon: Reals, wanted: Bools, tolerance: float
+) -> tuple[Reals, Few]:
+    """What they sum to, a logarithm, and the bound."""
     usable = releases.sound & wanted
     at = jnp.where(usable, epsilon, 1.0)
 
     def unfinished(state: _State) -> Bools:
-        return (state.window < _WINDOWS) & ~jnp.all(state.done)
+        return ~jnp.all(state.done)
 
     def advance(state: _State) -> _State:
-        share = _of_window(releases, state, at, tolerance)
+        last = state.window >= releases.last
+        whole = state.whole | last
+        share = _of_window(releases, state, whole, at, tolerance)
         value = jnp.logaddexp(state.log_value, share.value)
+        error = jnp.logaddexp(state.log_error, share.error)
         left = jnp.minimum(share.left, state.log_left)
         # Down to here the windows hold what exceeds epsilon at once.
         done = (state.window > 1) & (left < value + math.log(0.1 * tolerance))
-        error = jnp.logaddexp(state.log_error, share.error)
-        now = _State(state.window + 1, value, error, left, state.done | done | jnp.isnan(value))
-        return jax.tree.map(lambda a, b: jnp.where(state.done, a, b) if a.ndim else b, state, now)
+        done |= whole | jnp.isnan(value)
+        again = state.refused + _PATIENCE <= state.window
+        now = _State(state.window + 1, share.alone & again, state.refused, value, error, left, done)
+        unsettled = whole & ~last & (share.error > value + math.log(_SETTLED * tolerance))
+        back = state._replace(whole=jnp.zeros_like(last), refused=state.window)
+        now = jax.tree.map(lambda a, b: jnp.where(unsettled, a, b), back, now)
+        return jax.tree.map(lambda a, b: jnp.where(state.done, a, b), state, now)
 
     infinite = jnp.full_like(at, jnp.inf)
-    start = _State(jnp.ones((), int), *_highest(releases, at), infinite, ~usable)
+    first = jnp.ones_like(at), jnp.zeros_like(usable), jnp.full_like(at, -_PATIENCE)
+    start = _State(*first, *_highest(releases, at), infinite, ~usable)
     end = lax.while_loop(unfinished, advance, start)
     spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, releases.log_rest()))
     upper = jnp.logaddexp(end.log_value, spare)
     upper += 16.0 * ULP * (1.0 + jnp.abs(upper))
     sound = usable & (upper < jnp.inf)
     settled = sound & (spare < end.log_value + math.log(_SETTLED * tolerance))
-    return Few(jnp.where(sound, upper, jnp.inf), settled)
+    return end.log_value, Few(jnp.where(sound, upper, jnp.inf), settled)
 
 
 def _highest(releases: Releases, epsilon: Reals) -> tuple[Reals, Reals]:
@@ -184,12 +229,14 @@ def _highest(releases: Releases, epsilon: Reals) -> tuple[Reals, Reals]:
     mass, less = exponents[..., 0], exponents[..., 1]
     value = mass + log1mexp(jnp.maximum(mass - less, 0.0))
     rounding = mass + math.log(256.0 * ULP)
-    return value, jnp.logaddexp(rounding, jnp.min(exponents[..., 2:], axis=-1))
+    error = jnp.logaddexp(rounding, jnp.min(exponents[..., 2:], axis=-1))
+    exceeds = releases.sizes.exceeds
+    return jnp.where(exceeds, value, -jnp.inf), jnp.where(exceeds, error, mass)
 
 
 def _tilts(releases: Releases) -> Reals:
     tilts = jnp.exp(jnp.linspace(*_LOG_TILTS, _TILTS))
-    return tilts[(None,) * releases.size.ndim] / releases.size[..., None]
+    return tilts[(None,) * releases.last.ndim] / releases.sizes.largest[..., None]
 
 
 class _Share(NamedTuple):
@@ -198,6 +245,7 @@ class _Share(NamedTuple):
     value: Reals
     error: Reals
     left: Reals  # of a bound on all lower windows
+    alone: Bools  # whether what is left does not reach up to its edge
 
 
 class _Look(NamedTuple):
@@ -208,13 +256,12 @@ class _Look(NamedTuple):
     left: Reals  # of what is below the window
 
 
-def _of_window(releases: Releases, so_far: _State, epsilon: Reals, tolerance: float) -> _Share:
-    whole = so_far.window >= releases.last
+def _of_window(
+    releases: Releases, so_far: _State, whole: Bools, epsilon: Reals, tolerance: float
+) -> _Share:
     window = Window.of(releases, jnp.where(whole, so_far.window - 1.0, so_far.window))
 
-    def nearer(
-        middle_and_reach: tuple[Reals, Reals], _: None
-    ) -> tuple[tuple[Reals, Reals], tuple[_Look, Parts, Reals]]:
+    def nearer(middle_and_reach: tuple[Reals, Reals], _: None) -> tuple[tuple[Reals, Reals], _Look]:
         middle, reach = middle_and_reach
         offset = jnp.linspace(-1.0, 1.0, _TILTS)[(None,) * epsilon.ndim]
         tilts = jnp.exp(middle[..., None] + reach * offset)
@@ -223,30 +270,48 @@ def _of_window(releases: Releases, so_far: _State, epsilon: Reals, tolerance: fl
         look = _Look(tilts, parts.log_difference() - fall, parts.exponents()[0] - fall)
         sizes = look.exponents - log_pole(tilts)
         best = jnp.argmin(jnp.where(jnp.isnan(sizes), jnp.inf, sizes), axis=-1)[..., None]
-        at_best = parts._replace(
-            below=jnp.take_along_axis(parts.below, best[..., None, :], -1),
-            between=jnp.take_along_axis(parts.between, best[..., None, :], -1),
-        )
         theta = jnp.take_along_axis(tilts, best, axis=-1)[..., 0]
-        return (jnp.log(theta), reach * (2.0 / (_TILTS - 1))), (look, at_best, theta)
+        return (jnp.log(theta), reach * (2.0 / (_TILTS - 1))), look
 
     low, high = _LOG_TILTS
-    middle = 0.5 * (low + high) - jnp.log(releases.size)
+    middle = 0.5 * (low + high) - jnp.log(releases.sizes.largest)
     first = middle, jnp.asarray(0.5 * (high - low))
-    looks, parts, theta = lax.scan(nearer, first, None, _LOOKS)[1]
-    parts, theta = jax.tree.map(lambda x: x[-1], (parts, theta))
+    looks = lax.scan(nearer, first, None, _LOOKS)[1]
     tilts, exponents, left = (jnp.concatenate(list(x), axis=-1) for x in looks)
+    theta = _of_longest_step(tilts, exponents, epsilon, tolerance)
+    parts = Parts.of(releases, window, theta[..., None], whole)
     log_size = parts.log_difference()[..., 0] - theta * epsilon - log_pole(theta)
     others = Others.of(theta[..., None], log_size[..., None], tilts, exponents, epsilon)
     digits = jnp.full_like(theta[..., None], _MARGIN - math.log(tolerance))
     step = 2.0 * jnp.pi / others.period(digits)
-    line = _Line(theta, step, epsilon, tolerance, so_far.log_value - log_size, so_far.window)
+    number = jnp.max(so_far.window).astype(int)
+    line = _Line(theta, step, epsilon, tolerance, so_far.log_value - log_size, number)
     value, error = (log_size + jnp.log(x) for x in _sum(releases, window, parts, line))
     # E[(1 - e^(epsilon - T))_+] <= E e^(tilt (T - epsilon)) / (1 + tilt).
     markov = jnp.min(exponents - jnp.log1p(tilts), axis=-1)
+    lowest = jnp.argmin(left - log_pole(tilts), axis=-1)[..., None]
+    at_lowest = jnp.take_along_axis(exponents - left, lowest, axis=-1)[..., 0]
     left = jnp.where(whole, -jnp.inf, jnp.min(left - jnp.log1p(tilts), axis=-1))
     summed = jnp.logaddexp(value, error) < markov
-    return _Share(jnp.where(summed, value, -jnp.inf), jnp.where(summed, error, markov), left)
+    return _Share(
+        jnp.where(summed, value, -jnp.inf),
+        jnp.where(summed, error, markov),
+        left,
+        at_lowest < _UNTOUCHED,
+    )
+
+
+def _of_longest_step(tilts: Reals, exponents: Reals, epsilon: Reals, tolerance: float) -> Reals:
+    """Of all tilts the one where |F| is small and the step long: beside its least may be a wall."""
+    sizes = exponents - log_pole(tilts)
+    sizes = jnp.where(jnp.isnan(sizes), jnp.inf, sizes)
+    each = tilts[..., None, :], exponents[..., None, :], epsilon[..., None]
+    digits = jnp.full_like(tilts[..., None], _MARGIN - math.log(tolerance))
+    periods = Others.of(tilts[..., None], sizes[..., None], *each).period(digits)
+    higher = sizes - jnp.min(sizes, axis=-1)[..., None]
+    score = jnp.log(periods) + _HIGHER * higher
+    best = jnp.argmin(jnp.where(jnp.isnan(score), jnp.inf, score), axis=-1)[..., None]
+    return jnp.take_along_axis(tilts, best, axis=-1)[..., 0]
 
 
 class _Line(NamedTuple):
@@ -257,15 +322,15 @@ class _Line(NamedTuple):
     epsilon: Reals
     tolerance: float
     log_others: Reals  # of the value of higher windows, over |F(theta)|
-    window: Index
+    window: Index  # >= 0, which the compiler does not know
 
 
 class _Sum(NamedTuple):
     start: Index
     value: Reals
     absolute: Reals
+    moved: Reals  # the same, times the height
     tail: Reals
-    end: Reals  # its height
     done: Bools
 
 
@@ -321,17 +386,20 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         tail = jnp.where(unresolved, unseen, tail)
         summand = jnp.where(unresolved[..., None], 0.0, summand)
         value = state.value + jnp.sum(jnp.real(summand), axis=-1)
-        enough = tail <= 0.1 * line.tolerance * (jnp.abs(value) + others)
         absolute = state.absolute + jnp.sum(jnp.abs(summand), axis=-1)
+        moved = state.moved + jnp.sum(jnp.abs(summand) * height, axis=-1)
+        enough = tail <= 0.1 * line.tolerance * (jnp.abs(value) + others)
+        enough |= tail <= _QUADRATURE * absolute
         done = enough | unresolved | jnp.isnan(value)
-        now = _Sum(state.start + _BLOCK, value, absolute, tail, end, done)
+        now = _Sum(state.start + _BLOCK, value, absolute, moved, tail, done)
         return jax.tree.map(lambda a, b: jnp.where(state.done, a, b) if a.ndim else b, state, now)
 
     zero = jnp.zeros_like(theta)
-    start = _Sum(jnp.zeros((), int), zero, zero, zero + jnp.inf, zero, zero > 0)
+    start = _Sum(jnp.zeros((), int), zero, zero, zero, zero + jnp.inf, zero > 0)
     end = lax.while_loop(unfinished, advance, start)
     # Every exponent z L is rounded; so are the sums over nodes.
     size = jnp.sum(count * jnp.sum(kept * jnp.abs(law.loss), axis=-1), axis=-1)
-    rounded = 64.0 + 16.0 * size * (theta + end.end) + 8.0 * jnp.abs(base[..., 0])
-    rounding = ULP * (rounded + 8.0 * theta * line.epsilon) + _QUADRATURE
-    return jnp.maximum(end.value, 0.0), end.tail + rounding * end.absolute
+    rounded = 64.0 + 8.0 * (jnp.abs(base[..., 0]) + theta * line.epsilon)
+    rounding = (ULP * rounded + _QUADRATURE) * end.absolute
+    rounding += 16.0 * ULP * size * (theta * end.absolute + end.moved)
+    return jnp.maximum(end.value, 0.0), end.tail + rounding

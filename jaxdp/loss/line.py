@@ -182,7 +182,7 @@ def line_at(
     # Each of n summed cumulants, of about v^2 / 2, is off by some v ULP.
     summed = add_up(terms, Term.summed)
     rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain)))
-    exponents = exponents + 64.0 * ULP * summed[..., None] * (1.0 + jnp.abs(tilts))
+    exponents = exponents + 64.0 * ULP * add_up(terms, lambda term: term.rough_rounding(tilts))
     step = 2.0 * jnp.pi / period
     return Line(theta, step, log_size, theta < 0, aliasing, rounding, tilts, exponents)
 

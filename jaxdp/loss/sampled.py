@@ -111,6 +111,12 @@ class Sampled(Loss):
             return self._real_cgf(shift, z)
         return sampled_gaussian.rough_log_moment(*self._moment(shift, z))
 
+    def rough_rounding(self, shift: Reals, z: Reals) -> Reals:
+        """In proportion to the losses where the Gaussian's are small."""
+        if isinstance(self.noise, Laplace):
+            return super().rough_rounding(shift, z)
+        return sampled_gaussian.rough_rounding(*self._moment(shift, z))
+
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
         """With 32 nodes for the Gaussian, no bound."""
         if isinstance(self.noise, Laplace):

@@ -93,6 +93,11 @@ class Loss(abc.ABC):
         """K at real z, good enough to choose a line by, and never too low."""
         return cast(Reals, self.cgf(shift, z))
 
+    def rough_rounding(self, shift: Reals, z: Reals) -> Reals:
+        """How many times 64 ulp `rough_cgf` may round by where it is a sum, absolutely."""
+        del shift
+        return (1.0 + jnp.abs(z)) * float(self.summed > 0)
+
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
         """K at real z, to a part in a hundred or so: where a search may begin."""
         return self.rough_cgf(shift, z)
