@@ -55,7 +55,13 @@ def twice(q, scale, epsilon):
         return float(mp.log(mp.quad(weighed, points)))
 
 
-MORE_PAIRS = ((1e-5, 0.5, 1.0), (1e-2, 2.0, 0.3), (1e-4, 0.7, 4.0), (1e-6, 1.0, 0.01))
+MORE_PAIRS = (
+    (1e-5, 0.5, 1.0),
+    (1e-2, 2.0, 0.3),
+    (1e-4, 0.7, 4.0),
+    (1e-6, 1.0, 0.01),
+    (1e-6, 20.0, 3e-6),
+)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,42 @@ def test_many_releases_by_one_long_line(q, scale, count, epsilon, tilt):
     # It rounds by 1e-13 of what it holds, which is more than delta.
     exact = by_one_long_line(q, scale, count, epsilon, tilt, 120.0)
     assert found == pytest.approx(exact, abs=2e-8)
+
+
+@pytest.mark.parametrize(
+    ("q", "scale", "count", "epsilon"),
+    [(0.01, 0.05, 20, 250.0), (1e-3, 0.04, 3, 900.0), (1e-5, 0.03, 1e4, 500.0)],
+)
+def test_hits_that_are_told_apart(q, scale, count, epsilon):
+    # Of k hits the total is normal, but for an overlap of e^(-c^2 / 8).
+    with mp.workdps(30):
+        c, p = 1 / mp.mpf(scale), mp.mpf(q)
+
+        def of_hits(k):
+            mean = k * (mp.log(p) + c * c / 2) + (count - k) * mp.log(1 - p)
+            width, above = c * mp.sqrt(k), mean - epsilon
+            less = mp.exp(width**2 / 2 - above) * mp.ncdf(above / width - width)
+            share = mp.binomial(count, k) * p**k * (1 - p) ** (count - k)
+            return share * (mp.ncdf(above / width) - less)
+
+        exact = float(mp.log(mp.fsum(of_hits(k) for k in range(1, min(int(count), 12) + 1))))
+    found = float(composed(q, scale, count).log_delta(epsilon))
+    assert exact - 1e-12 <= found <= exact + 2e-9
+
+
+def test_many_small_losses():
+    # A hit 190 standard deviations out would dominate every tilted law, and is as impossible.
+    found = float(composed(3e-8, 24.0, 150_000).log_delta(1.4e-6))
+    exact = by_one_long_line(3e-8, 24.0, 150_000, 1.4e-6, 6e6, 3e-5)
+    assert found == pytest.approx(exact, abs=1e-9)
+
+
+def test_losses_of_a_part_in_a_million():
+    release = dp.Mechanism(dp.Gaussian(3e4), 1.0, 2.5e-6, "add_remove")
+    found = (1e3 * dp.privacy_loss(release)).log_delta(3e-8)
+    ratio = 2.5e-6 / 3e4 * np.sqrt(1e3)
+    alone = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1 / ratio), 1.0)).log_delta(3e-8)
+    assert float(found) == pytest.approx(float(alone), abs=5e-3)
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp._numeric import node_blocks, sampled_gaussian
+from jaxdp._numeric import node_blocks, sampled_gaussian, sampled_rough
 from jaxdp.loss import reported
 
 NOISES = {
@@ -207,11 +207,11 @@ def test_moments_from_few_nodes_are_bounds(added, monkeypatch):
     steep = (ratio > 1.0) & (q < 1e-2) & (w < 0.0)
     for nodes in (32, 64, 128, 4096):
         monkeypatch.setattr(node_blocks, "_MOST", nodes // node_blocks.NODES)
-        bound = sampled_gaussian.rough_log_moment(ratio, q, w)
+        bound = sampled_rough.rough_log_moment(ratio, q, w)
         assert bool(jnp.all(bound >= exact - size))
         # Added records at steep ratios: without a bound below e^w no line would be found there.
         assert nodes < 4096 or bool(jnp.all((bound <= exact + 1e-4) | ~(usual | steep)))
-    guess = sampled_gaussian.loose_log_moment(ratio, q, w, 48)
+    guess = sampled_rough.loose_log_moment(ratio, q, w, 48)
     assert bool(jnp.all((jnp.abs(guess - exact) < 0.02 * (1.0 + jnp.abs(exact))) | ~usual))
 
 

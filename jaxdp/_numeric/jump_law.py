@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.nn import sigmoid, softplus
 
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp._numeric.sampled_gaussian import loss_at
+from jaxdp._numeric.sampled_nodes import loss_at
 from jaxdp._types import Bools, Reals
 
 _NODES, _FEW_NODES = 1536, 128

@@ -13,12 +13,10 @@ from jax import lax
 from jaxdp._numeric.circular import angle_of, sine_cosine
 from jaxdp._numeric.elementary import log1m_near
 from jaxdp._numeric.node_blocks import Blocks
-from jaxdp._numeric.sampled_gaussian import LEAST, Span, log_top
+from jaxdp._numeric.sampled_nodes import DIGITS, LEAST, Span, log_top
 from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
 from jaxdp._types import Complexes, Index, Indices, Reals
 
-# exp(-34) = 1.7e-15: the geometric error of the rule.
-_DIGITS = 34.0
 # Beyond it the terms that cancel are too large.
 _LARGEST_SHIFT = 2.0
 # Nats that the terms may be larger than their sum.
@@ -83,7 +81,7 @@ def _contour(c: Reals, q: Reals, w0: Reals) -> tuple[Span, Reals, Reals]:
     """Along Im x = y, and the longest step there: within e^3 of G over the strip to Im x = 2 y."""
     y = jnp.where(w0 < 0, _shift_of_negative(c, q, w0), 0.5 * jnp.pi / c)
     y = jnp.minimum(y, _LARGEST_SHIFT)
-    longest = 2.0 * jnp.pi / _DIGITS * jnp.minimum(y, jnp.pi / c - y)
+    longest = 2.0 * jnp.pi / DIGITS * jnp.minimum(y, jnp.pi / c - y)
     return Span.of(c, q, w0, w0), y, longest
 
 

@@ -34,7 +34,7 @@ _WIDTH, _RESOLVED = 0.4, 0.8
 # Beyond so many e-foldings an edge is one-sided, beyond so many widths what is left negligible.
 _REACH, _DEEP = 40.0, 5.0
 # Of shift over scale, and of sampling probabilities, where this is tried.
-_LARGEST_RATIO, _LARGEST_PROB = 20.0, 0.5
+_LARGEST_RATIO, _LARGEST_PROB = 1e3, 0.5
 # e^40 is as good as e^40 - 1; what is larger than e^600 is infinite.
 _LARGE, LARGEST_EXPONENT = 40.0, 600.0
 # e^-40 is as good as 0 beside 1.
@@ -106,10 +106,10 @@ def releases_of(of: Parameters, epsilon: Reals, likely: Reals) -> Releases:
     edges = edges_of(hits, sizes)
     top = edges.at(jnp.ones_like(at))
     largest = jnp.exp(top.log_size + jnp.arcsinh(_DEEP * _WIDTH * top.apart))
-    ends = hits.each(sizes.lowest()), hits.each(largest)
+    ends = hits.each(sizes.lowest), hits.each(largest)
     law = jump_law(hits.ratio, hits.sampling_prob, *ends, hits.each(scale_of(hits, sizes)))
     sound &= jnp.all(law.resolved | ~used, axis=-1)
-    usable = (edges.log_size > jnp.log(sizes.lowest())[None]) & _resolved(law, used, edges)
+    usable = (edges.log_size > jnp.log(sizes.lowest)[None]) & _resolved(law, used, edges)
     # A window ends at the next edge.
     last = jnp.sum(jnp.cumprod(usable[1:], axis=0), axis=0)
     sound &= last > 0

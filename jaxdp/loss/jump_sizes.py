@@ -14,7 +14,7 @@ from jax.scipy.special import log_ndtr, logsumexp
 
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.jump_law import moments_below, point_of, steepness
-from jaxdp._numeric.sampled_gaussian import loss_at
+from jaxdp._numeric.sampled_nodes import loss_at
 from jaxdp._types import Bools, Index, Reals
 
 # Of the edges of windows, of log L: the largest distance of two, and up to such a steepness of the
@@ -37,17 +37,18 @@ _LOG_NEAR, _UNTOUCHED = -0.7, 1e-2
 # Of log delta: how far it may be below its estimate; below it, what is left out.
 _MARGIN, _NEGLIGIBLE = 10.0, 45.0
 _BISECTIONS = 30
+# Standard deviations of the noise that no release exceeds but with a probability of e^-11,000.
+_FARTHEST = 150.0
+# Of the largest size over the least.
+_LEAST_SPAN = 4.0
 
 
 class Sizes(NamedTuple):
     """Of the largest loss, (*lanes,)."""
 
-    spread: Reals  # the standard deviation of all small losses
+    lowest: Reals  # of those that are looked at
     largest: Reals
     exceeds: Bools  # a larger one makes the total exceed epsilon
-
-    def lowest(self) -> Reals:
-        return self.spread / _FINE
 
 
 class Edges(NamedTuple):
@@ -75,23 +76,27 @@ class Hits(NamedTuple):
 
 def likely_log_delta(hits: Hits, epsilon: Reals) -> Reals:
     """What delta is at least, likely, without large losses."""
-    spread, enough = _small_and_enough(hits, epsilon)
-    return _log_likely(hits, spread / _FINE, enough, epsilon) - _MARGIN
+    low, most, _ = _ends(hits, epsilon)
+    return _log_likely(hits, low, most, epsilon) - _MARGIN
 
 
 def sizes_of(hits: Hits, epsilon: Reals, likely: Reals) -> Sizes:
     """At epsilon > 0, if delta is not far less than `likely`."""
-    spread, enough = _small_and_enough(hits, epsilon)
-    largest = _rarer_than(hits, likely - _NEGLIGIBLE, spread / _FINE, enough)
-    return Sizes(spread, largest, largest >= enough)
+    low, most, exceeds = _ends(hits, epsilon)
+    largest = _rarer_than(hits, likely - _NEGLIGIBLE, low, most)
+    return Sizes(low, largest, exceeds & (largest >= most))
 
 
-def _small_and_enough(hits: Hits, epsilon: Reals) -> tuple[Reals, Reals]:
-    """The standard deviation of all small losses; one loss that makes the total exceed epsilon."""
+def _ends(hits: Hits, epsilon: Reals) -> tuple[Reals, Reals, Bools]:
+    """The least and the largest size that may matter, and whether that makes the total exceed."""
     moments = moments_below(hits.ratio, hits.sampling_prob, hits.each(0.5 * epsilon))
     mean, square = (jnp.sum(hits.number * moment, axis=-1) for moment in moments)
     spread = jnp.sqrt(square)
-    return spread, jnp.maximum(epsilon - mean, 0.1 * epsilon) + _BULK * spread
+    enough = jnp.maximum(epsilon - mean, 0.1 * epsilon) + _BULK * spread
+    rare = loss_at(hits.ratio + _FARTHEST, hits.ratio, hits.sampling_prob)
+    rarest = jnp.max(jnp.where(hits.number > 0, rare, 0.0), axis=-1)
+    most = jnp.minimum(enough, rarest)
+    return jnp.minimum(spread / _FINE, most / _LEAST_SPAN), most, enough <= rarest
 
 
 def edges_of(hits: Hits, sizes: Sizes) -> Edges:

@@ -5,7 +5,7 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric import sampled_gaussian, sampled_laplace
+from jaxdp._numeric import sampled_gaussian, sampled_laplace, sampled_rough
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.sampled_laplace import TiltedLaplace
 from jaxdp._numeric.sampled_line import TiltedGaussian, nodes_needed
@@ -109,19 +109,19 @@ class Sampled(Loss):
         """A bound from fewer nodes for the Gaussian, with what they may miss."""
         if isinstance(self.noise, Laplace):
             return self._real_cgf(shift, z)
-        return sampled_gaussian.rough_log_moment(*self._moment(shift, z))
+        return sampled_rough.rough_log_moment(*self._moment(shift, z))
 
     def rough_rounding(self, shift: Reals, z: Reals) -> Reals:
         """In proportion to the losses where the Gaussian's are small."""
         if isinstance(self.noise, Laplace):
             return super().rough_rounding(shift, z)
-        return sampled_gaussian.rough_rounding(*self._moment(shift, z))
+        return sampled_rough.rough_rounding(*self._moment(shift, z))
 
     def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
         """With 32 nodes for the Gaussian, no bound."""
         if isinstance(self.noise, Laplace):
             return self._real_cgf(shift, z)
-        return sampled_gaussian.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
+        return sampled_rough.loose_log_moment(*self._moment(shift, z), _LOOSE_NODES)
 
     def nodes(self, shift: Reals, theta: Reals) -> Reals:
         """Of the Laplace as many everywhere."""
