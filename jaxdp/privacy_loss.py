@@ -63,10 +63,10 @@ class PrivacyLoss:
         flipped Huber). Where atoms of different losses meet, the bound is wider: 1e-7 to 1e-3,
         widest with epsilon at an atom; of sampled Laplaces up to 1e-2. Where few releases of
         sampled Gaussians hit the record one large loss makes the total large: that is summed by its
-        size (`loss.jumps`, compiled only where one line does not suffice; scales above a fifth of
-        the sensitivity, a record that is removed); what that leaves wide is summed along the whole
-        line, where all is known. Far out, for scales above 10 sensitivities at rates below 1e-5,
-        the bound may be many nats too high. Few Subbotins, whose cumulant hardly falls, are added
+        size (`loss.jumps`, compiled only where one line does not suffice; a record that is
+        removed); what that leaves wide is summed along the whole line, where all is known. For
+        scales below 0.005 sensitivities the bound may be several nats too high, and at epsilon
+        beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose cumulant hardly falls, are added
         up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three
         or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An
         infinite loss gives delta = 1. With a sampled release of another noise than Gaussian and

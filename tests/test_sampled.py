@@ -281,9 +281,18 @@ def test_tails_beyond_which_one_hit_would_dominate(scale, q, steps, epsilon, the
 @pytest.mark.parametrize("relation", ["add", "remove"])
 def test_a_batch_in_which_all_records_take_part(relation):
     """A sampling probability of 1 in a batch: the Gaussian's own, where log(1 - q) is infinite."""
-    epsilon = jnp.array([5.2, 21.0])
-    scale = jnp.array([1.0, 0.4])
-    sampled = dp.Mechanism(dp.Gaussian(scale), 1.0, jnp.array([1.0, 1.0]), relation)
+    epsilon = jnp.array([5.2, 21.0, 750.0])
+    scale = jnp.array([1.0, 0.4, 0.05])
+    sampled = dp.Mechanism(dp.Gaussian(scale), 1.0, jnp.ones(3), relation)
     value = (3 * dp.privacy_loss(sampled)).log_delta(epsilon)
     truth = dp.Gaussian(scale / np.sqrt(3.0)).log_delta(1.0, epsilon)
     assert bool(jnp.all((value >= truth - 1e-13) & (value < truth + 1e-9)))
+
+
+@pytest.mark.parametrize("relation", ["add", "remove"])
+def test_slopes_of_divergences_where_all_records_take_part(relation):
+    def renyi(q):
+        return dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, q, relation)).renyi(2.5)
+
+    near = jax.grad(renyi)(1.0 - 1e-7)
+    assert float(jax.grad(renyi)(1.0)) == pytest.approx(float(near), rel=1e-4)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.circular import angle_of, sine_cosine
-from jaxdp._numeric.elementary import log1m_near
+from jaxdp._numeric.elementary import expm1, log1m_near
 from jaxdp._numeric.node_blocks import Blocks
-from jaxdp._numeric.sampled_nodes import DIGITS, LEAST, Span, log_top
+from jaxdp._numeric.sampled_nodes import DIGITS, LEAST, Span, if_always_hit, log_top
 from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
 from jaxdp._types import Complexes, Index, Indices, Reals
 
@@ -31,23 +31,33 @@ class TiltedGaussian(NamedTuple):
     """The law tilted by e^(w0 L) on nodes x + iy, for a line w0 + i k step: of one shape."""
 
     at: "_Where"
+    q: Reals
     blocks: Blocks
     highest: Reals  # |t| from which on it is not resolved
 
     @staticmethod
     def of(c: Reals, q: Reals, w0: Reals, step: Reals) -> "TiltedGaussian":
         """As many nodes as the rule needs to be exact to 1.7e-15."""
-        fixed = lax.stop_gradient((c, q, w0))
+        # Nodes for a law that has both, where a closed form serves.
+        sometimes = jnp.where(q == 1, 0.5, q)
+        fixed = lax.stop_gradient((c, sometimes, w0))
         span, y, longest = _contour(*fixed)
         blocks = Blocks.of(span.low, span.length, longest)
-        resolved = blocks.step <= (1.0 + 1e-12) * longest
-        at = _Where.of(c, q, w0, step, y, log_top(*fixed))
-        return TiltedGaussian(at, blocks, jnp.where(resolved, jnp.inf, 0.0))
+        resolved = (blocks.step <= (1.0 + 1e-12) * longest) | (q == 1)
+        at = _Where.of(c, sometimes, w0, step, y, log_top(*fixed))
+        return TiltedGaussian(at, q, blocks, jnp.where(resolved, jnp.inf, 0.0))
 
     def excess(self, indices: Indices) -> Complexes:
         """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis; NaN if lost."""
         excess, mass = self.blocks.total(_part_of_excess, self.at, indices)
-        return excess / jnp.where(mass > LEAST, mass, jnp.nan)[..., None]
+        excess = excess / jnp.where(mass > LEAST, mass, jnp.nan)[..., None]
+        return jnp.where((self.q == 1)[..., None], self._if_always_hit(indices), excess)
+
+    def _if_always_hit(self, indices: Indices) -> Complexes:
+        c, q, w0, step = (x[..., None] for x in (self.at.c, self.q, self.at.w0, self.at.step))
+        height = step * indices[(None,) * self.at.c.ndim]
+        w = lax.complex(jnp.broadcast_to(w0, height.shape), height)
+        return expm1(if_always_hit(c, q, w) - if_always_hit(c, q, w0))
 
 
 class _Where(NamedTuple):

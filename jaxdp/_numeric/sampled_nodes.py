@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.nn import sigmoid
 
-from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._numeric.elementary import ULP, expm1, log1p
+from jaxdp._types import Bools, Index, Reals, RealsOrComplexes
 
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
 _REACH = 9.5
@@ -21,8 +21,8 @@ _NEWTON_STEPS = 2
 _NEGLIGIBLE = 50.0
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 DIGITS = 34.0
-# e^exponent that is as good as the whole loss.
-_LARGE = 30.0
+# e^exponent that is as good as the whole loss; that does not overflow.
+_LARGE, _LARGEST = 30.0, 600.0
 # Of a sum: below it terms that count may have been lost.
 LEAST = 1e-250
 
@@ -156,7 +156,7 @@ def _growth(c: Reals, q: Reals, w: Reals, y: Reals) -> Reals:
 
 
 def bound_of(c: Reals, q: Reals, w: Reals) -> Reals:
-    """See `log_moment`."""
+    """See `log_moment`; exact for q = 1."""
     rate = 0.5 * w * (w - 1.0) * c * c
     steep = rate > 1.0
     fall = jnp.exp(-jnp.where(steep, rate, 1.0))
@@ -165,8 +165,20 @@ def bound_of(c: Reals, q: Reals, w: Reals) -> Reals:
         rate + jnp.log(q + (1.0 - q) * fall),
         log1p(q * jnp.expm1(jnp.where(steep, 0.0, rate))),
     )
-    return jnp.where((w > 1.0) | (w < 0.0), bound, 0.0)
+    bound = jnp.where((w > 1.0) | (w < 0.0), bound, 0.0)
+    return jnp.where(q == 1, if_always_hit(c, q, w), bound)
+
+
+def if_always_hit(c: Reals, q: Reals, w: RealsOrComplexes) -> RealsOrComplexes:
+    """log G(w) = w (w - 1) c^2 / 2 for q = 1, with its derivative w (1 - e^(-c^2 (w - 1))) in q."""
+    fall = expm1(_bounded(-c * c * (w - 1.0)))
+    return 0.5 * w * (w - 1.0) * c * c - (q - lax.stop_gradient(q)) * w * fall
+
+
+def _bounded(exponent: RealsOrComplexes) -> RealsOrComplexes:
+    """Whose exponential does not overflow."""
+    return exponent - jnp.maximum(jnp.real(exponent) - _LARGEST, 0.0)
 
 
 def resolved_by(c: Reals, q: Reals, w: Reals, step: Reals) -> Bools:
-    return step <= (1.0 + 8.0 * ULP) * step_for(DIGITS, c, q, w)
+    return (step <= (1.0 + 8.0 * ULP) * step_for(DIGITS, c, q, w)) & (q < 1)

@@ -34,7 +34,7 @@ _WIDTH, _RESOLVED = 0.4, 0.8
 # Beyond so many e-foldings an edge is one-sided, beyond so many widths what is left negligible.
 _REACH, _DEEP = 40.0, 5.0
 # Of shift over scale, and of sampling probabilities, where this is tried.
-_LARGEST_RATIO, _LARGEST_PROB = 1e3, 0.5
+_LARGEST_RATIO, _LARGEST_PROB = 1e3, 1.0
 # e^40 is as good as e^40 - 1; what is larger than e^600 is infinite.
 _LARGE, LARGEST_EXPONENT = 40.0, 600.0
 # e^-40 is as good as 0 beside 1.
