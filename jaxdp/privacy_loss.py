@@ -66,12 +66,12 @@ class PrivacyLoss:
         size (`loss.jumps`, compiled only where one line does not suffice; a record that is
         removed); what that leaves wide is summed along the whole line, where all is known. For
         scales below 0.005 sensitivities the bound may be several nats too high, and at epsilon
-        beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose cumulant hardly falls, are added
-        up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three
-        or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An
-        infinite loss gives delta = 1. With a sampled release of another noise than Gaussian and
-        Laplace, or a sampled replacement, the upper one of `bounds`, without derivatives: both lie
-        1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
+        beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose cumulant hardly falls, are
+        added up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9,
+        three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to
+        1e-3. An infinite loss gives delta = 1. With a sampled release of another noise than
+        Gaussian and Laplace, or a sampled replacement, the upper one of `bounds`, without
+        derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """

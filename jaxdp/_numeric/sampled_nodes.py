@@ -17,7 +17,6 @@ from jaxdp._types import Bools, Index, Reals, RealsOrComplexes
 # exp(-9.5^2 / 2) = 2.5e-20: what lies beyond, on either side.
 _REACH = 9.5
 _ITERATIONS, _LOOKS = 6, 16
-_NEWTON_STEPS = 2
 _NEGLIGIBLE = 50.0
 # exp(-34) = 1.7e-15: the geometric error of the rule.
 DIGITS = 34.0
@@ -95,19 +94,23 @@ def log_top(c: Reals, q: Reals, w: Reals) -> Reals:
     It is w L - x^2 / 2 near its largest value: for w > 0 a hit makes it, with its mode at c w.
     """
     mode = jnp.where(w > 0, c * w, _mode_below(c, q, w))
-    return jnp.maximum(w * loss_at(mode, c, q) - 0.5 * mode * mode, 0.0)
+    exponent = c * (mode - 0.5 * c)
+    # What rounds here does not matter.
+    loss = jnp.maximum(exponent, 0.0) + jnp.log(
+        (1.0 - q) * jnp.exp(-jnp.maximum(exponent, 0.0)) + q * jnp.exp(jnp.minimum(exponent, 0.0))
+    )
+    return jnp.maximum(w * loss - 0.5 * mode * mode, 0.0)
 
 
 def _mode_below(c: Reals, q: Reals, w: Reals) -> Reals:
     """Where w L - x^2 / 2 is largest, w < 0: at x = w L', near a value of Lambert's function."""
     negative = jnp.minimum(w, 0.0)
     logit = jnp.log(q) - jnp.log1p(-q) - 0.5 * c * c
-    size = jnp.log1p(-negative * c * c * sigmoid(logit))
-    x = -size * (1.0 - jnp.log1p(size) / (2.0 + size)) / c
-    for _ in range(_NEWTON_STEPS):
-        hit = sigmoid(c * x + logit)
-        x -= (x - negative * c * hit) / (1.0 - negative * c * c * hit * (1.0 - hit))
-    return x
+    size = jnp.log(1.0 - negative * c * c * sigmoid(logit))
+    x = -size * (1.0 - jnp.log(1.0 + size) / (2.0 + size)) / c
+    # One step of Newton's method: the logarithms' series is off by a few percent.
+    hit = sigmoid(c * x + logit)
+    return x - (x - negative * c * hit) / (1.0 - negative * c * c * hit * (1.0 - hit))
 
 
 def _most_below(q: Reals, w: Reals) -> Reals:
