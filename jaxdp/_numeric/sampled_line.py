@@ -51,7 +51,13 @@ class TiltedGaussian(NamedTuple):
         """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis; NaN if lost."""
         excess, mass = self.blocks.total(_part_of_excess, self.at, indices)
         excess = excess / jnp.where(mass > LEAST, mass, jnp.nan)[..., None]
-        return jnp.where((self.q == 1)[..., None], self._if_always_hit(indices), excess)
+        always = self.q == 1
+
+        def some_always_hit() -> Complexes:
+            return jnp.where(always[..., None], self._if_always_hit(indices), excess)
+
+        # Its exponentials would cost as much as the sums.
+        return lax.cond(jnp.any(always), some_always_hit, lambda: excess)
 
     def _if_always_hit(self, indices: Indices) -> Complexes:
         c, q, w0, step = (x[..., None] for x in (self.at.c, self.q, self.at.w0, self.at.step))
