@@ -44,8 +44,11 @@ def rough_rounding(c: Reals, q: Reals, w: Reals) -> Reals:
     """Of `rough_log_moment`, in units of 64 ulp: 1 + E|w L|, or a bound."""
     small = q * c < _SMALL_LOSSES
     below = -jnp.log1p(-jnp.where(small, q, 0.5))
-    size = jnp.where(small, jnp.abs(w) * below + 4.0 * log_top(c, q, w), jnp.abs(w))
-    return 1.0 + size
+
+    def some_small() -> Reals:
+        return jnp.where(small, jnp.abs(w) * below + 4.0 * log_top(c, q, w), jnp.abs(w))
+
+    return 1.0 + lax.cond(jnp.any(small), some_small, lambda: jnp.abs(w))
 
 
 def _plain_log_moment(blocks: Blocks, c: Reals, q: Reals, w: Reals) -> Reals:
