@@ -56,6 +56,7 @@ LOSS = (
     "few",
     "jump_sizes",
     "jump_parts",
+    "jump_gap",
     "jump_window",
     "jumps",
     "contour",

@@ -1,5 +1,7 @@
 """Sampled Gaussians of which few hit the record: one large loss makes the total large."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -104,25 +106,66 @@ def test_many_releases_by_one_long_line(q, scale, count, epsilon, tilt):
     assert found == pytest.approx(exact, abs=2e-8)
 
 
-@pytest.mark.parametrize(
-    ("q", "scale", "count", "epsilon"),
-    [(0.01, 0.05, 20, 250.0), (1e-3, 0.04, 3, 900.0), (1e-5, 0.03, 1e4, 500.0)],
-)
-def test_hits_that_are_told_apart(q, scale, count, epsilon):
-    # Of k hits the total is normal, but for an overlap of e^(-c^2 / 8).
+def of_hits_told_apart(q, scale, count, epsilon):
+    """log delta: of k hits the total is normal, but for an overlap of e^(-c^2 / 8)."""
     with mp.workdps(30):
         c, p = 1 / mp.mpf(scale), mp.mpf(q)
 
         def of_hits(k):
             mean = k * (mp.log(p) + c * c / 2) + (count - k) * mp.log(1 - p)
             width, above = c * mp.sqrt(k), mean - epsilon
+            if above < -60 * width:
+                return mp.mpf(0)
             less = mp.exp(width**2 / 2 - above) * mp.ncdf(above / width - width)
             share = mp.binomial(count, k) * p**k * (1 - p) ** (count - k)
             return share * (mp.ncdf(above / width) - less)
 
-        exact = float(mp.log(mp.fsum(of_hits(k) for k in range(1, min(int(count), 12) + 1))))
+        usual = count * q
+        most = min(int(count), int(usual + 40 * math.sqrt(usual) + 60))
+        return float(mp.log(mp.fsum(of_hits(k) for k in range(1, most + 1))))
+
+
+@pytest.mark.parametrize(
+    ("q", "scale", "count", "epsilon"),
+    [
+        (0.01, 0.05, 20, 250.0),
+        (1e-3, 0.04, 3, 900.0),
+        (1e-5, 0.03, 1e4, 500.0),
+        # |phi| comes back up where all hits are in phase.
+        (0.0313, 0.0192, 231, 27_600.0),
+        (0.4, 0.04, 100, 17_500.0),
+        # Without hits it falls below e^-200 in between.
+        (0.435, 0.0275, 407, 133_700.0),
+        (0.3, 0.05, 400, 27_500.0),
+        # A loss just beyond epsilon, beside a wide edge.
+        (0.0559, 0.0198, 19, 1704.0),
+    ],
+)
+def test_hits_that_are_told_apart(q, scale, count, epsilon):
+    exact = of_hits_told_apart(q, scale, count, epsilon)
     found = float(composed(q, scale, count).log_delta(epsilon))
-    assert exact - 1e-12 <= found <= exact + 2e-9
+    assert exact - 1e-12 <= found <= exact + 4e-9
+
+
+@pytest.mark.long
+def test_many_hits_that_are_told_apart():
+    random = np.random.default_rng(7)
+    cases, exact = [], []
+    while len(cases) < 60:
+        c, q = (np.exp(random.uniform(*np.log(x))) for x in ((14, 70), (1e-3, 0.6)))
+        count = max(2.0, np.round(np.exp(random.uniform(0, np.log(400))) / q))
+        usual = count * q
+        hits = np.floor(min(count, usual + random.uniform(0, 8) * np.sqrt(usual)))
+        hit, miss = np.log(q) + c * c / 2, np.log1p(-q)
+        epsilon = hits * hit + (count - hits) * miss + random.uniform(-1, 1) * (hit - miss)
+        if epsilon > 0:
+            cases.append((q, 1 / c, count, epsilon))
+            exact.append(of_hits_told_apart(*cases[-1]))
+    q, scale, count, epsilon = (jnp.asarray(x) for x in zip(*cases, strict=True))
+    over = np.asarray(composed(q, scale, count).log_delta(epsilon)) - exact
+    assert np.min(over) > -1e-9
+    assert np.max(over) < 1e-2
+    assert np.mean(over < 1e-8) > 0.8
 
 
 def test_many_small_losses():

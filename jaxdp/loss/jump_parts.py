@@ -216,3 +216,10 @@ class Parts(NamedTuple):
         base, rise, lift = self.exponents()
         difference = base + rise + log1mexp(rise) - lift
         return jnp.where((base < jnp.inf) & ~self.whole[..., None], difference, base)
+
+
+def tilted(law: JumpLaw, theta: Reals, share: Reals, log_total: Reals) -> Reals:
+    """A share of the law, tilted by theta (*lanes,), of a known total: (*lanes, m, nodes)."""
+    some = share > 0
+    exponent = law.log_weight + theta[..., None, None] * law.loss - log_total
+    return jnp.where(some, share * jnp.exp(jnp.where(some, exponent, 0.0)), 0.0)

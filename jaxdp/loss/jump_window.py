@@ -13,7 +13,8 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, expm1, log1p
 from jaxdp._numeric.turning import Pair, Turned, excess_at
 from jaxdp._types import Bools, Complexes, Index, Reals
-from jaxdp.loss.jump_parts import LARGEST_EXPONENT, Parts, Releases, Window
+from jaxdp.loss.jump_gap import Recurring, without_small
+from jaxdp.loss.jump_parts import LARGEST_EXPONENT, Parts, Releases, Window, tilted
 from jaxdp.loss.line import Others, log_pole
 
 # Of the tilts looked at, times the size of the loss, as logarithms; then nearer to the best.
@@ -78,7 +79,8 @@ def share_of(
     looks = lax.scan(nearer, first, None, _LOOKS)[1]
     tilts, exponents, left = (jnp.concatenate(list(x), axis=-1) for x in looks)
     theta = _of_longest_step(tilts, exponents, epsilon, tolerance)
-    parts = Parts.of(releases, window, theta[..., None], whole)
+    window, all_sizes, small = without_small(releases, window, theta, whole, epsilon)
+    parts = Parts.of(releases, window, theta[..., None], all_sizes)
     log_size = parts.log_difference()[..., 0] - theta * epsilon - log_pole(theta)
     others = Others.of(theta[..., None], log_size[..., None], tilts, exponents, epsilon)
     digits = jnp.full_like(theta[..., None], _MARGIN - math.log(tolerance))
@@ -86,6 +88,7 @@ def share_of(
     number = jnp.max(index).astype(int)
     line = _Line(theta, step, epsilon, tolerance, log_others - log_size, number)
     value, error = (log_size + jnp.log(x) for x in _sum(releases, window, parts, line))
+    error = jnp.logaddexp(error, small)
     # E[(1 - e^(epsilon - T))_+] <= E e^(tilt (T - epsilon)) / (1 + tilt).
     markov = jnp.min(exponents - jnp.log1p(tilts), axis=-1)
     lowest = jnp.argmin(left - log_pole(tilts), axis=-1)[..., None]
@@ -137,12 +140,8 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     """The window's delta and a bound on the error, in units of |F(theta)|."""
     law, count, theta, step = releases.law, releases.number, line.theta, line.step
 
-    def tilted(share: Reals, log_total: Reals) -> Reals:
-        some = share > 0
-        exponent = law.log_weight + theta[..., None, None] * law.loss - log_total
-        return jnp.where(some, share * jnp.exp(jnp.where(some, exponent, 0.0)), 0.0)
-
-    kept, jump = tilted(window.below, parts.below), tilted(window.between, parts.between)
+    kept = tilted(law, theta, window.below, parts.below)
+    jump = tilted(law, theta, window.between, parts.between)
     # Of all releases, what is kept; of one jump, where it is.
     matters = (count[..., None] * kept > _NEGLIGIBLE) | (
         (count > 0)[..., None] & (jump > _NEGLIGIBLE)
@@ -154,6 +153,7 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))
     base, rise, _ = parts.exponents()
     everything = theta * (1.0 + theta)
+    recurring = Recurring.of(releases, parts, kept)
     others = jnp.exp(jnp.minimum(line.log_others, LARGEST_EXPONENT))
 
     def total(each: Complexes) -> Complexes:
@@ -170,7 +170,11 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         fallen, moved = excess_at(turned, indices)
         falls = log1p(fallen)
         below, more = total(falls), total(log1p(ratio * (1.0 + moved) * jnp.exp(-falls)))
-        jumped = jnp.exp(below + more - rise) * expm1(-more) / jnp.expm1(-rise)
+        # (e^more - 1) / (e^rise - 1), whichever of both may overflow.
+        grown = jnp.real(more) > 0
+        jumped = jnp.exp(below - rise + jnp.where(grown, more, 0.0))
+        jumped *= jnp.where(grown, 1.0, -1.0) * expm1(jnp.where(grown, -more, more))
+        jumped /= jnp.expm1(-rise)
         phi = jnp.where(parts.whole[..., None], jnp.exp(below), jumped)
         z = theta[..., None] + 1j * height
         share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * theta.ndim] * step[..., None] / jnp.pi
@@ -180,7 +184,9 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         # What is not resolved is not summed, and bounded by |phi| <= 1.
         unresolved = end > highest
         seen = jnp.max(jnp.abs(phi)[..., -_WATCHED:], axis=-1)
-        tail = seen * everything / (jnp.pi * (end - step))
+        last = fallen[..., -1], moved[..., -1]
+        to_come = jnp.maximum(seen, recurring.bound(end - step, *last))
+        tail = to_come * everything / (jnp.pi * (end - step))
         unseen = everything / (jnp.pi * step * jnp.maximum(state.start - 1.0, 0.0))
         tail = jnp.where(unresolved, unseen, tail)
         summand = jnp.where(unresolved[..., None], 0.0, summand)

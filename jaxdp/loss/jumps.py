@@ -219,5 +219,6 @@ def _highest(releases: Releases, epsilon: Reals) -> tuple[Reals, Reals]:
     value = mass + log1mexp(jnp.maximum(mass - less, 0.0))
     rounding = mass + math.log(256.0 * ULP)
     error = jnp.logaddexp(rounding, jnp.min(exponents[..., 2:], axis=-1))
-    exceeds = releases.sizes.exceeds
+    # A wide edge lets losses through far below epsilon.
+    exceeds = releases.sizes.exceeds & (error < mass)
     return jnp.where(exceeds, value, -jnp.inf), jnp.where(exceeds, error, mass)
