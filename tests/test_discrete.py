@@ -61,6 +61,38 @@ def test_pure_compositions(e, n):
     assert total.delta(e * n) < 1e-12
 
 
+def with_a_gaussian(e, n, mu, epsilon):
+    """delta of n randomised responses and one Gaussian of ratio mu."""
+    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+
+    def beyond(loss):
+        above = loss + mu * mu / 2 - epsilon
+        return mp.ncdf(above / mu) - mp.exp(epsilon - loss) * mp.ncdf(above / mu - mu)
+
+    return mp.fsum(mass * beyond(loss) for loss, mass in atoms(e, n))
+
+
+@pytest.mark.parametrize(
+    ("e", "n", "mu", "tolerance"),
+    [(0.1, 2000, 0.05, 1e-10), (1.0, 400, 0.05, 1e-10), (1.0, 100, 1e-3, 1e-3)],
+)
+def test_atoms_fade_behind_a_gaussian(e, n, mu, tolerance):
+    """|phi| comes back up at pi / e: the sum knows how much of it the Gaussian leaves there."""
+    noise = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1 / mu), 1.0))
+    total = n * dp.privacy_loss(dp.PureDP(e)) + noise
+    for share in (0.06, 0.3, 0.45):
+        epsilon = share * e * n
+        check(total.log_delta(epsilon), with_a_gaussian(e, n, mu, epsilon), tolerance)
+
+
+@pytest.mark.long
+def test_no_release_of_a_gaussian_is_none():
+    none = 0 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0))
+    different = 30 * dp.privacy_loss(dp.PureDP(0.5)) + 30 * dp.privacy_loss(dp.PureDP(0.3))
+    with_none = (different + none).log_delta(6.0)
+    assert float(with_none) == pytest.approx(float(different.log_delta(6.0)), abs=1e-9)
+
+
 def test_the_next_epsilon_after_an_atom():
     """Neither an atom just above epsilon nor one just below is misjudged."""
     e, n = 0.3, 20

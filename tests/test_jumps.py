@@ -147,6 +147,37 @@ def test_hits_that_are_told_apart(q, scale, count, epsilon):
     assert exact - 1e-12 <= found <= exact + 4e-9
 
 
+def at_its_saddle(q, c, count, tilt):
+    """The epsilon whose saddle the tilt is, and log delta there."""
+    x = np.linspace(-10, (1 + tilt) * c + 10, 3000)
+    loss = np.log1p(q * np.expm1(c * x - c * c / 2))
+    exponent = (1 + tilt) * loss - x * x / 2
+    top = np.max(exponent)
+    total = np.sum(np.exp(exponent - top))
+    weight = np.exp(exponent - top) / total
+    mean = weight @ loss
+    spread = np.sqrt(count * (weight @ (loss - mean) ** 2))
+    height = np.arange(0.0, 7 / c, 2 * np.pi / (30 * spread))
+    phi = np.exp(count * np.log(np.exp(1j * np.outer(height, loss - mean)) @ weight))
+    z = tilt + 1j * height
+    line = np.real(phi / (z * (z + 1)))
+    line[0] /= 2
+    log_moment = top + np.log(total / np.sum(np.exp(-x * x / 2)))
+    size = count * (log_moment - tilt * mean)
+    return count * mean, size + np.log(np.sum(line) * height[1] / np.pi)
+
+
+@pytest.mark.parametrize(
+    ("q", "c", "count", "tilt"),
+    [(6.41974e-6, 0.528611, 4243, 85.2697), (2.2814e-5, 0.48573, 14_909, 90.1373)],
+)
+def test_far_out_small_losses_are_told_apart_as_well(q, c, count, tilt):
+    epsilon, exact = at_its_saddle(q, c, count, tilt)
+    assert exact < -90_000
+    found = float(composed(q, 1 / c, count).log_delta(epsilon))
+    assert exact - 1e-9 <= found <= exact + 2e-9
+
+
 @pytest.mark.long
 def test_many_hits_that_are_told_apart():
     random = np.random.default_rng(7)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.nn import sigmoid
 
 from jaxdp._numeric.circular import angle_of, sine_cosine
-from jaxdp._numeric.elementary import expm1, log1m_near
+from jaxdp._numeric.elementary import expm1, log1m_near, log1p
 from jaxdp._numeric.node_blocks import Blocks
 from jaxdp._numeric.sampled_nodes import DIGITS, LEAST, Span, if_always_hit, log_top
 from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
@@ -23,6 +24,9 @@ _LARGEST_SHIFT = 2.0
 _GROWTH = 3.0
 # x above which little of the mass lies.
 _USUAL = 3.0
+# Of hits told apart: how many standard deviations and nats from the others; in half turns of that,
+# before which |phi| does not come back up.
+_APART, _LEAST_DISTANCE, _FIRST = 3.0, 2.0, 1.5
 # e^exponent that is as good as the whole ratio, and whose square does not overflow.
 _LARGE = 300.0
 
@@ -91,6 +95,26 @@ def nodes_needed(c: Reals, q: Reals, w0: Reals) -> Reals:
     """By which lanes that take about as long may be found."""
     span, _, longest = _contour(c, q, w0)
     return span.length / longest
+
+
+def falling(c: Reals, q: Reals, w0: Reals, height: Reals, risen: Complexes) -> Reals:
+    """log of a bound on |G(w0 + it)| / G(w0) from t = height on, where it is e^risen.
+
+    Hits, whose loss is normal under the tilted law, may be told apart: |phi| is at most the sum of
+    what it is without them and of that of hits alone, which both fall.
+    """
+    log_odds, square = jnp.log(q) - jnp.log1p(-q), c * c
+    loss = jnp.log(q) + square * (w0 - 0.5)
+    distance = loss - log1p(q * jnp.expm1(-0.5 * square))
+    apart = (distance > jnp.maximum(_APART * c, _LEAST_DISTANCE)) & (q < 1)
+    hit = sigmoid(w0 * log_odds + 0.5 * square * w0 * (w0 - 1.0))
+    first = jnp.maximum(height, _FIRST * jnp.pi / jnp.where(apart, distance, 1.0))
+    now, then = (hit * jnp.exp(-0.5 * (c * t) ** 2) for t in (height, first))
+    angle = height * loss - jnp.imag(risen)
+    known = jnp.exp(jnp.real(risen))
+    # |e^risen - hits| by the law of cosines.
+    others = (known - now) ** 2 + 4.0 * known * now * jnp.sin(0.5 * angle) ** 2
+    return jnp.where(apart, jnp.log(jnp.sqrt(others) + then), jnp.real(risen))
 
 
 def _contour(c: Reals, q: Reals, w0: Reals) -> tuple[Span, Reals, Reals]:

@@ -86,23 +86,30 @@ class Term:
         line = (jnp.broadcast_to(x[..., None], self.shift.shape) for x in (theta, step))
         return self.noise.on_line(self.shift, *line)
 
-    def rise(self, points: Points, known: Any) -> Complexes:
-        """K(theta + it) - K(theta) at points of shape (*batch,), (*batch, points)."""
+    def rise(self, points: Points, known: Any) -> tuple[Complexes, Reals]:
+        """K(theta + it) - K(theta) at points of shape (*batch,), (*batch, points).
+
+        And log of a bound on its exponential from the last point on: 0 where that may recur.
+        """
         theta, step, limit = (
             jnp.broadcast_to(x[..., None], self.shift.shape)
             for x in (points.theta, points.step, points.limit)
         )
         points = points._replace(theta=theta, step=step, limit=limit)
-        return self.total(self.noise.rise(self.shift, points, known))
+        each = self.noise.rise(self.shift, points, known)
+        if self.noise.recurs:
+            return self.total(each), jnp.zeros(self.shape)
+        last = points.heights()[..., -1], each[..., -1]
+        return self.total(each), self.total(self.noise.falling(self.shift, theta, *last))
 
     def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
 
         Of every release on its own, then multiplied. Where a pair of atoms recurs is looked at as
-        well; other atoms may recur anywhere. Shape of `heights`.
+        well; other atoms may recur anywhere. 0 where `rise` tells. Shape of `heights`.
         """
         if not self.noise.recurs:
-            return jnp.where(jnp.isnan(heights), heights, -jnp.inf)
+            return 0.0 * heights
         noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
         recurrence = noise.recurrence(shift)
         paired = jnp.isfinite(recurrence)
@@ -156,10 +163,13 @@ def on_line(terms: Terms, theta: Reals, step: Reals) -> tuple[Any, ...]:
     return tuple(term.on_line(theta, step) for term in terms)
 
 
-def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> Complexes:
-    """K(theta + it) - K(theta) of the composition; `known` is `on_line` there."""
-    each = [term.rise(points, k) for term, k in zip(terms, known, strict=True)]
-    return sum(each[1:], each[0]).astype(complex)
+def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> tuple[Complexes, Reals]:
+    """`Term.rise` of the composition; `known` is `on_line` there."""
+    turn, falling = terms[0].rise(points, known[0])
+    for term, k in zip(terms[1:], known[1:], strict=True):
+        more, further = term.rise(points, k)
+        turn, falling = turn + more, falling + further
+    return turn.astype(complex), falling
 
 
 def cumulant(terms: Terms, z: RealsOrComplexes, accuracy: Accuracy = "full") -> RealsOrComplexes:

@@ -59,6 +59,7 @@ class Block(NamedTuple):
     absolute: Reals  # sum of |F|
     height: Reals  # largest |z (z + 1) F|
     reached: Reals  # points before the cumulant is not resolved any more
+    falling: Reals  # log of a bound on the part of |phi| that does not recur, from the last one on
 
 
 class OneLine(NamedTuple):
@@ -189,7 +190,7 @@ def _block(
     points = Points(line.theta, line.step, limit, indices, far)
     height = points.heights()
     z = line.theta[..., None] + 1j * height
-    turn = rise(terms, points, known)
+    turn, falling = rise(terms, points, known)
     phi, size = remainder(turn, atoms, points, line.log_total(epsilon))
     used = indices[(None,) * epsilon.ndim] < limit[..., None]
     phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
@@ -207,6 +208,7 @@ def _block(
         jnp.sum(weight * size * jnp.abs(kernel), axis=-1),
         envelope * jnp.abs(line.theta * (1.0 + line.theta)),
         reached,
+        falling,
     )
 
 
@@ -237,7 +239,8 @@ def _sum(
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
         everything = jnp.abs(line.theta * (1.0 + line.theta))
-        probed = everything * jnp.exp(decay.log_beyond(state.start + block.reached))
+        log_beyond = block.falling + decay.log_beyond(state.start + block.reached)
+        probed = everything * jnp.exp(log_beyond)
         # A block that breaks off is too short to tell how high what follows may be.
         height = jnp.where(broken, everything, jnp.maximum(block.height, probed))
         envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))

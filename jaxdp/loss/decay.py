@@ -28,7 +28,7 @@ _STEP_BACK = float(np.exp(_RATIO))
 class Decay(NamedTuple):
     """What is known of |phi| beyond the sum, and the Gaussian that makes it fall."""
 
-    log_height: Reals  # of the largest |phi| from each probe on, (lanes, probes)
+    log_height: Reals  # of what may recur: its largest |phi| from each probe on, (lanes, probes)
     mu: Reals  # the Gaussian's ratio, (lanes,)
 
     def log_beyond(self, points: Reals) -> Reals:
@@ -59,6 +59,9 @@ def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools
     end = most * line.step
     wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))
     needed = wanted + bare.log_beyond(0.0 * end + most) > 0
+    for term in terms:
+        falls = (term.count > 0) & (term.shift > 0) & (not term.noise.recurs)
+        needed &= ~jnp.any(falls, axis=-1)
     mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)
     return Decay(bare.log_height - 0.5 * (mu[..., None] * _heights(line)) ** 2, mu)
 

@@ -123,6 +123,7 @@ def scale_of(hits: Hits, sizes: Sizes) -> Reals:
 
 
 def apart_at(hits: Hits, size: Reals) -> Reals:
+    """The distance of two edges at a size, of log L: less where the density is steeper."""
     each = steepness(hits.ratio, hits.sampling_prob, hits.each(size))
     steepest = jnp.max(jnp.where(hits.number > 0, each, 0.0), axis=-1)
     return APART * jnp.sqrt(_STEEP / jnp.maximum(steepest, _STEEP))

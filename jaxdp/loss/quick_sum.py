@@ -44,7 +44,8 @@ def sum_along(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool 
     def advance(state: Summed) -> Summed:
         indices = state.start + jnp.arange(BLOCK)
         at = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
-        turn, height = lax.optimization_barrier((rise(terms, at, known), at.heights()))
+        turn, falling = rise(terms, at, known)
+        turn, height = lax.optimization_barrier((turn, at.heights()))
         turn = jnp.where(state.done[..., None], -jnp.inf, turn)
         size = jnp.exp(jnp.real(turn))
         phase = jnp.imag(turn) - height * epsilon[..., None]
@@ -62,7 +63,8 @@ def sum_along(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool 
             keep = lax.dynamic_update_slice(keep, summand, (*(0,) * epsilon.ndim, state.start))
         end = line.step * (state.start + BLOCK)
         seen = jnp.max(size[..., -_WATCHED:], axis=-1)
-        height = jnp.maximum(seen, jnp.exp(decay.log_beyond(zero + state.start + BLOCK)))
+        beyond = falling + decay.log_beyond(zero + state.start + BLOCK)
+        height = jnp.maximum(seen, jnp.exp(beyond))
         tail = jnp.where(state.done, state.tail, everything * height / (jnp.pi * end))
         return Summed(
             keep,

@@ -5,7 +5,7 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric import sampled_gaussian, sampled_laplace, sampled_rough
+from jaxdp._numeric import sampled_gaussian, sampled_laplace, sampled_line, sampled_rough
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.sampled_laplace import TiltedLaplace
 from jaxdp._numeric.sampled_line import TiltedGaussian, nodes_needed
@@ -141,6 +141,11 @@ class Sampled(Loss):
         added = jnp.broadcast_to(self.added, points.theta.shape)
         excess, height = known.excess(points.indices), points.heights()
         return _of_excess(excess, added[..., None], height, known.highest[..., None])
+
+    def falling(self, shift: Reals, theta: Reals, height: Reals, risen: Complexes) -> Reals:
+        """The Gaussian's |phi| comes back up where hits are told apart, and all in phase."""
+        c, q, w = self._moment(shift, theta)
+        return sampled_line.falling(c, jnp.where(self.added > 0, 0.0, q), w, height, risen)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """log(1 - q + q e^e) removed, -log(1 - q + q e^-e) added, e the noise's own; rounded up."""

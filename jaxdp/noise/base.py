@@ -127,6 +127,14 @@ class Loss(abc.ABC):
         evaluate = noise.cgf if points.far else noise.near_cgf
         return cast(Complexes, evaluate(shift, z) - noise.cgf(shift, theta))
 
+    def falling(self, shift: Reals, theta: Reals, height: Reals, risen: Complexes) -> Reals:
+        """log of a bound on |M(theta + it)| / M(theta) from t = height on; `risen`: `rise` there.
+
+        Where it does not recur: it falls.
+        """
+        del shift, theta, height
+        return jnp.real(risen)
+
     def log_finite(self, shift: Reals) -> Reals:
         """log of the probability that the loss is finite; `cgf` is of that part."""
         return jnp.zeros_like(shift)
