@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.circular import sine_cosine
-from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.jump_law import JumpLaw
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.jump_parts import LARGEST_EXPONENT, Parts, Releases, Window, tilted
+from jaxdp.loss.jump_parts import Parts, Releases, Window, tilted
 from jaxdp.loss.line import log_pole
 
 # Of a density beside the highest values on both sides: where that is less, losses are told apart;
@@ -38,14 +37,10 @@ class Recurring(NamedTuple):
     loss: Reals
     large: Reals  # the tilted law of the large losses, (*lanes, m, nodes)
     first: Reals  # a height before which nothing recurs, (*lanes, m)
-    ratio: Reals  # B / A, (*lanes, m)
-    number: Reals
-    rise: Reals
-    whole: Bools
 
     @staticmethod
-    def of(releases: Releases, parts: Parts, kept: Reals) -> "Recurring":
-        law = releases.law
+    def of(law: JumpLaw, kept: Reals) -> "Recurring":
+        """`kept`: the tilted law of A, (*lanes, m, nodes)."""
         large = jnp.where(_told_apart(law, kept), kept, 0.0)
         share = jnp.sum(large, axis=-1)
         mean_large, mean = (jnp.sum(x * law.loss, axis=-1) for x in (large, kept))
@@ -53,13 +48,10 @@ class Recurring(NamedTuple):
         # From the mean of the small losses to that of the large ones.
         distance = jnp.where(share > 0, mean_large - share * mean, 0.0)
         distance = jnp.where(distance > 0, distance, jnp.inf) / (share * small)
-        ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))[..., 0]
-        rise = parts.exponents()[1][..., 0]
-        first = _FIRST * jnp.pi / distance
-        return Recurring(law.loss, large, first, ratio, releases.number, rise, parts.whole)
+        return Recurring(law.loss, large, _FIRST * jnp.pi / distance)
 
-    def bound(self, height: Reals, fallen: Complexes, moved: Complexes) -> Reals:
-        """On |phi| from a height (*lanes,) on, where A - 1 and B - 1 are `fallen` and `moved`."""
+    def bound(self, height: Reals, fallen: Complexes) -> Reals:
+        """On every |A| from a height (*lanes,) on, where A - 1 is `fallen`, (*lanes, m)."""
         height = height[..., None]
 
         def of_large(height: Reals) -> Complexes:
@@ -67,12 +59,7 @@ class Recurring(NamedTuple):
             return lax.complex(*(jnp.sum(self.large * x, axis=-1) for x in (cosine, sine)))
 
         small = jnp.abs(1.0 + fallen - of_large(height))
-        kept = small + jnp.abs(of_large(jnp.maximum(height, self.first)))
-        jump = self.ratio * jnp.abs(1.0 + moved) / kept
-        below, more = (jnp.sum(self.number * x, axis=-1) for x in (jnp.log(kept), log1p(jump)))
-        return jnp.exp(below) * jnp.where(
-            self.whole, 1.0, jnp.exp(more - self.rise) * jnp.expm1(-more) / jnp.expm1(-self.rise)
-        )
+        return small + jnp.abs(of_large(jnp.maximum(height, self.first)))
 
 
 def without_small(

@@ -153,7 +153,7 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))
     base, rise, _ = parts.exponents()
     everything = theta * (1.0 + theta)
-    recurring = Recurring.of(releases, parts, kept)
+    recurring = Recurring.of(law, kept)
     others = jnp.exp(jnp.minimum(line.log_others, LARGEST_EXPONENT))
 
     def total(each: Complexes) -> Complexes:
@@ -184,9 +184,9 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         # What is not resolved is not summed, and bounded by |phi| <= 1.
         unresolved = end > highest
         seen = jnp.max(jnp.abs(phi)[..., -_WATCHED:], axis=-1)
-        last = fallen[..., -1], moved[..., -1]
-        to_come = jnp.maximum(seen, recurring.bound(end - step, *last))
-        tail = to_come * everything / (jnp.pi * (end - step))
+        highest_kept = recurring.bound(end - step, fallen[..., -1])
+        to_come = _at_most(parts, highest_kept, jnp.abs(1.0 + moved[..., -1]))
+        tail = jnp.maximum(seen, to_come) * everything / (jnp.pi * (end - step))
         unseen = everything / (jnp.pi * step * jnp.maximum(state.start - 1.0, 0.0))
         tail = jnp.where(unresolved, unseen, tail)
         summand = jnp.where(unresolved[..., None], 0.0, summand)
@@ -208,6 +208,17 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     rounding = (ULP * rounded + _QUADRATURE) * end.absolute
     rounding += 16.0 * ULP * size * (theta * end.absolute + end.moved)
     return jnp.maximum(end.value, 0.0), end.tail + rounding
+
+
+def _at_most(parts: Parts, kept: Reals, jump: Reals) -> Reals:
+    """What |phi| is at most, where |A| and |B| are, (*lanes, m)."""
+    ratio = jnp.exp(jnp.minimum(parts.lifted()[0], LARGEST_EXPONENT))[..., 0]
+    rise = parts.exponents()[1][..., 0]
+    below = jnp.sum(parts.number * jnp.log(kept), axis=-1)
+    more = jnp.sum(parts.number * log1p(ratio * jump / kept), axis=-1)
+    # Either exponential alone may overflow.
+    jumped = jnp.exp(below + more - rise) * jnp.expm1(-more) / jnp.expm1(-rise)
+    return jnp.where(parts.whole, jnp.exp(below), jumped)
 
 
 def tilts_for(releases: Releases) -> Reals:
