@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from jaxdp import Noise
+from jaxdp.loss.line import LOG_TILTS
 
 # Chance that a correct sampler fails `check_sampler`: once in a million keys.
 FALSE_ALARM = 1e-6
@@ -177,6 +178,14 @@ def check_cgf(case: Case) -> None:
             # A quadrature's error is one of M(Re z), which is the larger.
             fall = np.exp(float(noise.cgf(shift, np.real(z))) - truth.real)
             assert abs(np.exp(difference) - 1) < 1e-11 + 1e-13 * fall, (scale, shift, z)
+
+
+def check_every_tilt(case: Case) -> None:
+    """K(z) / z, the Renyi divergence, does not fall, at all tilts that a saddle may have."""
+    tilts = np.exp(np.linspace(*LOG_TILTS, 147))
+    for scale in SCALES:
+        slope = np.asarray(case.family(scale).cgf(1.0, tilts)) / tilts
+        assert np.all(slope == np.inf) or np.all(np.diff(slope) >= -1e-14 * slope[1:]), slope
 
 
 def check_loss_atom(case: Case) -> None:

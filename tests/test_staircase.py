@@ -88,19 +88,44 @@ def test_records_of_delta():
         assert -digits <= error < 1e-12, row["id"]
 
 
-def test_records_of_compositions():
+def log_delta_of_equal(noise, count, epsilon):
     """At the sensitivity the loss has three atoms: the composition is a trinomial sum."""
+    unit = float(noise.epsilon)
+    up = float(noise.delta(noise.sensitivity, 0.0)) / -math.expm1(-unit)
+    down, total = up * math.exp(-unit), 0.0
+    for i, j in itertools.product(range(count + 1), repeat=2):
+        if i + j <= count and (i - j) * unit > epsilon:
+            ways = math.comb(count, i) * math.comb(count - i, j)
+            mass = ways * up**i * down**j * (1 - up - down) ** (count - i - j)
+            total += mass * -math.expm1(epsilon - (i - j) * unit)
+    return math.log(total)
+
+
+def test_records_of_compositions():
     for row in records("staircase", "ln_delta_kfold"):
         noise, count, epsilon = noise_of(row), row["inputs"]["K"], row["inputs"]["eps"]
-        unit = row["params"]["eps0"]
-        up = float(noise.delta(row["params"]["Delta"], 0.0)) / -math.expm1(-unit)
-        down, total = up * math.exp(-unit), 0.0
-        for i, j in itertools.product(range(count + 1), repeat=2):
-            if i + j <= count and (i - j) * unit > epsilon:
-                ways = math.comb(count, i) * math.comb(count - i, j)
-                mass = ways * up**i * down**j * (1 - up - down) ** (count - i - j)
-                total += mass * -math.expm1(epsilon - (i - j) * unit)
-        np.testing.assert_allclose(math.log(total), float(expected(row)), rtol=1e-11)
+        truth = float(expected(row))
+        np.testing.assert_allclose(log_delta_of_equal(noise, count, epsilon), truth, rtol=1e-11)
+        loss = count * dp.privacy_loss(dp.Mechanism(noise, noise.sensitivity))
+        error = float(loss.log_delta(epsilon)) - truth
+        assert -1e-10 <= error < 1e-3, row["id"]  # epsilon is an atom in three of them
+
+
+def test_compositions_of_any_epsilon():
+    """Products with an epsilon that is no short binary number are rounded."""
+    unit = np.exp(np.random.default_rng(0).uniform(np.log(0.01), np.log(3.0), 32))
+    split = np.linspace(0.1, 0.9, 32)
+    noise = dp.Staircase(unit, 1.0, split)
+    for count in (2, 8):
+        # Between two atoms.
+        epsilon = (0.35 * count + 0.1) * unit
+        values = (count * dp.privacy_loss(dp.Mechanism(noise, 1.0))).log_delta(epsilon)
+        truth = [
+            log_delta_of_equal(dp.Staircase(unit[i], 1.0, split[i]), count, epsilon[i])
+            for i in range(32)
+        ]
+        error = np.asarray(values) - truth
+        assert np.all((error >= -1e-10) & (error < 1e-7)), error
 
 
 def test_split_is_accurate_and_smooth_from_tiny_to_huge_epsilon():

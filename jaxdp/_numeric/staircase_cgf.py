@@ -85,24 +85,27 @@ def cgf(
     high = jnp.where(small, 1.0, z)
     real = jnp.real(high)
     log_top = jnp.log(jnp.where(top > 0, top, 1.0))
-    base = jnp.where(top > 0, real * (m + 1.0) * unit + log_top, 0.0)
-    base = jnp.maximum(base, real * m * unit)
-    base = jnp.where(real < 0, real * jnp.maximum(m - 1.0, 0.0) * unit, base)
-    base = jax.lax.stop_gradient(base)
+    highest = (top > 0) & (real * unit + log_top > 0) & (real >= 0)
+    peak = jnp.where(highest, m + 1.0, jnp.where(real < 0, jnp.maximum(m - 1.0, 0.0), m))
+    log_peak = jax.lax.stop_gradient(jnp.where(highest, log_top, 0.0))
+    base = real * peak * unit + log_peak
+
+    def forth(j: Reals, log_mass: Reals | float = 0.0) -> RealsOrComplexes:
+        """exp(z j unit + log_mass - base): two products of a z of 1e20 differ by their rounding."""
+        steps = (high - real) * j + real * (j - peak)
+        return jnp.exp(steps * unit + (log_mass - log_peak))
 
     def both(j: Reals, log_mass: Reals | float, once: Reals | float = 1.0) -> RealsOrComplexes:
-        forth = jnp.exp(high * j * unit + (log_mass - base))
+        there = forth(j, log_mass)
         back = jnp.exp(-(high + 1.0) * j * unit + (log_mass - base))
-        return jnp.where(j > 0, forth + back, jnp.where(j == 0, once * forth, 0.0))
+        return jnp.where(j > 0, there + back, jnp.where(j == 0, once * there, 0.0))
 
     value = jnp.where(top > 0, both(m + 1.0, log_top), 0.0)
     value += b * p.rest / p.norm * both(m, 0.0, 2.0)
     value += p.drop * p.level / p.norm * both(m, 0.0)
     value += behind * jnp.where(m >= 1, both(m - 1.0, 0.0), jnp.exp(0.0 * high - base))
-    forth = jnp.exp(high * p.most * unit - base)
-    value += even * p.drop * forth * _run_ratio(p.most, unit, high)
-    forth = jnp.exp(high * below * unit - base)
-    value += odd * p.drop * forth * _run_ratio(below, unit, high)
+    value += even * p.drop * forth(p.most) * _run_ratio(p.most, unit, high)
+    value += odd * p.drop * forth(below) * _run_ratio(below, unit, high)
     far = base + jnp.log(value)
     infinite = jnp.where(jnp.real(z) > 0, jnp.inf, jnp.where(z == 0, 0.0, jnp.nan))
     return jnp.where(p.infinite & (unit > 0) & (split > 0), infinite, jnp.where(small, near, far))
