@@ -3,7 +3,6 @@
 Where one loss has atoms at +-r, M = A + C with A(z) = p (e^(zr) + e^(-r - zr)) and C of its
 density. The terms of M^n with at most one factor C, n A^(n-1) M - (n-1) A^n, are sums over n + 1
 atoms of the single delta and of (1 - e^(epsilon - l))_+; what is left decays like 1 / |z|^2.
-Where C = 0 ("paired") nothing is left of M^n = A^n, which is summed as it is.
 """
 
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from jax.scipy.special import gammaln
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.loss.base import Terms
+from jaxdp.loss.lattice import Lattice
 from jaxdp.noise.base import Points
 
 # Beyond this many releases the atoms stay in the sum.
@@ -36,14 +36,19 @@ class Atoms(NamedTuple):
         return self.log_mass > -jnp.inf
 
 
-def atoms_of(terms: Terms) -> Atoms | None:
-    """The atoms of a single term that may have any; a composition of different ones has none."""
+def atoms_of(terms: Terms, lattice: Lattice | None) -> Atoms | None:
+    """The atoms of a single term that may have any; a composition of different ones has none.
+
+    Nor has what is on a `lattice`.
+    """
     term = terms[0]
     if len(terms) > 1 or term.shift.shape[-1] > 1 or not term.noise.recurs:
         return None
     fold = term.count[..., 0]
     r, log_mass = (x[..., 0] for x in term.noise.loss_atom(term.shift))
     split = (fold >= 1) & (fold <= _MOST) & (log_mass > -jnp.inf)
+    if lattice is not None:
+        split &= ~lattice.found
     return Atoms(jnp.where(split, r, 0.0), jnp.where(split, log_mass, -jnp.inf), fold)
 
 
@@ -107,22 +112,15 @@ def explicit_part(
     noise, shift = jax.tree.map(lambda x: x[..., :1], (term.noise, term.shift))
     loss = (2.0 * j - n) * r
     gap = e - loss
-    if term.noise.paired:
-        # Nothing else covers the rounding of a loss right above epsilon.
-        gap = gap - 2.0 * ULP * (e + jnp.abs(loss))
     gap = jnp.minimum(gap, 0.0)
     atomic = share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
-    if term.noise.paired:
-        one, none = atomic, jnp.zeros_like(atomic)
-    else:
-        single = noise.log_delta(shift, at)
-        one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
-        none = (n - 1.0) * atomic
+    single = noise.log_delta(shift, at)
+    one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
+    none = (n - 1.0) * atomic
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
     log_atoms = log_p + tilt * r + jnp.log1p(jnp.exp(-r - 2.0 * tilt * r))
     log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
-    missed = 2.0 if term.noise.paired else 4.0 * n
-    far = jnp.log(missed) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
+    far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
     far = jnp.where(n < _SUMMED, -jnp.inf, far + log_one + n * log_atoms - tilt * e - size)
     return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1) + jnp.exp(far[..., 0])
 

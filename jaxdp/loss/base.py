@@ -20,6 +20,8 @@ _LANES = 256
 FEW_LANES, MORE_LANES = 2, 64
 # Between two points that were looked at |phi| may be a little higher.
 _MISSED = 0.9
+# Over half a period.
+_PROBES = 257
 
 
 @final
@@ -124,6 +126,37 @@ class Term:
         last = jnp.where(paired, fall[..., -1:], jnp.where(recurrence == jnp.inf, -jnp.inf, 0.0))
         largest = lax.cummax(fall[..., :-1], axis=fall.ndim - 1, reverse=True)
         return self.total(jnp.maximum(largest, last))
+
+    def log_fall(self, theta: Reals, heights: Reals, unit: Reals) -> Reals:
+        """log of a bound on |M(theta + it)| / M(theta) for t from each of `heights` to pi / unit.
+
+        Of losses on the lattice of that unit (*batch,): half a period. |M| / M(theta) changes by no
+        more than `pure_epsilon` times a step. Shape of `heights`.
+        """
+        noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
+        end = (jnp.pi / unit)[..., None, None]
+
+        def size(points: Reals) -> Reals:
+            real = jnp.broadcast_to(theta[..., None, None], points.shape)
+            return jnp.real(noise.cgf(shift, real + 1j * points)) - noise.cgf(shift, real)
+
+        if self.noise.falls:
+            at = jnp.minimum(heights[..., None, :], end)
+            return self.total(
+                jnp.minimum(size(jnp.broadcast_to(at, shift.shape[:-1] + at.shape[-1:])), 0.0)
+            )
+        probes = jnp.arange(_PROBES) / (_PROBES - 1.0)
+        apart = 0.5 * end / (_PROBES - 1.0)
+        points = jnp.broadcast_to(
+            end * probes[(None,) * (end.ndim - 1)], (*self.shift.shape, _PROBES)
+        )
+        between = jnp.exp(size(points)) + apart * noise.pure_epsilon(shift)
+        largest = lax.cummax(
+            jnp.log(jnp.minimum(between, 1.0)), axis=between.ndim - 1, reverse=True
+        )
+        index = jnp.clip(jnp.floor(heights[..., None, :] / end * (_PROBES - 1.0)), 0, _PROBES - 1)
+        index = jnp.broadcast_to(index.astype(int), (*self.shift.shape, heights.shape[-1]))
+        return self.total(jnp.take_along_axis(largest, index, axis=-1))
 
     def pure_epsilon(self) -> Reals:
         """The largest loss: infinite where it is not bounded."""

@@ -33,6 +33,7 @@ from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.few import few_of
 from jaxdp.loss.jump_parts import applies, parameters_of
 from jaxdp.loss.jumps import tightened
+from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
 from jaxdp.noise.base import Points
 
@@ -48,8 +49,6 @@ _ENOUGH = 2048
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 _SLOPE_NODES = 512
-# Twice this is -log of what is left of the other atoms.
-_STEEPEST = 40.0
 
 
 class Block(NamedTuple):
@@ -125,25 +124,33 @@ def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> O
     def line_for(terms: Terms, epsilon: Reals) -> Line:
         return line_of(terms, epsilon, limits[0])
 
-    lines = by_lanes(line_for, *lax.stop_gradient((terms, epsilon)), MORE_LANES)
-    return by_lanes(
-        lambda t, at: _forward_on(t, at[0], at[1], at[2], limits), terms, (epsilon, lines, may_stop)
-    )
+    fixed, at = lax.stop_gradient((terms, epsilon))
+    lattice = lattice_of(fixed, at)
+    lines = by_lanes(line_for, fixed, at if lattice is None else lattice.middle(at), MORE_LANES)
+    if lattice is not None:
+        lines, lattice = on_lattice(lines, lattice, at, *limits)
+
+    def on(terms: Terms, at: tuple[Reals, Line, Lattice | None, Bools]) -> OneLine:
+        return _forward_on(terms, *at, limits)
+
+    return by_lanes(on, terms, (epsilon, lines, lattice, may_stop))
 
 
 def _forward_on(
-    terms: Terms, epsilon: Reals, line: Line, may_stop: Bools, limits: Limits
+    terms: Terms,
+    epsilon: Reals,
+    line: Line,
+    lattice: Lattice | None,
+    may_stop: Bools,
+    limits: Limits,
 ) -> OneLine:
     fixed, at = lax.stop_gradient((terms, epsilon))
-    atoms = atoms_of(terms)
+    atoms = atoms_of(terms, lattice)
     split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
-    decay = decay_of(fixed, line, *limits, split)
+    decay = decay_of(fixed, line, *limits, split, lattice)
+    if lattice is not None:
+        lattice = lattice.moving(terms, epsilon)
     line = line.softened(decay.mu, at)
-    if atoms is not None and terms[0].noise.paired:
-        # Beyond this tilt the largest atom alone counts, and K(theta) - theta epsilon only rounds.
-        most = lax.stop_gradient(_STEEPEST / jnp.where(atoms.r > 0, atoms.r, 1.0))
-        steep = atoms.split & (line.theta > most)
-        line = line.at(fixed, at, jnp.where(steep, most, line.theta), steep)
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
@@ -153,7 +160,7 @@ def _forward_on(
     if applies(fixed):
         stopped = parameters_of(fixed).usable(at) & may_stop & ~skipped
     soft = decay.softened(terms)
-    found = _log_delta_on(soft, epsilon, line, decay, atoms, limits, skipped, stopped)
+    found = _log_delta_on(soft, epsilon, line, lattice, decay, atoms, limits, skipped, stopped)
     upper = few.tightened(found.log_delta)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
@@ -178,6 +185,7 @@ def _block(
     terms: Terms,
     epsilon: Reals,
     line: Line,
+    lattice: Lattice | None,
     atoms: Atoms | None,
     known: tuple[Any, ...],
     start: Index | int,
@@ -198,7 +206,8 @@ def _block(
     reached = jnp.sum(alive, axis=-1, dtype=jnp.float64)
     phi = jnp.where(alive, phi * jnp.exp(-1j * height * epsilon[..., None]), 0.0)
     size = jnp.where(alive, size, 0.0)
-    kernel = (line.theta * (1.0 + line.theta))[..., None] / (z * (z + 1.0))
+    kernel = 1.0 / (z * (z + 1.0)) if lattice is None else lattice.kernel(z)
+    kernel *= (line.theta * (1.0 + line.theta))[..., None]
     share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * used
     weight = line.step[..., None] / jnp.pi * share
     envelope = jnp.max(jnp.abs(phi), axis=-1)
@@ -216,6 +225,7 @@ def _sum(
     terms: Terms,
     epsilon: Reals,
     line: Line,
+    lattice: Lattice | None,
     decay: Decay,
     atoms: Atoms | None,
     limits: Limits,
@@ -226,6 +236,7 @@ def _sum(
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
     # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
     window = zero
+    last = zero + jnp.inf if lattice is None else lattice.points(line.step)
     if atoms is not None:
         window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
 
@@ -233,8 +244,8 @@ def _sum(
         return (state.start < limits[1]) & ~jnp.all(state.done)
 
     def advance(state: Sum) -> Sum:
-        everywhere = zero + jnp.inf
-        block = _block(terms, epsilon, line, atoms, known, state.start, _BLOCK, everywhere, far)
+        at = terms, epsilon, line, lattice, atoms, known
+        block = _block(*at, state.start, _BLOCK, last, far)
         broken = block.reached < _BLOCK
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
@@ -247,6 +258,7 @@ def _sum(
         late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
+        tail = jnp.where(state.start + _BLOCK >= last, 0.0, tail)
         total = jnp.where(keep, state.value, state.value + block.value)
         now = Sum(
             state.start + _BLOCK,
@@ -258,8 +270,8 @@ def _sum(
             state.points + block.reached,
             broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total) | (stopped & late),
         )
-        last = state._replace(start=state.start + _BLOCK, done=keep | broken)
-        return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, last, now)
+        kept = state._replace(start=state.start + _BLOCK, done=keep | broken)
+        return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, kept, now)
 
     start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
     return lax.while_loop(unfinished, advance, start)
@@ -281,6 +293,7 @@ def _log_delta_on(
     terms: Terms,
     epsilon: Reals,
     line: Line,
+    lattice: Lattice | None,
     decay: Decay,
     atoms: Atoms | None,
     limits: Limits,
@@ -288,16 +301,12 @@ def _log_delta_on(
     stopped: Bools,
 ) -> OneLine:
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    nothing_left = jnp.zeros_like(skipped)
-    if atoms is not None and terms[0].noise.paired:
-        nothing_left = atoms.split
-    found = _sum(fixed[0], fixed[1], line, decay, fixed[2], limits, skipped | nothing_left, stopped)
+    ends = line, lax.stop_gradient(lattice), decay, fixed[2], limits
+    found = _sum(fixed[0], fixed[1], *ends, skipped, stopped)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
-    # Where there are only atoms nothing is left to be summed.
-    tail = jnp.where(nothing_left, 0.0, found.tail)
-    error = tail + off + line.rounding * (found.absolute + jnp.abs(exact))
+    error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     both = found.value + exact
     # 1 - delta is rounded down: there aliasing counts as well.
     lower = jnp.maximum(both - error - line.aliasing, 0.0) * jnp.exp(line.log_size)
@@ -321,8 +330,12 @@ def _log_delta_on(
     move = unit - lax.stop_gradient(unit)
     moving = line._replace(log_size=line.log_size + move)
     points = jnp.where(skipped, jnp.inf, found.points)
-    known = on_line(terms, line.theta, line.step)
-    value = _block(terms, epsilon, moving, atoms, known, 0, _SLOPE_NODES, points, far).value
+    if lattice is not None:
+        points = jnp.minimum(points, lattice.points(line.step))
+        moving = moving._replace(step=lattice.moved(line.step))
+    known = on_line(terms, line.theta, moving.step)
+    at = terms, epsilon, moving, lattice, atoms, known
+    value = _block(*at, 0, _SLOPE_NODES, points, far).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms, add_up
+from jaxdp.loss.lattice import Lattice
 from jaxdp.loss.line import Line
 from jaxdp.noise.gaussian import Gaussian
 
@@ -43,25 +44,42 @@ class Decay(NamedTuple):
         return (*terms, Term(Gaussian(1.0), shift, jnp.ones_like(shift)))
 
 
-def probed(terms: Terms, line: Line, far: bool, split: Bools) -> Decay:
+def probed(
+    terms: Terms, line: Line, far: bool, split: Bools, lattice: Lattice | None = None
+) -> Decay:
     """What the probes say, without a Gaussian. `far`: dear cumulants are looked at as well.
 
-    Where the atoms are `split` off, what is left falls by itself.
+    Where the atoms are `split` off, what is left falls by itself. On a `lattice` nothing beyond
+    half a period is summed.
     """
     heights = _heights(line)
     log_height = add_up(terms, lambda term: term.log_decay(line.theta, heights, far))
+    if lattice is not None:
+        of_half = add_up(terms, lambda term: term.log_fall(line.theta, heights, lattice.unit))
+        # Releases with a larger unit have shorter periods.
+        of_half = jnp.where((lattice.parts == 1.0)[..., None], of_half, 0.0)
+        log_height = jnp.where(lattice.found[..., None], of_half, log_height)
     return Decay(jnp.where(split[..., None], -jnp.inf, log_height), jnp.zeros_like(line.theta))
 
 
-def decay_of(terms: Terms, line: Line, tolerance: float, most: int, split: Bools) -> Decay:
+def decay_of(
+    terms: Terms,
+    line: Line,
+    tolerance: float,
+    most: int,
+    split: Bools,
+    lattice: Lattice | None,
+) -> Decay:
     """The decay on `line`; mu = 0 where `most` points reach the tolerance without the Gaussian."""
-    bare = probed(terms, line, tolerance < ROUGH, split)
+    bare = probed(terms, line, tolerance < ROUGH, split, lattice)
     end = most * line.step
     wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))
     needed = wanted + bare.log_beyond(0.0 * end + most) > 0
     for term in terms:
         falls = (term.count > 0) & (term.shift > 0) & (not term.noise.recurs)
         needed &= ~jnp.any(falls, axis=-1)
+    if lattice is not None:
+        needed &= ~lattice.found
     mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)
     return Decay(bare.log_height - 0.5 * (mu[..., None] * _heights(line)) ** 2, mu)
 

@@ -59,9 +59,14 @@ class PureLoss(Loss):
         """(epsilon, log p)."""
         return _atom(self.epsilon, _any(shift))
 
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(2 epsilon, 1)."""
+        unit = 2.0 * _check.guard(self.epsilon) + _any(shift)
+        return unit, jnp.ones_like(unit)
+
     @property
-    def paired(self) -> bool:
-        """Yes."""
+    def falls(self) -> bool:
+        """Yes: |p e^(ix) + q e^(-ix)|."""
         return True
 
 
@@ -114,9 +119,14 @@ class ApproxLoss(Loss):
         r, log_mass = _atom(self.epsilon, _any(shift))
         return r, log_mass + self._log_rest()
 
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(2 epsilon, 1)."""
+        unit = 2.0 * _check.guard(self.epsilon) + _any(shift)
+        return unit, jnp.ones_like(unit)
+
     @property
-    def paired(self) -> bool:
-        """Yes."""
+    def falls(self) -> bool:
+        """Yes: |p e^(ix) + q e^(-ix)|."""
         return True
 
     def _log_rest(self) -> Reals:

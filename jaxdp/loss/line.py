@@ -72,16 +72,6 @@ class Line(NamedTuple):
     def _positive(self) -> Reals:
         return jnp.where(self.tilts > 0, self.tilts, 1.0)
 
-    def at(self, terms: Terms, epsilon: Reals, theta: Reals, where: Bools) -> "Line":
-        """The line through `theta` in some lanes, where nothing will be summed along it."""
-        gain = jnp.real(cumulant(terms, theta[..., None]))[..., 0]
-        log_size = gain - theta * epsilon - log_pole(theta)
-        return self._replace(
-            theta=jnp.where(where, theta, self.theta),
-            log_size=jnp.where(where, log_size, self.log_size),
-            rounding=jnp.where(where, _rounding(gain, theta * epsilon), self.rounding),
-        )
-
     def softened(self, mu: Reals, epsilon: Reals) -> "Line":
         """The same line for the composition with a Gaussian of ratio mu."""
         theta = self.theta

@@ -72,9 +72,17 @@ class Loss(abc.ABC):
         """Whether `cgf` takes complex arguments."""
         return True
 
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals] | None:
+        """(unit, odd) where every finite loss is a whole multiple of a unit, plus odd / 2 units.
+
+        odd is 0 or 1; a unit of 0: the loss is 0. None where it is of no such kind.
+        """
+        del shift
+        return None
+
     @property
-    def paired(self) -> bool:
-        """Whether the loss is nothing but the pair of atoms of `loss_atom`, when it is finite."""
+    def falls(self) -> bool:
+        """Whether |E exp((theta + it) L)| falls from t = 0 to half a period of the lattice."""
         return False
 
     def recurrence(self, shift: Reals) -> Reals:

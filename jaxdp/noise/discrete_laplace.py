@@ -102,6 +102,11 @@ class DiscreteLaplace(Noise):
         """Infinite: the tails are exponential."""
         return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
 
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(2 / scale, whether `shift` is odd)."""
+        unit = ratio_of(2.0, self.scale)
+        return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
+
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(shift / scale, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
         r = ratio_of(_check.whole("shift", shift), self.scale)

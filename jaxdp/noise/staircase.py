@@ -156,6 +156,11 @@ class Staircase(Noise):
         r = self.pure_epsilon(shift)
         return r, jnp.where(r == 0, -LOG_2, jnp.nan)
 
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(epsilon, 0)."""
+        unit = self.epsilon + 0.0 * (self._sum() + shift)
+        return unit, 0.0 * unit
+
     def _sum(self) -> Reals:
         epsilon, sensitivity, split = self._parameters()
         return epsilon + sensitivity + split
