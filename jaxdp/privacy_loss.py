@@ -64,11 +64,11 @@ class PrivacyLoss:
         (`loss.lattice`: responses, staircases, discrete Laplace and Gaussian noise, whose units are
         parts of one, down to a thousandth of the largest; right below an atom the rounding of
         epsilon is more). Where other atoms meet, the bound is wider: 1e-7 to 1e-3, widest with
-        epsilon at an atom (2,000 equal pairs behind a Gaussian of ratio 1e-6: 1.4e-2); of sampled
-        Laplaces up to 1e-2. Where few releases of sampled Gaussians hit the record one large loss
-        makes the total large: that is summed by its size (`loss.jumps`, compiled only where one
-        line does not suffice; a record that is removed); what that leaves wide is summed along the
-        whole line, where all is known. For
+        epsilon at an atom (2,000 equal pairs behind a Gaussian of ratio 1e-6: 1.4e-2); of fewer
+        than a hundred sampled Laplaces 1e-6 mostly, two by up to 5e-2. Where few releases of
+        sampled Gaussians hit the record one large loss makes the total large: that is summed by its
+        size (`loss.jumps`, compiled only where one line does not suffice; a record that is
+        removed); what that leaves wide is summed along the whole line, where all is known. For
         scales below 0.005 sensitivities the bound may be several nats too high, and at epsilon
         beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose cumulant hardly falls, are
         added up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9,

@@ -56,6 +56,32 @@ def log_moment(r: Reals, q: Reals, w: Reals) -> Reals:
     return jnp.where((q == 0) | (r == 0), 0.0, value)
 
 
+def loss_pair(r: Reals, q: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+    """L at l = r and at l = -r, and the logarithms of their masses."""
+    log_weight, loss = _law(r, q)
+    return loss[..., 1], loss[..., 0], log_weight[..., 1], log_weight[..., 0]
+
+
+def beyond(r: Reals, q: Reals, w: Reals, height: Reals) -> tuple[Reals, Reals]:
+    """Bounds on the atoms' part and the density's of |G(w + it)| / G(w) from t = height on.
+
+    The density of L, times e^(w L), is that of l over dL / dl = q e^(l - L). Its logarithm,
+    (w + 1) L - (3 / 2) log(e^L - 1 + q) and a constant, is convex: the integral is at most 2 / t
+    times the sum of both ends.
+    """
+    log_weight, loss = _law(r, q)
+    total = log_moment(r, q, w)[..., None]
+    loss, log_weight = loss[..., :2], log_weight[..., :2]
+    tilted = w[..., None] * loss - total
+    ends = jnp.stack([-r, r], axis=-1)
+    density = -0.5 * (ends + r[..., None]) - 2.0 * LOG_2 + tilted + loss - ends
+    varied = jnp.sum(jnp.exp(density), axis=-1) / jnp.where(q > 0, q, 1.0)
+    atoms = jnp.minimum(jnp.sum(jnp.exp(log_weight + tilted), axis=-1), 1.0)
+    rest = jnp.minimum(2.0 * varied / height, 1.0)
+    some = (q > 0) & (r > 0)
+    return jnp.where(some, atoms, 0.0), jnp.where(some, rest, 1.0)
+
+
 class TiltedLaplace(NamedTuple):
     """The law tilted by e^(w0 L) on 130 nodes, for a line w0 + i k step."""
 

@@ -1,6 +1,6 @@
 """The part of an n-fold composition that does not decay along the contour, summed explicitly.
 
-Where one loss has atoms at +-r, M = A + C with A(z) = p (e^(zr) + e^(-r - zr)) and C of its
+Where one loss has two atoms, h and l, M = A + C with A(z) = p e^(zh) + q e^(zl) and C of its
 density. The terms of M^n with at most one factor C, n A^(n-1) M - (n-1) A^n, are sums over n + 1
 atoms of the single delta and of (1 - e^(epsilon - l))_+; what is left decays like 1 / |z|^2.
 """
@@ -13,10 +13,10 @@ from jax import lax
 from jax.scipy.special import gammaln
 
 from jaxdp._numeric.elementary import ULP, log1mexp
-from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.base import Terms
+from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
+from jaxdp.loss.base import Terms, add_up
 from jaxdp.loss.lattice import Lattice
-from jaxdp.noise.base import Points
+from jaxdp.noise.base import LossPair, Points
 
 # Beyond this many releases the atoms stay in the sum.
 _MOST = 4096
@@ -24,16 +24,29 @@ _SUMMED = 513
 
 
 class Atoms(NamedTuple):
-    """Of a composition of one term with itself, (*batch,): log p = -inf where nothing is split."""
+    """Of a composition of one term with itself, (*batch,)."""
 
-    r: Reals
-    log_mass: Reals
+    pair: LossPair  # log masses of -inf where nothing is split
     fold: Reals
 
     @property
     def split(self) -> Bools:
         """Whether there is anything to split off."""
-        return self.log_mass > -jnp.inf
+        return self.pair.log_high > -jnp.inf
+
+    @property
+    def apart(self) -> Reals:
+        """The distance of both: 0 where nothing is split."""
+        return jnp.where(self.split, self.pair.high - self.pair.low, 0.0)
+
+    def log_moment(self, z: RealsOrComplexes) -> RealsOrComplexes:
+        """log A(z), 0 where nothing is split; z (*batch, points)."""
+        high, log_high, apart = (
+            x[..., None] for x in (self.pair.high, self.pair.log_high, self.apart)
+        )
+        odds = jnp.where(self.split, self.pair.log_low - self.pair.log_high, 0.0)[..., None]
+        value = log_high + z * high + jnp.log1p(jnp.exp(odds - z * apart))
+        return jnp.where(self.split[..., None], value, 0.0)
 
 
 def atoms_of(terms: Terms, lattice: Lattice | None) -> Atoms | None:
@@ -45,11 +58,28 @@ def atoms_of(terms: Terms, lattice: Lattice | None) -> Atoms | None:
     if len(terms) > 1 or term.shift.shape[-1] > 1 or not term.noise.recurs:
         return None
     fold = term.count[..., 0]
-    r, log_mass = (x[..., 0] for x in term.noise.loss_atom(term.shift))
-    split = (fold >= 1) & (fold <= _MOST) & (log_mass > -jnp.inf)
+    pair = jax.tree.map(lambda x: x[..., 0], term.noise.loss_pair(term.shift))
+    split = (fold >= 1) & (fold <= _MOST) & (pair.log_high > -jnp.inf)
     if lattice is not None:
         split &= ~lattice.found
-    return Atoms(jnp.where(split, r, 0.0), jnp.where(split, log_mass, -jnp.inf), fold)
+    nothing = jnp.full_like(fold, -jnp.inf)
+    either = (pair.high, 0.0), (pair.low, 0.0), (pair.log_high, nothing), (pair.log_low, nothing)
+    return Atoms(LossPair(*(jnp.where(split, x, none) for x, none in either)), fold)
+
+
+def log_unresolved(terms: Terms, atoms: Atoms | None, theta: Reals, height: Reals) -> Reals:
+    """log of a bound on what is summed, over M(theta)^n, from a height on: (*batch,).
+
+    |M| <= |A| + |C|; of the terms with two factors C or more there are C(n, 2) pairs of those.
+    """
+    upper = add_up(terms, lambda term: term.log_beyond(theta, height))
+    if atoms is None:
+        return upper
+    n = jnp.maximum(atoms.fold, 2.0)
+    a, c = (x[..., 0] for x in terms[0].beyond(theta, height))
+    pairs = jnp.log(0.5 * n * (n - 1.0)) + 2.0 * jnp.log(c)
+    both = pairs + (n - 2.0) * jnp.log(jnp.minimum(a + c, 1.0))
+    return jnp.where(atoms.split, jnp.minimum(both, 0.0), upper)
 
 
 def remainder(
@@ -62,12 +92,10 @@ def remainder(
     whole = jnp.exp(turn)
     if atoms is None:
         return whole, jnp.exp(jnp.real(turn))
-    r, log_mass, n = (x[..., None] for x in atoms)
-    z = points.theta[..., None] + 1j * points.heights()
+    has, n = atoms.split[..., None], atoms.fold[..., None]
+    log_atoms = atoms.log_moment(points.theta[..., None] + 1j * points.heights())
     gain = log_total[..., None]
-    has = log_mass > -jnp.inf
     safe_n = jnp.where(has, n, 1.0)
-    log_atoms = jnp.where(has, log_mass, 0.0) + z * r + jnp.log1p(jnp.exp(-r - 2.0 * z * r))
     others = (safe_n - 1.0) * log_atoms
     one = jnp.where(has, safe_n * jnp.exp(others + (gain + turn) / safe_n - gain), 0.0)
     none = jnp.where(has, (safe_n - 1.0) * jnp.exp(others + log_atoms - gain), 0.0)
@@ -89,36 +117,38 @@ def explicit_part(
     """
     if atoms is None:
         return jnp.zeros_like(epsilon), jnp.zeros_like(epsilon)
-    term = terms[0]
-    r, log_mass, n, e, tilt, size, mirror = (
-        x[..., None] for x in (*atoms, epsilon, theta, log_size, complement)
+    term, apart = terms[0], atoms.apart[..., None]
+    pair = jax.tree.map(lambda x: x[..., None], atoms.pair)
+    n, e, tilt, size, mirror, has = (
+        x[..., None] for x in (atoms.fold, epsilon, theta, log_size, complement, atoms.split)
     )
-    has = log_mass > -jnp.inf
     n = jnp.where(has, n, 1.0)
-    log_p = jnp.where(has, log_mass, 0.0)
+    log_high, log_low = (jnp.where(has, x, 0.0) for x in (pair.log_high, pair.log_low))
+
+    def total(j: Reals, m: Reals) -> Reals:
+        """The loss of j steps up and m - j down."""
+        return j * pair.high + (m - j) * pair.low
 
     def share(j: Reals, m: Reals, log_value: Reals) -> Reals:
         """Of the atom of j steps up and m - j down, times exp(log_value - size)."""
         inside = has & (j <= m) & (log_value > -jnp.inf)
         j = jnp.where(inside, j, 0.0)
         log_ways = gammaln(m + 1.0) - gammaln(j + 1.0) - gammaln(m - j + 1.0)
-        log_share = log_ways + m * log_p - (m - j) * r + log_value - size
+        log_share = log_ways + j * log_high + (m - j) * log_low + log_value - size
         return jnp.where(inside, jnp.exp(jnp.where(inside, log_share, 0.0)), 0.0)
 
-    mean = n / (1.0 + jnp.exp(-(1.0 + 2.0 * tilt) * r))
+    mean = n / (1.0 + jnp.exp(log_low - log_high - tilt * apart))
     first = jnp.clip(jnp.floor(mean) - _SUMMED // 2, 0.0, jnp.maximum(n - _SUMMED + 1.0, 0.0))
     j = lax.stop_gradient(first) + jnp.arange(float(_SUMMED))[(None,) * epsilon.ndim]
-    at = jnp.where(has & (j <= n - 1.0), e - (2.0 * j - n + 1.0) * r, 0.0)
+    at = jnp.where(has & (j <= n - 1.0), e - total(j, n - 1.0), 0.0)
     noise, shift = jax.tree.map(lambda x: x[..., :1], (term.noise, term.shift))
-    loss = (2.0 * j - n) * r
-    gap = e - loss
-    gap = jnp.minimum(gap, 0.0)
+    gap = jnp.minimum(e - total(j, n), 0.0)
     atomic = share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
     single = noise.log_delta(shift, at)
     one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
     none = (n - 1.0) * atomic
     error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
-    log_atoms = log_p + tilt * r + jnp.log1p(jnp.exp(-r - 2.0 * tilt * r))
+    log_atoms = atoms.log_moment(tilt)
     log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
     far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n
     far = jnp.where(n < _SUMMED, -jnp.inf, far + log_one + n * log_atoms - tilt * e - size)

@@ -127,6 +127,16 @@ class Term:
         largest = lax.cummax(fall[..., :-1], axis=fall.ndim - 1, reverse=True)
         return self.total(jnp.maximum(largest, last))
 
+    def beyond(self, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
+        """Bounds on the parts of every |M(theta + it)| / M(theta) from a height on, (*batch, n)."""
+        line = (jnp.broadcast_to(x[..., None], self.shift.shape) for x in (theta, height))
+        return self.noise.beyond(self.shift, *line)
+
+    def log_beyond(self, theta: Reals, height: Reals) -> Reals:
+        """log of a bound on all releases' |phi| from a height on, (*batch,)."""
+        atoms, density = self.beyond(theta, height)
+        return self.total(jnp.log(jnp.minimum(atoms + density, 1.0)))
+
     def log_fall(self, theta: Reals, heights: Reals, unit: Reals) -> Reals:
         """log of a bound on |M(theta + it)| / M(theta) for t from each of `heights` to pi / unit.
 

@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, remainder
+from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, log_unresolved, remainder
 from jaxdp.loss.base import (
     MORE_LANES,
     Term,
@@ -234,11 +234,11 @@ def _sum(
 ) -> Sum:
     known = on_line(terms, line.theta, line.step)
     zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
-    # Split atoms leave what recurs at height pi / r: only a window as long tells how high it is.
+    # Split atoms leave what recurs where both are in phase: only a window as long shows it.
     window = zero
     last = zero + jnp.inf if lattice is None else lattice.points(line.step)
     if atoms is not None:
-        window = jnp.pi / jnp.where(atoms.r > 0, atoms.r, jnp.inf)
+        window = 2.0 * jnp.pi / jnp.where(atoms.split, atoms.apart, jnp.inf)
 
     def unfinished(state: Sum) -> Bools:
         return (state.start < limits[1]) & ~jnp.all(state.done)
@@ -253,7 +253,8 @@ def _sum(
         log_beyond = block.falling + decay.log_beyond(state.start + block.reached)
         probed = everything * jnp.exp(log_beyond)
         # A block that breaks off is too short to tell how high what follows may be.
-        height = jnp.where(broken, everything, jnp.maximum(block.height, probed))
+        unresolved = everything * jnp.exp(log_unresolved(terms, atoms, line.theta, end))
+        height = jnp.where(broken, unresolved, jnp.maximum(block.height, probed))
         envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
         late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
@@ -323,7 +324,7 @@ def _log_delta_on(
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     if atoms is not None:
-        epsilon = epsilon + 1e-11 * lax.stop_gradient(atoms.r)
+        epsilon = epsilon + 5e-12 * lax.stop_gradient(atoms.apart)
     far = limits[0] < ROUGH
     # The block is in units of exp(K(theta) - theta epsilon), which move as well.
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon

@@ -12,7 +12,7 @@ from jaxdp._numeric.sampled_line import TiltedGaussian, nodes_needed
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.sampled_profile import sampled_log_delta, sampled_pure_epsilon
-from jaxdp.noise.base import Loss, Points, ratio_of
+from jaxdp.noise.base import Loss, LossPair, Points, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
@@ -158,6 +158,27 @@ class Sampled(Loss):
         )
         kind = jnp.nan if isinstance(self.noise, Laplace) else -jnp.inf
         return jnp.zeros_like(r), jnp.where((q == 0) | (r == 0), jnp.nan, kind)
+
+    def loss_pair(self, shift: Reals) -> LossPair:
+        """The Laplace's, where it is sampled at all."""
+        if not isinstance(self.noise, Laplace):
+            return super().loss_pair(shift)
+        r, q, _ = self._moment(shift, jnp.zeros_like(shift))
+        high, low, log_high, log_low = sampled_laplace.loss_pair(r, q)
+        added = self.added > 0
+        some = (q > 0) & (r > 0)
+        return LossPair(
+            jnp.where(added, -low, high),
+            jnp.where(added, -high, low),
+            jnp.where(some, jnp.where(added, log_low, log_high + high), -jnp.inf),
+            jnp.where(some, jnp.where(added, log_high, log_low + low), -jnp.inf),
+        )
+
+    def beyond(self, shift: Reals, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
+        """The Laplace's density varies monotonously on either side of its least value."""
+        if not isinstance(self.noise, Laplace):
+            return super().beyond(shift, theta, height)
+        return sampled_laplace.beyond(*self._moment(shift, theta), height)
 
     def _real_cgf(self, shift: Reals, z: Reals) -> Reals:
         parameters = ratio_of(shift, self.noise.scale), self.sampling_prob, self.added

@@ -26,6 +26,15 @@ class Points(NamedTuple):
         return self.step[..., None] * jnp.where(indices < self.limit[..., None], indices, 0)
 
 
+class LossPair(NamedTuple):
+    """The two atoms of a loss, and the logarithms of their masses: -inf where there are none."""
+
+    high: Reals
+    low: Reals
+    log_high: Reals
+    log_low: Reals
+
+
 class Loss(abc.ABC):
     """The privacy loss of one release, as a composition needs it. `shift` may mean nothing."""
 
@@ -51,6 +60,16 @@ class Loss(abc.ABC):
 
         p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
         """
+
+    def loss_pair(self, shift: Reals) -> LossPair:
+        """Where the loss has two atoms and no other; else masses of 0 or NaN."""
+        r, log_mass = self.loss_atom(shift)
+        return LossPair(r, -r, log_mass, log_mass - r)
+
+    def beyond(self, shift: Reals, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
+        """Bounds on the parts of |M(theta + it)| / M(theta) from t = height on: atoms, density."""
+        del shift
+        return 0.0 * theta, 1.0 + 0.0 * height
 
     @property
     def symmetric(self) -> bool:
