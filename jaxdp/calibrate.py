@@ -79,7 +79,10 @@ def calibrate(
     ends = (lower, upper) if largest else (upper, lower)
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
-    known = composed and _check.all_concrete(budget, ends, build(safe))
+    safest = build(safe)
+    known = composed and _check.all_concrete(budget, ends, safest)
+    if known and isinstance(safest, PrivacyLoss) and not largest and _never(safest, budget):
+        return jnp.full(shape, jnp.inf)
     if not known:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = jnp.minimum(delta, 0.0)
@@ -90,6 +93,12 @@ def calibrate(
     if not composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
     return _least(build, residual, budget, safe, unsafe, known)
+
+
+def _never(safest: PrivacyLoss, budget: Budget) -> bool:
+    """Whether every delta is 0 and every loss larger than epsilon, even there."""
+    none = np.all(np.asarray(budget.delta) == 0)
+    return bool(none) and bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
 
 
 def _least(

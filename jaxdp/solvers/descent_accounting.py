@@ -1,7 +1,5 @@
 """What a sequence of noisy updates costs, and the least noise that keeps it within a budget."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,30 +68,41 @@ def least_factor(
     if isinstance(noise, Gaussian) and spent is None and accounting == "exact":
         squares = jnp.sum(visits * (relative / noise.scale) ** 2)
         return jnp.sqrt(squares) / largest_gdp(budget).mu
-    return _least_factor(noise, relative, visits, budget, spent, accounting)
+    safe, unsafe = _bracket(noise, relative, visits, budget)
+
+    def total(factor: Reals) -> GDP | ZCDP | PrivacyLoss:
+        return composed(noise, relative / factor[..., None], visits, spent, accounting)
+
+    if accounting == "exact":
+        return calibrate(total, budget, lower=unsafe, upper=safe)
+    return _least_by_zcdp(noise, relative, visits, budget, spent, safe, unsafe)
 
 
-@partial(jax.jit, static_argnums=5)
-def _least_factor(
-    noise: Noise,
-    relative: Vector,
-    visits: Vector,
-    budget: Budget,
-    spent: PureDP | None,
-    accounting: str,
-) -> Reals:
-    def residual(factor: Reals) -> Reals:
-        ratios = relative / factor[..., None]
-        total = composed(noise, ratios, visits, spent, accounting)
-        return excess(total.log_delta(budget.epsilon), budget.delta)
-
+def _bracket(noise: Noise, relative: Vector, visits: Vector, budget: Budget) -> tuple[Reals, Reals]:
+    """A c with which, by a Gaussian or a Laplace as wide, the budget is met; one far below."""
     unit = jnp.sqrt(noise.variance())
     smallest = jnp.sqrt(jnp.sum(visits * relative**2)) / unit
     largest = jnp.sum(visits * relative) / unit
     rates = largest_gdp(budget).mu, largest_laplace_ratio(budget)
     usable = [jnp.where(rate > 0, rate, jnp.inf) for rate in rates]
     safe = jnp.maximum(1e4 * largest / jnp.minimum(*usable), smallest)
-    unsafe = 1e-4 * smallest / jnp.maximum(jnp.maximum(*rates), 1.0)
+    return safe, 1e-4 * smallest / jnp.maximum(jnp.maximum(*rates), 1.0)
+
+
+@jax.jit
+def _least_by_zcdp(
+    noise: Noise,
+    relative: Vector,
+    visits: Vector,
+    budget: Budget,
+    spent: PureDP | None,
+    safe: Reals,
+    unsafe: Reals,
+) -> Reals:
+    def residual(factor: Reals) -> Reals:
+        total = composed(noise, relative / factor[..., None], visits, spent, "zcdp")
+        return excess(total.log_delta(budget.epsilon), budget.delta)
+
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(budget.delta == 0, 1.0, budget.delta))))
     return last_feasible_quick(residual, safe, unsafe, slack)
 

@@ -315,7 +315,6 @@ def _composed(
     return steps * privacy_loss(Mechanism(noise, 1.0, sampling_prob, relation))
 
 
-@jax.jit(static_argnums=(3, 4))
 def _calibrated(
     budget: Budget, sampling_prob: Reals, steps: Reals, family: str, relation: Relation
 ) -> Reals:
