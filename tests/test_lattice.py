@@ -194,7 +194,6 @@ def test_wide_discrete_gaussians_are_nearly_gaussian():
 def test_derivatives_between_atoms():
     """The period moves with the unit, and all points of the line with it."""
 
-    @jax.jit
     def log_delta(x, epsilon, others):
         together = 7 * dp.privacy_loss(dp.PureDP(x)) + others * dp.privacy_loss(dp.PureDP(2 * x))
         return together.log_delta(epsilon)

@@ -206,7 +206,7 @@ def _block(
     reached = jnp.sum(alive, axis=-1, dtype=jnp.float64)
     phi = jnp.where(alive, phi * jnp.exp(-1j * height * epsilon[..., None]), 0.0)
     size = jnp.where(alive, size, 0.0)
-    kernel = 1.0 / (z * (z + 1.0)) if lattice is None else lattice.kernel(z)
+    kernel = 1.0 / (z * (z + 1.0)) if lattice is None else lattice.kernel(line.theta, height)
     kernel *= (line.theta * (1.0 + line.theta))[..., None]
     share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * used
     weight = line.step[..., None] / jnp.pi * share

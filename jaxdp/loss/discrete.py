@@ -5,12 +5,14 @@ by the composition of the pairs (Zhu, Dong & Wang, AISTATS 2022). `shift` means 
 """
 
 import math
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
+from jaxdp._numeric.circular import sine_cosine
 from jaxdp._numeric.elementary import expm1, log1m, log1p, round_up
 from jaxdp._numeric.pure import (
     log_delta_of_approximate,
@@ -18,8 +20,8 @@ from jaxdp._numeric.pure import (
     log_delta_of_range,
 )
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
-from jaxdp.noise.base import Loss
+from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp.noise.base import Loss, Points
 
 # Of sinh(x) / x in x^2; |x| <= 2.
 _SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(15))
@@ -50,6 +52,11 @@ class PureLoss(Loss):
         Relative error 1e-14 for real z > 0, absolute 1e-14 (1 + |z| epsilon) elsewhere.
         """
         return _cgf_pure(self.epsilon, _any(shift), _check.argument("z", z))
+
+    def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
+        """log(cos(t epsilon) + i tanh((theta + 1/2) epsilon) sin(t epsilon))."""
+        del known
+        return _rise_pure(self.epsilon, _any(shift), points)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """epsilon, rounded up."""
@@ -99,6 +106,11 @@ class ApproxLoss(Loss):
         """log(1 - delta) + K(z) of `PureLoss`: of the finite part."""
         z = _check.argument("z", z)
         return _cgf_pure(self.epsilon, _any(shift), z) + self._log_rest()
+
+    def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
+        """As `PureLoss`."""
+        del known
+        return _rise_pure(self.epsilon, _any(shift), points)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless delta = 0."""
@@ -234,6 +246,15 @@ def _cgf_pure(epsilon: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrCompl
     large = z * epsilon + log1p(jnp.exp(-(2.0 * z + 1.0) * epsilon)) - log1p(jnp.exp(-epsilon))
     value = jnp.where(growing, large, log1p(excess))
     return jnp.where(endless, _unbounded(jnp.real(z)), value)
+
+
+def _rise_pure(epsilon: Reals, shift: Reals, points: Points) -> Complexes:
+    epsilon = jnp.broadcast_to(_check.guard(epsilon) + shift, points.theta.shape)
+    odds = jnp.exp(-(2.0 * points.theta + 1.0) * epsilon)[..., None]
+    lean = jnp.tanh((points.theta + 0.5) * epsilon)[..., None]
+    sine, cosine = sine_cosine(epsilon[..., None] * points.heights())
+    fall = 0.5 * log1p(-4.0 * odds / (1.0 + odds) ** 2 * sine * sine)
+    return lax.complex(fall, jnp.arctan2(lean * sine, cosine))
 
 
 @jax.jit

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import ULP, expm1
+from jaxdp._numeric.circular import sine_cosine
+from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.loss.base import Terms
 from jaxdp.loss.line import SADDLE_MARGIN, Line, Others
@@ -58,15 +59,28 @@ class Lattice(NamedTuple):
         half = jnp.round(jnp.pi / (step * self.unit) - 0.5)
         return jnp.where(self.found, half + 1.0, jnp.inf)
 
-    def kernel(self, z: Complexes) -> Complexes:
+    def kernel(self, theta: Reals, height: Reals) -> Complexes:
         """What 1 / (z (z + 1)) folds into where it is found, at (*batch, points)."""
-        unit, gap = self.unit[..., None], self.gap[..., None]
-        rest = jnp.exp(-gap) * -jnp.expm1(gap - unit)
-        above = -jnp.expm1(-gap) + jnp.exp(-z * unit) * rest
-        below = expm1(-z * unit) * expm1(-(z + 1.0) * unit)
-        return jnp.where(
-            self.found[..., None], unit * jnp.exp(-z * gap) * above / below, 1.0 / (z * (z + 1.0))
-        )
+        unit, gap, theta = (x[..., None] for x in (self.unit, self.gap, theta))
+        z = lax.complex(jnp.broadcast_to(theta, height.shape), height)
+        first, second = (_one_less(x * unit, height * unit) for x in (theta, theta + 1.0))
+        turned = _turned(-theta * gap, -height * gap)
+        above = -jnp.expm1(-gap) + (1.0 - first) * (jnp.exp(-gap) * -jnp.expm1(gap - unit))
+        folded = unit * turned * above / (first * second)
+        return jnp.where(self.found[..., None], folded, 1.0 / (z * (z + 1.0)))
+
+
+def _turned(size: Reals, angle: Reals) -> Complexes:
+    """exp(size + i angle)."""
+    sine, cosine = sine_cosine(angle)
+    return lax.complex(jnp.exp(size) * cosine, jnp.exp(size) * sine)
+
+
+def _one_less(real: Reals, imag: Reals) -> Complexes:
+    """1 - exp(-real - i imag), accurate near 0."""
+    half, other = sine_cosine(0.5 * imag)
+    left = jnp.exp(-real)
+    return lax.complex(2.0 * left * half * half - jnp.expm1(-real), 2.0 * left * half * other)
 
 
 def lattice_of(terms: Terms, epsilon: Reals) -> Lattice | None:
