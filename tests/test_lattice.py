@@ -102,7 +102,7 @@ def check(loss, totals, seed):
     values = np.asarray(loss.log_delta(epsilon))
     assert np.all(values >= truth(epsilon) - 1e-12), (epsilon, values)
     # Right below an atom its position, which is rounded, matters.
-    assert np.all(values <= truth(epsilon - 4e-15 * abs(epsilon)) + 1e-9), (epsilon, values)
+    assert np.all(values <= truth(epsilon - 1e-14 * abs(epsilon)) + 1e-9), (epsilon, values)
 
 
 def log_uniform(rng, low, high):

@@ -56,6 +56,7 @@ class Block(NamedTuple):
 
     value: Reals  # sum of Re F
     absolute: Reals  # sum of |F|
+    moved: Reals  # sum of t |F|
     height: Reals  # largest |z (z + 1) F|
     reached: Reals  # points before the cumulant is not resolved any more
     falling: Reals  # log of a bound on the part of |phi| that does not recur, from the last one on
@@ -75,6 +76,7 @@ class Sum(NamedTuple):
     start: Index
     value: Reals
     absolute: Reals
+    moved: Reals
     envelope: Reals  # largest |z (z + 1) F| in the window that is open
     opened: Reals  # where it was opened
     tail: Reals  # what lies beyond, if no later window is higher than the last that was closed
@@ -212,9 +214,11 @@ def _block(
     weight = line.step[..., None] / jnp.pi * share
     envelope = jnp.max(jnp.abs(phi), axis=-1)
     value = jnp.sum(weight * jnp.real(phi * kernel), axis=-1)
+    sizes = weight * size * jnp.abs(kernel)
     return Block(
         jnp.where(reached > 0, value, jnp.nan),
-        jnp.sum(weight * size * jnp.abs(kernel), axis=-1),
+        jnp.sum(sizes, axis=-1),
+        jnp.sum(sizes * height, axis=-1),
         envelope * jnp.abs(line.theta * (1.0 + line.theta)),
         reached,
         falling,
@@ -265,6 +269,7 @@ def _sum(
             state.start + _BLOCK,
             total,
             state.absolute + block.absolute,
+            state.moved + block.moved,
             jnp.where(full, 0.0, envelope),
             jnp.where(full, end, state.opened),
             tail,
@@ -274,7 +279,7 @@ def _sum(
         kept = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, kept, now)
 
-    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
+    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
     return lax.while_loop(unfinished, advance, start)
 
 
@@ -308,6 +313,8 @@ def _log_delta_on(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
+    # The phase of every point: of t epsilon, and of K, which cancels that.
+    error += 8.0 * ULP * fixed[1] * found.moved
     both = found.value + exact
     # 1 - delta is rounded down: there aliasing counts as well.
     lower = jnp.maximum(both - error - line.aliasing, 0.0) * jnp.exp(line.log_size)

@@ -24,18 +24,19 @@ from jaxdp.loss.line import SADDLE_MARGIN, Line, Others
 
 # The common unit of different ones is a part of the largest, down to one in so many, where that
 # fits to this.
-_PARTS, _FITS = 1000.0, 1e-14
+_PARTS, _FITS = 1000.0, 3e-15
 # In units: above such an epsilon nothing is folded.
 _FINEST = 2.0**45
-# Of epsilon: what the positions of the atoms are rounded by.
-_ROUNDED = 8.0 * ULP
+# Of epsilon: what the positions of the atoms are rounded by, or are off where a part only fits.
+_ROUNDED = 16.0 * ULP
 
 
 class Lattice(NamedTuple):
     """Of every lane: shape (*batch,)."""
 
     unit: Reals  # 1 where there is none
-    gap: Reals  # from epsilon up to the next total that there may be: in [0, unit)
+    gap: Reals  # from epsilon up to the next total that there may be, rounded up: in [0, unit]
+    lifted: Reals  # by how much
     parts: Reals  # of the largest unit: 1 where all are equal
     found: Bools
 
@@ -64,7 +65,8 @@ class Lattice(NamedTuple):
         unit, gap, theta = (x[..., None] for x in (self.unit, self.gap, theta))
         z = lax.complex(jnp.broadcast_to(theta, height.shape), height)
         first, second = (_one_less(x * unit, height * unit) for x in (theta, theta + 1.0))
-        turned = _turned(-theta * gap, -height * gap)
+        way = gap - self.lifted[..., None]
+        turned = _turned(-theta * way, -height * way)
         above = -jnp.expm1(-gap) + (1.0 - first) * (jnp.exp(-gap) * -jnp.expm1(gap - unit))
         folded = unit * turned * above / (first * second)
         return jnp.where(self.found[..., None], folded, 1.0 / (z * (z + 1.0)))
@@ -101,9 +103,10 @@ def lattice_of(terms: Terms, epsilon: Reals) -> Lattice | None:
     # An odd number of losses that are odd multiples of half a unit.
     halves = (counts % 2.0) * odd * (jnp.round(ratios * parts[..., None]) % 2.0)
     offset = 0.5 * (jnp.sum(jnp.where(used, halves, 0.0), axis=-1) % 2.0)
-    place = jnp.where(found, epsilon * (1.0 - _ROUNDED) / unit - offset, 0.0)
+    lifted = lax.stop_gradient(_ROUNDED * epsilon)
+    place = jnp.where(found, (epsilon - lifted) / unit - offset, 0.0)
     gap = unit * (lax.stop_gradient(jnp.ceil(place)) - place)
-    return Lattice(unit, jnp.clip(gap, 0.0, unit), parts, found)
+    return Lattice(unit, jnp.clip(gap, 0.0, unit), lifted, parts, found)
 
 
 def _common(ratios: Reals) -> tuple[Reals, Bools]:
