@@ -90,7 +90,7 @@ def test_no_release_of_a_gaussian_is_none():
     none = 0 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0))
     different = 30 * dp.privacy_loss(dp.PureDP(0.5)) + 30 * dp.privacy_loss(dp.PureDP(0.3))
     with_none = (different + none).log_delta(6.0)
-    assert float(with_none) == pytest.approx(float(different.log_delta(6.0)), abs=1e-9)
+    assert 0 <= float(with_none - different.log_delta(6.0)) < 1e-4
 
 
 def test_the_next_epsilon_after_an_atom():

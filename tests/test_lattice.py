@@ -183,7 +183,7 @@ def test_as_many_responses_as_there_may_be(epsilon, count, at):
 
 
 def test_wide_discrete_gaussians_are_nearly_gaussian():
-    """Of 1e5 releases at scale 1000 one period has 1e8 points: few of them are summed."""
+    """Of 1e5 releases at scale 1000 a period has millions of points: few of them are summed."""
     scale, count = 1000.0, 1e5
     loss = count * dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(scale), 1.0))
     smooth = dp.GDP(np.sqrt(count) / scale)

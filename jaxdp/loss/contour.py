@@ -263,7 +263,7 @@ def _sum(
         late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
-        tail = jnp.where(state.start + _BLOCK >= last, 0.0, tail)
+        tail = jnp.where((state.start + _BLOCK >= last) & ~broken, 0.0, tail)
         total = jnp.where(keep, state.value, state.value + block.value)
         now = Sum(
             state.start + _BLOCK,
