@@ -11,12 +11,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.nn import sigmoid
 
-from jaxdp._numeric.circular import angle_of, sine_cosine
-from jaxdp._numeric.elementary import expm1, log1m_near, log1p
+from jaxdp._numeric.circular import sine_cosine
+from jaxdp._numeric.elementary import expm1, log1p
 from jaxdp._numeric.node_blocks import Blocks
+from jaxdp._numeric.off_axis import Angle, log_mixture
 from jaxdp._numeric.sampled_nodes import DIGITS, LEAST, Span, if_always_hit, log_top
 from jaxdp._numeric.turning import Pair, Turned, excess_at, kept
-from jaxdp._types import Complexes, Index, Indices, Reals
+from jaxdp._types import Bools, Complexes, Index, Indices, Reals
 
 # Beyond it the terms that cancel are too large.
 _LARGEST_SHIFT = 2.0
@@ -27,8 +28,6 @@ _USUAL = 3.0
 # Of hits told apart: how many standard deviations and nats from the others; in half turns of that,
 # before which |phi| does not come back up.
 _APART, _LEAST_DISTANCE, _FIRST = 3.0, 2.0, 1.5
-# e^exponent that is as good as the whole ratio, and whose square does not overflow.
-_LARGE = 300.0
 
 
 class TiltedGaussian(NamedTuple):
@@ -37,7 +36,7 @@ class TiltedGaussian(NamedTuple):
     at: "_Where"
     q: Reals
     blocks: Blocks
-    highest: Reals  # |t| from which on it is not resolved
+    resolved: Bools
 
     @staticmethod
     def of(c: Reals, q: Reals, w0: Reals, step: Reals) -> "TiltedGaussian":
@@ -49,12 +48,13 @@ class TiltedGaussian(NamedTuple):
         blocks = Blocks.of(span.low, span.length, longest)
         resolved = (blocks.step <= (1.0 + 1e-12) * longest) | (q == 1)
         at = _Where.of(c, sometimes, w0, step, y, log_top(*fixed))
-        return TiltedGaussian(at, q, blocks, jnp.where(resolved, jnp.inf, 0.0))
+        return TiltedGaussian(at, q, blocks, resolved)
 
     def excess(self, indices: Indices) -> Complexes:
         """G(w0 + i k step) / G(w0) - 1 for consecutive k, along a new last axis; NaN if lost."""
         excess, mass = self.blocks.total(_part_of_excess, self.at, indices)
-        excess = excess / jnp.where(mass > LEAST, mass, jnp.nan)[..., None]
+        usable = self.resolved & (mass > LEAST)
+        excess = excess / jnp.where(usable, mass, jnp.nan)[..., None]
         always = self.q == 1
 
         def some_always_hit() -> Complexes:
@@ -79,16 +79,11 @@ class _Where(NamedTuple):
     step: Reals
     y: Reals
     log_scale: Reals  # about the logarithm of the largest e^(w0 L) times the density
-    angle: Reals  # c y, and what it needs
-    cosine: Reals
-    sine: Reals
-    versine: Reals
+    angle: Angle  # c y
 
     @staticmethod
     def of(c: Reals, q: Reals, w0: Reals, step: Reals, y: Reals, log_scale: Reals) -> "_Where":
-        angle = c * y
-        turn = jnp.cos(angle), jnp.sin(angle), 2.0 * jnp.sin(0.5 * angle) ** 2
-        return _Where(c, q, w0, step, y, log_scale, angle, *turn)
+        return _Where(c, q, w0, step, y, log_scale, Angle.of(c * y))
 
 
 def nodes_needed(c: Reals, q: Reals, w0: Reals) -> Reals:
@@ -150,7 +145,8 @@ def _part_of_excess(
     x: Reals, index: Index, where: _Where, indices: Indices
 ) -> tuple[Complexes, Reals]:
     at: _Where = jax.tree.map(lambda part: part[..., None], where)
-    loss = kept(lambda: _loss_above(x, at), index)
+    # e^(c x) is real and the angle the same for all x.
+    loss = kept(lambda: log_mixture(at.c * (x - 0.5 * at.c), at.angle, at.q), index)
 
     def tilted() -> Pair:
         exponent = at.w0 * loss.real - 0.5 * (x * x - at.y * at.y) - at.log_scale
@@ -161,24 +157,3 @@ def _part_of_excess(
     weight = kept(tilted, index)
     turned = Turned.of(weight, loss, at.step, index)
     return excess_at(turned, indices), jnp.sum(weight.real, axis=-1)
-
-
-def _loss_above(x: Reals, at: _Where) -> Pair:
-    """L(x + i angle / c), 0 <= angle <= pi / 2.
-
-    e^(c x) is real and the angle the same for all x: complex functions cost three times as much.
-    """
-    exponent = at.c * (x - 0.5 * at.c)
-    large = exponent > _LARGE
-    bounded = jnp.minimum(exponent, _LARGE)
-    ratio, grown = at.q * jnp.exp(bounded), jnp.expm1(bounded)
-    turned = jnp.where(large, at.q, (1.0 - at.q) + ratio * at.cosine)
-    height = jnp.where(large, 0.0, ratio * at.sine)
-    # |.|^2 - 1, without the rounding of the sum, where that is small.
-    excess = at.q * (grown * at.cosine - at.versine)
-    square = excess * (2.0 + excess) + height * height
-    small = jnp.abs(square) <= 0.5
-    far = jnp.log(turned * turned + height * height)
-    modulus = 0.5 * jnp.where(small, log1m_near(jnp.where(small, -square, 0.0)), far)
-    phase = angle_of(height, turned)
-    return Pair(jnp.where(large, exponent, 0.0) + modulus, jnp.where(large, at.angle, 0.0) + phase)

@@ -70,6 +70,12 @@ class Turned(NamedTuple):
         return Turned(weight, turn, fine, coarse)
 
 
+def excess_once(weight: Pair, loss: Pair, height: Reals) -> Complexes:
+    """sum over the nodes of weight (e^(i height L) - 1); `height` broadcasts with the losses."""
+    risen = _expm1(Pair(-height * loss.imag, height * loss.real))
+    return jnp.sum(lax.complex(*weight.times(risen)), axis=-1)
+
+
 def excess_at(turned: Turned, indices: Indices) -> Complexes:
     """sum over the nodes of weight (e^(k i h L) - 1) for consecutive k, along a new last axis.
 

@@ -5,9 +5,15 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric import sampled_gaussian, sampled_laplace, sampled_line, sampled_rough
+from jaxdp._numeric import (
+    sampled_gaussian,
+    sampled_laplace,
+    sampled_laplace_line,
+    sampled_line,
+    sampled_rough,
+)
 from jaxdp._numeric.elementary import log1p
-from jaxdp._numeric.sampled_laplace import TiltedLaplace
+from jaxdp._numeric.sampled_laplace_line import TiltedLaplace
 from jaxdp._numeric.sampled_line import TiltedGaussian, nodes_needed
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
@@ -101,9 +107,12 @@ class Sampled(Loss):
             shift, *parameters, jnp.real(argument), jnp.imag(argument)
         )
         each = Sampled(type(self.noise)(scale), q, added)
-        known = each.on_line(shift, real, jnp.abs(imaginary))
-        excess = known.excess(jnp.ones(1, int))[..., 0]
-        return each._real_cgf(shift, real) + _of_excess(excess, added, imaginary, known.highest)
+        at, height = each._moment(shift, real), jnp.abs(imaginary)
+        if isinstance(self.noise, Laplace):
+            excess = sampled_laplace_line.excess(*at, height)
+        else:
+            excess = TiltedGaussian.of(*at, height).excess(jnp.ones(1, int))[..., 0]
+        return each._real_cgf(shift, real) + _of_excess(excess, added, imaginary)
 
     def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
         """A bound from fewer nodes for the Gaussian, with what they may miss."""
@@ -140,7 +149,7 @@ class Sampled(Loss):
         """All points from one set of nodes, whose exponentials are products of two factors."""
         added = jnp.broadcast_to(self.added, points.theta.shape)
         excess, height = known.excess(points.indices), points.heights()
-        return _of_excess(excess, added[..., None], height, known.highest[..., None])
+        return _of_excess(excess, added[..., None], height)
 
     def falling(self, shift: Reals, theta: Reals, height: Reals, risen: Complexes) -> Reals:
         """The Gaussian's |phi| comes back up where hits are told apart, and all in phase."""
@@ -197,8 +206,7 @@ class Sampled(Loss):
         return r, q, jnp.where(added > 0, -z, 1.0 + z)
 
 
-def _of_excess(excess: Complexes, added: Reals, height: Reals, highest: Reals) -> Complexes:
-    """log(1 + excess) where the nodes resolve it; of w = -z the conjugate."""
+def _of_excess(excess: Complexes, added: Reals, height: Reals) -> Complexes:
+    """log(1 + excess); of w = -z the conjugate."""
     value = log1p(excess)
-    value = jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
-    return jnp.where(jnp.abs(height) < highest, value, jnp.nan)
+    return jnp.where((added > 0) == (height > 0), jnp.conj(value), value)
