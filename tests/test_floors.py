@@ -60,6 +60,7 @@ LOSS = (
     "jump_gap",
     "jump_window",
     "jumps",
+    "line_sum",
     "contour",
     "guess",
     "quick_sum",

@@ -8,15 +8,15 @@ and 1 - delta is minus the same integral along -1 < theta < 0. With theta at the
 nothing cancels, and the factor F(theta) stays a logarithm: delta = 1e-1000 costs what 1e-3 costs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
-from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part, log_unresolved, remainder
+from jaxdp._types import Bools, Reals
+from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part
 from jaxdp.loss.base import (
     MORE_LANES,
     Term,
@@ -26,8 +26,6 @@ from jaxdp.loss.base import (
     cumulant,
     largest_finite,
     largest_loss,
-    on_line,
-    rise,
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.few import few_of
@@ -35,31 +33,16 @@ from jaxdp.loss.jump_parts import applies, parameters_of
 from jaxdp.loss.jumps import tightened
 from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
-from jaxdp.noise.base import Points
+from jaxdp.loss.line_sum import Integrand, Limits, sum_of
 
-Limits = tuple[float, int]
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
 # Where the cumulant is a sum over nodes: so many points, or terms if that leaves more points.
 # From 128 nodes on their number does not matter, as it depends on what is traced.
 _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
-_BLOCK = 64
-# Points on one line where `tightened` can go on.
-_ENOUGH = 2048
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 _SLOPE_NODES = 512
-
-
-class Block(NamedTuple):
-    """Some points in a row, in units of |F(theta)|."""
-
-    value: Reals  # sum of Re F
-    absolute: Reals  # sum of |F|
-    moved: Reals  # sum of t |F|
-    height: Reals  # largest |z (z + 1) F|
-    reached: Reals  # points before the cumulant is not resolved any more
-    falling: Reals  # log of a bound on the part of |phi| that does not recur, from the last one on
 
 
 class OneLine(NamedTuple):
@@ -68,20 +51,6 @@ class OneLine(NamedTuple):
     log_delta: Reals  # an upper bound
     slow: Bools  # where the line was broken off, as `tightened` can go on
     wide: Bools  # where the bound is not as near as was asked for
-
-
-class Sum(NamedTuple):
-    """What has been summed so far, in units of |F(theta)|."""
-
-    start: Index
-    value: Reals
-    absolute: Reals
-    moved: Reals
-    envelope: Reals  # largest |z (z + 1) F| in the window that is open
-    opened: Reals  # where it was opened
-    tail: Reals  # what lies beyond, if no later window is higher than the last that was closed
-    points: Reals
-    done: Bools
 
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
@@ -183,106 +152,6 @@ def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:
     return jnp.where(some, jnp.logaddexp(log_delta, infinite), log_delta)
 
 
-def _block(
-    terms: Terms,
-    epsilon: Reals,
-    line: Line,
-    lattice: Lattice | None,
-    atoms: Atoms | None,
-    known: tuple[Any, ...],
-    start: Index | int,
-    nodes: int,
-    limit: Reals,
-    far: bool,
-) -> Block:
-    """At points start, ... below `limit`, up to the first whose cumulant is not resolved (NaN)."""
-    indices = start + jnp.arange(nodes)
-    points = Points(line.theta, line.step, limit, indices, far)
-    height = points.heights()
-    z = line.theta[..., None] + 1j * height
-    turn, falling = rise(terms, points, known)
-    phi, size = remainder(turn, atoms, points, line.log_total(epsilon))
-    used = indices[(None,) * epsilon.ndim] < limit[..., None]
-    phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
-    alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
-    reached = jnp.sum(alive, axis=-1, dtype=jnp.float64)
-    phi = jnp.where(alive, phi * jnp.exp(-1j * height * epsilon[..., None]), 0.0)
-    size = jnp.where(alive, size, 0.0)
-    kernel = 1.0 / (z * (z + 1.0)) if lattice is None else lattice.kernel(line.theta, height)
-    kernel *= (line.theta * (1.0 + line.theta))[..., None]
-    share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * epsilon.ndim] * used
-    weight = line.step[..., None] / jnp.pi * share
-    envelope = jnp.max(jnp.abs(phi), axis=-1)
-    value = jnp.sum(weight * jnp.real(phi * kernel), axis=-1)
-    sizes = weight * size * jnp.abs(kernel)
-    return Block(
-        jnp.where(reached > 0, value, jnp.nan),
-        jnp.sum(sizes, axis=-1),
-        jnp.sum(sizes * height, axis=-1),
-        envelope * jnp.abs(line.theta * (1.0 + line.theta)),
-        reached,
-        falling,
-    )
-
-
-def _sum(
-    terms: Terms,
-    epsilon: Reals,
-    line: Line,
-    lattice: Lattice | None,
-    decay: Decay,
-    atoms: Atoms | None,
-    limits: Limits,
-    skipped: Bools,
-    stopped: Bools,
-) -> Sum:
-    known = on_line(terms, line.theta, line.step)
-    zero, far = jnp.zeros_like(epsilon), limits[0] < ROUGH
-    # Split atoms leave what recurs where both are in phase: only a window as long shows it.
-    window = zero
-    last = zero + jnp.inf if lattice is None else lattice.points(line.step)
-    if atoms is not None:
-        window = 2.0 * jnp.pi / jnp.where(atoms.split, atoms.apart, jnp.inf)
-
-    def unfinished(state: Sum) -> Bools:
-        return (state.start < limits[1]) & ~jnp.all(state.done)
-
-    def advance(state: Sum) -> Sum:
-        at = terms, epsilon, line, lattice, atoms, known
-        block = _block(*at, state.start, _BLOCK, last, far)
-        broken = block.reached < _BLOCK
-        keep = state.done | ((block.reached == 0) & (state.start > 0))
-        end = line.step * (state.start + block.reached)
-        everything = jnp.abs(line.theta * (1.0 + line.theta))
-        log_beyond = block.falling + decay.log_beyond(state.start + block.reached)
-        probed = everything * jnp.exp(log_beyond)
-        # A block that breaks off is too short to tell how high what follows may be.
-        unresolved = everything * jnp.exp(log_unresolved(terms, atoms, line.theta, end))
-        height = jnp.where(broken, unresolved, jnp.maximum(block.height, probed))
-        envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
-        late = state.start + _BLOCK >= _ENOUGH
-        full = broken | (end - state.opened >= window)
-        tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
-        tail = jnp.where((state.start + _BLOCK >= last) & ~broken, 0.0, tail)
-        total = jnp.where(keep, state.value, state.value + block.value)
-        now = Sum(
-            state.start + _BLOCK,
-            total,
-            state.absolute + block.absolute,
-            state.moved + block.moved,
-            jnp.where(full, 0.0, envelope),
-            jnp.where(full, end, state.opened),
-            tail,
-            state.points + block.reached,
-            broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total) | (stopped & late),
-        )
-        kept = state._replace(start=state.start + _BLOCK, done=keep | broken)
-        return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, kept, now)
-
-    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
-    return lax.while_loop(unfinished, advance, start)
-
-
 @jax.custom_jvp
 def _attach(value: Reals, slope_of: Reals) -> Reals:
     """`value`, with the derivative of `slope_of`."""
@@ -306,9 +175,10 @@ def _log_delta_on(
     skipped: Bools,
     stopped: Bools,
 ) -> OneLine:
+    far = limits[0] < ROUGH
     fixed = lax.stop_gradient((terms, epsilon, atoms))
-    ends = line, lax.stop_gradient(lattice), decay, fixed[2], limits
-    found = _sum(fixed[0], fixed[1], *ends, skipped, stopped)
+    summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
+    found = sum_of(summed, decay, limits, skipped, stopped)
     exact, off = explicit_part(
         fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
     )
@@ -332,7 +202,6 @@ def _log_delta_on(
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     if atoms is not None:
         epsilon = epsilon + 5e-12 * lax.stop_gradient(atoms.apart)
-    far = limits[0] < ROUGH
     # The block is in units of exp(K(theta) - theta epsilon), which move as well.
     unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
     move = unit - lax.stop_gradient(unit)
@@ -341,9 +210,8 @@ def _log_delta_on(
     if lattice is not None:
         points = jnp.minimum(points, lattice.points(line.step))
         moving = moving._replace(step=lattice.moved(line.step))
-    known = on_line(terms, line.theta, moving.step)
-    at = terms, epsilon, moving, lattice, atoms, known
-    value = _block(*at, 0, _SLOPE_NODES, points, far).value
+    moved = Integrand(terms, epsilon, moving, lattice, atoms, far)
+    value = moved.block(moved.on_line(), 0, _SLOPE_NODES, points).value
     value *= jnp.exp(move)
     value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
     now = lax.stop_gradient(value)
