@@ -75,8 +75,8 @@ class PrivacyLoss:
         are off by less than 1e-9, three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of
         powers near 1 by up to 1e-3. An infinite loss gives delta = 1. With a sampled release of
         another noise than Gaussian and Laplace, or a sampled replacement, the upper one of
-        `bounds`, without
-        derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
+        `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where
+        there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
