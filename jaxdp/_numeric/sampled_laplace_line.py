@@ -22,6 +22,8 @@ from jaxdp._types import Bools, Complexes, Indices, Reals
 _MOST_TURN = 110.0
 # On the way up: what the nodes resolve.
 _MOST_TURN_UP = 60.0
+# Along Im l = pi / 2: two intervals of nodes reach so far.
+_LONGEST = 90.0
 _QUARTER = 0.5 * jnp.pi
 _NEVER = 2.0**40
 _LEAST = 1e-300
@@ -139,12 +141,12 @@ class _Detour(NamedTuple):
         up = jnp.minimum(_QUARTER, _QUARTER * ROOM / (t[..., None] * slope))
         turns = up * jnp.abs(w0[..., None] * slope - 0.5) > _MOST_TURN_UP
         above = jnp.stack([-self.rise, self.rise], axis=-1)
-        resolved = ~jnp.any(turns & (above > -ROOM), axis=-1)
         # arg(1 - q + i q e^l) = ROOM / t.
         steep = jnp.minimum(ROOM / t, 1.5)
         as_likely = r - odds
         reach = jnp.maximum(as_likely + jnp.log(jnp.tan(steep)), _LEAST)
         along = jnp.minimum(self.along, jnp.where(steep < 1.5, reach, jnp.inf))
+        resolved = ~jnp.any(turns & (above > -ROOM), axis=-1) & (along <= _LONGEST)
         # Where L bends nodes are near each other.
         first = jnp.clip(as_likely, 0.25 * along, 0.75 * along)
         parts = jnp.stack([first, along - first], axis=-1)
