@@ -8,7 +8,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp._numeric.sampled_laplace import log_moment
-from jaxdp._numeric.sampled_laplace_line import TiltedLaplace
+from jaxdp._numeric.sampled_laplace_line import TiltedLaplace, excess
 
 # shift / scale, sampling probability, real part of the argument.
 LAWS = [
@@ -38,6 +38,19 @@ def test_moments_of_order_one_are_one():
     """Half of the first is the upper atom's and the density's next to it, of mass e^-1000."""
     found = log_moment(jnp.array([1e3, 20.0, 0.1]), jnp.array([0.5, 1e-6, 1.0]), jnp.ones(3))
     np.testing.assert_allclose(found, 0.0, atol=2e-14)
+
+
+def test_nothing_known_is_not_no_loss():
+    """NaN stays NaN on and off the axis; a shift or a probability of 0 is no loss."""
+    r, q, w = jnp.array(
+        [(np.nan, 0.5, 2), (1, np.nan, 2), (1, 0.5, np.nan), (0, 0.5, 2), (1, 0, 2)]
+    ).T
+    bad = np.array([True, True, True, False, False])
+    for height in (3.0, 3e4):
+        found = excess(r, q, w, jnp.full(5, height))
+        np.testing.assert_array_equal(np.isnan(np.asarray(found)), bad)
+        np.testing.assert_array_equal(np.asarray(found)[~bad], 0)
+    np.testing.assert_array_equal(np.asarray(log_moment(r, q, w)), np.where(bad, np.nan, 0))
 
 
 def exact_log_moment(r, q, w):

@@ -162,9 +162,10 @@ def _reach(r: Reals, q: Reals, w: Reals, ends: Ends) -> tuple[Reals, Reals, Real
 
 def log_moment(r: Reals, q: Reals, w: Reals) -> Reals:
     """log G(w) for real w, arguments of one shape. Relative error: 1e-14 / min(1, 100 q |w|)."""
-    some = (q > 0) & (r > 0)
-    r, q = (jnp.where(some, x, 0.5) for x in (r, q))
-    return jnp.where(some, law(r, q, w).log_moment(w), 0.0)
+    # NaN is no release that is nothing.
+    nothing = (q == 0) | (r == 0)
+    r, q = (jnp.where(nothing, 0.5, x) for x in (r, q))
+    return jnp.where(nothing, 0.0, law(r, q, w).log_moment(w))
 
 
 def loss_pair(r: Reals, q: Reals) -> tuple[Reals, Reals, Reals, Reals]:

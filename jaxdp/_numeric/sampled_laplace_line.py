@@ -78,15 +78,15 @@ class TiltedLaplace(NamedTuple):
 
 def _tilted(r: Reals, q: Reals, w0: Reals) -> tuple[tuple[Pair, Pair], "_Detour"]:
     """Weights and losses on the axis, and what the way around needs."""
-    some = (q > 0) & (r > 0)
-    r, q = (jnp.where(some, x, 0.5) for x in (r, q))
+    nothing = (q == 0) | (r == 0)
+    r, q = (jnp.where(nothing, 0.5, x) for x in (r, q))
     known = law(r, q, w0)
     exponents = known.exponents(w0)
     top = jnp.max(exponents, axis=-1)
     weight = jnp.exp(exponents - top[..., None])
     total = jnp.sum(weight, axis=-1)
-    loss = jnp.where(some[..., None], known.loss, 0.0)
-    most = lax.stop_gradient(jnp.where(some, _MOST_TURN / known.turn, jnp.inf))
+    loss = jnp.where(nothing[..., None], 0.0, known.loss)
+    most = lax.stop_gradient(jnp.where(nothing, jnp.inf, _MOST_TURN / known.turn))
     along = jnp.where(w0 > 0.5, 2.0 * r, known.reach[..., 0])
     rest = top + jnp.log(total)
     detour = _Detour(r, q, w0, known.best, rest, along, known.rise, most)
