@@ -55,6 +55,8 @@ LOSS = (
     "atoms",
     "decay",
     "few",
+    "infinite",
+    "jump_rest",
     "jump_sizes",
     "jump_parts",
     "jump_gap",

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 from jax.nn import sigmoid, softplus
 
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.sampled_nodes import loss_at
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Bools, Index, Reals
 
 _NODES, _FEW_NODES = 1536, 128
 # exp(-9.5^2 / 2) = 2.5e-20: what lies below.
@@ -164,8 +165,11 @@ def _equally_far(place: _Place, low: Reals, high: Reals) -> tuple[Reals, Reals, 
     for number in (_KNOTS, _NODES):
         wanted = first + length * shares(number)
         x = _interpolated(wanted, place.of(x), x)
-    for _ in range(_NEWTON_STEPS):
-        x -= (place.of(x) - wanted) / place.slope(x)
+
+    def nearer(_: Index | int, x: Reals) -> Reals:
+        return x - (place.of(x) - wanted) / place.slope(x)
+
+    x = lax.fori_loop(0, _NEWTON_STEPS, nearer, x)
     off = jnp.max(jnp.abs(place.of(x) - wanted), axis=-1)
     return x, length[..., 0] / (_NODES - 1), off < _INVERTED
 

@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import ULP, log1m, log1mexp
+from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part
 from jaxdp.loss.base import (
     MORE_LANES,
-    Term,
     Terms,
-    add_up,
     by_lanes,
     cumulant,
     largest_finite,
@@ -29,7 +27,8 @@ from jaxdp.loss.base import (
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
 from jaxdp.loss.few import few_of
-from jaxdp.loss.jump_parts import applies, parameters_of
+from jaxdp.loss.infinite import with_infinite
+from jaxdp.loss.jump_parts import all_apply, applies, parameters_of
 from jaxdp.loss.jumps import tightened
 from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
@@ -49,13 +48,14 @@ class OneLine(NamedTuple):
     """What one line says: all of shape (*batch,)."""
 
     log_delta: Reals  # an upper bound
-    slow: Bools  # where the line was broken off, as `tightened` can go on
+    slow: Bools  # where `tightened` can go on, perhaps nearer
     wide: Bools  # where the bound is not as near as was asked for
 
 
 def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
     """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
-    line = on_one_line(terms, epsilon, limits)
+    # Beside other releases a long line may settle what `tightened` does not.
+    line = on_one_line(terms, epsilon, limits, hurried=all_apply(terms))
     return tightened(terms, epsilon, line.log_delta, line.slow, limits[0])[0]
 
 
@@ -66,7 +66,7 @@ def on_one_line(
     limits = (limits[0], most_points(terms, limits[1]))
     # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
-    line = _forward(terms, size, (epsilon > 0) & hurried, limits)
+    line = _forward(terms, size, epsilon > 0, hurried, limits)
     upper = line.log_delta
     mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
     near_one = mixture > 0.5
@@ -82,7 +82,9 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
 
 
-def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> OneLine:
+def _forward(
+    terms: Terms, epsilon: Reals, forward: Bools, hurried: bool, limits: Limits
+) -> OneLine:
     """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
@@ -102,9 +104,9 @@ def _forward(terms: Terms, epsilon: Reals, may_stop: Bools, limits: Limits) -> O
         lines, lattice = on_lattice(lines, lattice, at, *limits)
 
     def on(terms: Terms, at: tuple[Reals, Line, Lattice | None, Bools]) -> OneLine:
-        return _forward_on(terms, *at, limits)
+        return _forward_on(terms, *at, hurried, limits)
 
-    return by_lanes(on, terms, (epsilon, lines, lattice, may_stop))
+    return by_lanes(on, terms, (epsilon, lines, lattice, forward))
 
 
 def _forward_on(
@@ -112,7 +114,8 @@ def _forward_on(
     epsilon: Reals,
     line: Line,
     lattice: Lattice | None,
-    may_stop: Bools,
+    forward: Bools,
+    hurried: bool,
     limits: Limits,
 ) -> OneLine:
     fixed, at = lax.stop_gradient((terms, epsilon))
@@ -127,29 +130,23 @@ def _forward_on(
     single = count == (1 if alone else jnp.nan)
     few = few_of(fixed, at, limits[0])
     skipped = few.settled | single | (epsilon >= largest_loss(terms))
-    stopped = jnp.zeros_like(skipped)
+    usable = jnp.zeros_like(skipped)
     if applies(fixed):
-        stopped = parameters_of(fixed).usable(at) & may_stop & ~skipped
-    soft = decay.softened(terms)
-    found = _log_delta_on(soft, epsilon, line, lattice, decay, atoms, limits, skipped, stopped)
-    upper = few.tightened(found.log_delta)
+        usable = parameters_of(fixed).usable(at) & forward & ~skipped
+    soft, stopped = decay.softened(terms), usable & hurried
+    bound, wide = _log_delta_on(
+        soft, epsilon, line, lattice, decay, atoms, limits, skipped, stopped
+    )
+    upper = few.tightened(bound)
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
     upper = jnp.where(beyond, -jnp.inf, upper)
-    whole = _with_infinite(terms, upper)
+    whole = with_infinite(terms, upper)
     upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
     if alone:
         upper = jnp.where(single, noise.log_delta(shift, epsilon), upper)
     upper = jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper)
-    return found._replace(log_delta=upper, wide=found.wide & ~skipped)
-
-
-def _with_infinite(terms: Terms, log_delta: Reals) -> Reals:
-    """log(delta + the probability of an infinite loss), rounded up."""
-    finite = add_up(terms, Term.log_finite)
-    some = finite < 0
-    infinite = log1mexp(jnp.where(some, -finite, 1.0)) + 32.0 * ULP
-    return jnp.where(some, jnp.logaddexp(log_delta, infinite), log_delta)
+    return OneLine(upper, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
 @jax.custom_jvp
@@ -174,7 +171,8 @@ def _log_delta_on(
     limits: Limits,
     skipped: Bools,
     stopped: Bools,
-) -> OneLine:
+) -> tuple[Reals, Bools]:
+    """The bound, and where it is wide."""
     far = limits[0] < ROUGH
     fixed = lax.stop_gradient((terms, epsilon, atoms))
     summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
@@ -197,7 +195,7 @@ def _log_delta_on(
     # Where the sum breaks down (epsilon beyond 1e15, or at the largest loss) Markov's bound stands.
     markov = line.markov(fixed[1])
     # Of the finite losses.
-    markov = jnp.where(line.complement, _with_infinite(terms, markov), markov)
+    markov = jnp.where(line.complement, with_infinite(terms, markov), markov)
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     if atoms is not None:
@@ -219,5 +217,4 @@ def _log_delta_on(
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
     # A wide Gaussian on top is no exact answer either.
     wide = ~(error + line.aliasing <= _WIDE * limits[0] * jnp.abs(both))
-    slow = stopped & (wide | (decay.mu > 0))
-    return OneLine(_attach(upper, share * value), slow, wide)
+    return _attach(upper, share * value), wide

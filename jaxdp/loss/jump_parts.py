@@ -7,7 +7,6 @@ e^(theta L) rises, and leaves nothing of the many losses near 0 above it.
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, logsumexp, ndtr
 
@@ -15,6 +14,7 @@ from jaxdp._numeric.elementary import log1mexp, log1p
 from jaxdp._numeric.jump_law import JumpLaw, jump_law
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.jump_rest import Rest
 from jaxdp.loss.jump_sizes import (
     Edges,
     Hits,
@@ -48,8 +48,9 @@ class Releases(NamedTuple):
     number: Reals
     sizes: Sizes
     edges: Edges
-    last: Reals  # the window below which the rest is summed as a whole, (*lanes,)
+    last: Reals  # the window below which what is left is summed as a whole, (*lanes,)
     sound: Bools  # resolved, (*lanes,)
+    rest: Rest
 
     def log_rest(self) -> Reals:
         """log of a bound on the probability of a loss above the last node."""
@@ -59,12 +60,13 @@ class Releases(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """Of sampled Gaussians, (*lanes, m)."""
+    """Of sampled Gaussians, (*lanes, m), and what is released besides."""
 
     ratio: Reals  # shift over scale
     sampling_prob: Reals
     number: Reals
     added: Reals
+    rest: Rest
 
     def used(self) -> Bools:
         """The releases that matter."""
@@ -79,7 +81,12 @@ class Parameters(NamedTuple):
 
 
 def applies(terms: Terms) -> bool:
-    """Whether every release is a sampled Gaussian's."""
+    """Whether there are sampled Gaussians among the releases."""
+    return any(_is_sampled_gaussian(term.noise) for term in terms)
+
+
+def all_apply(terms: Terms) -> bool:
+    """Whether there is nothing else."""
     return all(_is_sampled_gaussian(term.noise) for term in terms)
 
 
@@ -90,13 +97,16 @@ def _is_sampled_gaussian(noise: Loss) -> bool:
 def parameters_of(terms: Terms) -> Parameters:
     """Of terms to which this `applies`."""
 
-    def of(term: Term) -> Parameters:
+    def of(term: Term) -> tuple[Reals, ...]:
         assert isinstance(term.noise, Sampled)
         noise = term.noise
         ratio = ratio_of(term.shift, noise.noise.scale)
-        return Parameters(ratio, noise.sampling_prob, term.count, noise.added)
+        return ratio, noise.sampling_prob, term.count, noise.added
 
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *(of(term) for term in terms))
+    hits = [of(term) for term in terms if _is_sampled_gaussian(term.noise)]
+    rest = Rest(tuple(term for term in terms if not _is_sampled_gaussian(term.noise)))
+    ratio, prob, number, added = (jnp.concatenate(x, axis=-1) for x in zip(*hits, strict=True))
+    return Parameters(ratio, prob, number, added, rest)
 
 
 def releases_of(of: Parameters, epsilon: Reals, likely: Reals) -> Releases:
@@ -113,7 +123,7 @@ def releases_of(of: Parameters, epsilon: Reals, likely: Reals) -> Releases:
     # A window ends at the next edge.
     last = jnp.sum(jnp.cumprod(usable[1:], axis=0), axis=0)
     sound &= last > 0
-    return Releases(law, hits.number, sizes, edges, last, sound)
+    return Releases(law, hits.number, sizes, edges, last, sound, of.rest)
 
 
 def likely_of(of: Parameters, epsilon: Reals) -> Reals:
@@ -126,8 +136,8 @@ def _usable(of: Parameters, epsilon: Reals) -> tuple[Bools, Bools, Hits, Reals]:
     """Where it is, the releases that matter there, those, and epsilon; else harmless values."""
     sound = of.usable(epsilon)
     used = of.used() & sound[..., None]
-    pairs = (of.ratio, 1.0), (of.sampling_prob, 0.5), (of.number, 0.0)
-    hits = Hits(*(jnp.where(used, x, other) for x, other in pairs))
+    ratio, prob = jnp.where(used, of.ratio, 1.0), jnp.where(used, of.sampling_prob, 0.5)
+    hits = Hits(ratio, prob, jnp.where(used, of.number, 0.0), of.rest)
     return sound, used, hits, jnp.where(sound, epsilon, 1.0)
 
 
@@ -174,6 +184,7 @@ class Parts(NamedTuple):
     between: Reals
     number: Reals
     whole: Bools  # A^n alone is looked at, (*lanes,)
+    rest: Reals  # log R, (*lanes, tilts)
 
     @staticmethod
     def of(releases: Releases, window: Window, tilts: Reals, whole: Bools) -> "Parts":
@@ -192,7 +203,8 @@ class Parts(NamedTuple):
         exponent = jnp.where(between > 0, exponent + log_weight, -jnp.inf)
         top = jnp.maximum(jnp.max(exponent, axis=-1), -jnp.finfo(jnp.float64).max)
         total = jnp.sum(between * jnp.exp(exponent - top[..., None]), axis=-1)
-        return Parts(log_below, top + jnp.log(total), releases.number, whole)
+        rest = releases.rest.log_moment(tilts)
+        return Parts(log_below, top + jnp.log(total), releases.number, whole, rest)
 
     def lifted(self) -> tuple[Reals, Reals]:
         """log B / A, and by how much it is lifted: tiny differences are linear in B."""
@@ -204,15 +216,15 @@ class Parts(NamedTuple):
         return ratio + lift[..., None, :], lift
 
     def exponents(self) -> tuple[Reals, Reals, Reals]:
-        """n log A and n log(1 + B / A), lifted, over all releases, and the lift."""
+        """log R A^n and n log(1 + B / A), lifted, over all releases, and the lift."""
         ratio, lift = self.lifted()
         near = jnp.where(ratio > -_TINY, ratio, log1p(jnp.exp(jnp.minimum(ratio, -_TINY))))
         number = self.number[..., None]
         below, near = (jnp.where(number > 0, number * x, 0.0) for x in (self.below, near))
-        return jnp.sum(below, axis=-2), jnp.sum(near, axis=-2), lift
+        return self.rest + jnp.sum(below, axis=-2), jnp.sum(near, axis=-2), lift
 
     def log_difference(self) -> Reals:
-        """log((A + B)^n - A^n), or log A^n."""
+        """log R ((A + B)^n - A^n), or log R A^n."""
         base, rise, lift = self.exponents()
         difference = base + rise + log1mexp(rise) - lift
         return jnp.where((base < jnp.inf) & ~self.whole[..., None], difference, base)

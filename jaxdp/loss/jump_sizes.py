@@ -16,6 +16,7 @@ from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.jump_law import moments_below, point_of, steepness
 from jaxdp._numeric.sampled_nodes import loss_at
 from jaxdp._types import Bools, Index, Reals
+from jaxdp.loss.jump_rest import Rest
 
 # Of the edges of windows, of log L: the largest distance of two, and up to such a steepness of the
 # density.
@@ -28,8 +29,8 @@ _HIGHEST = (3.5, 1.0, -1.0)
 _BULK, _FINE = 3.0, 6.0
 # Where a loss ceases to grow like the likelihood ratio.
 _TRANSITION = 1.0
-# Sizes at which the law is cut off, and tilts of either look, as logarithms.
-_CUTS, _LOG_TILTS, _TILTS = 24, (-4.0, 9.0), (25, 9)
+# Sizes at which the law is cut off, and tilts of each of two looks, as logarithms.
+_CUTS, _LOG_TILTS, _TILTS, _LOOKS = 24, (-4.0, 9.0), 25, 2
 # Nodes up to there, from the lowest x on, and where they begin to be farther apart.
 _NODES, _LOWEST, _BEND = 128, -9.5, 5.0
 # Near a cut: within e^-0.7 of it. Where less than this is expected there the cut does not matter.
@@ -69,6 +70,7 @@ class Hits(NamedTuple):
     ratio: Reals
     sampling_prob: Reals
     number: Reals
+    rest: Rest
 
     def each(self, x: Reals) -> Reals:
         return jnp.broadcast_to(x[..., None], self.ratio.shape)
@@ -93,6 +95,7 @@ def _ends(hits: Hits, epsilon: Reals) -> tuple[Reals, Reals, Bools]:
     mean, square = (jnp.sum(hits.number * moment, axis=-1) for moment in moments)
     spread = jnp.sqrt(square)
     enough = jnp.maximum(epsilon - mean, 0.1 * epsilon) + _BULK * spread
+    enough += hits.rest.lowest(epsilon)
     rare = loss_at(hits.ratio + _FARTHEST, hits.ratio, hits.sampling_prob)
     rarest = jnp.max(jnp.where(hits.number > 0, rare, 0.0), axis=-1)
     most = jnp.minimum(enough, rarest)
@@ -134,18 +137,26 @@ def _log_likely(hits: Hits, low: Reals, high: Reals, epsilon: Reals) -> Reals:
     share = jnp.linspace(0.0, 1.0, _CUTS)[(None,) * low.ndim]
     cut = jnp.exp(jnp.log(low)[..., None] + jnp.log(high / low)[..., None] * share)
     law = _CutLaw.of(hits, cut)
-    log_tilt = jnp.linspace(*_LOG_TILTS, _TILTS[0])[(None,) * cut.ndim] - jnp.log(cut)[..., None]
-    reach = 0.5 * (_LOG_TILTS[1] - _LOG_TILTS[0]) / (_TILTS[0] - 1)
-    nearer = reach * jnp.linspace(-1.0, 1.0, _TILTS[1])[(None,) * cut.ndim]
-    for around in (nearer, None):
-        tilts = jnp.exp(log_tilt)
-        bound = law.log_moment(tilts) - tilts * epsilon[..., None, None]
+    offset = jnp.linspace(-1.0, 1.0, _TILTS)[(None,) * cut.ndim]
+
+    def nearer(
+        middle_and_reach: tuple[Reals, Reals], _: None
+    ) -> tuple[tuple[Reals, Reals], tuple[Reals, Reals]]:
+        middle, reach = middle_and_reach
+        tilts = jnp.exp(middle[..., None] + reach * offset)
+        beside = hits.rest.log_moment(tilts.reshape(*epsilon.shape, -1)).reshape(tilts.shape)
+        bound = beside + law.log_moment(tilts) - tilts * epsilon[..., None, None]
         bound -= jnp.log(tilts) + jnp.log1p(tilts)
         best = jnp.argmin(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=-1)[..., None]
-        tilt, least = (jnp.take_along_axis(x, best, axis=-1) for x in (tilts, bound))
-        log_tilt = jnp.log(tilt) + (0.0 if around is None else around)
-    untouched = law.near_cut(tilt)[..., 0] < _UNTOUCHED
-    return jnp.max(jnp.where(untouched, least[..., 0], -jnp.inf), axis=-1)
+        tilt, least = (jnp.take_along_axis(x, best, axis=-1)[..., 0] for x in (tilts, bound))
+        return (jnp.log(tilt), reach * (2.0 / (_TILTS - 1))), (tilt, least)
+
+    low_tilt, high_tilt = _LOG_TILTS
+    first = 0.5 * (low_tilt + high_tilt) - jnp.log(cut)
+    reach = jnp.asarray(0.5 * (high_tilt - low_tilt))
+    tilt, least = (x[-1] for x in lax.scan(nearer, (first, reach), None, _LOOKS)[1])
+    untouched = law.near_cut(tilt[..., None])[..., 0] < _UNTOUCHED
+    return jnp.max(jnp.where(untouched, least, -jnp.inf), axis=-1)
 
 
 class _CutLaw(NamedTuple):

@@ -16,6 +16,7 @@ from jaxdp._types import Bools, Complexes, Index, Reals
 from jaxdp.loss.jump_gap import Recurring, without_small
 from jaxdp.loss.jump_parts import LARGEST_EXPONENT, Parts, Releases, Window, tilted
 from jaxdp.loss.line import Others, log_pole
+from jaxdp.noise.base import Points
 
 # Of the tilts looked at, times the size of the loss, as logarithms; then nearer to the best.
 _LOG_TILTS, _TILTS, _LOOKS = (-4.0, 9.0), 17, 3
@@ -154,6 +155,7 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     base, rise, _ = parts.exponents()
     everything = theta * (1.0 + theta)
     recurring = Recurring.of(law, kept)
+    rest, beside = releases.rest, releases.rest.on_line(theta, step)
     others = jnp.exp(jnp.minimum(line.log_others, LARGEST_EXPONENT))
 
     def total(each: Complexes) -> Complexes:
@@ -176,17 +178,20 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
         jumped *= jnp.where(grown, 1.0, -1.0) * expm1(jnp.where(grown, -more, more))
         jumped /= jnp.expm1(-rise)
         phi = jnp.where(parts.whole[..., None], jnp.exp(below), jumped)
+        points = Points(theta, step, jnp.full_like(theta, jnp.inf), indices, True)
+        turn, falling = rest.rise(points, beside)
         z = theta[..., None] + 1j * height
         share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * theta.ndim] * step[..., None] / jnp.pi
-        summand = phi * jnp.exp(-1j * height * line.epsilon[..., None]) / (z * (z + 1.0))
+        summand = phi * jnp.exp(turn - 1j * height * line.epsilon[..., None]) / (z * (z + 1.0))
         summand *= share * everything[..., None]
         end = step * (state.start + _BLOCK)
         # What is not resolved is not summed, and bounded by |phi| <= 1.
-        unresolved = end > highest
+        unresolved = (end > highest) | jnp.any(jnp.isnan(summand), axis=-1)
         seen = jnp.max(jnp.abs(phi)[..., -_WATCHED:], axis=-1)
         highest_kept = recurring.bound(end - step, fallen[..., -1])
         to_come = _at_most(parts, highest_kept, jnp.abs(1.0 + moved[..., -1]))
-        tail = jnp.maximum(seen, to_come) * everything / (jnp.pi * (end - step))
+        tail = jnp.maximum(seen, to_come) * jnp.exp(falling) * everything
+        tail /= jnp.pi * (end - step)
         unseen = everything / (jnp.pi * step * jnp.maximum(state.start - 1.0, 0.0))
         tail = jnp.where(unresolved, unseen, tail)
         summand = jnp.where(unresolved[..., None], 0.0, summand)
@@ -207,6 +212,7 @@ def _sum(releases: Releases, window: Window, parts: Parts, line: _Line) -> tuple
     rounded = 64.0 + 8.0 * (jnp.abs(base[..., 0]) + theta * line.epsilon)
     rounding = (ULP * rounded + _QUADRATURE) * end.absolute
     rounding += 16.0 * ULP * size * (theta * end.absolute + end.moved)
+    rounding += rest.rounding(theta, line.epsilon, end.absolute, end.moved)
     return jnp.maximum(end.value, 0.0), end.tail + rounding
 
 

@@ -10,7 +10,8 @@ a size which falls with j. Then, of n releases,
 all transforms of measures that are not negative: in the j-th the largest loss is of one size. Each
 is summed along a line at a tilt of its own, where nothing cancels; the smoothness of the windows
 makes it fall off. Far above epsilon delta is E[1 - e^(epsilon - T)] of the total T; far below
-Markov's inequality bounds what is left, or A_J^n is summed as well. The method is ours.
+Markov's inequality bounds what is left, or A_J^n is summed as well. What else is released is a
+factor of every transform, and moves the sizes that matter. The method is ours.
 """
 
 import functools
@@ -27,6 +28,7 @@ from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Terms, by_lanes
 from jaxdp.loss.few import Few
+from jaxdp.loss.infinite import with_infinite
 from jaxdp.loss.jump_parts import (
     Parameters,
     Parts,
@@ -37,6 +39,7 @@ from jaxdp.loss.jump_parts import (
     parameters_of,
     releases_of,
 )
+from jaxdp.loss.jump_rest import Rest
 from jaxdp.loss.jump_window import share_of, tilts_for
 
 # Where the sum of what is left as a whole does not settle: not again for so many windows.
@@ -55,6 +58,7 @@ class _State(NamedTuple):
     log_value: Reals  # of all windows so far
     log_error: Reals
     log_left: Reals  # of a bound on what is left
+    log_least: Reals  # the least bound on all, by a sum of what is left as a whole
     done: Bools
 
 
@@ -75,8 +79,9 @@ def tightened(
 
 
 def _in_lanes(terms: Terms, of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) -> Few:
-    def lanes(_: Terms, at: tuple[Parameters, Reals, Bools]) -> Few:
-        return jumps_of(*at, tolerance)
+    def lanes(terms: Terms, at: tuple[Parameters, Reals, Bools]) -> Few:
+        found = jumps_of(*at, tolerance)
+        return found._replace(log_delta=with_infinite(terms, found.log_delta))
 
     return by_lanes(lanes, terms, (of, epsilon, wanted))
 
@@ -109,22 +114,18 @@ def _slope(
     tangents: tuple[Parameters, Reals],
 ) -> Reals:
     """Of function(of, epsilon), by central differences in every parameter that may move."""
-    moving = of.ratio, of.sampling_prob, of.number
-    sizes = [x.shape[-1] for x in moving]
-    values = jnp.concatenate([*moving, epsilon[..., None]], axis=-1)
-    tangent = tangents[0]
-    moves = [tangent.ratio, tangent.sampling_prob, tangent.number, tangents[1][..., None]]
+    moving, kind = jax.tree.flatten((of, epsilon[..., None]))
+    moves = jax.tree.leaves((tangents[0], tangents[1][..., None]))
+    sizes = [x.shape[-1] for x in moving[:-1]]
+    values = jnp.concatenate(moving, axis=-1)
     number = values.shape[-1]
 
     def moved(index: Index) -> Reals:
         side = jnp.where(index < number, 1.0, -1.0)
         place = jnp.arange(number) == index % number
-        ratio, prob, count, at = jnp.split(
-            values * (1.0 + _MOVE * side * place[(None,) * epsilon.ndim]),
-            np.cumsum(sizes),
-            axis=-1,
-        )
-        return function(Parameters(ratio, prob, count, of.added), at[..., 0])
+        now = values * (1.0 + _MOVE * side * place[(None,) * epsilon.ndim])
+        parameters, at = jax.tree.unflatten(kind, jnp.split(now, np.cumsum(sizes), axis=-1))
+        return function(parameters, at[..., 0])
 
     each = lax.map(moved, jnp.arange(2 * number)).reshape(2, number, *epsilon.shape)
     rises = jnp.moveaxis(each[0] - each[1], 0, -1)
@@ -186,18 +187,23 @@ def _over_windows(
         done = (state.window > 1) & (left < value + math.log(0.1 * tolerance))
         done |= whole | jnp.isnan(value)
         again = state.refused + _PATIENCE <= state.window
-        now = _State(state.window + 1, share.alone & again, state.refused, value, error, left, done)
+        upper = jnp.where(whole, jnp.logaddexp(value, error), jnp.inf)
+        least = jnp.where(upper < state.log_least, upper, state.log_least)
+        alone = share.alone & again
+        now = _State(state.window + 1, alone, state.refused, value, error, left, least, done)
         unsettled = whole & ~last & (share.error > value + math.log(_SETTLED * tolerance))
-        back = state._replace(whole=jnp.zeros_like(last), refused=state.window)
+        # The bound is kept, though the windows go on.
+        back = state._replace(whole=jnp.zeros_like(last), refused=state.window, log_least=least)
         now = jax.tree.map(lambda a, b: jnp.where(unsettled, a, b), back, now)
         return jax.tree.map(lambda a, b: jnp.where(state.done, a, b), state, now)
 
     infinite = jnp.full_like(at, jnp.inf)
     first = jnp.ones_like(at), jnp.zeros_like(usable), jnp.full_like(at, -_PATIENCE)
-    start = _State(*first, *_highest(releases, at), infinite, ~usable)
+    start = _State(*first, *_highest(releases, at), infinite, infinite, ~usable)
     end = lax.while_loop(unfinished, advance, start)
     spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, releases.log_rest()))
-    upper = jnp.logaddexp(end.log_value, spare)
+    least = jnp.logaddexp(end.log_least, releases.log_rest())
+    upper = jnp.minimum(jnp.logaddexp(end.log_value, spare), least)
     upper += 16.0 * ULP * (1.0 + jnp.abs(upper))
     sound = usable & (upper < jnp.inf)
     settled = sound & (spare < end.log_value + math.log(_SETTLED * tolerance))
@@ -213,8 +219,9 @@ def _highest(releases: Releases, epsilon: Reals) -> tuple[Reals, Reals]:
     beyond = -1.0 - tilts_for(releases)
     ends = jnp.array([0.0, -1.0])[(None,) * epsilon.ndim] + jnp.zeros_like(beyond[..., :2])
     tilts = jnp.concatenate([ends, beyond], axis=-1)
-    exponents = Parts.of(releases, window, tilts, epsilon < 0).log_difference()
-    exponents -= tilts * epsilon[..., None]
+    alone = releases._replace(rest=Rest(()))
+    exponents = Parts.of(alone, window, tilts, epsilon < 0).log_difference()
+    exponents += releases.rest.log_moment_below(tilts) - tilts * epsilon[..., None]
     mass, less = exponents[..., 0], exponents[..., 1]
     value = mass + log1mexp(jnp.maximum(mass - less, 0.0))
     rounding = mass + math.log(256.0 * ULP)
