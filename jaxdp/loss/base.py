@@ -118,7 +118,7 @@ class Term:
         again = jnp.where(paired, recurrence, 1.0)
         shape = (*self.shift.shape, heights.shape[-1])
         points = jnp.concatenate([jnp.broadcast_to(heights[..., None, :], shape), again], -1)
-        real = jnp.broadcast_to(theta[..., None, None], points.shape)
+        real = theta[..., None, None]
         evaluate = noise.cgf if far else noise.near_cgf
         fall = jnp.real(evaluate(shift, real + 1j * points)) - noise.cgf(shift, real)
         # What the quadrature of a cumulant does not resolve says nothing.
@@ -147,7 +147,7 @@ class Term:
         end = (jnp.pi / unit)[..., None, None]
 
         def size(points: Reals) -> Reals:
-            real = jnp.broadcast_to(theta[..., None, None], points.shape)
+            real = theta[..., None, None]
             return jnp.real(noise.cgf(shift, real + 1j * points)) - noise.cgf(shift, real)
 
         if self.noise.falls:
