@@ -47,6 +47,11 @@ class Mechanism:
         sampling_prob: RealLike = 1.0,
         relation: Relation | None = None,
     ):
+        if not isinstance(noise, Noise):
+            raise ValueError(
+                f"noise must be a distribution such as Gaussian(scale), got {noise!r}: guarantees "
+                "and the exponential mechanism go into privacy_loss as they are"
+            )
         sensitivity = _check.nonnegative("sensitivity", sensitivity)
         # Known before it becomes an array: whether there is any sampling shapes the program.
         always = _check.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))

@@ -1,5 +1,7 @@
 """A mechanism is its noise at its sensitivity, batched."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,3 +76,10 @@ def test_large_losses_of_small_samples():
         found = np.asarray(release.log_delta(epsilon))
         whole = dp.Gaussian(0.01).log_delta(1.0, epsilon - np.log(q)) + np.log(q)
         np.testing.assert_allclose(found, whole, rtol=1e-12)
+
+
+def test_a_guarantee_is_no_noise():
+    plain = inspect.unwrap(dp.Mechanism.__init__)  # types are not checked for users
+    for known in (dp.PureDP(1.0), dp.ExponentialMechanism(1.0)):
+        with pytest.raises(ValueError, match=r"noise must be .* got (PureDP|Exponential)"):
+            plain(object.__new__(dp.Mechanism), known, 1.0)
