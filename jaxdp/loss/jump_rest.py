@@ -25,12 +25,13 @@ class Rest(NamedTuple):
         return jnp.real(cumulant(self.terms, tilts))
 
     def log_moment_below(self, tilts: Reals) -> Reals:
-        """log R at real tilts of 0, and of -1 or less, (*lanes, tilts)."""
+        """log R at real tilts of 0, and of -1 or less, (*lanes, tilts); exact at both of these."""
         if not self.terms:
             return jnp.zeros_like(tilts)
-        finite = add_up(self.terms, Term.log_finite)[..., None]
-        beyond = self._exchanged().log_moment(jnp.maximum(-1.0 - tilts, 0.0))
-        return jnp.where(tilts == 0, finite, beyond)
+        exchanged = self._exchanged()
+        here, there = (add_up(x.terms, Term.log_finite)[..., None] for x in (self, exchanged))
+        beyond = exchanged.log_moment(jnp.maximum(-1.0 - tilts, 0.0))
+        return jnp.where(tilts == 0, here, jnp.where(tilts == -1.0, there, beyond))
 
     def _exchanged(self) -> "Rest":
         """Of the two inputs exchanged: R at -1 - z."""
