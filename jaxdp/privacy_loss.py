@@ -67,16 +67,17 @@ class PrivacyLoss:
         epsilon at an atom (2,000 equal pairs behind a Gaussian of ratio 1e-6: 1.4e-2); of two or
         three sampled Laplaces 2e-11 mostly, up to 4e-6. Where few releases of sampled Gaussians hit
         the record one large loss makes the total large: that is summed by its size (`loss.jumps`,
-        compiled only where one line does not suffice; a record that is removed); what that leaves
-        wide is summed along the whole line, where all is known. For scales below 0.005
-        sensitivities, and for rare hits beside releases of another kind, the bound may be several
-        nats too high, and at epsilon beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose
-        cumulant hardly falls, are added up one after the other (`loss.few`): two of powers 1.1 to 8
-        are off by less than 1e-9, three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of
-        powers near 1 by up to 1e-3. An infinite loss gives delta = 1. With a sampled release of
-        another noise than Gaussian and Laplace, or a sampled replacement, the upper one of
-        `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where
-        there are atoms.
+        compiled only where one line does not suffice; a record that is removed), beside whatever
+        else is released, to 4e-9; what that leaves wide is summed along the whole line, where all
+        is known. For scales below 0.005 sensitivities, and where delta below e^-700 is owed to two
+        such losses at once, the bound may be several nats too high; with atoms that nothing hides,
+        at an epsilon that they reach alone, 1e-3 of delta. At epsilon beyond 1e7 it rounds by more
+        than 1e-10. Few Subbotins, whose cumulant hardly falls, are added up one after the other
+        (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of
+        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An infinite loss gives
+        delta = 1. With a sampled release of another noise than Gaussian and Laplace, or a sampled
+        replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for
+        Gaussians, up to 2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
