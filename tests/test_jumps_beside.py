@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.loss.jump_parts import applies
 
 # Sampling probability, scale, epsilon.
 CASES = (
@@ -120,3 +121,11 @@ def test_slopes_and_traces():
             for sign in (1, -1)
         )
         assert float(slope) == pytest.approx(float(up - down) / (2e-5 * at[place]), rel=1e-6)
+
+
+def test_what_has_real_cumulants_only_stays_on_the_grid():
+    other = dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(1.0), 1.0, 0.01, "remove"))
+    loss = 2 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, "remove")) + other
+    assert not applies(loss.terms)
+    _, upper = loss.bounds(0.5)
+    assert float(loss.log_delta(0.5)) == pytest.approx(float(jnp.log(upper)), rel=1e-9)

@@ -81,8 +81,9 @@ class Parameters(NamedTuple):
 
 
 def applies(terms: Terms) -> bool:
-    """Whether there are sampled Gaussians among the releases."""
-    return any(_is_sampled_gaussian(term.noise) for term in terms)
+    """Whether there are sampled Gaussians among the releases, and all have complex cumulants."""
+    found = any(_is_sampled_gaussian(term.noise) for term in terms)
+    return found and all(term.noise.contoured for term in terms)
 
 
 def all_apply(terms: Terms) -> bool:
