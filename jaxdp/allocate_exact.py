@@ -16,6 +16,7 @@ from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.contour import FINAL, Limits, in_lanes
+from jaxdp.loss.truncated import as_loss
 from jaxdp.noise.base import Noise
 
 # While the shape is searched.
@@ -81,14 +82,18 @@ def _allocate(
     def terms(scales: Reals) -> Terms:
         shifts = jnp.where(moves, relative, 0.0) / scales
         return tuple(
-            Term(stacked, shifts[jnp.array(index)], jnp.where(moves[jnp.array(index)], 1.0, 0.0))
+            Term(
+                as_loss(stacked),
+                shifts[jnp.array(index)],
+                jnp.where(moves[jnp.array(index)], 1.0, 0.0),
+            )
             for stacked, index in groups
         )
 
     def factor(log_shape: Reals, limits: Limits) -> Reals:
         def residual(common: Reals) -> Reals:
-            log_delta = in_lanes(terms(common * jnp.exp(log_shape)), budget.epsilon, limits)
-            return excess(log_delta, budget.delta)
+            found = in_lanes(terms(common * jnp.exp(log_shape)), budget.epsilon, limits)
+            return excess(found.upper, budget.delta)
 
         largest = largest_gdp(budget).mu, largest_laplace_ratio(budget)
         spread = jnp.sum(jnp.where(moves, relative * jnp.exp(-log_shape), 0.0))

@@ -20,6 +20,7 @@ from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.loss.base import Term
 from jaxdp.loss.contour import FINAL, Limits, in_lanes
+from jaxdp.loss.truncated import as_loss
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
@@ -136,8 +137,8 @@ def _fit(
             return total.log_delta(lanes.epsilon)
         if once:
             return noise.log_delta(lanes.shift, lanes.epsilon)
-        ends = jax.tree.map(lambda x: x[..., None], (noise, lanes.shift, lanes.fold))
-        return in_lanes((Term(*ends),), lanes.epsilon, limits)
+        ends = jax.tree.map(lambda x: x[..., None], (as_loss(noise), lanes.shift, lanes.fold))
+        return in_lanes((Term(*ends),), lanes.epsilon, limits).upper
 
     return _search(family, objective, lanes, log_delta)
 

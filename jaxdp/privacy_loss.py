@@ -19,6 +19,7 @@ from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled
+from jaxdp.loss.truncated import as_loss
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
@@ -74,14 +75,23 @@ class PrivacyLoss:
         at an epsilon that they reach alone, 1e-3 of delta. At epsilon beyond 1e7 it rounds by more
         than 1e-10. Few Subbotins, whose cumulant hardly falls, are added up one after the other
         (`loss.few`): two of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of
-        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. An infinite loss gives
-        delta = 1. With a sampled release of another noise than Gaussian and Laplace, or a sampled
-        replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for
-        Gaussians, up to 2.4 % where there are atoms.
+        powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by up to 1e-3. Infinite losses
+        add their probability. With a sampled release of another noise than Gaussian and Laplace, or
+        a sampled replacement, the upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3
+        apart for Gaussians, up to 2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
         return reported.log_delta(self.terms, _check.real("epsilon", epsilon), self.both)
+
+    def log_delta_error(self, epsilon: RealLike) -> Reals:
+        """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
+
+        Of the sum that gave it: aliasing, truncation, quadrature and rounding; where that is more
+        than 1e-9, from the lower one of `bounds` if that is nearer. Of delta this is the relative
+        error, for one release 2e-12 (1 + |log delta|). Infinite where no lower bound is known.
+        """
+        return reported.log_delta_error(self.terms, _check.real("epsilon", epsilon), self.both)
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -181,7 +191,7 @@ def privacy_loss(
     )
     if mechanism.sampled:
         noise = _sampled(noise, sampling_prob, mechanism.relation)
-    return PrivacyLoss((Term(noise, shift, jnp.ones(1)),), mechanism.relation)
+    return PrivacyLoss((Term(as_loss(noise), shift, jnp.ones(1)),), mechanism.relation)
 
 
 def _sampled(noise: Noise, sampling_prob: Reals, relation: Relation | None) -> Loss:

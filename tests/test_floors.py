@@ -37,6 +37,8 @@ CONTAINED = {
 # An engine in several files, each on the ones before.
 LOSS = (
     "base",
+    "exchange",
+    "infinite",
     "shapes",
     "sampled_profile",
     "sampled",
@@ -46,6 +48,7 @@ LOSS = (
     "mixture",
     "discrete",
     "finite",
+    "truncated",
     "window",
     "grid",
     "bracket",
@@ -55,7 +58,6 @@ LOSS = (
     "atoms",
     "decay",
     "few",
-    "infinite",
     "jump_rest",
     "jump_sizes",
     "jump_parts",

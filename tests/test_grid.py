@@ -149,10 +149,53 @@ def test_bad_input():
 @pytest.mark.long
 def test_nothing_known_and_traced_bad_input():
     ten = 10 * loss_of(dp.Laplace(2.0))
-    # Tails without a cumulant: nothing is known, and nothing else is said.
-    infinite = 3 * loss_of(dp.TruncatedLaplace(1.0, 3.0))
+    # No finite loss at all.
+    infinite = 3 * loss_of(dp.TruncatedLaplace(1.0, 0.3))
     lower, upper = infinite.bounds(1.0, points=POINTS)
-    assert 0 <= lower <= upper <= 1
+    assert 1 - 1e-12 < lower <= upper <= 1
     assert np.all(np.isnan(jax.jit(lambda e: ten.bounds(e, points=POINTS))(np.nan)))
     bad = jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).bounds(1.0, points=POINTS))(-1.0)
     assert np.all(np.isnan(bad))
+
+
+def test_atoms_alone():
+    """Where no density pays what a chord is too high, debts travel to the next atom."""
+    for loss in (
+        100 * dp.privacy_loss(dp.PureDP(0.1)),
+        dp.privacy_loss(dp.PureDP(0.1)) + dp.privacy_loss(dp.PureDP(0.3)),
+        3 * loss_of(dp.Staircase(0.5, 1.0, dp.staircase_split(0.5))),
+    ):
+        lower, upper = loss.bounds(0.3)
+        assert lower <= loss.delta(0.3) <= upper
+        assert upper - lower < 1e-3 * upper
+
+
+def test_infinite_losses():
+    """n releases that fail with probability p, and else answer at random."""
+    loss = 10 * dp.privacy_loss(dp.ApproxDP(0.1, 1e-3))
+    kept = 10 * dp.privacy_loss(dp.PureDP(0.1))
+    none = (1 - 1e-3) ** 10
+    for epsilon in (0.0, 0.3, 2.0):
+        truth = 1 - none + none * float(kept.delta(epsilon))
+        lower, upper = loss.bounds(epsilon)
+        assert lower <= truth * (1 + 1e-12)
+        assert upper >= truth * (1 - 1e-12)
+        assert upper - lower < 1e-3 * upper
+
+
+def test_where_few_are_hit():
+    """Most losses lie far nearer to 0 than the grid's points."""
+    release = dp.Mechanism(dp.Gaussian(1.0), 1.0, 1e-3, relation="remove")
+    loss = 1000 * dp.privacy_loss(release)
+    lower, upper = loss.bounds(1.0)
+    assert 0 < lower <= loss.delta(1.0) <= upper
+    assert upper < 1.02 * loss.delta(1.0)
+
+
+def test_laplaces_of_different_scales():
+    """Orders of 1e20, where a sum of products keeps no digit."""
+    loss = 2 * loss_of(dp.Laplace(2.0)) + loss_of(dp.Laplace(3.0))
+    for epsilon in (0.0, 0.3, 1.2):
+        lower, upper = loss.bounds(epsilon)
+        assert lower <= loss.delta(epsilon)
+        assert upper - lower < 1e-3 * upper

@@ -198,7 +198,8 @@ def cgf(support: Support, shift: Reals, r: Reals, z: RealsOrComplexes) -> RealsO
     mean = jnp.where(close, 1.0 - expm1_minus(-low) / low, (1.0 - jnp.exp(-high)) / high)
     mean = jnp.where(w == 0, 1.0, mean)
     central = jnp.where(short, 0.5 * support.ratio(width), c) * mean
-    central *= jnp.exp(-2.0 * s * jnp.maximum(over, 0.0) / scale)
+    # Nothing is outer then.
+    less = 2.0 * s * jnp.maximum(over, 0.0) / scale
     outer = support.share(support.exponent(room), support.ratio(room))
     outer = 0.5 * (1.0 + jnp.exp(-2.0 * s * r)) * outer
-    return (s - 0.5) * r + jnp.log((central + outer) / support.whole())
+    return (s - 0.5) * r - less + jnp.log((central + outer) / support.whole())

@@ -15,6 +15,7 @@ from jax.scipy.special import gammaln
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
 from jaxdp.loss.base import Terms, add_up
+from jaxdp.loss.infinite import finite_log_delta
 from jaxdp.loss.lattice import Lattice
 from jaxdp.noise.base import LossPair, Points
 
@@ -145,9 +146,12 @@ def explicit_part(
     gap = jnp.minimum(e - total(j, n), 0.0)
     atomic = share(j, n, jnp.where(mirror, gap, _log_complement(gap)))
     single = noise.log_delta(shift, at)
-    one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
+    kept = finite_log_delta(noise, shift, at)[0]
+    one = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), kept))
     none = (n - 1.0) * atomic
-    error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (one + none)
+    # Of all losses: the infinite ones were subtracted.
+    rounded = n * share(j, n - 1.0, jnp.where(mirror, _log_complement(single), single))
+    error = ULP * (16.0 + 8.0 * gammaln(n + 1.0)) * (rounded + none)
     log_atoms = atoms.log_moment(tilt)
     log_one = jnp.maximum(noise.cgf(shift, tilt) - log_atoms, 0.0)
     far = jnp.log(4.0 * n) - 2.0 * (_SUMMED // 2 - 2) ** 2 / n

@@ -23,7 +23,7 @@ misplaced by m in one factor changes delta by w_max m at most, since all the oth
   wrong by E in l2 has misplaced sqrt N E of mass, and a sum with weights w is wrong by |w|_2 E;
 * the profile and the masses: `loss.grid`;
 * the sums: N u each, relatively; exponents and weights: 4 u for every unit of their terms.
-A mass at infinity adds 1 - prod (1 - p)^n to the upper bound, and nothing to the lower one.
+All this is of finite losses: infinite ones, of probability p, add 1 - prod (1 - p)^n to both.
 """
 
 from typing import NamedTuple
@@ -32,10 +32,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import ULP, log1m
+from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Complexes, Reals
-from jaxdp.loss.base import Terms, largest_loss
+from jaxdp.loss.base import Terms, largest_finite, largest_loss
+from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.grid import Grid, Masses, masses_of, second, settle, spread
+from jaxdp.loss.infinite import with_infinite
 from jaxdp.loss.window import OUTSIDE, Plan, Window, elements, plan_of
 
 POINTS = 2**16
@@ -56,15 +58,15 @@ class _Part(NamedTuple):
     size: Reals  # of the terms of log_norm, added
 
 
-def in_lanes(terms: Terms, epsilon: Reals, points: int = POINTS) -> tuple[Reals, Reals]:
-    """(log_lower, log_upper) in any batch of one shape: epsilon (*batch,), terms (*batch, n)."""
+def in_lanes(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
+    """In any batch of one shape: epsilon (*batch,), terms (*batch, n)."""
 
     def flat(x: Reals) -> Reals:
         return x.reshape(epsilon.size, *x.shape[epsilon.ndim :])
 
     lanes = jax.tree.map(flat, (terms, epsilon))
     found = lax.map(lambda lane: _lane(lane[0], lane[1], points), lanes)
-    return found[0].reshape(epsilon.shape), found[1].reshape(epsilon.shape)
+    return LogBounds(*(x.reshape(epsilon.shape) for x in found))
 
 
 def exp_down(log_delta: Reals) -> Reals:
@@ -72,36 +74,23 @@ def exp_down(log_delta: Reals) -> Reals:
     return jnp.exp(log_delta) * (1.0 - 4.0 * ULP)
 
 
-def _lane(terms: Terms, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
+def _lane(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
     size = jnp.abs(epsilon)
-    # delta(-e) = 1 - e^-e + e^-e delta(e), delta of the exchanged pair.
     terms = tuple(term.reversed(epsilon < 0) for term in terms)
-    lower, upper = _forward(terms, size, points)
+    found = _forward(terms, size, points)
     # Only what every noise says of itself decides what is a legal input: its profile is not NaN.
     each = jnp.concatenate(
         [jax.vmap(lambda n, s: n.log_delta(s, size))(*t.parts()[:2]) for t in terms]
     )
     counts = elements(terms)
     bad = jnp.any(jnp.isnan(each) | jnp.isnan(counts)) | jnp.isnan(epsilon)
-    lower = jnp.where(jnp.isnan(lower), -jnp.inf, jnp.minimum(lower, 0.0))
-    upper = jnp.where(jnp.isnan(upper), 0.0, jnp.minimum(upper, 0.0))
     none = size >= largest_loss(terms)
-    lower, upper = (jnp.where(none, -jnp.inf, x) for x in (lower, upper))
-    lower = jnp.where(epsilon < 0, _mirrored(lower, size, -1.0), lower)
-    upper = jnp.where(epsilon < 0, _mirrored(upper, size, 1.0), upper)
-    return jnp.where(bad, jnp.nan, lower), jnp.where(bad, jnp.nan, upper)
+    both = LogBounds(*(jnp.where(none, -jnp.inf, jnp.minimum(x, 0.0)) for x in found))
+    both = both.mirrored(epsilon < 0, size)
+    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in both))
 
 
-def _mirrored(log_delta: Reals, size: Reals, side: float) -> Reals:
-    """log(1 - e^-e (1 - delta)), rounded to one side."""
-    mixture = -jnp.expm1(-size) + jnp.exp(-size + log_delta)
-    near_one = mixture > 0.5
-    large = log1m(jnp.where(near_one, -jnp.expm1(log_delta) * jnp.exp(-size), 0.0))
-    value = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
-    return jnp.minimum(value + side * 16.0 * ULP * (1.0 + jnp.abs(value)), 0.0)
-
-
-def _forward(terms: Terms, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
+def _forward(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
     """At epsilon >= 0, parameters of shape (n,)."""
     plan = plan_of(terms, epsilon, points)
     below, above, infinite = _factors(terms, plan, points)
@@ -116,8 +105,14 @@ def _forward(terms: Terms, epsilon: Reals, points: int) -> tuple[Reals, Reals]:
         )
         for upper, parts in ((False, below), (True, above))
     )
-    # Where p is small 1 - prod (1 - p)^n <= sum n p is as good.
-    return low, jnp.logaddexp(high, infinite) + 8.0 * ULP
+    # What was taken for infinite is little.
+    high = jnp.logaddexp(high, infinite) + 8.0 * ULP
+    beyond = epsilon >= largest_finite(terms)
+    found = LogBounds(
+        jnp.where(beyond | jnp.isnan(low), -jnp.inf, low),
+        jnp.where(beyond, -jnp.inf, jnp.where(jnp.isnan(high), 0.0, high)),
+    )
+    return with_infinite(terms, found)
 
 
 def _transform_error(points: int) -> float:
@@ -142,11 +137,12 @@ def _times(part: _Part, masses: Masses, grid: Grid, count: Reals, window: Window
     loss = grid.step * (grid.first + jnp.arange(1.0 * points))
     norm = jnp.sqrt(jnp.sum(masses.value**2))
 
-    def cumulant(order: Reals) -> Reals:
-        exponent = order * loss
-        most = jnp.max(jnp.where(masses.value > 0, exponent, -jnp.inf))
-        weights = jnp.exp(jnp.where(masses.value > 0, exponent - most, -jnp.inf))
-        return most + jnp.log(jnp.sum(masses.value * weights)) + 1e-11
+    def cumulant(order: Reals, toward: Reals) -> Reals:
+        """Of `toward` times the order, rounded up: orders of 1e20 leave nothing of a sum."""
+        most = jnp.max(jnp.where(masses.value > 0, toward, -jnp.inf))
+        weights = jnp.exp(order * jnp.minimum(toward - most, 0.0))
+        top = order * most
+        return top + jnp.log(jnp.sum(masses.value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
 
     def add(total: Reals, each: Reals) -> Reals:
         return total + jnp.where(count == 0, 0.0, count * each)
@@ -156,15 +152,15 @@ def _times(part: _Part, masses: Masses, grid: Grid, count: Reals, window: Window
         add(part.first, grid.first),
         add(part.log_norm, masses.log_norm),
         add(part.error, _transform_error(points) * norm + 8.0 * jnp.pi * ULP / jnp.sqrt(points)),
-        add(part.high, cumulant(window.order_high)),
-        add(part.low, cumulant(-window.order_low)),
+        add(part.high, cumulant(window.order_high, loss)),
+        add(part.low, cumulant(window.order_low, -loss)),
         add(part.misplaced, masses.blur),
         add(part.size, jnp.abs(masses.log_norm)),
     )
 
 
 def _factors(terms: Terms, plan: Plan, points: int):
-    """The part that is repeated and the remainder, below and above; log of the mass at infinity."""
+    """The part that is repeated and the remainder, below and above; log of what is left above."""
 
     def body(state, element):
         below, above, infinite = state

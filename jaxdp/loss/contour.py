@@ -26,6 +26,7 @@ from jaxdp.loss.base import (
     largest_loss,
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
+from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.few import few_of
 from jaxdp.loss.infinite import with_infinite
 from jaxdp.loss.jump_parts import all_apply, applies, parameters_of
@@ -42,21 +43,23 @@ _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 _SLOPE_NODES = 512
+# Of log delta of one release, relatively: what its closed form may be above.
+_CLOSED = 2e-12
 
 
 class OneLine(NamedTuple):
     """What one line says: all of shape (*batch,)."""
 
-    log_delta: Reals  # an upper bound
+    bounds: LogBounds
     slow: Bools  # where `tightened` can go on, perhaps nearer
     wide: Bools  # where the bound is not as near as was asked for
 
 
-def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> Reals:
-    """`log_delta` in any batch of one shape, worked off in chunks of lanes."""
+def in_lanes(terms: Terms, epsilon: Reals, limits: Limits = FINAL) -> LogBounds:
+    """Of `log_delta` in any batch of one shape, worked off in chunks of lanes."""
     # Beside other releases a long line may settle what `tightened` does not.
     line = on_one_line(terms, epsilon, limits, hurried=all_apply(terms))
-    return tightened(terms, epsilon, line.log_delta, line.slow, limits[0])[0]
+    return tightened(terms, epsilon, line.bounds, line.slow, limits[0])[0]
 
 
 def on_one_line(
@@ -64,16 +67,9 @@ def on_one_line(
 ) -> OneLine:
     """The same by one line alone; `hurried`: broken off where `tightened` can go on."""
     limits = (limits[0], most_points(terms, limits[1]))
-    # delta(-e) = 1 - e^-e + e^-e delta'(e), delta' with the two inputs exchanged.
     terms, size = tuple(term.reversed(epsilon < 0) for term in terms), jnp.abs(epsilon)
     line = _forward(terms, size, epsilon > 0, hurried, limits)
-    upper = line.log_delta
-    mixture = -jnp.expm1(-size) + jnp.exp(-size + upper)
-    near_one = mixture > 0.5
-    large = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
-    mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
-    return line._replace(log_delta=jnp.where(epsilon < 0, mirrored, upper))
+    return line._replace(bounds=line.bounds.mirrored(epsilon < 0, size))
 
 
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
@@ -85,7 +81,7 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
 def _forward(
     terms: Terms, epsilon: Reals, forward: Bools, hurried: bool, limits: Limits
 ) -> OneLine:
-    """log of an upper bound on delta: epsilon (*batch,) >= 0, terms (*batch, n).
+    """Logarithms of bounds on delta: epsilon (*batch,) >= 0, terms (*batch, n).
 
     Relative error of delta about limits[0] where limits[1] points reach it; else the bound is
     wider: it contains the aliased terms, the rest of the line (from the largest |phi| of the last
@@ -134,19 +130,27 @@ def _forward_on(
     if applies(fixed):
         usable = parameters_of(fixed).usable(at) & forward & ~skipped
     soft, stopped = decay.softened(terms), usable & hurried
-    bound, wide = _log_delta_on(
+    found, wide = _log_delta_on(
         soft, epsilon, line, lattice, decay, atoms, limits, skipped, stopped
     )
-    upper = few.tightened(bound)
+    # What another Gaussian adds is not bounded.
+    lower = jnp.where(skipped | (decay.mu > 0), -jnp.inf, found.lower)
+    found = LogBounds(jnp.maximum(lower, few.log_lower), few.tightened(found.upper))
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
-    upper = jnp.where(beyond, -jnp.inf, upper)
-    whole = with_infinite(terms, upper)
-    upper = jnp.minimum(jnp.where(line.complement & ~beyond, upper, whole), 0.0)
+    found = LogBounds(*(jnp.where(beyond, -jnp.inf, x) for x in found))
+    ways = zip(found, with_infinite(terms, found), strict=True)
+    lower, upper = (
+        jnp.minimum(jnp.where(line.complement & ~beyond, x, whole), 0.0) for x, whole in ways
+    )
     if alone:
-        upper = jnp.where(single, noise.log_delta(shift, epsilon), upper)
-    upper = jnp.where(epsilon >= largest_loss(terms), -jnp.inf, upper)
-    return OneLine(upper, usable & (wide | (decay.mu > 0)), wide & ~skipped)
+        exact = noise.log_delta(shift, epsilon)
+        upper = jnp.where(single, exact, upper)
+        lower = jnp.where(single, exact - _CLOSED * (1.0 + jnp.abs(exact)), lower)
+    none = epsilon >= largest_loss(terms)
+    lower, upper = (jnp.where(none, -jnp.inf, x) for x in (lax.stop_gradient(lower), upper))
+    bounds = LogBounds(lower, upper)
+    return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
 @jax.custom_jvp
@@ -171,8 +175,8 @@ def _log_delta_on(
     limits: Limits,
     skipped: Bools,
     stopped: Bools,
-) -> tuple[Reals, Bools]:
-    """The bound, and where it is wide."""
+) -> tuple[LogBounds, Bools]:
+    """And where they are wide."""
     far = limits[0] < ROUGH
     fixed = lax.stop_gradient((terms, epsilon, atoms))
     summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
@@ -184,18 +188,25 @@ def _log_delta_on(
     # The phase of every point: of t epsilon, and of K, which cancels that.
     error += 8.0 * ULP * fixed[1] * found.moved
     both = found.value + exact
-    # 1 - delta is rounded down: there aliasing counts as well.
-    lower = jnp.maximum(both - error - line.aliasing, 0.0) * jnp.exp(line.log_size)
-    upper = jnp.where(
-        line.complement,
-        log1m(jnp.minimum(lower, 1.0)),
-        line.log_size + jnp.log(both + error),
+    # Aliased terms are positive.
+    least, most = jnp.maximum(both - error - line.aliasing, 0.0), both + error
+    size, mirrored = jnp.exp(line.log_size), line.complement
+    lower = jnp.where(
+        mirrored, log1m(jnp.minimum(most * size, 1.0)), line.log_size + jnp.log(least)
     )
-    upper += 4.0 * ULP * jnp.abs(jnp.maximum(upper, -jnp.finfo(jnp.float64).max))
+    upper = jnp.where(
+        mirrored, log1m(jnp.minimum(least * size, 1.0)), line.log_size + jnp.log(most)
+    )
+    lower, upper = (
+        x + side * ULP * jnp.abs(jnp.maximum(x, -jnp.finfo(jnp.float64).max))
+        for x, side in ((lower, -8.0), (upper, 4.0))
+    )
     # Where the sum breaks down (epsilon beyond 1e15, or at the largest loss) Markov's bound stands.
     markov = line.markov(fixed[1])
     # Of the finite losses.
-    markov = jnp.where(line.complement, with_infinite(terms, markov), markov)
+    infinite = with_infinite(terms, LogBounds(markov, markov)).upper
+    markov = jnp.where(mirrored, infinite, markov)
+    lower = jnp.where(lower <= markov, lower, -jnp.inf)
     upper = jnp.where(upper <= markov, upper, markov)
     # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
     if atoms is not None:
@@ -217,4 +228,4 @@ def _log_delta_on(
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
     # A wide Gaussian on top is no exact answer either.
     wide = ~(error + line.aliasing <= _WIDE * limits[0] * jnp.abs(both))
-    return _attach(upper, share * value), wide
+    return LogBounds(lower, _attach(upper, share * value)), wide

@@ -11,12 +11,13 @@ from jax import lax
 from jaxdp._types import Bools, Reals, Shape
 from jaxdp.loss import bracket, contour, guess, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
+from jaxdp.loss.exchange import LogBounds
 
 
-def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
-    """An upper bound; the worse of the directions, which are worked off in one batch."""
+def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
+    """On both sides; of the worse of the directions, which are worked off in one batch."""
     terms, epsilon = _broadcast(terms, epsilon)
-    return _worse(_one_way(*_exchanged(terms, epsilon, both)), both)
+    return worse(_one_way(*_exchanged(terms, epsilon, both)), both)
 
 
 def log_delta_on_one_line(
@@ -29,10 +30,10 @@ def log_delta_on_one_line(
 
 def tightened(
     terms: Terms, epsilon: Reals, both: bool, known: contour.OneLine
-) -> tuple[Reals, Bools]:
+) -> tuple[LogBounds, Bools]:
     """Of each direction, where `log_delta_on_one_line` is `known`; and where it settles."""
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    return contour.tightened(*at, known.log_delta, known.slow, contour.FINAL[0])
+    return contour.tightened(*at, known.bounds, known.slow, contour.FINAL[0])
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:
@@ -63,11 +64,10 @@ def quick_log_delta(
     return found, settled, jnp.moveaxis(theta, 0, -1) if both else theta[..., None]
 
 
-def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
-    """Logarithms of the certified bounds on delta."""
+def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
+    """Those from a grid."""
     at = _exchanged(*_broadcast(terms, epsilon), both)
-    lower, upper = bracket.in_lanes(*at, points)
-    return _worse(lower, both), _worse(upper, both)
+    return worse(bracket.in_lanes(*at, points), both)
 
 
 def guess_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> guess.Guess:
@@ -148,23 +148,29 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     return jnp.where(jnp.broadcast_to(order == jnp.inf, shape), most, value)
 
 
-def _one_way(terms: Terms, epsilon: Reals) -> Reals:
+def worse(bounds: LogBounds, both: bool) -> LogBounds:
+    """Of both directions, along the first axis."""
+    return LogBounds(*(_worse(x, both) for x in bounds))
+
+
+def _one_way(terms: Terms, epsilon: Reals) -> LogBounds:
     if _all_contoured(terms):
         return contour.in_lanes(terms, epsilon)
     return _bracketed(terms, epsilon)
 
 
 @jax.custom_jvp
-def _bracketed(terms: Terms, epsilon: Reals) -> Reals:
-    """The upper of two bounds on a grid, whose points move in jumps: no derivative."""
-    return bracket.in_lanes(terms, epsilon)[1]
+def _bracketed(terms: Terms, epsilon: Reals) -> LogBounds:
+    """On a grid, whose points move in jumps: no derivative."""
+    return bracket.in_lanes(terms, epsilon)
 
 
 @_bracketed.defjvp
 def _bracketed_jvp(primals, tangents):
     # Linear in what moves, so that both modes see it.
     moves = [jnp.sum(x, axis=-1) for x in jax.tree.leaves(tangents[0])]
-    return _bracketed(*primals), jnp.nan * sum(moves, start=tangents[1])
+    unknown = jnp.nan * sum(moves, start=tangents[1])
+    return _bracketed(*primals), LogBounds(unknown, unknown)
 
 
 def _all_contoured(terms: Terms) -> bool:

@@ -21,6 +21,7 @@ from jaxdp._numeric.pure import (
 )
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp.loss.infinite import LEAST_FINITE
 from jaxdp.noise.base import Loss, Points
 
 # Of sinh(x) / x in x^2; |x| <= 2.
@@ -142,8 +143,7 @@ class ApproxLoss(Loss):
         return True
 
     def _log_rest(self) -> Reals:
-        # What is left at delta = 1 rounds to nothing.
-        return jnp.maximum(log1m(_check.guard(self.delta, 1.0)), -700.0)
+        return jnp.maximum(log1m(_check.guard(self.delta, 1.0)), LEAST_FINITE)
 
 
 @final

@@ -31,10 +31,17 @@ _LARGEST_POWER = 50.0
 
 
 class Few(NamedTuple):
-    """A bound on log delta, (*batch,), and where nothing else need be looked at."""
+    """Bounds on log delta, (*batch,), and where nothing else need be looked at."""
 
-    log_delta: Reals
+    log_delta: Reals  # from above
+    log_lower: Reals
     settled: Bools
+
+    @staticmethod
+    def nothing(like: Reals) -> "Few":
+        """Where none applies."""
+        infinite = jnp.full_like(like, jnp.inf)
+        return Few(infinite, -infinite, jnp.zeros(like.shape, dtype=bool))
 
     def tightened(self, upper: Reals) -> Reals:
         """The lower of both bounds, with the derivative of `upper`."""
@@ -50,7 +57,7 @@ def few_of(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
     """
     parts = [_ratio_and_power(term) for term in terms if isinstance(term.noise, Subbotin)]
     if len(parts) < len(terms):
-        return Few(jnp.full_like(epsilon, jnp.inf), jnp.zeros_like(epsilon) > 0)
+        return Few.nothing(epsilon)
     ratio, power = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
     count = jnp.concatenate([term.count for term in terms], axis=-1)
     count = jnp.where(ratio == 0, 0.0, count)
@@ -82,8 +89,12 @@ def few_of(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
     flat = jax.tree.map(jnp.ravel, (case, one, other, total, epsilon))
     found = jax.tree.map(lambda x: x.reshape(epsilon.shape), lax.map(lane, flat))
     value = found.log_delta + found.error
-    value = jnp.where(jnp.isnan(value), jnp.inf, value)
-    return Few(value, (found.error < _SETTLED * tolerance) & (value < jnp.inf))
+    known = value < jnp.inf
+    return Few(
+        jnp.where(known, value, jnp.inf),
+        jnp.where(known, found.log_delta - found.error, -jnp.inf),
+        known & (found.error < _SETTLED * tolerance),
+    )
 
 
 def _ratio_and_power(term: Term) -> tuple[Reals, Reals]:

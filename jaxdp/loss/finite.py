@@ -23,13 +23,13 @@ from jaxdp._numeric.elementary import LOG_2, ULP, log1m, round_up
 from jaxdp._numeric.histogram import mirrored
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals, RealsOrComplexes
+from jaxdp.loss.infinite import LEAST_FINITE
 from jaxdp.noise.base import Loss
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram
 
 # A shift is known to this part of a cell.
 _PART = 2**60
-_NOTHING = -700.0
 
 
 @final
@@ -75,7 +75,7 @@ class FiniteLoss(Loss):
     def log_finite(self, shift: Reals) -> Reals:
         """log(1 - infinite)."""
         # What is left at infinite = 1 rounds to nothing.
-        return jnp.maximum(log1m(jnp.asarray(self.infinite)), _NOTHING) + _any(shift)
+        return jnp.maximum(log1m(jnp.asarray(self.infinite)), LEAST_FINITE) + _any(shift)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """NaN: atoms of many kinds. At no shift the loss is 0."""
@@ -210,7 +210,7 @@ def _log_delta(
 @jax.jit
 def _cgf(losses: Reals, masses: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     row = (None,) * z.ndim
-    exponent = z[..., None] * losses[row] + jnp.maximum(jnp.log(masses), _NOTHING)[row]
+    exponent = z[..., None] * losses[row] + jnp.maximum(jnp.log(masses), LEAST_FINITE)[row]
     largest = jax.lax.stop_gradient(jnp.max(jnp.real(exponent), axis=-1))
     return largest + jnp.log(jnp.sum(jnp.exp(exponent - largest[..., None]), axis=-1))
 

@@ -23,12 +23,13 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Bools, Reals
+from jaxdp.loss.infinite import finite_log_delta
 from jaxdp.noise.base import Loss
 
 # What the contract of a noise allows log delta to be above the truth, relatively.
 _PROFILE = 1e-12
-# Debts travel so many steps at most.
-_PASSES = 2048
+# Points whose debts are followed side by side.
+_BLOCK = 256
 
 
 class Grid(NamedTuple):
@@ -45,16 +46,21 @@ class Masses(NamedTuple):
 
     value: Reals  # (N,)
     log_norm: Reals
-    log_infinite: Reals  # log of the mass at infinity
+    log_infinite: Reals  # log of a finite mass that is taken for infinite
     blur: Reals  # rounding: the tilted masses are right to this sum of absolute errors
 
 
-def profile(noise: Loss, shift: Reals, loss: Reals) -> Reals:
-    """log T: log delta for loss >= 0, loss + log of the exchanged pair's delta(-loss) below."""
+def profile(noise: Loss, shift: Reals, loss: Reals) -> tuple[Reals, Reals]:
+    """log T, and how many times its relative error is that of delta.
+
+    log delta for loss >= 0, loss + log of the exchanged pair's delta(-loss) below. Of a loss that
+    may be infinite, which only a symmetric one is, given that it is finite.
+    """
     if noise.symmetric:
-        return noise.log_delta(shift, jnp.abs(loss)) + jnp.minimum(loss, 0.0)
+        value, more = finite_log_delta(noise, shift, jnp.abs(loss))
+        return value - noise.log_finite(shift) + jnp.minimum(loss, 0.0), more
     exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool)).log_delta(shift, -loss) + loss
-    return jnp.where(loss < 0, exchanged, noise.log_delta(shift, loss))
+    return jnp.where(loss < 0, exchanged, noise.log_delta(shift, loss)), jnp.ones_like(loss)
 
 
 def _time_values(noise: Loss, shift: Reals, grid: Grid, points: int) -> tuple[Reals, Reals, Reals]:
@@ -62,15 +68,15 @@ def _time_values(noise: Loss, shift: Reals, grid: Grid, points: int) -> tuple[Re
     half = 0.5 * grid.step
     loss = half * (2.0 * grid.first + jnp.arange(2.0 * points - 1.0))
     # Nearer to 0, where T is larger, by more than the rounding of the product.
-    log_value = profile(noise, shift, loss * (1.0 - 4.0 * ULP))
+    log_value, more = profile(noise, shift, loss * (1.0 - 4.0 * ULP))
     exponent = log_value + grid.tilt * loss - grid.log_norm
     sizes = jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm)
     alive = log_value > -jnp.inf
     size = jnp.where(alive, jnp.abs(log_value - jnp.minimum(loss, 0.0)), 0.0)
     # Below zero T is a product: its exponent is rounded as well.
-    up = ULP * (8.0 + 2.0 * size + 2.0 * jnp.abs(loss) + 2.0 * sizes)
+    up = ULP * (8.0 * more + 2.0 * size + 2.0 * jnp.abs(loss) + 2.0 * sizes)
     value = jnp.where(alive, jnp.exp(jnp.where(alive, exponent + up, 0.0)), 0.0)
-    return loss, value, jnp.where(alive, _PROFILE * (1.0 + size) + 2.0 * up, 0.0)
+    return loss, value, jnp.where(alive, _PROFILE * more * (1.0 + size) + 2.0 * up, 0.0)
 
 
 def second(value: Reals, ratio: Reals, growth: Reals) -> Reals:
@@ -105,25 +111,44 @@ def _chord_masses(value: Reals, grid: Grid, loss: Reals) -> tuple[Reals, Reals]:
 
 
 def settle(masses: Reals, growth: Reals, to_right: bool) -> tuple[Reals, Bools]:
-    """Masses >= 0 whose neighbours have paid the negative ones; and whether all was paid."""
+    """Masses >= 0 whose neighbours have paid the negative ones; and whether all was paid.
 
-    def owing(state: tuple[Reals, Reals]) -> Bools:
-        return (state[1] < _PASSES) & jnp.any(state[0] < 0)
+    A debt travels until it is paid: each point turns a debt d into max(rate d - mass, 0), and such
+    maps, d to max(rate d + shift, least), are closed under composition: those of all points of a
+    block first, then the blocks one after the other.
+    """
+    rate = growth if to_right else 1.0 / growth
+    rows = (masses if to_right else masses[::-1]).reshape(-1, _BLOCK)
 
-    def pay(state: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        now, count = state
-        debt = jnp.minimum(now, 0.0)
-        end = jnp.zeros(1)
-        if to_right:
-            moved = jnp.concatenate([end, debt[:-1] * growth])
-            # What would leave the grid stays: it was not paid.
-            rest = jnp.concatenate([jnp.zeros(masses.size - 1), debt[-1:]])
-        else:
-            moved, rest = jnp.concatenate([debt[1:] / growth, end]), jnp.zeros(masses.size)
-        return jnp.maximum(now, 0.0) + moved + rest, count + 1.0
+    def then(first: tuple[Reals, ...], mass: Reals) -> tuple[tuple[Reals, ...], tuple[Reals, ...]]:
+        over, shift, least = first
+        least = jnp.maximum(_times(rate, least) - mass, 0.0)
+        now = over * rate, _times(rate, shift) - mass, least
+        return now, now
 
-    settled = lax.while_loop(owing, pay, (masses, jnp.zeros(())))[0]
-    return jnp.maximum(settled, 0.0), jnp.all(settled >= 0)
+    def through(debt: Reals, of: tuple[Reals, ...]) -> tuple[Reals, Reals]:
+        return _after(of, debt), debt
+
+    none = jnp.zeros(rows.shape[0])
+    whole, within = lax.scan(then, (none + 1.0, none, none), rows.T)
+    last, owed = lax.scan(through, jnp.zeros(()), whole)
+    debt = jnp.ravel(_after(within, owed[None]).T)
+    before = jnp.concatenate([jnp.zeros(1), debt[:-1]])
+    settled = jnp.maximum(jnp.ravel(rows) - _times(rate, before), 0.0)
+    # What would leave the grid was not paid; what is left on the left is dropped.
+    return (settled, last == 0) if to_right else (settled[::-1], last >= 0)
+
+
+def _after(of: tuple[Reals, ...], debt: Reals) -> Reals:
+    over, shift, least = of
+    left = jnp.maximum(_times(over, debt) + shift, least)
+    # A debt that grows beyond all numbers is not paid.
+    return jnp.where(debt == 0, least, jnp.where(jnp.isnan(left), jnp.inf, left))
+
+
+def _times(rate: Reals, debt: Reals) -> Reals:
+    """No debt stays none, however far."""
+    return jnp.where(debt == 0, 0.0, rate * debt)
 
 
 def _normal(masses: Reals, grid: Grid, infinite: Reals, error: Reals, left_out: Reals) -> Masses:
@@ -141,13 +166,15 @@ def masses_of(
     A grid that begins above 0 leaves out what lies below its second point, a tilted mass of at
     most `left_out`; one that begins at 0 or below has all mass below it moved up.
     """
+    whole, log_finite = grid, noise.log_finite(shift)
+    grid = grid._replace(log_norm=grid.log_norm - log_finite)
     fine, value, relative = _time_values(noise, shift, grid, points)
     loss, growth = fine[::2], jnp.exp(grid.tilt * grid.step)
     masses, error = _chord_masses(value[::2], grid, loss)
     # Of delta at the last point nothing is known to lie below: it is taken for infinite.
-    most = noise.log_delta(shift, jnp.maximum(loss[-1], 0.0) * (1.0 - 4.0 * ULP))
-    top = jnp.where(most > -jnp.inf, most, -jnp.inf)
-    above = _normal(settle(masses, growth, False)[0], grid, top, error, left_out)
+    most = profile(noise, shift, jnp.maximum(loss[-1], 0.0) * (1.0 - 4.0 * ULP))[0]
+    top = jnp.where(most > -jnp.inf, most + log_finite, -jnp.inf)
+    above = _normal(settle(masses, growth, False)[0], whole, top, error, left_out)
 
     right, left = _slopes(value[::2], grid)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
@@ -161,7 +188,7 @@ def masses_of(
     smooth = paid & ((jnp.sum(below) >= jnp.sum(shifted)) | ~shift_paid)
     # With neither there is no mass: a lower bound of 0.
     chosen = jnp.where(smooth, below, jnp.where(shift_paid, shifted, 0.0))
-    return _normal(chosen, grid, -jnp.inf + 0.0 * top, error, left_out), above
+    return _normal(chosen, whole, jnp.full_like(top, -jnp.inf), error, left_out), above
 
 
 def _masses_below(value: Reals, end: Reals, grid: Grid, loss: Reals) -> tuple[Reals, Bools]:

@@ -39,6 +39,7 @@ class Share(NamedTuple):
 
     value: Reals
     error: Reals
+    aliased: Reals  # by which the value may be too large besides
     left: Reals  # of a bound on all lower windows
     alone: Bools  # whether what is left does not reach up to its edge
 
@@ -85,9 +86,9 @@ def share_of(
     log_size = parts.log_difference()[..., 0] - theta * epsilon - log_pole(theta)
     others = Others.of(theta[..., None], log_size[..., None], tilts, exponents, epsilon)
     digits = jnp.full_like(theta[..., None], _MARGIN - math.log(tolerance))
-    step = 2.0 * jnp.pi / others.period(digits)
+    period = others.period(digits)
     number = jnp.max(index).astype(int)
-    line = _Line(theta, step, epsilon, tolerance, log_others - log_size, number)
+    line = _Line(theta, 2.0 * jnp.pi / period, epsilon, tolerance, log_others - log_size, number)
     value, error = (log_size + jnp.log(x) for x in _sum(releases, window, parts, line))
     error = jnp.logaddexp(error, small)
     # E[(1 - e^(epsilon - T))_+] <= E e^(tilt (T - epsilon)) / (1 + tilt).
@@ -99,6 +100,7 @@ def share_of(
     return Share(
         jnp.where(summed, value, -jnp.inf),
         jnp.where(summed, error, markov),
+        jnp.where(summed, log_size + jnp.log(others.aliasing(period[..., None])), -jnp.inf),
         left,
         at_lowest < _UNTOUCHED,
     )

@@ -27,6 +27,7 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.loss.base import Terms, by_lanes
+from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.few import Few
 from jaxdp.loss.infinite import with_infinite
 from jaxdp.loss.jump_parts import (
@@ -57,31 +58,34 @@ class _State(NamedTuple):
     refused: Reals  # the last window where that did not settle
     log_value: Reals  # of all windows so far
     log_error: Reals
+    log_aliased: Reals
     log_left: Reals  # of a bound on what is left
     log_least: Reals  # the least bound on all, by a sum of what is left as a whole
     done: Bools
 
 
 def tightened(
-    terms: Terms, epsilon: Reals, upper: Reals, slow: Bools, tolerance: float
-) -> tuple[Reals, Bools]:
-    """The lower of both bounds on log delta where one line is too `slow`, and where it settles.
+    terms: Terms, epsilon: Reals, known: LogBounds, slow: Bools, tolerance: float
+) -> tuple[LogBounds, Bools]:
+    """The nearer of all bounds on log delta where one line is too `slow`, and where it settles.
 
-    Shape (*batch,). Its derivatives are differences: to 1e-6.
+    Shape (*batch,). Derivatives of the upper one are differences: to 1e-6.
     """
     if not applies(terms):
-        return upper, jnp.zeros_like(slow)
+        return known, jnp.zeros_like(slow)
     fixed, at = lax.stop_gradient((terms, epsilon))
     few = _in_lanes(fixed, parameters_of(fixed), at, slow, tolerance)
-    better = slow & (few.log_delta < upper)
-    lower = _follow(tolerance, better, few.log_delta, upper, terms, epsilon)
-    return lower, slow & few.settled
+    better = slow & (few.log_delta < known.upper)
+    upper = _follow(tolerance, better, few.log_delta, known.upper, terms, epsilon)
+    lower = jnp.where(slow, jnp.maximum(few.log_lower, known.lower), known.lower)
+    return LogBounds(lower, upper), slow & few.settled
 
 
 def _in_lanes(terms: Terms, of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) -> Few:
     def lanes(terms: Terms, at: tuple[Parameters, Reals, Bools]) -> Few:
         found = jumps_of(*at, tolerance)
-        return found._replace(log_delta=with_infinite(terms, found.log_delta))
+        lower, upper = with_infinite(terms, LogBounds(found.log_lower, found.log_delta))
+        return Few(upper, lower, found.settled)
 
     return by_lanes(lanes, terms, (of, epsilon, wanted))
 
@@ -153,16 +157,17 @@ def jumps_of(of: Parameters, epsilon: Reals, wanted: Bools, tolerance: float) ->
         rounds, so_far = state
         releases = releases_of(of, epsilon, so_far.likely)
         end, now = _over_windows(releases, epsilon, so_far.wanted, tolerance)
-        lower = jnp.where(so_far.wanted, now.log_delta, jnp.inf)
+        upper = jnp.where(so_far.wanted, now.log_delta, jnp.inf)
+        lower = jnp.where(so_far.wanted, now.log_lower, -jnp.inf)
         found = Few(
-            jnp.minimum(lower, so_far.found.log_delta),
+            jnp.minimum(upper, so_far.found.log_delta),
+            jnp.maximum(lower, so_far.found.log_lower),
             so_far.found.settled | (so_far.wanted & now.settled),
         )
         again = so_far.wanted & releases.sound & ~found.settled & ~releases.sizes.exceeds
         return rounds + 1, _Rounds(found, jnp.where(again, end, so_far.likely), again)
 
-    nothing = Few(jnp.full_like(epsilon, jnp.inf), jnp.zeros_like(wanted))
-    first = _Rounds(nothing, likely_of(of, epsilon), wanted)
+    first = _Rounds(Few.nothing(epsilon), likely_of(of, epsilon), wanted)
     return lax.while_loop(unfinished, advance, (jnp.zeros((), int), first))[1].found
 
 
@@ -182,6 +187,7 @@ def _over_windows(
         share = share_of(releases, state.window, whole, state.log_value, at, tolerance)
         value = jnp.logaddexp(state.log_value, share.value)
         error = jnp.logaddexp(state.log_error, share.error)
+        aliased = jnp.logaddexp(state.log_aliased, share.aliased)
         left = jnp.minimum(share.left, state.log_left)
         # Down to here the windows hold what exceeds epsilon at once.
         done = (state.window > 1) & (left < value + math.log(0.1 * tolerance))
@@ -190,7 +196,8 @@ def _over_windows(
         upper = jnp.where(whole, jnp.logaddexp(value, error), jnp.inf)
         least = jnp.where(upper < state.log_least, upper, state.log_least)
         alone = share.alone & again
-        now = _State(state.window + 1, alone, state.refused, value, error, left, least, done)
+        sums = value, error, aliased, left, least
+        now = _State(state.window + 1, alone, state.refused, *sums, done)
         unsettled = whole & ~last & (share.error > value + math.log(_SETTLED * tolerance))
         # The bound is kept, though the windows go on.
         back = state._replace(whole=jnp.zeros_like(last), refused=state.window, log_least=least)
@@ -199,7 +206,7 @@ def _over_windows(
 
     infinite = jnp.full_like(at, jnp.inf)
     first = jnp.ones_like(at), jnp.zeros_like(usable), jnp.full_like(at, -_PATIENCE)
-    start = _State(*first, *_highest(releases, at), infinite, infinite, ~usable)
+    start = _State(*first, *_highest(releases, at), -infinite, infinite, infinite, ~usable)
     end = lax.while_loop(unfinished, advance, start)
     spare = jnp.logaddexp(end.log_error, jnp.logaddexp(end.log_left, releases.log_rest()))
     least = jnp.logaddexp(end.log_least, releases.log_rest())
@@ -207,7 +214,14 @@ def _over_windows(
     upper += 16.0 * ULP * (1.0 + jnp.abs(upper))
     sound = usable & (upper < jnp.inf)
     settled = sound & (spare < end.log_value + math.log(_SETTLED * tolerance))
-    return end.log_value, Few(jnp.where(sound, upper, jnp.inf), settled)
+    over = end.log_value - jnp.logaddexp(end.log_error, end.log_aliased)
+    certain = over > 0
+    lower = end.log_value + log1mexp(jnp.where(certain, over, 1.0))
+    lower -= 16.0 * ULP * (1.0 + jnp.abs(lower))
+    found = Few(
+        jnp.where(sound, upper, jnp.inf), jnp.where(sound & certain, lower, -jnp.inf), settled
+    )
+    return end.log_value, found
 
 
 def _highest(releases: Releases, epsilon: Reals) -> tuple[Reals, Reals]:

@@ -10,14 +10,18 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._compile import compiled, outside_traces
 from jaxdp._numeric.bracket import excess, last_feasible_quick
+from jaxdp._numeric.elementary import ULP
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Reals
 from jaxdp.loss import directions, jump_parts
 from jaxdp.loss.base import Terms
+from jaxdp.loss.bracket import POINTS
+from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.shapes import few_sizes, in_few_shapes
 
@@ -27,30 +31,55 @@ _SLACK = 1e-12
 _JUMPS = 5e-7
 # Of a search: of log(epsilon + the most), and its evaluations.
 _CLOSE, _STEPS = 1e-12, 100
+# Of log delta: what is looked at on a grid as well where it may be wrong by more.
+_SHARP = 1e-9
 # Of log delta: what one line serves.
 _SPAN = 14.0
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """An upper bound at every real epsilon."""
-    return in_few_shapes(_log_delta, (both,), terms, epsilon)
+    return in_few_shapes(_log_delta, (both,), terms, epsilon).upper
 
 
-def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+def log_delta_error(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """By how much `log_delta` may be above the truth: what it sums says, or else the grid."""
+    found = in_few_shapes(_log_delta, (both,), terms, epsilon)
+    wide = found.upper - found.lower > _SHARP
+    if not _check.all_concrete(terms, epsilon):
+        at = terms, epsilon, both, POINTS
+        grid = lax.cond(jnp.any(wide), lambda: log_bounds(*at).lower, lambda: found.lower)
+        lower = jnp.maximum(found.lower, grid)
+    elif np.any(wide):
+        lower = _each(_above_grid, terms, epsilon, both, found.lower, ~wide)[0]
+    else:
+        lower = found.lower
+    error = (found.upper - lower) * (1.0 + 4.0 * ULP)
+    return jnp.where(found.upper == -jnp.inf, 0.0, error)
+
+
+def _above_grid(terms: Terms, epsilon: Reals, both: bool, lower: Reals) -> tuple[Reals, Bools]:
+    grid = log_bounds(terms, epsilon, both, POINTS).lower
+    return jnp.maximum(lower, grid), lower == lower
+
+
+def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Concrete: what few compositions need is compiled only where one does."""
     if not (_check.all_concrete(terms, epsilon) and jump_parts.applies(terms)):
         return _log_delta_at_once(terms, epsilon, both)
     line = _on_one_line(terms, epsilon, both, True)
-    upper, wide = line.log_delta, line.wide & line.slow
+    found, wide = line.bounds, line.wide & line.slow
     if np.any(line.slow):
-        upper, settled = _tightened(terms, epsilon, both, line)
+        found, settled = _tightened(terms, epsilon, both, line)
         wide &= ~settled
     if np.any(wide):
         # At an infinite epsilon nothing is summed.
         at = jnp.where(jnp.any(wide, axis=0) if both else wide, epsilon, jnp.inf)
-        again = _on_one_line(terms, at, both, False).log_delta
-        upper = jnp.where(wide & (again < upper), again, upper)
-    return jnp.max(upper, axis=0) if both else upper
+        again = _on_one_line(terms, at, both, False).bounds
+        lower = jnp.where(wide & (again.lower > found.lower), again.lower, found.lower)
+        upper = jnp.where(wide & (again.upper < found.upper), again.upper, found.upper)
+        found = LogBounds(lower, upper)
+    return directions.worse(found, both)
 
 
 _log_delta_at_once = compiled(directions.log_delta, 2)
@@ -186,7 +215,7 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     delta = jnp.broadcast_to(delta, most.shape)
 
     def residual(shifted: Reals) -> Reals:
-        return excess(directions.log_delta(terms, shifted - most, both), delta)
+        return excess(directions.log_delta(terms, shifted - most, both).upper, delta)
 
     def settled() -> tuple[Reals, Bools]:
         near = directions.guess_epsilon(terms, delta, both, False)

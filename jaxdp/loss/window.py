@@ -23,6 +23,10 @@ _LOG_ORDERS = (-30.0, 50.0)
 _ORDERS = 241
 # -log of the tilted mass that may lie outside, on either side.
 OUTSIDE = 42.0
+# Of a step that was found without the chords' variance, what it may become with it.
+_SPARE = 1.25
+# Of a window, by how much it may be longer below.
+_LOWERED = 0.25
 # And of the mass of one release beyond its window, over delta.
 _BEYOND = 42.0
 
@@ -66,12 +70,19 @@ def cumulants(terms: Terms, z: Reals) -> Reals:
     return jnp.concatenate([jax.vmap(each)(term.noise, term.shift) for term in terms])
 
 
-def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) -> Window:
-    """From K at tilt +- orders less K at the tilt, (elements, orders)."""
+def _window(
+    counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals, variance: Reals
+) -> Window:
+    """From K at tilt +- orders less K at the tilt, (elements, orders); with the chords' variance.
+
+    A mass that is moved to the ends of a cell of h: its cumulant is below h^2 order^2 / 8
+    (Hoeffding), of a variance of h^2 / 4.
+    """
 
     def total(change: Reals) -> Reals:
         weight = counts[:, None]
-        return jnp.sum(jnp.where(weight == 0, 0.0, weight * change), axis=0)
+        each = jnp.sum(jnp.where(weight == 0, 0.0, weight * change), axis=0)
+        return each + 0.5 * variance * orders**2
 
     high = (total(up) + OUTSIDE) / orders
     low = -(total(down) + OUTSIDE) / orders
@@ -84,6 +95,12 @@ def _window(counts: Reals, up: Reals, down: Reals, orders: Reals, bound: Reals) 
     top, bottom = jnp.minimum(top, bound) + spare, jnp.maximum(bottom, -bound) - spare
     top = jnp.maximum(top, bottom)
     return Window(bottom, top, orders[best_low], orders[best_high])
+
+
+def _lowered(window: Window, by: Reals) -> Window:
+    """Masses below a loss lie up to a step lower; where that is far they say nothing anyway."""
+    most = _LOWERED * (window.high - window.low)
+    return window._replace(low=window.low - jnp.minimum(by, most))
 
 
 def _tilt(terms: Terms, counts: Reals, epsilon: Reals, most: Reals) -> Reals:
@@ -109,9 +126,9 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     counts = elements(terms)
 
     def greatest(noise: Loss, shift: Reals) -> Reals:
-        """Of the loss or its negative."""
+        """Of the loss or its negative, where they are finite."""
         exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool))
-        return jnp.maximum(noise.pure_epsilon(shift), exchanged.pure_epsilon(shift))
+        return jnp.maximum(noise.largest_finite(shift), exchanged.largest_finite(shift))
 
     bounds = jnp.concatenate([jax.vmap(greatest)(*t.parts()[:2]) for t in terms])
     bounds = jnp.where(counts == 0, 0.0, bounds)
@@ -138,7 +155,8 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
 
     total = jnp.sum(jnp.where(counts == 0, 0.0, counts * at[:, 0]))
     log_size = total - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
-    alone = jax.vmap(lambda n, u, d, b: _window(n[None], u[None], d[None], orders, b))(
+    nothing = jnp.zeros(())
+    alone = jax.vmap(lambda n, u, d, b: _window(n[None], u[None], d[None], orders, b, nothing))(
         jnp.ones_like(counts), up, down, bounds
     )
     reach = (up + at + _BEYOND + jnp.log(jnp.maximum(counts, 1.0))[:, None] - log_size) / (
@@ -147,15 +165,28 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
     high = jnp.maximum(jnp.minimum(reach, bounds), 0.0)
     low = jnp.minimum(alone.low, high)
-    part, remainder, whole = (
-        _window(n, up, down, orders, most_of(n)) for n in (often, rest, counts)
-    )
     # Some steps are kept free at both ends.
     room = 0.98 * points - 16.0
-    widest = jnp.maximum(part.high - part.low, remainder.high - remainder.low)
-    widest = jnp.maximum(widest, jnp.max(jnp.where(counts == 0, 0.0, high - low)))
-    step = jnp.maximum(widest / room, 1e-12 * (1.0 + epsilon))
-    coarsening = jnp.maximum(jnp.ceil((whole.high - whole.low) / (room * step)), 1.0)
+    one = jnp.max(jnp.where(counts == 0, 0.0, high - low))
+
+    def window(n: Reals, step: Reals, more: Reals) -> Window:
+        variance = 0.25 * (jnp.sum(n) * step * step + more)
+        found = _window(n, up, down, orders, most_of(n), variance)
+        return _lowered(found, step * jnp.sum(n))
+
+    def windows(step: Reals, wide: Reals) -> tuple[Window, Window, Window]:
+        part, remainder = (window(n, step, nothing) for n in (often, rest))
+        return part, remainder, window(counts, step, (folds + 1.0) * wide * wide)
+
+    def steps_for(part: Window, remainder: Window, whole: Window) -> tuple[Reals, Reals]:
+        widest = jnp.maximum(part.high - part.low, remainder.high - remainder.low)
+        widest = jnp.maximum(widest, one)
+        step = jnp.maximum(widest / room, 1e-12 * (1.0 + epsilon))
+        return step, jnp.maximum(jnp.ceil((whole.high - whole.low) / (room * step)), 1.0)
+
+    step, coarsening = steps_for(*windows(nothing, nothing))
+    part, remainder, whole = windows(_SPARE * step, _SPARE * step * coarsening)
+    step, coarsening = steps_for(part, remainder, whole)
     step = _aligned(step, coarsening, counts, bounds)
     wide = step * coarsening
 

@@ -1,0 +1,118 @@
+"""The error that a composition states of its log delta: a bound on the true one."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+
+def loss_of(noise, shift=1.0, *sampled):
+    return dp.privacy_loss(dp.Mechanism(noise, shift, *sampled))
+
+
+def stated(loss, epsilon):
+    """log delta and the least that it may be."""
+    value, error = (np.asarray(f(epsilon)) for f in (loss.log_delta, loss.log_delta_error))
+    assert np.all(error >= 0)
+    return value, value - error
+
+
+@pytest.mark.parametrize(("count", "scale"), [(2, 0.7), (1000, 30.0), (10**9, 2e4)])
+def test_gaussians(count, scale):
+    epsilon = jnp.array([-3.0, -0.1, 0.0, 0.3, 2.0, 9.0, 40.0])
+    upper, lower = stated(count * loss_of(dp.Gaussian(scale)), epsilon)
+    truth = np.asarray(dp.Gaussian(scale / np.sqrt(count)).log_delta(1.0, epsilon))
+    rounding = 1e-14 * (1 + np.abs(truth))
+    assert np.all(upper >= truth - rounding)
+    assert np.all(lower <= truth + rounding)
+    assert np.all(upper - lower < 1e-9)
+    assert np.min(truth) < -150
+
+
+def two_laplaces(first, second, epsilon):
+    """log delta of ratios first, second: an average over the first loss, in 30 digits."""
+
+    def delta(e):
+        if e <= -second:
+            return 1 - mp.exp(e)
+        return mp.mpf(0) if e >= second else 1 - mp.exp((e - second) / 2)
+
+    ends = delta(epsilon - first) + mp.exp(-first) * delta(epsilon + first)
+    # The loss is first - 2 u, of density e^-u / 2.
+    kinks = [(first - epsilon + s * second) / 2 for s in (-1, 1)]
+    points = sorted({mp.mpf(0), first, *(u for u in kinks if 0 < u < first)})
+    between = mp.quad(lambda u: mp.exp(-u) * delta(epsilon - first + 2 * u), points)
+    return float(mp.log((ends + between) / 2))
+
+
+def test_where_the_bound_is_wide_it_says_so():
+    """Atoms without a common unit: no sum settles, and the grid bounds the error."""
+    loss = loss_of(dp.Laplace(2.0)) + loss_of(dp.Laplace(np.sqrt(2.0) / 1.1))
+    epsilon = np.array([0.0, 0.3, 0.9, 1.2])
+    upper, lower = stated(loss, epsilon)
+    with mp.workdps(30):
+        ratios = mp.mpf(0.5), 1 / mp.mpf(np.sqrt(2.0) / 1.1)
+        truth = np.array([two_laplaces(*ratios, mp.mpf(float(e))) for e in epsilon])
+    assert np.all(upper >= truth - 1e-14)
+    assert np.all(lower <= truth + 1e-14)
+    assert 1e-9 < np.max(upper - lower) < 1e-3
+
+
+def test_one_release_and_the_ends():
+    loss = loss_of(dp.Laplace(2.0))
+    value, least = stated(loss, jnp.array([-2.0, 0.3, 0.5]))
+    assert value[2] == -np.inf
+    assert float(loss.log_delta_error(0.5)) == 0.0
+    assert np.all(value[:2] - least[:2] <= 1e-11)
+    leaky = 3 * dp.privacy_loss(dp.ApproxDP(0.1, 1e-3))
+    value, least = stated(leaky, jnp.array([0.0, 1.0]))
+    assert float(value[1]) == pytest.approx(np.log1p(-((1 - 1e-3) ** 3)), abs=1e-12)
+    assert np.all(value - least < 1e-9)
+
+
+def test_rare_large_losses():
+    """By windows; one release in closed form."""
+    q, scale = 1e-5, 0.4
+    epsilon = jnp.array([1.0, 4.0, 12.0])
+    loss = loss_of(dp.Gaussian(scale), 1.0, q, "remove")
+    one = np.asarray(loss.log_delta(epsilon))
+    upper, lower = stated(loss + 0 * loss, epsilon)
+    assert np.all(upper >= one * (1 + 1e-11))
+    assert np.all(lower <= one)
+    many = 1000 * loss
+    upper, lower = stated(many, epsilon)
+    below, above = (np.asarray(x) for x in many.bounds(epsilon))
+    assert np.all(np.exp(lower) <= above)
+    assert np.all(np.exp(upper) >= below)
+    assert np.all(upper - lower < 1e-8)
+
+
+@pytest.mark.long
+def test_traced_and_bad():
+    loss = 3 * loss_of(dp.Laplace(2.0)) + loss_of(dp.Laplace(1.3))
+    epsilon = jnp.array([0.2, 1.0])
+    traced = jax.jit(lambda loss, e: loss.log_delta_error(e))(loss, epsilon)
+    np.testing.assert_allclose(traced, loss.log_delta_error(epsilon), rtol=0.2)
+    bad = jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).log_delta_error(1.0))(-1.0)
+    assert np.isnan(float(bad))
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        loss.log_delta_error(np.nan)
+
+
+@pytest.mark.long
+def test_random_compositions_hold_the_bounds_of_the_grid():
+    random = np.random.default_rng(7)
+    for _ in range(6):
+        gaussian, laplace = np.exp(random.uniform(-0.5, 3, 2))
+        counts = random.integers(1, 40, 2)
+        q = np.exp(random.uniform(np.log(1e-3), 0))
+        loss = int(counts[0]) * loss_of(dp.Gaussian(gaussian), 1.0, q, "add_remove")
+        loss = loss + int(counts[1]) * loss_of(dp.Laplace(4 * laplace))
+        epsilon = jnp.asarray(random.uniform(-1, 4, 4))
+        upper, lower = stated(loss, epsilon)
+        below, above = (np.log(np.asarray(x)) for x in loss.bounds(epsilon))
+        assert np.all(upper >= below)
+        assert np.all(lower <= above)

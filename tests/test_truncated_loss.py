@@ -1,0 +1,175 @@
+"""Compositions of truncated Laplace noise: finite losses, and infinite ones."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.loss.truncated import TruncatedLoss
+
+# Scale, bound, shift: far and near ends, a short bound, a shift beyond the bound, the uniform law.
+CASES = (
+    (1.0, 10.0, 1.0),
+    (20.0, 90.0, 1.0),
+    (0.3, 2.0, 1.0),
+    (2.0, 1.5, 1.0),
+    (1.0, 0.7, 1.0),
+    (np.inf, 3.0, 1.0),
+)
+
+
+class Law:
+    """The noise in 30 digits, a shift apart; everything is in units of the density's peak."""
+
+    def __init__(self, scale, bound, shift):
+        self.rate = mp.mpf(0) if scale == np.inf else 1 / mp.mpf(scale)
+        self.bound, self.shift = mp.mpf(bound), mp.mpf(shift)
+        ends = -self.bound, self.bound - self.shift
+        kinks = [x for x in (-self.shift, mp.mpf(0)) if ends[0] < x < ends[1]]
+        # Where both densities are positive.
+        self.pieces = [ends[0], *kinks, ends[1]]
+        self.mass = mp.quad(self.density, [-self.bound, 0, self.bound])
+        self.infinite = mp.quad(self.density, self._above(ends[1])) / self.mass
+
+    def _above(self, t):
+        return [t, 0, self.bound] if t < 0 else [t, self.bound]
+
+    def density(self, t):
+        return mp.exp(-abs(t) * self.rate)
+
+    def loss(self, t):
+        return (abs(t + self.shift) - abs(t)) * self.rate
+
+    def finite(self, value):
+        """E[value(L); L < inf]."""
+        found = mp.quad(lambda t: self.density(t) * value(self.loss(t)), self.pieces)
+        return found / self.mass
+
+    def largest(self):
+        return self.rate * min(self.shift, 2 * self.bound - self.shift)
+
+    def delta(self, epsilon):
+        """The closed form of `TruncatedLaplace.log_delta`."""
+        if epsilon < 0:
+            return 1 - mp.exp(epsilon) * (1 - self.delta(-epsilon))
+        r, end = self.rate * self.shift, mp.exp(-self.rate * self.bound)
+        if epsilon >= self.largest():
+            return self.infinite
+        inside = 2 * (1 - mp.exp((epsilon - r) / 2)) + end * (mp.exp(epsilon) - 1)
+        return inside / (2 * (1 - end))
+
+    def twice(self, epsilon):
+        """An average over the first loss, between the kinks of the second one's delta."""
+        points = [(e / self.rate - self.shift) / 2 for e in (-epsilon, 0, epsilon)]
+        points += [((epsilon + s * self.largest()) / self.rate - self.shift) / 2 for s in (1, -1)]
+        inside = [t for t in points if self.pieces[0] < t < self.pieces[-1]]
+        pieces = sorted({*self.pieces, *inside})
+
+        def value(t):
+            return self.density(t) * self.delta(epsilon - self.loss(t))
+
+        return mp.quad(value, pieces) / self.mass + self.infinite
+
+
+def loss_of(scale, bound, shift=1.0):
+    return dp.privacy_loss(dp.Mechanism(dp.TruncatedLaplace(scale, bound), shift))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cumulant_of_finite_losses(case):
+    loss = TruncatedLoss(dp.TruncatedLaplace(*case[:2]))
+    with mp.workdps(30):
+        law = Law(*case)
+        for z in (-1.0, -0.5, -0.3, 0.0, 1e-6, 0.4, 3.0, 25.0, 0.4 + 2j, 3 - 11j, 1e-3 + 0.1j):
+            truth = mp.log(law.finite(lambda x, z=z: mp.exp(z * x)))
+            found = complex(loss.cgf(case[2], z))
+            error = abs(complex(mp.exp(found - truth)) - 1)  # the logarithm's branch is free
+            assert error < 2e-14 * (1 + abs(z) * case[2] / case[0]), z
+        assert float(loss.log_finite(jnp.asarray(case[2]))) == pytest.approx(
+            float(mp.log(1 - law.infinite)), rel=1e-13
+        )
+
+
+def test_many_releases_of_little_noise_keep_their_digits():
+    loss, z = TruncatedLoss(dp.TruncatedLaplace(1e4, 3e5)), 0.7
+    with mp.workdps(30):
+        truth = mp.log(Law(1e4, 3e5, 1.0).finite(lambda x: mp.exp(z * x)))
+        assert float(loss.cgf(1.0, z)) == pytest.approx(float(truth), rel=1e-9, abs=1e-19)
+
+
+@pytest.mark.parametrize("case", CASES[:5])
+def test_two_releases(case):
+    epsilons = np.array([0.0, 0.2, 0.7, 1.3]) / case[0]
+    loss = 2 * loss_of(*case)
+    found, error = (np.asarray(f(epsilons)) for f in (loss.log_delta, loss.log_delta_error))
+    lower, upper = (np.asarray(x) for x in loss.bounds(epsilons))
+    with mp.workdps(30):
+        law = Law(*case)
+        truth = np.array([float(mp.log(law.twice(mp.mpf(float(e))))) for e in epsilons])
+    digits = 1e-14
+    assert np.all(found >= truth - digits)
+    assert np.all(found - error <= truth + digits)
+    assert np.max(found - truth) < 1e-10
+    assert np.all(lower <= np.exp(truth) * (1 + digits))
+    assert np.all(upper >= np.exp(truth) * (1 - digits))
+    assert np.all(upper - lower < 1e-4 * upper)
+
+
+def test_infinite_losses_remain():
+    case = 2.0, 5.0, 1.0
+    with mp.workdps(30):
+        none = (1 - Law(*case).infinite) ** 30
+        infinite = float(mp.log(1 - none))
+    loss = 30 * loss_of(*case)
+    assert float(loss.log_delta(16.0)) == pytest.approx(infinite, abs=1e-13)
+    assert np.isinf(float(loss.epsilon(0.5 * np.exp(infinite))))
+    assert 0 < float(loss.epsilon(1.5 * np.exp(infinite))) < 15.0
+    assert float(loss.renyi(2.0)) == np.inf
+    nothing = 2 * loss_of(1.0, 0.4)  # supports that do not meet
+    assert float(nothing.log_delta(3.0)) == 0.0
+    assert float(nothing.bounds(3.0)[0]) > 1 - 1e-12
+
+
+def test_beside_other_releases():
+    other = dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0))
+    loss = 3 * loss_of(2.0, 30.0) + other
+    epsilon = jnp.array([-0.5, 0.0, 0.5, 2.0])
+    lower, upper = (np.log(np.asarray(x)) for x in loss.bounds(epsilon))
+    found, error = np.asarray(loss.log_delta(epsilon)), np.asarray(loss.log_delta_error(epsilon))
+    assert np.all((lower <= found) & (found <= upper))
+    assert np.max(error) < 1e-9
+    assert np.all(found - error <= upper)
+
+
+@pytest.mark.long
+def test_no_bound_is_a_laplace_and_slopes():
+    cut, whole = (
+        3 * dp.privacy_loss(dp.Mechanism(noise, 1.0))
+        for noise in (dp.TruncatedLaplace(2.0, np.inf), dp.Laplace(2.0))
+    )
+    epsilon = jnp.array([0.0, 0.4, 1.2])
+    np.testing.assert_allclose(cut.log_delta(epsilon), whole.log_delta(epsilon), atol=1e-9)
+
+    def log_delta(scale, bound, shift, epsilon):
+        return (7 * loss_of(scale, bound, shift)).log_delta(epsilon)
+
+    at = (2.0, 20.0, 1.0, 0.7)
+    slopes = jax.grad(log_delta, argnums=(0, 1, 2, 3))(*at)
+    for place, slope in enumerate(slopes):
+        up, down = (
+            log_delta(*(x * (1 + sign * 1e-5 * (i == place)) for i, x in enumerate(at)))
+            for sign in (1, -1)
+        )
+        assert float(slope) == pytest.approx(float(up - down) / (2e-5 * at[place]), rel=1e-4)
+    assert np.isnan(float(jax.jit(log_delta)(-2.0, *at[1:])))
+
+
+@pytest.mark.long
+def test_fitted_noise_of_two_coordinates():
+    budget = dp.Budget(1.0, 1e-3)
+    noise = dp.fit_noise("truncated_laplace", budget, 1.0, count=2)
+    assert float((2 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(1.0)) <= 1e-3
+    laplace = dp.fit_noise("laplace", budget, 1.0, count=2)
+    assert float(noise.variance()) < float(laplace.variance())
