@@ -158,16 +158,24 @@ def test_nothing_known_and_traced_bad_input():
     assert np.all(np.isnan(bad))
 
 
-def test_atoms_alone():
-    """Where no density pays what a chord is too high, debts travel to the next atom."""
-    for loss in (
+@pytest.mark.parametrize(
+    "loss",
+    [
         100 * dp.privacy_loss(dp.PureDP(0.1)),
-        dp.privacy_loss(dp.PureDP(0.1)) + dp.privacy_loss(dp.PureDP(0.3)),
-        3 * loss_of(dp.Staircase(0.5, 1.0, dp.staircase_split(0.5))),
-    ):
-        lower, upper = loss.bounds(0.3)
-        assert lower <= loss.delta(0.3) <= upper
-        assert upper - lower < 1e-3 * upper
+        pytest.param(
+            dp.privacy_loss(dp.PureDP(0.1)) + dp.privacy_loss(dp.PureDP(0.3)),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            3 * loss_of(dp.Staircase(0.5, 1.0, dp.staircase_split(0.5))), marks=pytest.mark.long
+        ),
+    ],
+)
+def test_atoms_alone(loss):
+    """Where no density pays what a chord is too high, debts travel to the next atom."""
+    lower, upper = loss.bounds(0.3)
+    assert lower <= loss.delta(0.3) <= upper
+    assert upper - lower < 1e-3 * upper
 
 
 def test_infinite_losses():

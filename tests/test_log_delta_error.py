@@ -73,6 +73,7 @@ def test_one_release_and_the_ends():
     assert np.all(value - least < 1e-9)
 
 
+@pytest.mark.long
 def test_rare_large_losses():
     """By windows; one release in closed form."""
     q, scale = 1e-5, 0.4

@@ -132,6 +132,7 @@ def test_infinite_losses_remain():
     assert float(nothing.bounds(3.0)[0]) > 1 - 1e-12
 
 
+@pytest.mark.long
 def test_beside_other_releases():
     other = dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0))
     loss = 3 * loss_of(2.0, 30.0) + other

@@ -30,8 +30,9 @@ def finite_log_delta(noise: Loss, shift: Reals, epsilon: Reals) -> tuple[Reals, 
     infinite = -jnp.expm1(noise.log_finite(shift))
     some = infinite > 0
     delta = jnp.exp(jnp.where(some, value, 0.0))
-    finite = jnp.where(epsilon < noise.largest_finite(shift), delta - infinite, 0.0)
-    left = some & (finite > 0)
+    finite = jnp.where(epsilon >= noise.largest_finite(shift), 0.0, delta - infinite)
+    # NaN is left.
+    left = some & ~(finite <= 0)
     safe = jnp.where(left, finite, 1.0)
     log_finite = jnp.where(left, jnp.log(safe), -jnp.inf)
     return jnp.where(some, log_finite, value), jnp.where(left, delta / safe, 1.0)
