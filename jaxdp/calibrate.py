@@ -142,6 +142,8 @@ class _Start(NamedTuple):
     """Where saddles alone would have the root."""
 
     guess: tuple[Reals, Reals]  # and the slope of log delta in log(parameter)
+    slope: Reals  # of `_power_gap`
+    nothing: Reals
     tilts: Reals  # of the saddle of each direction, (*batch, directions)
 
 
@@ -155,7 +157,7 @@ def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled
     tilts = jnp.ones((*safe.shape, 2 if jax.eval_shape(build, safe).both else 1))
     args = safe, unsafe, nothing, (middle, falling), _NEAR, _GUESS_STEPS, compiled, tilts
     found, _, slope, tilts = secants(residual, *args)
-    return _Start(_guessed(found, middle, slope, budget.delta), tilts)
+    return _Start(_guessed(found, middle, slope, budget.delta), slope, nothing, tilts)
 
 
 @jax.jit
@@ -198,7 +200,18 @@ def _by_one_line(
         at = loss.terms, jnp.where(done, jnp.inf, budget.epsilon), tilts, loss.both
         value, settled, found = reported.quick_log_delta(*at)
         tilts = jnp.where(done[..., None], tilts, found)
-        return excess(value, budget.delta), settled, tilts
+        return _straightened(value, slack, budget.delta), settled, tilts
 
-    args = safe, unsafe, slack, start.guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
+    guess = start.guess[0], start.slope
+    args = safe, unsafe, start.nothing, guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
     return secants(residual, *args)[:2]
+
+
+@jax.jit
+def _straightened(log_delta: Reals, slack: Reals, delta: Reals) -> Reals:
+    """Of the sign of `excess` with the slack; far from 1 nearly straight in log(parameter)."""
+    log_delta += slack
+    far = (log_delta < _LEAST_LOG) & (jnp.log(delta) < _LEAST_LOG)
+    far &= (log_delta > -jnp.inf) & (delta > 0)
+    gap = _power_gap(jnp.where(far, log_delta, -1.0), jnp.where(far, delta, 0.5))
+    return jnp.where(far, gap, excess(log_delta, delta))

@@ -244,6 +244,8 @@ def by_lanes(
     lanes = dear if any(term.noise.summed for term in terms) else _LANES
     if size <= lanes:
         return function(terms, values)
+    # Of one size, so that none is mostly padding.
+    lanes = -(-size // -(-size // lanes))
     order = jnp.arange(size) if alike is None else jnp.argsort(alike.ravel())
     padded = jnp.concatenate([order, jnp.repeat(order[-1:], -size % lanes)]).reshape(-1, lanes)
 
