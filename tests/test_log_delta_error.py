@@ -61,6 +61,21 @@ def test_where_the_bound_is_wide_it_says_so():
     assert 1e-9 < np.max(upper - lower) < 1e-3
 
 
+def test_right_below_the_largest_loss():
+    """There the rounding of epsilon is most of what is left."""
+    loss, bound = 100 * dp.privacy_loss(dp.PureDP(0.1)), 0.1
+    epsilon = jnp.array([10.0, 10.0 - 1e-14, 10.0 - 1e-12, 10.0 - 1e-9])
+    upper, lower = stated(loss, epsilon)
+    with mp.workdps(40):
+        mass = (1 + mp.exp(-mp.mpf(bound))) ** -100
+        gaps = [100 * mp.mpf(bound) - mp.mpf(float(e)) for e in epsilon]
+        truth = np.array([float(mp.log(-mass * mp.expm1(-gap))) for gap in gaps])
+    assert np.all(upper >= truth - 1e-12)
+    assert np.all(lower <= truth + 1e-12)
+    assert upper[-1] - lower[-1] < 1e-4
+    assert upper[0] - lower[0] > 1
+
+
 def test_one_release_and_the_ends():
     loss = loss_of(dp.Laplace(2.0))
     value, least = stated(loss, jnp.array([-2.0, 0.3, 0.5]))

@@ -43,6 +43,8 @@ _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 _SLOPE_NODES = 512
+# Of epsilon: what the positions of atoms are rounded by, on either side.
+_ROUNDED = 32.0 * ULP
 # Of log delta of one release, relatively: what its closed form may be above.
 _CLOSED = 2e-12
 
@@ -153,6 +155,16 @@ def _forward_on(
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
+def _placed(epsilon: Reals, lattice: Lattice | None, atoms: Atoms | None) -> Reals:
+    """By how much atoms, or epsilon, may lie elsewhere: where they are known, they are rounded."""
+    known = jnp.zeros_like(epsilon) > 0
+    if lattice is not None:
+        known |= lattice.found
+    if atoms is not None:
+        known |= atoms.split
+    return jnp.where(known, _ROUNDED * epsilon, 0.0)
+
+
 @jax.custom_jvp
 def _attach(value: Reals, slope_of: Reals) -> Reals:
     """`value`, with the derivative of `slope_of`."""
@@ -191,8 +203,13 @@ def _log_delta_on(
     # Aliased terms are positive.
     least, most = jnp.maximum(both - error - line.aliasing, 0.0), both + error
     size, mirrored = jnp.exp(line.log_size), line.complement
+    placed = _placed(fixed[1], lattice, atoms)
+    # The probability of a larger loss is below exp(K(theta) - theta epsilon).
+    less = jnp.maximum(least - placed * jnp.abs(line.theta * (1.0 + line.theta)), 0.0)
     lower = jnp.where(
-        mirrored, log1m(jnp.minimum(most * size, 1.0)), line.log_size + jnp.log(least)
+        mirrored,
+        log1m(jnp.minimum(most * (1.0 + placed) * size, 1.0)),
+        line.log_size + jnp.log(less),
     )
     upper = jnp.where(
         mirrored, log1m(jnp.minimum(least * size, 1.0)), line.log_size + jnp.log(most)
