@@ -174,3 +174,9 @@ def test_fitted_noise_of_two_coordinates():
     assert float((2 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(1.0)) <= 1e-3
     laplace = dp.fit_noise("laplace", budget, 1.0, count=2)
     assert float(noise.variance()) < float(laplace.variance())
+
+
+def test_infinite_sensitivity_is_no_privacy():
+    for bound in (5.0, np.inf):
+        loss = 3 * loss_of(2.0, bound, jnp.array([np.inf, 1.0]))
+        assert float(loss.delta(0.3)[0]) == 1.0

@@ -54,11 +54,12 @@ class TruncatedLoss(Loss):
         """min(shift, 2 bound - shift) / scale, rounded up; at least 0."""
         shift = _check.nonnegative("shift", shift)
         scale, bound = guarded(self.noise.scale), guarded(self.noise.bound)
-        return round_up(ratio_of(jnp.clip(2.0 * bound - shift, 0.0, shift), scale), 4)
+        shorter = jnp.clip(2.0 * bound - shift, 0.0, shift)
+        return round_up(ratio_of(jnp.where(jnp.isinf(bound), shift, shorter), scale), 4)
 
     def log_finite(self, shift: Reals) -> Reals:
         """log(1 - P[T > bound - shift])."""
-        beyond = self.noise.log_survival(guarded(self.noise.bound) - shift)
+        beyond = self.noise.log_survival(_room(guarded(self.noise.bound), shift))
         return jnp.maximum(log1m(jnp.exp(beyond)), LEAST_FINITE)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -72,10 +73,16 @@ def as_loss(noise: Loss) -> Loss:
     return TruncatedLoss(noise) if isinstance(noise, TruncatedLaplace) else noise
 
 
+def _room(bound: Reals, shift: Reals) -> Reals:
+    """bound - shift, infinite at an infinite bound whatever the shift."""
+    endless = jnp.isinf(bound) & ~jnp.isnan(shift)
+    return jnp.where(endless, bound, bound - shift)
+
+
 @jax.jit
 def _atom(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals]:
     scale, bound, shift = jnp.broadcast_arrays(guarded(scale), guarded(bound), shift)
-    room = jnp.maximum(bound - shift, 0.0)
+    room = jnp.maximum(_room(bound, shift), 0.0)
     whole, kept = (-jnp.expm1(-ratio_of(x, scale)) for x in (bound, room))
     uniform = jnp.isinf(scale) & jnp.isfinite(bound)
     share = jnp.where(uniform, room / jnp.where(uniform, bound, 1.0), kept / whole)
@@ -90,12 +97,17 @@ def _cgf(scale: Reals, bound: Reals, shift: Reals, z: RealsOrComplexes) -> Reals
     r, x = ratio_of(shift, scale), ratio_of(bound, scale)
     near = (jnp.abs(z) * r < _SMALL) & (x > jnp.maximum(r, _SHORT))
     low_r, low_x, low_z = (jnp.where(near, v, 1.0) for v in (r, x, z))
-    plain = expm1(cast(RealsOrComplexes, Laplace(1.0).cgf(low_r, low_z)))
+    laplace = Laplace(jnp.ones(()))
+    plain = expm1(cast(RealsOrComplexes, laplace.cgf(low_r, low_z)))
     missing = 0.5 * (expm1((low_z + 1.0) * low_r) + expm1(-low_z * low_r))
     excess = (plain - jnp.exp(-low_x) * missing) / -jnp.expm1(-low_x)
-    apart = 0.5 * shift >= bound
-    m = jnp.where(near | apart, 0.5 * bound, shift)
-    m = jnp.where(jnp.isinf(m), scale, m)
+    endless = jnp.isinf(bound)
+    apart = ~endless & (0.5 * shift >= bound)
+    m = jnp.where(endless, jnp.where(jnp.isinf(scale), 1.0, scale), 0.5 * bound)
+    m = jnp.where(near | apart | endless, m, shift)
     far = cgf(Support(scale, bound, bound < scale), m, ratio_of(m, scale), z)
+    whole = cast(RealsOrComplexes, laplace.cgf(jnp.where(endless, r, 1.0), z))
+    far = jnp.where(endless, whole, far)
     value = jnp.where(near, log1p(excess), jnp.where(apart, LEAST_FINITE, far))
-    return jnp.where(shift == 0, 0.0 * z, value)
+    value = jnp.where(shift == 0, 0.0 * z, value)
+    return jnp.where(jnp.isnan(scale + bound + shift + z), jnp.nan, value)

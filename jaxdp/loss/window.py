@@ -23,12 +23,12 @@ _LOG_ORDERS = (-30.0, 50.0)
 _ORDERS = 241
 # -log of the tilted mass that may lie outside, on either side.
 OUTSIDE = 42.0
+# And of the mass of one release beyond its window, over delta.
+_BEYOND = 42.0
 # Of a step that was found without the chords' variance, what it may become with it.
 _SPARE = 1.25
 # Of a window, by how much it may be longer below.
 _LOWERED = 0.25
-# And of the mass of one release beyond its window, over delta.
-_BEYOND = 42.0
 
 
 class Window(NamedTuple):
