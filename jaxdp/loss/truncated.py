@@ -37,7 +37,7 @@ class TruncatedLoss(Loss):
         return self.noise.log_delta(shift, epsilon)
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
-        """K(z) = log E[exp(z L); L < inf], every z. Absolute error: 1e-14 (1 + |z| r).
+        """K(z) = log E[exp(z L); L < inf], every z. Absolute error: 2e-14 (1 + |z| r).
 
         Where |z| r < 1 < 10 x it is log1p of (1 - e^-x)^-1 times
 
