@@ -60,8 +60,10 @@ class PrivacyLoss:
         """log of delta at `epsilon`, every real epsilon: an upper bound, see `loss.contour`.
 
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
-        density, and for a density with one pair of atoms repeated (1e-8 from 512 to 4,096 times;
-        3e-9 for twofold flipped Huber); 1e-11 for losses on one lattice, by one period of the line
+        density, and for Laplaces (truncated ones too), responses and bounded ranges of any sizes
+        with at most 65,536 atoms between them (`loss.edges`; equal ones count once; 1e-8 for a few
+        ranges below 0.01, and right below the largest loss the rounding of epsilon is more); 3e-9
+        for twofold flipped Huber; 1e-11 for losses on one lattice, by one period of the line
         (`loss.lattice`: responses, staircases, discrete Laplace and Gaussian noise, whose units are
         parts of one, down to a thousandth of the largest; right below an atom the rounding of
         epsilon is more). Where other atoms meet, the bound is wider: 1e-7 to 1e-3, widest with

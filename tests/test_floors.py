@@ -56,6 +56,8 @@ LOSS = (
     "line",
     "lattice",
     "atoms",
+    "edge_sum",
+    "edges",
     "decay",
     "few",
     "jump_rest",

@@ -16,9 +16,10 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Reals
-from jaxdp.loss.atoms import Atoms, atoms_of, explicit_part
+from jaxdp.loss.atoms import Atoms, atoms_of
 from jaxdp.loss.base import (
     MORE_LANES,
+    Term,
     Terms,
     by_lanes,
     cumulant,
@@ -26,6 +27,7 @@ from jaxdp.loss.base import (
     largest_loss,
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
+from jaxdp.loss.edges import Edges, edges_of
 from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.few import few_of
 from jaxdp.loss.infinite import with_infinite
@@ -43,8 +45,10 @@ _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 _SLOPE_NODES = 512
-# Of epsilon: what the positions of atoms are rounded by, on either side.
-_ROUNDED = 32.0 * ULP
+# Where atoms are left in the sum.
+_BARE_NODES = 8192
+# Of epsilon and the largest loss: what the positions of atoms are rounded by, on either side.
+_ROUNDED = 16.0 * ULP
 # Of log delta of one release, relatively: what its closed form may be above.
 _CLOSED = 2e-12
 
@@ -117,12 +121,16 @@ def _forward_on(
     limits: Limits,
 ) -> OneLine:
     fixed, at = lax.stop_gradient((terms, epsilon))
-    atoms = atoms_of(terms, lattice)
+    atoms = edges_of(terms, lattice)
+    atoms = atoms_of(terms, lattice) if atoms is None else atoms
     split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
     decay = decay_of(fixed, line, *limits, split, lattice)
     if lattice is not None:
         lattice = lattice.moving(terms, epsilon)
-    line = line.softened(decay.mu, at)
+    # An atom right above epsilon may round to below it.
+    lowered = 0.0 * at if atoms is None else jnp.where(split, _ROUNDED * (at + atoms.reach), 0.0)
+    below = epsilon - lowered
+    line = line.softened(decay.mu, lowered, lax.stop_gradient(below))
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
@@ -132,9 +140,7 @@ def _forward_on(
     if applies(fixed):
         usable = parameters_of(fixed).usable(at) & forward & ~skipped
     soft, stopped = decay.softened(terms), usable & hurried
-    found, wide = _log_delta_on(
-        soft, epsilon, line, lattice, decay, atoms, limits, skipped, stopped
-    )
+    found, wide = _log_delta_on(soft, below, line, lattice, decay, atoms, limits, skipped, stopped)
     # What another Gaussian adds is not bounded.
     lower = jnp.where(skipped | (decay.mu > 0), -jnp.inf, found.lower)
     found = LogBounds(jnp.maximum(lower, few.log_lower), few.tightened(found.upper))
@@ -155,14 +161,51 @@ def _forward_on(
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
-def _placed(epsilon: Reals, lattice: Lattice | None, atoms: Atoms | None) -> Reals:
+def _placed(epsilon: Reals, lattice: Lattice | None, atoms: Atoms | Edges | None) -> Reals:
     """By how much atoms, or epsilon, may lie elsewhere: where they are known, they are rounded."""
     known = jnp.zeros_like(epsilon) > 0
     if lattice is not None:
         known |= lattice.found
     if atoms is not None:
         known |= atoms.split
-    return jnp.where(known, _ROUNDED * epsilon, 0.0)
+        epsilon = epsilon + atoms.reach
+    return jnp.where(known, 2.0 * _ROUNDED * epsilon, 0.0)
+
+
+def _with_slopes(summed: Integrand, points: Reals) -> Reals:
+    """delta (or 1 - delta) over |F(theta)|, for its derivatives: from a fixed number of points.
+
+    The expansion around the atoms is one for whole counts only, whose derivatives come from the
+    bare line.
+    """
+    terms, atoms = summed.terms, summed.atoms
+    if atoms is None:
+        return _line_with_slopes(summed, points)
+    line = summed.line
+    fixed = tuple(Term(t.noise, t.shift, lax.stop_gradient(t.count)) for t in terms)
+    # On one side of the kinks at the atoms.
+    epsilon = summed.epsilon + 5e-12 * lax.stop_gradient(atoms.apart)
+    value = _line_with_slopes(summed._replace(terms=fixed, epsilon=epsilon), points)
+    at = (line.theta, line.log_size, line.complement)
+    value += atoms.explicit_part(fixed, epsilon, *at)[0]
+    moving = tuple(Term(*lax.stop_gradient((t.noise, t.shift)), t.count) for t in terms)
+    epsilon, lattice = lax.stop_gradient((summed.epsilon, summed.lattice))
+    bare = summed._replace(terms=moving, epsilon=epsilon, lattice=lattice, atoms=None)
+    by_count = _line_with_slopes(bare, jnp.full_like(points, jnp.inf), _BARE_NODES)
+    return value + (by_count - lax.stop_gradient(by_count))
+
+
+def _line_with_slopes(summed: Integrand, points: Reals, nodes: int = _SLOPE_NODES) -> Reals:
+    terms, line, lattice = summed.terms, summed.line, summed.lattice
+    # The block is in units of exp(K(theta) - theta epsilon), which move as well.
+    unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * summed.epsilon
+    move = unit - lax.stop_gradient(unit)
+    moving = line._replace(log_size=line.log_size + move)
+    if lattice is not None:
+        points = jnp.minimum(points, lattice.points(line.step))
+        moving = moving._replace(step=lattice.moved(line.step))
+    moved = summed._replace(line=moving)
+    return jnp.exp(move) * moved.block(moved.on_line(), 0, nodes, points).value
 
 
 @jax.custom_jvp
@@ -183,7 +226,7 @@ def _log_delta_on(
     line: Line,
     lattice: Lattice | None,
     decay: Decay,
-    atoms: Atoms | None,
+    atoms: Atoms | Edges | None,
     limits: Limits,
     skipped: Bools,
     stopped: Bools,
@@ -192,13 +235,16 @@ def _log_delta_on(
     far = limits[0] < ROUGH
     fixed = lax.stop_gradient((terms, epsilon, atoms))
     summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
-    found = sum_of(summed, decay, limits, skipped, stopped)
-    exact, off = explicit_part(
-        fixed[0], fixed[2], fixed[1], line.theta, line.log_size, line.complement
-    )
+    nothing = jnp.zeros_like(epsilon)
+    exact, off, reach = nothing, nothing, nothing
+    if summed.atoms is not None:
+        at = (line.theta, line.log_size, line.complement)
+        exact, off = summed.atoms.explicit_part(fixed[0], fixed[1], *at)
+        reach = summed.atoms.reach
+    found = sum_of(summed, decay, limits, skipped, stopped, exact)
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     # The phase of every point: of t epsilon, and of K, which cancels that.
-    error += 8.0 * ULP * fixed[1] * found.moved
+    error += 8.0 * ULP * (fixed[1] + reach) * found.moved
     both = found.value + exact
     # Aliased terms are positive.
     least, most = jnp.maximum(both - error - line.aliasing, 0.0), both + error
@@ -225,21 +271,9 @@ def _log_delta_on(
     markov = jnp.where(mirrored, infinite, markov)
     lower = jnp.where(lower <= markov, lower, -jnp.inf)
     upper = jnp.where(upper <= markov, upper, markov)
-    # Derivatives run over a fixed number of points, all on one side of the kinks of the atoms.
-    if atoms is not None:
-        epsilon = epsilon + 5e-12 * lax.stop_gradient(atoms.apart)
-    # The block is in units of exp(K(theta) - theta epsilon), which move as well.
-    unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * epsilon
-    move = unit - lax.stop_gradient(unit)
-    moving = line._replace(log_size=line.log_size + move)
     points = jnp.where(skipped, jnp.inf, found.points)
-    if lattice is not None:
-        points = jnp.minimum(points, lattice.points(line.step))
-        moving = moving._replace(step=lattice.moved(line.step))
-    moved = Integrand(terms, epsilon, moving, lattice, atoms, far)
-    value = moved.block(moved.on_line(), 0, _SLOPE_NODES, points).value
-    value *= jnp.exp(move)
-    value += explicit_part(terms, atoms, epsilon, line.theta, line.log_size, line.complement)[0]
+    moved = Integrand(terms, epsilon, line, lattice, atoms, far)
+    value = _with_slopes(moved, points)
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)
     share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)

@@ -22,7 +22,7 @@ from jaxdp._numeric.pure import (
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.infinite import LEAST_FINITE
-from jaxdp.noise.base import Loss, Points
+from jaxdp.noise.base import Loss, LossEdges, Points
 
 # Of sinh(x) / x in x^2; |x| <= 2.
 _SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(15))
@@ -66,6 +66,10 @@ class PureLoss(Loss):
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(epsilon, log p)."""
         return _atom(self.epsilon, _any(shift))
+
+    def edges(self, shift: Reals) -> LossEdges:
+        """No density."""
+        return _atoms_alone(*self.loss_atom(shift))
 
     def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
         """(2 epsilon, 1)."""
@@ -132,6 +136,10 @@ class ApproxLoss(Loss):
         r, log_mass = _atom(self.epsilon, _any(shift))
         return r, log_mass + self._log_rest()
 
+    def edges(self, shift: Reals) -> LossEdges:
+        """No density."""
+        return _atoms_alone(*self.loss_atom(shift))
+
     def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
         """(2 epsilon, 1)."""
         unit = 2.0 * _check.guard(self.epsilon) + _any(shift)
@@ -191,10 +199,22 @@ class RangeLoss(Loss):
         ends = jnp.where(b == 0, -math.log(2.0), jnp.nan)
         return jnp.zeros_like(b), jnp.where((b > 0) & (b < jnp.inf), -jnp.inf, ends)
 
+    def edges(self, shift: Reals) -> LossEdges:
+        """No atoms, but at epsilon = 0; a = 1 / (2 (1 - e^-b))."""
+        b = _check.guard(self.epsilon) + _any(shift)
+        some = b > 0
+        log_density = -jnp.log(-jnp.expm1(-jnp.where(some, b, 1.0))) - math.log(2.0)
+        density = jnp.where(some, log_density, jnp.where(b == 0, -jnp.inf, jnp.nan))
+        return LossEdges(b, self.loss_atom(shift)[1], density)
+
 
 def _any(shift: RealLike) -> Reals:
     """A shift that means nothing but its shape, and NaN."""
     return jnp.minimum(_check.nonnegative("shift", shift), 0.0)
+
+
+def _atoms_alone(height: Reals, log_atom: Reals) -> LossEdges:
+    return LossEdges(height, log_atom, jnp.full_like(height, -jnp.inf))
 
 
 def _atom(epsilon: Reals, shift: Reals) -> tuple[Reals, Reals]:

@@ -72,15 +72,18 @@ class Line(NamedTuple):
     def _positive(self) -> Reals:
         return jnp.where(self.tilts > 0, self.tilts, 1.0)
 
-    def softened(self, mu: Reals, epsilon: Reals) -> "Line":
-        """The same line for the composition with a Gaussian of ratio mu."""
+    def softened(self, mu: Reals, lowered: Reals, epsilon: Reals) -> "Line":
+        """The same for epsilon, `lowered` by so much, and the composition with a Gaussian.
+
+        Of ratio mu.
+        """
         theta = self.theta
 
-        def gain(tilt: Reals, mu: Reals) -> Reals:
-            return 0.5 * tilt * (tilt + 1.0) * mu * mu
+        def gain(tilt: Reals, mu: Reals, lowered: Reals) -> Reals:
+            return 0.5 * tilt * (tilt + 1.0) * mu * mu + tilt * lowered
 
-        log_size = self.log_size + gain(theta, mu)
-        exponents = self.exponents + gain(self.tilts, mu[..., None])
+        log_size = self.log_size + gain(theta, mu, lowered)
+        exponents = self.exponents + gain(self.tilts, mu[..., None], lowered[..., None])
         period = 2.0 * jnp.pi / self.step[..., None]
         others = Others.of(theta[..., None], log_size[..., None], self.tilts, exponents, epsilon)
         return self._replace(log_size=log_size, aliasing=others.aliasing(period))

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.atoms import Atoms, log_unresolved, remainder
-from jaxdp.loss.base import Terms, on_line, rise
+from jaxdp.loss.atoms import Atoms
+from jaxdp.loss.base import Terms, add_up, on_line, rise
 from jaxdp.loss.decay import Decay
+from jaxdp.loss.edges import Edges
 from jaxdp.loss.lattice import Lattice
 from jaxdp.loss.line import Line
 from jaxdp.noise.base import Points
@@ -38,7 +39,7 @@ class Integrand(NamedTuple):
     epsilon: Reals
     line: Line
     lattice: Lattice | None
-    atoms: Atoms | None
+    atoms: Atoms | Edges | None
     far: bool  # whether dear cumulants are evaluated far out as well
 
     def on_line(self) -> tuple[Any, ...]:
@@ -53,7 +54,9 @@ class Integrand(NamedTuple):
         height = points.heights()
         z = line.theta[..., None] + 1j * height
         turn, falling = rise(self.terms, points, known)
-        phi, size = remainder(turn, self.atoms, points, line.log_total(self.epsilon))
+        phi, size = jnp.exp(turn), jnp.exp(jnp.real(turn))
+        if self.atoms is not None:
+            phi, size = self.atoms.remainder(turn, points, line.log_total(self.epsilon))
         used = indices[(None,) * limit.ndim] < limit[..., None]
         phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
         alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
@@ -91,15 +94,24 @@ class Sum(NamedTuple):
     done: Bools
 
 
-def sum_of(summed: Integrand, decay: Decay, limits: Limits, skipped: Bools, stopped: Bools) -> Sum:
-    """Of the whole line, or of limits[1] points; nothing where `skipped`, soon where `stopped`."""
+def sum_of(
+    summed: Integrand,
+    decay: Decay,
+    limits: Limits,
+    skipped: Bools,
+    stopped: Bools,
+    exact: Reals,
+) -> Sum:
+    """Of the whole line, or of limits[1] points; nothing where `skipped`, soon where `stopped`.
+
+    `exact` is what was split off: the error that is asked for is relative to both together.
+    """
     line, lattice, atoms = summed.line, summed.lattice, summed.atoms
     known, zero = summed.on_line(), jnp.zeros_like(summed.epsilon)
-    # Split atoms leave what recurs where both are in phase: only a window as long shows it.
-    window = zero
     last = zero + jnp.inf if lattice is None else lattice.points(line.step)
-    if atoms is not None:
-        window = 2.0 * jnp.pi / jnp.where(atoms.split, atoms.apart, jnp.inf)
+    everything = jnp.abs(line.theta * (1.0 + line.theta))
+    window = zero if atoms is None else atoms.window
+    rest_from = None if atoms is None else atoms.tail(line)
 
     def unfinished(state: Sum) -> Bools:
         return (state.start < limits[1]) & ~jnp.all(state.done)
@@ -109,16 +121,18 @@ def sum_of(summed: Integrand, decay: Decay, limits: Limits, skipped: Bools, stop
         broken = block.reached < _BLOCK
         keep = state.done | ((block.reached == 0) & (state.start > 0))
         end = line.step * (state.start + block.reached)
-        everything = jnp.abs(line.theta * (1.0 + line.theta))
         log_beyond = block.falling + decay.log_beyond(state.start + block.reached)
         probed = everything * jnp.exp(log_beyond)
         # A block that breaks off is too short to tell how high what follows may be.
-        unresolved = everything * jnp.exp(log_unresolved(summed.terms, atoms, line.theta, end))
+        unresolved = everything * jnp.exp(_log_unresolved(summed, end))
         height = jnp.where(broken, unresolved, jnp.maximum(block.height, probed))
         envelope = jnp.where(broken, height, jnp.maximum(state.envelope, height))
         late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
+        if rest_from is not None:
+            rest = everything * rest_from(end)
+            tail = jnp.where(rest < jnp.inf, rest, tail)
         tail = jnp.where((state.start + _BLOCK >= last) & ~broken, 0.0, tail)
         total = jnp.where(keep, state.value, state.value + block.value)
         now = Sum(
@@ -130,10 +144,21 @@ def sum_of(summed: Integrand, decay: Decay, limits: Limits, skipped: Bools, stop
             jnp.where(full, end, state.opened),
             tail,
             state.points + block.reached,
-            broken | (tail <= limits[0] * jnp.abs(total)) | jnp.isnan(total) | (stopped & late),
+            broken
+            | (tail <= limits[0] * jnp.abs(total + exact))
+            | jnp.isnan(total)
+            | (stopped & late),
         )
         kept = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, kept, now)
 
     start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
     return lax.while_loop(unfinished, advance, start)
+
+
+def _log_unresolved(summed: Integrand, end: Reals) -> Reals:
+    """log of a bound on what is summed, over |F(theta)|, where the cumulant is not resolved."""
+    terms, theta = summed.terms, summed.line.theta
+    if summed.atoms is not None:
+        return summed.atoms.log_unresolved(terms, theta, end)
+    return add_up(terms, lambda term: term.log_beyond(theta, end))

@@ -11,7 +11,7 @@ from jaxdp._numeric.truncated_exponential import Support, cgf
 from jaxdp._pytree import pytree
 from jaxdp._types import RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.infinite import LEAST_FINITE
-from jaxdp.noise.base import Loss, guarded, ratio_of
+from jaxdp.noise.base import Loss, LossEdges, guarded, ratio_of
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
@@ -52,10 +52,7 @@ class TruncatedLoss(Loss):
 
     def largest_finite(self, shift: RealLike) -> Reals:
         """min(shift, 2 bound - shift) / scale, rounded up; at least 0."""
-        shift = _check.nonnegative("shift", shift)
-        scale, bound = guarded(self.noise.scale), guarded(self.noise.bound)
-        shorter = jnp.clip(2.0 * bound - shift, 0.0, shift)
-        return round_up(ratio_of(jnp.where(jnp.isinf(bound), shift, shorter), scale), 4)
+        return round_up(self._largest(_check.nonnegative("shift", shift)), 4)
 
     def log_finite(self, shift: Reals) -> Reals:
         """log(1 - P[T > bound - shift])."""
@@ -66,6 +63,18 @@ class TruncatedLoss(Loss):
         """(r, log of the upper mass)."""
         shift = _check.nonnegative("shift", shift)
         return _atom(self.noise.scale, self.noise.bound, shift)
+
+    def edges(self, shift: Reals) -> LossEdges:
+        """a = e^((height - r) / 2) / (4 (1 - e^-x))."""
+        r, log_atom = self.loss_atom(shift)
+        whole = -jnp.expm1(-ratio_of(guarded(self.noise.bound), guarded(self.noise.scale)))
+        height = self._largest(shift)
+        return LossEdges(height, log_atom, 0.5 * (height - r) - 2.0 * LOG_2 - jnp.log(whole))
+
+    def _largest(self, shift: Reals) -> Reals:
+        scale, bound = guarded(self.noise.scale), guarded(self.noise.bound)
+        shorter = jnp.clip(2.0 * bound - shift, 0.0, shift)
+        return ratio_of(jnp.where(jnp.isinf(bound), shift, shorter), scale)
 
 
 def as_loss(noise: Loss) -> Loss:

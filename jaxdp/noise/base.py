@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import LOG_2, round_up
 from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
 
 
@@ -33,6 +33,25 @@ class LossPair(NamedTuple):
     low: Reals
     log_high: Reals
     log_low: Reals
+
+
+class LossEdges(NamedTuple):
+    """Atoms at +-height, of masses p and e^-height p, and a density a e^((l - height) / 2) between.
+
+    With s = z + 1/2: M(z) = 2 e^(-height / 2) (p cosh(s height) + a sinh(s height) / s).
+    """
+
+    height: Reals
+    log_atom: Reals  # log p
+    log_density: Reals  # log a
+
+    def log_mass(self) -> Reals:
+        """log p, or log a where there are no atoms."""
+        return jnp.where(self.log_atom == -jnp.inf, self.log_density, self.log_atom)
+
+    def is_nothing(self) -> Bools:
+        """Whether the loss is 0."""
+        return (self.height == 0) & (self.log_atom == -LOG_2)
 
 
 class Loss(abc.ABC):
@@ -65,6 +84,11 @@ class Loss(abc.ABC):
         """Where the loss has two atoms and no other; else masses of 0 or NaN."""
         r, log_mass = self.loss_atom(shift)
         return LossPair(r, -r, log_mass, log_mass - r)
+
+    def edges(self, shift: Reals) -> LossEdges | None:
+        """Where the loss is two atoms and a density of exponent 1/2 between; None: it is not."""
+        del shift
+        return None
 
     def beyond(self, shift: Reals, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
         """Bounds on the parts of |M(theta + it)| / M(theta) from t = height on: atoms, density."""

@@ -19,7 +19,7 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import LossEdges, Noise, guarded, ratio_of
 
 
 @final
@@ -104,6 +104,11 @@ class Laplace(Noise):
         """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
         r = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return r, jnp.where(r >= 0, -LOG_2, jnp.nan)
+
+    def edges(self, shift: Reals) -> LossEdges:
+        """p = 1/2, a = 1/4."""
+        r, log_atom = self.loss_atom(shift)
+        return LossEdges(r, log_atom, log_atom - LOG_2)
 
 
 @jax.jit
