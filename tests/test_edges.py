@@ -153,6 +153,25 @@ def test_a_day_of_queries():
     assert loss.log_delta_error(2.0) < 3e-10
 
 
+def test_too_many_atoms_to_list():
+    """24 responses of different sizes: of 2^24 atoms so few are ever in phase that it settles."""
+    sizes = np.sqrt(np.arange(2.0, 26.0)) / 20
+    low, high = (
+        np.array(list(itertools.product(*([-x, x] for x in half)))).sum(-1)
+        for half in (sizes[:12], sizes[12:])
+    )
+    losses = low[:, None] + high
+    loss = dp.privacy_loss(dp.PureDP(jnp.asarray(sizes))).sum()
+    # p of a release is e^(x / 2) / (2 cosh(x / 2)), and e^(-x / 2) instead of it below.
+    log_mass = 0.5 * losses - np.log(2 * np.cosh(0.5 * sizes)).sum()
+    for epsilon in (0.0, 0.5, 1.5):
+        truth = np.log(np.sum(np.exp(log_mass) * np.maximum(-np.expm1(epsilon - losses), 0.0)))
+        value, error = float(loss.log_delta(epsilon)), float(loss.log_delta_error(epsilon))
+        assert truth - 1e-11 <= value <= truth + 1e-4
+        assert value - error <= truth + 1e-11
+        assert error < 1e-3
+
+
 @pytest.mark.parametrize("truncated", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_gradients_of_every_parameter(truncated):
     def log_delta(parameters):

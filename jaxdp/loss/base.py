@@ -88,10 +88,11 @@ class Term:
         line = (jnp.broadcast_to(x[..., None], self.shift.shape) for x in (theta, step))
         return self.noise.on_line(self.shift, *line)
 
-    def rise(self, points: Points, known: Any) -> tuple[Complexes, Reals]:
+    def rise(self, points: Points, known: Any) -> tuple[Complexes, Reals, Reals]:
         """K(theta + it) - K(theta) at points of shape (*batch,), (*batch, points).
 
-        And log of a bound on its exponential from the last point on: 0 where that may recur.
+        And log of a bound on its exponential from the last point on: 0 where that may recur. And
+        the real part of the first of about half of the releases.
         """
         theta, step, limit = (
             jnp.broadcast_to(x[..., None], self.shift.shape)
@@ -99,10 +100,17 @@ class Term:
         )
         points = points._replace(theta=theta, step=step, limit=limit)
         each = self.noise.rise(self.shift, points, known)
+        half = self._half().total(jnp.real(each))
         if self.noise.recurs:
-            return self.total(each), jnp.zeros(self.shape)
+            return self.total(each), jnp.zeros(self.shape), half
         last = points.heights()[..., -1], each[..., -1]
-        return self.total(each), self.total(self.noise.falling(self.shift, theta, *last))
+        return self.total(each), self.total(self.noise.falling(self.shift, theta, *last)), half
+
+    def _half(self) -> "Term":
+        """Half of all counts, of odd ones a little more and a little less in turn."""
+        odd = self.count % 2.0
+        more = jnp.cumsum(odd, axis=-1) % 2.0
+        return Term(self.noise, self.shift, jnp.floor(0.5 * self.count) + odd * more)
 
     def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
@@ -206,13 +214,13 @@ def on_line(terms: Terms, theta: Reals, step: Reals) -> tuple[Any, ...]:
     return tuple(term.on_line(theta, step) for term in terms)
 
 
-def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> tuple[Complexes, Reals]:
+def rise(terms: Terms, points: Points, known: tuple[Any, ...]) -> tuple[Complexes, Reals, Reals]:
     """`Term.rise` of the composition; `known` is `on_line` there."""
-    turn, falling = terms[0].rise(points, known[0])
+    turn, falling, half = terms[0].rise(points, known[0])
     for term, k in zip(terms[1:], known[1:], strict=True):
-        more, further = term.rise(points, k)
-        turn, falling = turn + more, falling + further
-    return turn.astype(complex), falling
+        more, further, share = term.rise(points, k)
+        turn, falling, half = turn + more, falling + further, half + share
+    return turn.astype(complex), falling, half
 
 
 def cumulant(terms: Terms, z: RealsOrComplexes, accuracy: Accuracy = "full") -> RealsOrComplexes:

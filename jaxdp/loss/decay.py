@@ -22,6 +22,8 @@ from jaxdp.noise.gaussian import Gaussian
 ROUGH = 1e-8
 # In points of the line, increasing by a constant ratio.
 _NEAREST, _FARTHEST, _PROBES = 16.0, 2.0**30, 128
+# log of as many atoms as hardly ever are in phase.
+_MANY = float(np.log(2.0**20 + 1.0))
 _RATIO = float(np.log(_FARTHEST / _NEAREST) / (_PROBES - 1))
 _STEP_BACK = float(np.exp(_RATIO))
 
@@ -78,6 +80,8 @@ def decay_of(
     for term in terms:
         falls = (term.count > 0) & (term.shift > 0) & (not term.noise.recurs)
         needed &= ~jnp.any(falls, axis=-1)
+    # The sum bounds what so many leave by itself, and more sharply.
+    needed &= add_up(terms, lambda term: jnp.sum(jnp.log1p(term.count), axis=-1)) < _MANY
     if lattice is not None:
         needed &= ~lattice.found
     mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)

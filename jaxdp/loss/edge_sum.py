@@ -17,7 +17,7 @@ from jaxdp.noise.base import LossEdges
 ORDER = 4
 # Of equal releases.
 MOST_ALIKE = 2**14
-_CHUNK = 256
+_CHUNK = 1024
 
 
 class Products(NamedTuple):

@@ -32,7 +32,7 @@ from jaxdp.loss.line import Line
 from jaxdp.noise.base import LossEdges, Points
 
 # Atoms of a composition; of how many different heights; releases that are compared with each other.
-_MOST, _SLOTS, _MOST_PARTS = 2**16, 16, 128
+_MOST, _SLOTS, _MOST_PARTS = 2**20, 20, 128
 # The rest is compared at heights of 1, 2, 4, ... points.
 _HEIGHTS = 18
 

@@ -52,7 +52,7 @@ class Rest(NamedTuple):
         """log R(theta + it) / R(theta), and log of a bound on that from the last point on."""
         if not self.terms:
             return 0.0, jnp.zeros_like(points.theta)
-        turn, falling = rise(self.terms, points, known)
+        turn, falling, _ = rise(self.terms, points, known)
         last = points.heights()[..., -1]
         beyond = add_up(self.terms, lambda term: term.log_beyond(points.theta, last))
         return turn, jnp.minimum(falling, beyond)

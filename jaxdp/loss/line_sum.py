@@ -30,6 +30,7 @@ class _Block(NamedTuple):
     height: Reals  # largest |z (z + 1) F|
     reached: Reals  # points before the cumulant is not resolved any more
     falling: Reals  # log of a bound on the part of |phi| that does not recur, from the last one on
+    squares: tuple[Reals, Reals]  # sums of |phi|^2 of both halves of the releases
 
 
 class Integrand(NamedTuple):
@@ -53,7 +54,7 @@ class Integrand(NamedTuple):
         points = Points(line.theta, line.step, limit, indices, self.far)
         height = points.heights()
         z = line.theta[..., None] + 1j * height
-        turn, falling = rise(self.terms, points, known)
+        turn, falling, half = rise(self.terms, points, known)
         phi, size = jnp.exp(turn), jnp.exp(jnp.real(turn))
         if self.atoms is not None:
             phi, size = self.atoms.remainder(turn, points, line.log_total(self.epsilon))
@@ -66,6 +67,11 @@ class Integrand(NamedTuple):
         kernel = 1.0 / (z * (z + 1.0)) if lattice is None else lattice.kernel(line.theta, height)
         kernel *= (line.theta * (1.0 + line.theta))[..., None]
         share = jnp.where(indices == 0, 0.5, 1.0)[(None,) * limit.ndim] * used
+        halves = half, jnp.real(turn) - half
+        seen = jnp.where(alive, share, 0.0)
+        first, second = (
+            jnp.sum(seen * jnp.exp(jnp.where(alive, 2.0 * x, 0.0)), -1) for x in halves
+        )
         weight = line.step[..., None] / jnp.pi * share
         envelope = jnp.max(jnp.abs(phi), axis=-1)
         value = jnp.sum(weight * jnp.real(phi * kernel), axis=-1)
@@ -77,6 +83,7 @@ class Integrand(NamedTuple):
             envelope * jnp.abs(line.theta * (1.0 + line.theta)),
             reached,
             falling,
+            (first, second),
         )
 
 
@@ -91,6 +98,7 @@ class Sum(NamedTuple):
     opened: Reals  # where it was opened
     tail: Reals  # what lies beyond, if no later window is higher than the last that was closed
     points: Reals
+    squares: tuple[Reals, Reals]
     done: Bools
 
 
@@ -105,6 +113,10 @@ def sum_of(
     """Of the whole line, or of limits[1] points; nothing where `skipped`, soon where `stopped`.
 
     `exact` is what was split off: the error that is asked for is relative to both together.
+
+    However atoms recur, of |phi|^2 = E cos(t X) no J points in a row sum up to more than four times
+    the first J (Fejer's kernel is positive); of a product |phi_1 phi_2| of two halves of the
+    releases to no more than the root of both sums (Cauchy & Schwarz).
     """
     line, lattice, atoms = summed.line, summed.lattice, summed.atoms
     known, zero = summed.on_line(), jnp.zeros_like(summed.epsilon)
@@ -130,6 +142,10 @@ def sum_of(
         late = state.start + _BLOCK >= _ENOUGH
         full = broken | (end - state.opened >= window)
         tail = jnp.where(full, envelope / (jnp.pi * end), state.tail)
+        first, second = (a + b for a, b in zip(state.squares, block.squares, strict=True))
+        mean = jnp.sqrt(first * second) * everything * line.step
+        in_mean = jnp.minimum(tail, 2.0 * jnp.pi / 3.0 * mean / end**2)
+        tail = in_mean if atoms is None else jnp.where(atoms.split, tail, in_mean)
         if rest_from is not None:
             rest = everything * rest_from(end)
             tail = jnp.where(rest < jnp.inf, rest, tail)
@@ -144,6 +160,7 @@ def sum_of(
             jnp.where(full, end, state.opened),
             tail,
             state.points + block.reached,
+            (first, second),
             broken
             | (tail <= limits[0] * jnp.abs(total + exact))
             | jnp.isnan(total)
@@ -152,7 +169,9 @@ def sum_of(
         kept = state._replace(start=state.start + _BLOCK, done=keep | broken)
         return jax.tree.map(lambda a, b: jnp.where(keep, a, b) if a.ndim else b, kept, now)
 
-    start = Sum(jnp.asarray(0), zero, zero, zero, zero, zero, zero + jnp.inf, zero, skipped)
+    start = Sum(
+        jnp.asarray(0), zero, zero, zero, zero, zero, zero + jnp.inf, zero, (zero, zero), skipped
+    )
     return lax.while_loop(unfinished, advance, start)
 
 

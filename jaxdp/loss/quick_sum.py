@@ -44,7 +44,7 @@ def sum_along(terms: Terms, epsilon: Reals, line: Line, points: int, kept: bool 
     def advance(state: Summed) -> Summed:
         indices = state.start + jnp.arange(BLOCK)
         at = Points(line.theta, line.step, jnp.full_like(epsilon, jnp.inf), indices)
-        turn, falling = rise(terms, at, known)
+        turn, falling, _ = rise(terms, at, known)
         turn, height = lax.optimization_barrier((turn, at.heights()))
         turn = jnp.where(state.done[..., None], -jnp.inf, turn)
         size = jnp.exp(jnp.real(turn))
