@@ -61,26 +61,27 @@ class PrivacyLoss:
 
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
         density, and for Laplaces (truncated ones too), responses and bounded ranges of any sizes
-        with at most 2^20 atoms between them (`loss.edges`; equal ones count once; 1e-8 for a few
-        ranges below 0.01, and right below the largest loss the rounding of epsilon is more), 2e-7
-        to 3e-4 with more (derivatives in a count to 3e-3); 3e-9 for twofold flipped Huber; 1e-11
-        for losses on one lattice, by one period of the line (`loss.lattice`: responses, staircases,
-        discrete Laplace and Gaussian noise, whose units are parts of one, down to a thousandth of
-        the largest; right below an atom the rounding of epsilon is more). Where other atoms meet,
-        the bound is wider: 1e-7 to 1e-3, widest with epsilon at an atom (2,000 equal pairs behind a
-        Gaussian of ratio 1e-6: 1.4e-2); of two or three sampled Laplaces 2e-11 mostly, up to 4e-6.
-        Where few releases of sampled Gaussians hit the record one large loss makes the total large:
-        that is summed by its size (`loss.jumps`, compiled only where one line does not suffice; a
-        record that is removed), beside whatever else is released, to 4e-9; what that leaves wide is
-        summed along the whole line, where all is known. For scales below 0.005 sensitivities, and
-        where delta below e^-700 is owed to two such losses at once, the bound may be several nats
-        too high; with atoms that nothing hides, at an epsilon that they reach alone, 1e-3 of delta.
-        At epsilon beyond 1e7 it rounds by more than 1e-10. Few Subbotins, whose cumulant hardly
-        falls, are added up one after the other (`loss.few`): two of powers 1.1 to 8 are off by less
-        than 1e-9, three or four equal ones of powers 1.5 to 8 by 1e-10 to 2e-7, of powers near 1 by
-        up to 1e-3. Infinite losses add their probability. With a sampled release of another noise
-        than Gaussian and Laplace, or a sampled replacement, the upper one of `bounds`, without
-        derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to 2.4 % where there are atoms.
+        with at most 2^20 atoms between them (`loss.edges`; equal ones count once; up to 4e-7 with a
+        few ranges below 0.01, and right below the largest loss the rounding of epsilon is more),
+        2e-7 to 3e-4 with more (derivatives in a count to 3e-3); 3e-9 for twofold flipped Huber;
+        1e-11 for losses on one lattice, by one period of the line (`loss.lattice`: responses,
+        staircases, discrete Laplace and Gaussian noise, whose units are parts of one, down to a
+        thousandth of the largest; right below an atom the rounding of epsilon is more). Where other
+        atoms meet, the bound is wider: 1e-7 to 1e-3, widest with epsilon at an atom (2,000 equal
+        pairs behind a Gaussian of ratio 1e-6: 1.4e-2); of two or three sampled Laplaces 2e-11
+        mostly, up to 4e-6. Where few releases of sampled Gaussians hit the record one large loss
+        makes the total large: that is summed by its size (`loss.jumps`, compiled only where one
+        line does not suffice; a record that is removed), beside whatever else is released, to 4e-9;
+        what that leaves wide is summed along the whole line, where all is known. For scales below
+        0.005 sensitivities, and where delta below e^-700 is owed to two such losses at once, the
+        bound may be several nats too high; with atoms that nothing hides, at an epsilon that they
+        reach alone, 1e-3 of delta. At epsilon beyond 1e7 it rounds by more than 1e-10. Few
+        Subbotins, whose cumulant hardly falls, are added up one after the other (`loss.few`): two
+        of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of powers 1.5 to 8 by
+        1e-10 to 2e-7, of powers near 1 by up to 1e-3. Infinite losses add their probability. With a
+        sampled release of another noise than Gaussian and Laplace, or a sampled replacement, the
+        upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to
+        2.4 % where there are atoms.
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """

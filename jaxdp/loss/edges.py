@@ -35,6 +35,8 @@ from jaxdp.noise.base import LossEdges, Points
 _MOST, _SLOTS, _MOST_PARTS = 2**20, 20, 128
 # The rest is compared at heights of 1, 2, 4, ... points.
 _HEIGHTS = 18
+# log of a bound that settles nothing.
+_LARGEST = 500.0
 
 
 class Edges(NamedTuple):
@@ -121,7 +123,8 @@ class Edges(NamedTuple):
             way = jnp.maximum(height - 0.5 * line.step, 0.5 * line.step)[..., None]
             logs = above + order * jnp.log(probes / way)
             least = jnp.min(jnp.where(probes <= way, logs, jnp.inf), axis=-1)
-            tail = jnp.exp(least) / (jnp.pi * way[..., 0] * (order + 1.0))
+            # Finite, however little is known: infinite means that nothing is split.
+            tail = jnp.exp(jnp.minimum(least, _LARGEST)) / (jnp.pi * way[..., 0] * (order + 1.0))
             return jnp.where(self.split, tail, jnp.inf)
 
         return bound

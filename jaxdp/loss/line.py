@@ -73,10 +73,7 @@ class Line(NamedTuple):
         return jnp.where(self.tilts > 0, self.tilts, 1.0)
 
     def softened(self, mu: Reals, lowered: Reals, epsilon: Reals) -> "Line":
-        """The same for epsilon, `lowered` by so much, and the composition with a Gaussian.
-
-        Of ratio mu.
-        """
+        """The same with a Gaussian of ratio mu, for an epsilon that is `lowered` by so much."""
         theta = self.theta
 
         def gain(tilt: Reals, mu: Reals, lowered: Reals) -> Reals:
