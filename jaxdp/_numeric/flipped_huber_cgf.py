@@ -23,19 +23,37 @@ from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _SHORT = 1.5
-_ROOT_PI = math.sqrt(math.pi)
+_ROOT_PI, _ROOT_HALF_PI = math.sqrt(math.pi), math.sqrt(0.5 * math.pi)
+# Of the ends of segments: f' = P lean + side a; what is at an end counts with that sign.
+_SIDE, _SIGN = np.array([-1.0, -1.0, 1.0, 1.0]), np.array([-1.0, 1.0, -1.0, 1.0])
+_FIRST = np.array([True, False])
 
 
-class _End(NamedTuple):
-    """A breakpoint t: rho(t), the loss l(t), and t + D."""
+class Ends(NamedTuple):
+    """Where segments of curvature P begin and end, all (4, ...): crossing, edge, left, zero.
+
+    From the crossing, where t passes 0 or t + D passes a, to t = a; where D > a, from the left,
+    where t + D passes a or t passes -a, to t = 0. f = P loss - rho and f' = P lean + side a there.
+    """
 
     rho: Reals
     loss: Reals
-    far: Reals
+    lean: Reals
+
+    @staticmethod
+    def of(a: Reals, d: Reals) -> "Ends":
+        wide, zero = d > 2.0 * a, jnp.zeros_like(a)
+        crossing = jnp.where(d < a, a * d, 0.5 * (d * d + a * a))
+        left = jnp.where(wide, 0.5 * d * (d - 2.0 * a), a * jnp.minimum(2.0 * a - d, d))
+        above = jnp.where(wide, a * a, a * jnp.maximum(d - a, 0.0))
+        rho = a * jnp.maximum(a - d, 0.0), a * a, above, zero
+        loss = crossing, a * d + 0.5 * d * d, left, crossing
+        lean = jnp.maximum(d - a, 0.0), d, jnp.where(wide, d, 2.0 * a), d + a
+        return Ends(*(jnp.stack(rows) for rows in (rho, loss, lean)))
 
 
-class _Term(NamedTuple):
-    """factor w(y) exp(exponent), absent where the mask is False; w(0) = 1."""
+class Rows(NamedTuple):
+    """factor w(y) exp(exponent), absent where the mask is False: all (ends, powers, ...)."""
 
     exponent: Complexes
     factor: Complexes
@@ -85,100 +103,105 @@ def _small(a: Reals, d: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     return small_cgf(law, d, 1.0 / jnp.maximum(a, 1.0), kinks, z)
 
 
-def _large(a: Reals, d: Reals, z: Complexes) -> Complexes:
-    zeta = 1.0 + z
-    narrow, wide = d < a, d > 2.0 * a
-    edge = _End(a * a, a * d + 0.5 * d * d, a + d)
-    crossing_loss = jnp.where(narrow, a * d, 0.5 * (d * d + a * a))
-    crossing = _End(a * jnp.maximum(a - d, 0.0), crossing_loss, jnp.maximum(a, d))
-    zero = _End(jnp.zeros_like(a), crossing_loss, d)
-    left = _End(
-        jnp.where(wide, a * a, a * jnp.maximum(d - a, 0.0)),
-        jnp.where(wide, 0.5 * d * (d - 2.0 * a), a * jnp.minimum(2.0 * a - d, d)),
-        jnp.where(wide, d - a, a),
+def segment_rows(a: Reals, d: Reals, z: Complexes) -> Rows:
+    """Of both ends of segments, of curvature z and then of -1 - z: (4, 2, ...)."""
+    ends, powers = Ends.of(a, d), jnp.stack([z, -1.0 - z])
+    side, sign = _like(_SIDE, powers), _like(_SIGN, powers)
+    root = jnp.stack([jnp.sqrt(2.0 * z), 1j * jnp.sqrt(2.0 * (1.0 + z))])
+    shape = (4, *powers.shape)
+    return Rows(
+        powers[None] * ends.loss[:, None] - ends.rho[:, None],
+        jnp.broadcast_to(sign * (-1j * _ROOT_PI) / root[None], shape),
+        (powers[None] * ends.lean[:, None] + side * a[None, None]) / root[None],
+        jnp.broadcast_to((side < 0) | (d > a)[None, None], shape),
     )
-    middle = jnp.where(wide, 0.125 * d * d + 0.5 * a * a, 0.5 * a * d)  # rho at t = -D/2
 
-    everywhere, has_left = a >= 0, d > a
-    terms: list[_Term] = []
-    grow, fall = jnp.sqrt(2.0 * z), 1j * jnp.sqrt(2.0 * zeta)
-    vertex = -a * a - zeta * a * d - a * a / (2.0 * z)  # f where f' = 0, t < 0
-    for start, end, side, present in (
-        (crossing, edge, -1.0, everywhere),
-        (left, zero, 1.0, has_left),
-    ):
-        for power, root in ((z, grow), (-zeta, fall)):
-            low, high = (
-                (power * e.loss - e.rho, power * (e.far + side * a) + side * a)
-                for e in (start, end)
-            )
-            if power is not z:
-                terms += _segment(low, high, root, None, present)
-                continue
-            # As z -> 0 its two terms grow and cancel; but then f hardly changes.
-            length = jnp.where(present, end.far - start.far, 0.0)
-            steepest = jnp.maximum(jnp.abs(low[1]), jnp.abs(high[1]))
-            short = steepest * length < _SHORT
-            mean = _short_mean(low[1], z, jnp.where(short, length, 0.0))
-            terms.append(_Term(low[0], length * mean, jnp.zeros_like(z), present & short))
-            terms += _segment(low, high, root, vertex if side > 0 else None, present & ~short)
 
+def normal_rows(a: Reals, d: Reals, z: Complexes) -> Rows:
+    """Of t > a, and of t in [-D/2, -a] where there is such: Mills ratios, (2, 2, ...)."""
+    ends, powers = Ends.of(a, d), jnp.stack([z, -1.0 - z])
+    one = jnp.ones_like(powers)
+    sign = jnp.stack([one, jnp.stack([one[0], -one[1]])])
+    start = sign * (a[None, None] + jnp.stack([-one, one]) * powers[None] * d[None, None])
+    everywhere = jnp.broadcast_to(a >= 0, powers.shape)
+    return Rows(
+        powers[None] * ends.loss[1:3, None] - ends.rho[1:3, None],
+        _ROOT_HALF_PI * sign,
+        (1j * math.sqrt(0.5)) * start,
+        jnp.stack([everywhere, jnp.broadcast_to(d > 2.0 * a, powers.shape)]),
+    )
+
+
+def _large(a: Reals, d: Reals, z: Complexes) -> Complexes:
+    narrow, wide = d < a, d > 2.0 * a
+    segments, normals = segment_rows(a, d, z), normal_rows(a, d, z)
+    # As z -> 0 both ends of a segment grow and cancel; but then f hardly changes.
+    slope = z[None] * Ends.of(a, d).lean + _like(_SIDE, a) * a[None]
+    length = jnp.stack([jnp.minimum(a, d), jnp.where(wide, a, jnp.maximum(d - a, 0.0))])
+    steepest = jnp.maximum(jnp.abs(slope[::2]), jnp.abs(slope[1::2]))
+    short = segments.present[::2, 0] & (steepest * length < _SHORT)
+    mean = length * _short_mean(slope[::2], z[None], jnp.where(short, length, 0.0))
+    split = ~jnp.repeat(short, 2, axis=0)
+    segments = segments._replace(
+        present=segments.present & jnp.stack([split, jnp.ones_like(split)], axis=1)
+    )
+    # f - y^2, what the other half of a reflected row has, is f where f' = 0.
+    vertex = -a * a - (1.0 + z) * a * d - a * a / (2.0 * z)
+    centre = 0.5 * (z * (1.0 + z) * d * d - a * a)
+    reflected = [_reflected(rows) for rows in (segments, normals)]
+    curved = [
+        jnp.concatenate([x.reshape(8, *z.shape), y.reshape(4, *z.shape)])
+        for x, y in zip(*(rows for rows, _ in reflected), strict=True)
+    ]
     # Both ends linear: t < 0, then the atom t in [0, a - D].
     rate = (2.0 * z + 1.0) * a
-    length = jnp.maximum(jnp.minimum(0.5 * d, a - 0.5 * d), 0.0)
-    mean = length * _decay_mean(rate * length)
+    span = jnp.maximum(jnp.minimum(0.5 * d, a - 0.5 * d), 0.0)
+    linear = span * _decay_mean(rate * span)
     atom = jnp.maximum(a - d, 0.0)
     atom = (atom * decay_mean(a * atom)).astype(z.dtype)
-    zero_y = jnp.zeros_like(z)
-    terms += [
-        _Term(z * left.loss - left.rho, mean, zero_y, ~wide),
-        _Term(-middle + 0.0 * z, mean, zero_y, ~wide),
-        _Term(z * a * d, atom, zero_y, narrow),
-        _Term(-zeta * a * d, atom, zero_y, narrow),
-    ]
-    terms += _normal_terms(a, d, z, edge, left, middle, wide)
-    return _log_sum(terms) - log_kappa(a)
+    middle = -0.5 * a * d + 0.0 * z  # f at t = -D/2
+    start = segments.exponent[::2, 0]
+    plain = (
+        (vertex, reflected[0][1], reflected[0][1] != 0),
+        (centre, reflected[1][1], reflected[1][1] != 0),
+        (start[0], mean[0], short[0]),
+        (start[1], mean[1], short[1]),
+        (start[1], linear, ~wide),
+        (middle, linear, ~wide),
+        (z * a * d, atom, narrow),
+        (-(1.0 + z) * a * d, atom, narrow),
+    )
+    return _log_sum(Rows(*curved), plain) - log_kappa(a)
 
 
-def _log_sum(terms: list[_Term]) -> Complexes:
-    columns = [jnp.stack(column) for column in zip(*terms, strict=True)]
+def _like(column: np.ndarray, x: RealsOrComplexes) -> np.ndarray:
+    """A column along a new first axis of x."""
+    return column.reshape(-1, *(1,) * x.ndim)
+
+
+def _reflected(rows: Rows) -> tuple[Rows, Complexes]:
+    """With Im y >= 0, by w(y) = 2 exp(-y^2) - w(-y); the factor of exp(f - y^2) in all."""
+    # For -1 - z it is rounding where Im y < 0.
+    flip = (jnp.imag(rows.y) < 0) & _FIRST.reshape(1, 2, *(1,) * (rows.y.ndim - 2))
+    y = jnp.where(flip, -rows.y, rows.y)
+    y = jnp.real(y) + 1j * jnp.maximum(jnp.imag(y), 0.0)
+    beside = jnp.sum(jnp.where(flip & rows.present, 2.0 * rows.factor, 0.0), axis=(0, 1))
+    factor = jnp.where(flip, -rows.factor, rows.factor)
+    return rows._replace(y=y, factor=factor), beside
+
+
+def _log_sum(rows: Rows, plain: tuple[tuple[Complexes, Complexes, Bools], ...]) -> Complexes:
+    exponents, factors, present = (jnp.stack(column) for column in zip(*plain, strict=True))
+    factors = jnp.concatenate([rows.factor * faddeeva(rows.y), factors])
+    exponents = jnp.concatenate([rows.exponent, exponents])
+    present = jnp.concatenate([rows.present, present])
     # Without the barrier XLA forms every term anew in each loop that reads it: slow to compile.
-    exponent, factor, y, present = lax.optimization_barrier(columns)
-    largest = jnp.max(jnp.where(present, jnp.real(exponent), -jnp.inf), axis=0)
-    powers = jnp.exp(jnp.where(present, exponent - largest[None], 0.0))
-    # A constant has y = 0, which costs no second kernel.
-    values = factor * faddeeva(y) * powers
-    total = jnp.sum(jnp.where(present, values, 0.0), axis=0)
+    exponents, factors, present = lax.optimization_barrier((exponents, factors, present))
+    largest = jnp.max(jnp.where(present, jnp.real(exponents), -jnp.inf), axis=0)
+    powers = jnp.exp(jnp.where(present, exponents - largest[None], 0.0))
+    total = jnp.sum(jnp.where(present, factors * powers, 0.0), axis=0)
     # Far up a vertical line nothing may be left but rounding, or not even that.
     return jnp.log(jnp.where(total == 0, TINY, total)) + largest
-
-
-def _segment(
-    start: tuple[Complexes, Complexes],
-    end: tuple[Complexes, Complexes],
-    root: Complexes,
-    vertex: Complexes | None,
-    present: Bools,
-) -> list[_Term]:
-    """int exp(f) between two points with (f, f') given; `root` = sqrt(2 f''), Im root >= 0.
-
-    `vertex` is f at f' = 0, wanted where an end may have Im f' / root < 0.
-    """
-    scale = (-1j * _ROOT_PI) / root
-    terms, flips = [], []
-    for (exponent, slope), sign in ((start, -1.0), (end, 1.0)):
-        y = slope / root
-        flip = (jnp.imag(y) < 0) & (vertex is not None)
-        y = jnp.where(flip, -y, jnp.real(y) + 1j * jnp.maximum(jnp.imag(y), 0.0))
-        value = sign * scale
-        terms.append(_Term(exponent, jnp.where(flip, -value, value), y, present))
-        flips.append(flip)
-    if vertex is not None:
-        # w(y) = 2 exp(-y^2) - w(-y), and f - y^2 is f at the vertex.
-        sign = flips[1].astype(jnp.float64) - flips[0].astype(jnp.float64)
-        factor = 2.0 * sign * scale
-        terms.append(_Term(vertex, factor, jnp.zeros_like(factor), present & (sign != 0)))
-    return terms
 
 
 def _short_mean(low: Complexes, curvature: Complexes, length: Reals) -> Complexes:
@@ -187,36 +210,6 @@ def _short_mean(low: Complexes, curvature: Complexes, length: Reals) -> Complexe
     weights = jnp.stack([jnp.full_like(length, 0.5 * weight) for weight in _WEIGHTS])
     curve = jnp.exp(h * (low[None] + 0.5 * h * curvature[None]))
     return lax.optimization_barrier(jnp.sum(weights * curve, axis=0))
-
-
-def _normal_terms(
-    a: Reals, d: Reals, z: Complexes, edge: _End, left: _End, middle: Reals, wide: Bools
-) -> list[_Term]:
-    """t > a, and t in [-D/2, -a] where there is such: f = -t^2/2 + z D t + constant."""
-    zeta, start = 1.0 + z, -0.5 * d
-    unit, none = jnp.full_like(z, math.sqrt(0.5 * math.pi)), jnp.zeros_like(z)
-    centre = 0.5 * (z * zeta * d * d - a * a)  # f at its vertex z D
-    right, before = a - z * d, a + z * d
-    past, ahead = jnp.real(right) < 0, jnp.real(before) < 0
-    everywhere = a >= 0
-
-    def tail(loss: Complexes, rho: Reals, x: Complexes, flip: Bools, present: Bools, sign: float):
-        """+-exp(loss - rho) R(x), R the Mills ratio, reflected where Re x < 0."""
-        y = jnp.where(flip, -x, x) * math.sqrt(0.5)
-        y = 1j * jnp.maximum(jnp.real(y), 0.0) - jnp.imag(y)
-        return _Term(loss - rho, sign * jnp.where(flip, -unit, unit), y, present)
-
-    never = a < 0
-    return [
-        tail(z * edge.loss, edge.rho, right, past, everywhere, 1.0),
-        tail(z * left.loss, left.rho, before, ahead, wide, 1.0),
-        _Term(centre, 2.0 * unit, none, past),
-        _Term(centre, 2.0 * unit, none, wide & ahead),
-        tail(-zeta * edge.loss, edge.rho, a + zeta * d, never, everywhere, 1.0),
-        tail(-zeta * left.loss, left.rho, zeta * d - a, never, wide, -1.0),
-        tail(none, middle, zeta * d + start, never, wide, 1.0),
-        tail(none, middle, z * d - start, never, wide, -1.0),
-    ]
 
 
 def _decay_mean(x: Complexes) -> Complexes:
