@@ -150,17 +150,17 @@ class Atoms(NamedTuple):
         return jnp.sum(one - none, axis=-1), jnp.sum(error, axis=-1) + jnp.exp(far[..., 0])
 
 
-def atoms_of(terms: Terms, lattice: Lattice | None) -> Atoms | None:
+def atoms_of(terms: Terms, lattice: Lattice | None, settled: Bools) -> Atoms | None:
     """The atoms of a single term that may have any; a composition of different ones has none.
 
-    Nor has what is on a `lattice`.
+    Nor has what is on a `lattice`, or `settled`.
     """
     term = terms[0]
     if len(terms) > 1 or term.shift.shape[-1] > 1 or not term.noise.recurs:
         return None
     fold = lax.stop_gradient(term.count[..., 0])
     pair = jax.tree.map(lambda x: x[..., 0], term.noise.loss_pair(term.shift))
-    split = (fold >= 1) & (fold <= _MOST) & (pair.log_high > -jnp.inf)
+    split = (fold >= 1) & (fold <= _MOST) & (pair.log_high > -jnp.inf) & ~settled
     if lattice is not None:
         split &= ~lattice.found
     nothing = jnp.full_like(fold, -jnp.inf)

@@ -16,7 +16,6 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Reals
-from jaxdp.loss.atoms import Atoms, atoms_of
 from jaxdp.loss.base import (
     MORE_LANES,
     Term,
@@ -27,7 +26,6 @@ from jaxdp.loss.base import (
     largest_loss,
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of
-from jaxdp.loss.edges import Edges, edges_of
 from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.few import few_of
 from jaxdp.loss.infinite import with_infinite
@@ -36,6 +34,7 @@ from jaxdp.loss.jumps import tightened
 from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
 from jaxdp.loss.line_sum import Integrand, Limits, sum_of
+from jaxdp.loss.parts import Parts
 
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
@@ -121,14 +120,13 @@ def _forward_on(
     limits: Limits,
 ) -> OneLine:
     fixed, at = lax.stop_gradient((terms, epsilon))
-    atoms = edges_of(terms, lattice)
-    atoms = atoms_of(terms, lattice) if atoms is None else atoms
-    split = jnp.zeros(epsilon.shape, dtype=bool) if atoms is None else atoms.split
+    parts = Parts.of(terms, line, lattice)
+    split = parts.split(at)
     decay = decay_of(fixed, line, *limits, split, lattice)
     if lattice is not None:
         lattice = lattice.moving(terms, epsilon)
     # An atom right above epsilon may round to below it.
-    lowered = 0.0 * at if atoms is None else jnp.where(split, _ROUNDED * (at + atoms.reach), 0.0)
+    lowered = jnp.where(split, _ROUNDED * (at + parts.reach(at)), 0.0)
     below = epsilon - lowered
     line = line.softened(decay.mu, lowered, lax.stop_gradient(below))
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
@@ -140,7 +138,7 @@ def _forward_on(
     if applies(fixed):
         usable = parameters_of(fixed).usable(at) & forward & ~skipped
     soft, stopped = decay.softened(terms), usable & hurried
-    found, wide = _log_delta_on(soft, below, line, lattice, decay, atoms, limits, skipped, stopped)
+    found, wide = _log_delta_on(soft, below, line, lattice, decay, parts, limits, skipped, stopped)
     # What another Gaussian adds is not bounded.
     lower = jnp.where(skipped | (decay.mu > 0), -jnp.inf, found.lower)
     found = LogBounds(jnp.maximum(lower, few.log_lower), few.tightened(found.upper))
@@ -161,15 +159,12 @@ def _forward_on(
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
-def _placed(epsilon: Reals, lattice: Lattice | None, atoms: Atoms | Edges | None) -> Reals:
+def _placed(epsilon: Reals, lattice: Lattice | None, parts: Parts) -> Reals:
     """By how much atoms, or epsilon, may lie elsewhere: where they are known, they are rounded."""
-    known = jnp.zeros_like(epsilon) > 0
+    known = parts.split(epsilon)
     if lattice is not None:
         known |= lattice.found
-    if atoms is not None:
-        known |= atoms.split
-        epsilon = epsilon + atoms.reach
-    return jnp.where(known, 2.0 * _ROUNDED * epsilon, 0.0)
+    return jnp.where(known, 2.0 * _ROUNDED * (epsilon + parts.reach(epsilon)), 0.0)
 
 
 def _with_slopes(summed: Integrand, points: Reals) -> Reals:
@@ -178,19 +173,17 @@ def _with_slopes(summed: Integrand, points: Reals) -> Reals:
     The expansion around the atoms is one for whole counts only, whose derivatives come from the
     bare line.
     """
-    terms, atoms = summed.terms, summed.atoms
-    if atoms is None:
+    terms, parts = summed.terms, summed.parts
+    if parts.nothing:
         return _line_with_slopes(summed, points)
-    line = summed.line
     fixed = tuple(Term(t.noise, t.shift, lax.stop_gradient(t.count)) for t in terms)
     # On one side of the kinks at the atoms.
-    epsilon = summed.epsilon + 5e-12 * lax.stop_gradient(atoms.apart)
+    epsilon = summed.epsilon + 5e-12 * lax.stop_gradient(parts.apart(points))
     value = _line_with_slopes(summed._replace(terms=fixed, epsilon=epsilon), points)
-    at = (line.theta, line.log_size, line.complement)
-    value += atoms.explicit_part(fixed, epsilon, *at)[0]
+    value += parts.explicit_part(fixed, epsilon, summed.line)[0]
     moving = tuple(Term(*lax.stop_gradient((t.noise, t.shift)), t.count) for t in terms)
     epsilon, lattice = lax.stop_gradient((summed.epsilon, summed.lattice))
-    bare = summed._replace(terms=moving, epsilon=epsilon, lattice=lattice, atoms=None)
+    bare = summed._replace(terms=moving, epsilon=epsilon, lattice=lattice, parts=Parts())
     by_count = _line_with_slopes(bare, jnp.full_like(points, jnp.inf), _BARE_NODES)
     return value + (by_count - lax.stop_gradient(by_count))
 
@@ -226,21 +219,17 @@ def _log_delta_on(
     line: Line,
     lattice: Lattice | None,
     decay: Decay,
-    atoms: Atoms | Edges | None,
+    parts: Parts,
     limits: Limits,
     skipped: Bools,
     stopped: Bools,
 ) -> tuple[LogBounds, Bools]:
     """And where they are wide."""
     far = limits[0] < ROUGH
-    fixed = lax.stop_gradient((terms, epsilon, atoms))
+    fixed = lax.stop_gradient((terms, epsilon, parts))
     summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
-    nothing = jnp.zeros_like(epsilon)
-    exact, off, reach = nothing, nothing, nothing
-    if summed.atoms is not None:
-        at = (line.theta, line.log_size, line.complement)
-        exact, off = summed.atoms.explicit_part(fixed[0], fixed[1], *at)
-        reach = summed.atoms.reach
+    exact, off = fixed[2].explicit_part(fixed[0], fixed[1], line)
+    reach = fixed[2].reach(fixed[1])
     found = sum_of(summed, decay, limits, skipped, stopped, exact)
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     # The phase of every point: of t epsilon, and of K, which cancels that.
@@ -249,7 +238,7 @@ def _log_delta_on(
     # Aliased terms are positive.
     least, most = jnp.maximum(both - error - line.aliasing, 0.0), both + error
     size, mirrored = jnp.exp(line.log_size), line.complement
-    placed = _placed(fixed[1], lattice, atoms)
+    placed = _placed(fixed[1], lattice, parts)
     # The probability of a larger loss is below exp(K(theta) - theta epsilon).
     less = jnp.maximum(least - placed * jnp.abs(line.theta * (1.0 + line.theta)), 0.0)
     lower = jnp.where(
@@ -272,7 +261,7 @@ def _log_delta_on(
     lower = jnp.where(lower <= markov, lower, -jnp.inf)
     upper = jnp.where(upper <= markov, upper, markov)
     points = jnp.where(skipped, jnp.inf, found.points)
-    moved = Integrand(terms, epsilon, line, lattice, atoms, far)
+    moved = Integrand(terms, epsilon, line, lattice, parts, far)
     value = _with_slopes(moved, points)
     now = lax.stop_gradient(value)
     share = jnp.where(now > 0, 1.0 / now, 0.0)

@@ -14,6 +14,7 @@ from jax import lax
 from jaxdp import _check
 from jaxdp._numeric.circular import sine_cosine
 from jaxdp._numeric.elementary import expm1, log1m, log1p, round_up
+from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._numeric.pure import (
     log_delta_of_approximate,
     log_delta_of_pure,
@@ -22,7 +23,7 @@ from jaxdp._numeric.pure import (
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.infinite import LEAST_FINITE
-from jaxdp.noise.base import Loss, LossEdges, Points
+from jaxdp.noise.base import Loss, Points
 
 # Of sinh(x) / x in x^2; |x| <= 2.
 _SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(15))

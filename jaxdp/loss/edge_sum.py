@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.edge_profile import above, below
+from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._types import Bools, Reals
-from jaxdp.noise.base import LossEdges
+from jaxdp.loss.chunked import chunked
 
 # Densities whose products are summed explicitly.
 ORDER = 4
@@ -56,48 +57,22 @@ def log_factorial(n: Reals) -> Reals:
     return jnp.asarray(_log_factorials())[n.astype(int)]
 
 
-@jax.custom_jvp
-def explicit_sum(products: Products, fixed: Fixed) -> tuple[Reals, Reals]:
-    """delta (where `mirror`: 1 - delta) over exp(log_size), and the sum of its terms' sizes.
+class Found(NamedTuple):
+    """Both (*batch,): the sum, and that of its terms' sizes."""
 
-    Of the products of at most ORDER densities. The second has no derivative.
+    value: Reals
+    size: Reals
+
+
+def explicit_sum(products: Products, fixed: Fixed) -> Found:
+    """delta (where `mirror`: 1 - delta) over exp(log_size), of products of ORDER densities at most.
+
+    The size has no derivative.
     """
-    zero = jnp.zeros_like(products.epsilon)
-
-    def add(first: Reals, found: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        value, size = _of_chunk(products, first, fixed)
-        return found[0] + value, found[1] + size
-
-    return _over_chunks(add, (zero, zero), fixed.total)
+    return Found(*chunked(_of_chunk, _CHUNK, products, fixed))
 
 
-@explicit_sum.defjvp
-def _explicit_sum_jvp(primals, tangents):
-    products, fixed = primals
-
-    def add(first: Reals, found: Products) -> Products:
-        slopes = jax.grad(lambda p: jnp.sum(_of_chunk(p, first, fixed)[0]))(products)
-        return jax.tree.map(jnp.add, found, slopes)
-
-    slopes = _over_chunks(add, jax.tree.map(jnp.zeros_like, products), fixed.total)
-    moves = jax.tree.map(jnp.multiply, slopes, tangents[0])
-    move = moves.epsilon + moves.log_size
-    for x in moves.each:
-        move += jnp.sum(x, axis=-1)
-    value, size = explicit_sum(products, fixed)
-    return (value, size), (move, jnp.zeros_like(size))
-
-
-def _over_chunks(add: Any, start: Any, total: Reals) -> Any:
-    most = jnp.max(total)
-
-    def advance(state: tuple[Reals, Any]) -> tuple[Reals, Any]:
-        return state[0] + _CHUNK, add(*state)
-
-    return lax.while_loop(lambda state: state[0] < most, advance, (jnp.zeros(()), start))[1]
-
-
-def _of_chunk(products: Products, first: Reals, fixed: Fixed) -> tuple[Reals, Reals]:
+def _of_chunk(products: Products, first: Reals, fixed: Fixed) -> Found:
     each, count, total = products.each, fixed.fold, fixed.total
     bare = each.log_atom == -jnp.inf
     atom, density = (jnp.where(bare, 0.0, x) for x in (each.log_atom, each.log_density))
@@ -149,7 +124,7 @@ def _of_chunk(products: Products, first: Reals, fixed: Fixed) -> tuple[Reals, Re
         _exponential([jnp.abs(c) for c in logs]), missing, [jnp.abs(g) for g in profile]
     )
     signed = jnp.where(atoms.even == 1, weight, -weight) * value
-    return jnp.sum(signed, axis=-1), jnp.sum(weight * sizes, axis=-1)
+    return Found(jnp.sum(signed, axis=-1), jnp.sum(weight * sizes, axis=-1))
 
 
 def _exponential(logs: list[Reals]) -> list[Reals]:

@@ -17,7 +17,9 @@ from jax import lax
 
 from jaxdp._numeric.circular import sine_cosine
 from jaxdp._numeric.elementary import LOG_2, ULP
+from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._types import Bools, Complexes, Reals
+from jaxdp.loss.alike import alike
 from jaxdp.loss.base import Terms
 from jaxdp.loss.edge_sum import (
     MOST_ALIKE,
@@ -29,7 +31,7 @@ from jaxdp.loss.edge_sum import (
 )
 from jaxdp.loss.lattice import Lattice
 from jaxdp.loss.line import Line
-from jaxdp.noise.base import LossEdges, Points
+from jaxdp.noise.base import Points
 
 # Atoms of a composition; of how many different heights; releases that are compared with each other.
 _MOST, _SLOTS, _MOST_PARTS = 2**20, 20, 128
@@ -159,7 +161,8 @@ def edges_of(terms: Terms, lattice: Lattice | None) -> Edges | None:
     count = lax.stop_gradient(jnp.concatenate([term.count for term in terms], axis=-1))
     if count.shape[-1] > _MOST_PARTS:
         return None
-    each, count = _alike(each, jnp.where(each.is_nothing(), 0.0, count))
+    groups = alike(tuple(each), jnp.where(each.is_nothing(), 0.0, count))
+    each, count = LossEdges(*(groups.mean(x) for x in each)), groups.fold
     several = jnp.sum(count > 0, axis=-1) <= _SLOTS
     if count.shape[-1] > _SLOTS:
         first = jnp.argsort(-count, axis=-1)[..., :_SLOTS]
@@ -175,29 +178,6 @@ def edges_of(terms: Terms, lattice: Lattice | None) -> Edges | None:
     either = (each.height, 0.0), (each.log_atom, -LOG_2), (each.log_density, -jnp.inf)
     each = LossEdges(*(jnp.where(used, x, none) for x, none in either))
     return Edges(each, jnp.where(used, count, 0.0), split)
-
-
-def _alike(each: LossEdges, count: Reals) -> tuple[LossEdges, Reals]:
-    """Equal releases together, in the place of the first; 0 of the others.
-
-    Heights and masses are means of those of equal ones, whose derivatives they share.
-    """
-    fixed = lax.stop_gradient(each)
-    same = (count[..., :, None] > 0) & (count[..., None, :] > 0)
-    for x in fixed:
-        same &= x[..., :, None] == x[..., None, :]
-    before = jnp.tril(jnp.ones(same.shape[-2:], dtype=bool), -1)
-    first = ~jnp.any(same & before[(None,) * (same.ndim - 2)], axis=-1)
-    weights = jnp.where(same, count[..., None, :], 0.0)
-    total = jnp.sum(weights, axis=-1)
-
-    def mean(x: Reals) -> Reals:
-        some = jnp.isfinite(x)
-        mixed = jnp.sum(weights * jnp.where(some, x, 0.0)[..., None, :], axis=-1)
-        mixed /= jnp.where(total > 0, total, 1.0)
-        return lax.stop_gradient(x) + jnp.where(some, mixed - lax.stop_gradient(mixed), 0.0)
-
-    return LossEdges(*(mean(x) for x in each)), jnp.where(first, total, 0.0)
 
 
 def _powers(atoms: Complexes, rest: Complexes, n: Reals) -> tuple[list[Complexes], Reals]:

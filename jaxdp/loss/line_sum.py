@@ -7,12 +7,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.loss.atoms import Atoms
 from jaxdp.loss.base import Terms, add_up, on_line, rise
 from jaxdp.loss.decay import Decay
-from jaxdp.loss.edges import Edges
 from jaxdp.loss.lattice import Lattice
 from jaxdp.loss.line import Line
+from jaxdp.loss.parts import Parts
 from jaxdp.noise.base import Points
 
 Limits = tuple[float, int]
@@ -40,7 +39,7 @@ class Integrand(NamedTuple):
     epsilon: Reals
     line: Line
     lattice: Lattice | None
-    atoms: Atoms | Edges | None
+    parts: Parts
     far: bool  # whether dear cumulants are evaluated far out as well
 
     def on_line(self) -> tuple[Any, ...]:
@@ -56,8 +55,8 @@ class Integrand(NamedTuple):
         z = line.theta[..., None] + 1j * height
         turn, falling, half = rise(self.terms, points, known)
         phi, size = jnp.exp(turn), jnp.exp(jnp.real(turn))
-        if self.atoms is not None:
-            phi, size = self.atoms.remainder(turn, points, line.log_total(self.epsilon))
+        if self.parts.atoms is not None:
+            phi, size = self.parts.atoms.remainder(turn, points, line.log_total(self.epsilon))
         used = indices[(None,) * limit.ndim] < limit[..., None]
         phi, size = jnp.where(used, phi, 0.0), jnp.where(used, size, 0.0)
         alive = jnp.cumsum(jnp.isnan(phi), axis=-1) == 0
@@ -112,15 +111,18 @@ def sum_of(
 ) -> Sum:
     """Of the whole line, or of limits[1] points; nothing where `skipped`, soon where `stopped`.
 
-    `exact` is what was split off: the error that is asked for is relative to both together.
+    `exact` is what was split off, or follows on rays: the error that is asked for is relative to
+    both together.
 
     However atoms recur, of |phi|^2 = E cos(t X) no J points in a row sum up to more than four times
     the first J (Fejer's kernel is positive); of a product |phi_1 phi_2| of two halves of the
     releases to no more than the root of both sums (Cauchy & Schwarz).
     """
-    line, lattice, atoms = summed.line, summed.lattice, summed.atoms
+    line, lattice, atoms = summed.line, summed.lattice, summed.parts.atoms
     known, zero = summed.on_line(), jnp.zeros_like(summed.epsilon)
     last = zero + jnp.inf if lattice is None else lattice.points(line.step)
+    if summed.parts.rays is not None:
+        last = jnp.minimum(last, summed.parts.rays.points)
     everything = jnp.abs(line.theta * (1.0 + line.theta))
     window = zero if atoms is None else atoms.window
     rest_from = None if atoms is None else atoms.tail(line)
@@ -149,6 +151,8 @@ def sum_of(
         if rest_from is not None:
             rest = everything * rest_from(end)
             tail = jnp.where(rest < jnp.inf, rest, tail)
+        if summed.parts.rays is not None:
+            tail = jnp.where(summed.parts.rays.split, jnp.inf, tail)
         tail = jnp.where((state.start + _BLOCK >= last) & ~broken, 0.0, tail)
         total = jnp.where(keep, state.value, state.value + block.value)
         now = Sum(
@@ -178,6 +182,6 @@ def sum_of(
 def _log_unresolved(summed: Integrand, end: Reals) -> Reals:
     """log of a bound on what is summed, over |F(theta)|, where the cumulant is not resolved."""
     terms, theta = summed.terms, summed.line.theta
-    if summed.atoms is not None:
-        return summed.atoms.log_unresolved(terms, theta, end)
+    if summed.parts.atoms is not None:
+        return summed.parts.atoms.log_unresolved(terms, theta, end)
     return add_up(terms, lambda term: term.log_beyond(theta, end))

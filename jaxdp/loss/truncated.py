@@ -7,11 +7,12 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import LOG_2, expm1, log1m, log1p, round_up
+from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._numeric.truncated_exponential import Support, cgf
 from jaxdp._pytree import pytree
 from jaxdp._types import RealLike, Reals, RealsOrComplexes
 from jaxdp.loss.infinite import LEAST_FINITE
-from jaxdp.noise.base import Loss, LossEdges, guarded, ratio_of
+from jaxdp.noise.base import Loss, guarded, ratio_of
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import LOG_2, round_up
+from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.loss_edges import FarEdges, LossEdges
 from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
 
 
@@ -33,25 +34,6 @@ class LossPair(NamedTuple):
     low: Reals
     log_high: Reals
     log_low: Reals
-
-
-class LossEdges(NamedTuple):
-    """Atoms at +-height, of masses p and e^-height p, and a density a e^((l - height) / 2) between.
-
-    With s = z + 1/2: M(z) = 2 e^(-height / 2) (p cosh(s height) + a sinh(s height) / s).
-    """
-
-    height: Reals
-    log_atom: Reals  # log p
-    log_density: Reals  # log a
-
-    def log_mass(self) -> Reals:
-        """log p, or log a where there are no atoms."""
-        return jnp.where(self.log_atom == -jnp.inf, self.log_density, self.log_atom)
-
-    def is_nothing(self) -> Bools:
-        """Whether the loss is 0."""
-        return (self.height == 0) & (self.log_atom == -LOG_2)
 
 
 class Loss(abc.ABC):
@@ -89,6 +71,17 @@ class Loss(abc.ABC):
         """Where the loss is two atoms and a density of exponent 1/2 between; None: it is not."""
         del shift
         return None
+
+    def far_height(self, shift: Reals) -> Reals | None:
+        """The height from which on `far_edges` are all there is; None: there are no such."""
+        edges = self.edges(shift)
+        return None if edges is None else jnp.zeros_like(edges.height)
+
+    def far_edges(self, shift: Reals, z: Complexes) -> FarEdges:
+        """Of the loss at z (*shape, points), Im z >= `far_height` and >= 1 + |Re z| on its line."""
+        edges = self.edges(shift)
+        assert edges is not None
+        return edges.far(z)
 
     def beyond(self, shift: Reals, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
         """Bounds on the parts of |M(theta + it)| / M(theta) from t = height on: atoms, density."""

@@ -17,9 +17,10 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
+from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp.noise.base import LossEdges, Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
 @final
