@@ -123,6 +123,7 @@ def test_slopes_and_traces():
         assert float(slope) == pytest.approx(float(up - down) / (2e-5 * at[place]), rel=1e-6)
 
 
+@pytest.mark.long
 def test_what_has_real_cumulants_only_stays_on_the_grid():
     """Between two sampled Gaussians alone and those with as much taken off epsilon."""
     other = dp.privacy_loss(dp.Mechanism(dp.DiscreteLaplace(1.0), 1.0, 0.01, "remove"))
