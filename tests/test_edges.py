@@ -172,7 +172,8 @@ def test_too_many_atoms_to_list():
         assert error < 1e-3
 
 
-@pytest.mark.parametrize("truncated", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("truncated", [False, True])
 def test_gradients_of_every_parameter(truncated):
     def log_delta(parameters):
         scales, epsilon, bound = parameters

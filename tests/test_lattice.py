@@ -191,6 +191,7 @@ def test_wide_discrete_gaussians_are_nearly_gaussian():
     np.testing.assert_allclose(loss.log_delta(epsilon), smooth.log_delta(epsilon), atol=1e-6)
 
 
+@pytest.mark.long
 def test_derivatives_between_atoms():
     """The period moves with the unit, and all points of the line with it."""
 

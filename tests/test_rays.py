@@ -80,6 +80,7 @@ def test_two_flipped_hubers_against_an_average():
     check(dp.privacy_loss(both).sum(), [[dp.FlippedHuber(*x) for x in pair] for pair in pairs])
 
 
+@pytest.mark.long
 def test_beside_a_laplace_against_an_average():
     alpha, gamma, scale = np.array([[2.0, 1.5, 1.3], [0.3, 0.8, 0.4]]).T[..., None]
     pair = dp.FlippedHuber(alpha, gamma), dp.Laplace(scale)
