@@ -64,7 +64,8 @@ class PrivacyLoss:
         with at most 2^20 atoms between them (`loss.edges`; equal ones count once; up to 4e-7 with a
         few ranges below 0.01, and right below the largest loss the rounding of epsilon is more),
         2e-7 to 3e-4 with more (derivatives in a count to 3e-3); for flipped Hubers of any shapes,
-        and these beside all of those, with at most 2^18 sums of edges (`loss.rays`);
+        and these beside all of those, with at most 2^18 sums of edges (`loss.rays`; past the
+        largest atom of one with alpha > 5 gamma up to several nats too high, which is stated);
         1e-11 for losses on one lattice, by one period of the line (`loss.lattice`: responses,
         staircases, discrete Laplace and Gaussian noise, whose units are parts of one, down to a
         thousandth of the largest; right below an atom the rounding of epsilon is more). Where other
