@@ -61,7 +61,11 @@ def beside_laplace(q, scale, epsilon):
     ("exact", "other"),
     [
         (beside_responses, 2 * dp.privacy_loss(dp.PureDP(RESPONSE))),
-        (beside_laplace, dp.privacy_loss(dp.Mechanism(dp.Laplace(1 / RATIO), 1.0))),
+        pytest.param(
+            beside_laplace,
+            dp.privacy_loss(dp.Mechanism(dp.Laplace(1 / RATIO), 1.0)),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_one_sampled_release(exact, other):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import expected, records
 
@@ -108,6 +108,8 @@ def test_near_deltas_share_a_line():
     np.testing.assert_allclose(epsilon[:, 1], total.epsilon(1e-6)[:, 0], rtol=1e-9)
 
 
+# Every one takes a second or two.
+@settings(max_examples=30)
 @given(
     log_q=st.floats(-8, -0.1),
     log_scale=st.floats(-2.5, 5.5),
