@@ -24,7 +24,8 @@ def far_height(d: Reals) -> Reals:
 def far_parts(a: Reals, d: Reals, z: Complexes) -> tuple[Reals, Complexes]:
     """x_j and log A_j, both (6, ...), -inf where there is no such edge; arguments of one shape.
 
-    For Im z >= far_height(d), whatever Re z. Relative error: 1e-13.
+    For Im z >= far_height(d), whatever Re z. On the line the parts add up to M(z) to 1e-14 of
+    M(Re z), plus the rounding of the phase.
     """
     narrow, wide = d < a, d > 2.0 * a
     ends = Ends.of(a, d)

@@ -35,7 +35,7 @@ CHUNK = 64
 MOST_ALIKE = 64
 
 
-class Edges(NamedTuple):
+class Summands(NamedTuple):
     """What is summed: (*batch, slots, edges), log A at (..., 2 radii), first to the right."""
 
     at: Reals
@@ -66,7 +66,7 @@ class Found(NamedTuple):
     first: Reals
 
 
-def of_chunk(edges: Edges, first: Reals, fixed: Fixed) -> Found:
+def of_chunk(edges: Summands, first: Reals, fixed: Fixed) -> Found:
     """Of CHUNK sums of edges."""
     batch = fixed.total.shape
     index = jnp.broadcast_to(

@@ -24,9 +24,9 @@ from jaxdp.loss.ray_sum import (
     MOST_ALIKE,
     QUADRATURE,
     RADII,
-    Edges,
     Fixed,
     Found,
+    Summands,
     log_shares,
     of_chunk,
     ways_of,
@@ -34,11 +34,12 @@ from jaxdp.loss.ray_sum import (
 
 # Sums of edges of a composition; of how many different releases.
 _MOST, _SLOTS = 2.0**18, 16
-# The points before the rays are a multiple of the first number, and no more than the other.
+# The points before the rays are a multiple of the first number, and no more than the other, which
+# the derivatives sum (`contour`).
 _BLOCK, _MOST_POINTS = 64, 512
 # log of what is nothing next to the largest part of a release.
 _FAINT = -46.0
-# Of one release: the rounding of its parts, and what they leave out.
+# Of one release: more than its parts round by, and than they leave out.
 _PART, _OUT = 1e-13, 1e-18
 
 
@@ -68,7 +69,7 @@ class Rays(NamedTuple):
         z = _rays(theta, step, self.height)
         shares = log_shares(theta, jnp.real(z), jnp.imag(z))
         fixed = Fixed(self.fold, self.kinds, total, theta, step, self.height, *shares)
-        edges = Edges(self.at, self.log_size, self.angle, epsilon, log_unit)
+        edges = Summands(self.at, self.log_size, self.angle, epsilon, log_unit)
         found = Found(*chunked(of_chunk, CHUNK, edges, lax.stop_gradient(fixed)))
         releases = jnp.sum(self.fold, axis=-1)
         turned = self.height * (self.reach + epsilon) + jnp.abs(theta) * self.reach

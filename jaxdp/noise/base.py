@@ -78,7 +78,7 @@ class Loss(abc.ABC):
         return None if edges is None else jnp.zeros_like(edges.height)
 
     def far_edges(self, shift: Reals, z: Complexes) -> FarEdges:
-        """Of the loss at z (*shape, points), Im z >= `far_height` and >= 1 + |Re z| on its line."""
+        """Of the loss at z (*shape, points), Im z >= `far_height`."""
         edges = self.edges(shift)
         assert edges is not None
         return edges.far(z)
