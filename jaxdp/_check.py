@@ -66,8 +66,10 @@ def real(
             return value
         return _to_device(np.asarray(array, dtype=np.float64))
     array = jnp.asarray(value, dtype=jnp.float64)
-    inside = (array > lower if open_lower else array >= lower) & (array <= upper)
-    return jnp.where(inside, array, jnp.nan)
+    # A bound that holds anyway would be compiled wherever the value is read.
+    if lower > -np.inf or open_lower:
+        array = jnp.where(array > lower if open_lower else array >= lower, array, jnp.nan)
+    return array if upper == np.inf else jnp.where(array <= upper, array, jnp.nan)
 
 
 def argument(name: str, value: RealLike) -> RealsOrComplexes:
@@ -115,7 +117,8 @@ def positive_integer(name: str, value: int) -> int:
 
 def guard(value: Reals, upper: float = np.inf) -> Reals:
     """A stored parameter as it may have come through a transformation: NaN outside [0, upper]."""
-    return jnp.where((value >= 0) & (value <= upper), value, jnp.nan)
+    inside = value >= 0
+    return jnp.where(inside if upper == np.inf else inside & (value <= upper), value, jnp.nan)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.loss import reported
-from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.base import Term, Terms, merged
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
@@ -162,7 +162,7 @@ class PrivacyLoss:
                 f"cannot compose relation {self.relation!r} with {other.relation!r}: the inputs "
                 "that one calls neighbours differ from the other's"
             )
-        return PrivacyLoss(self.terms + other.terms, self.relation or other.relation)
+        return PrivacyLoss(merged(self.terms + other.terms), self.relation or other.relation)
 
     def __rmul__(self, count: RealLike) -> "PrivacyLoss":
         times = _check.whole("count", count)[..., None]

@@ -72,6 +72,7 @@ LOSS = (
     "jump_window",
     "jumps",
     "line_sum",
+    "slopes",
     "contour",
     "guess",
     "quick_sum",

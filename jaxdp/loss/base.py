@@ -196,6 +196,22 @@ class Term:
 Terms = tuple[Term, ...]
 
 
+def merged(terms: Terms) -> Terms:
+    """The same composition: releases of one kind of noise in one term, which is evaluated once."""
+    kinds: dict[Any, list[Term]] = {}
+    for term in terms:
+        kinds.setdefault(jax.tree.structure(term), []).append(term)
+    return tuple(_joined(alike) for alike in kinds.values())
+
+
+def _joined(alike: list[Term]) -> Term:
+    if len(alike) == 1:
+        return alike[0]
+    shape = jnp.broadcast_shapes(*(term.shape for term in alike))
+    wide = (term.broadcast(shape) for term in alike)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *wide)
+
+
 def leaves(noise: Loss) -> list[Reals]:
     """The parameters of a noise, as arrays."""
     return [jnp.asarray(x) for x in jax.tree.leaves(noise)]

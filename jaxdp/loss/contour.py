@@ -8,6 +8,7 @@ and 1 - delta is minus the same integral along -1 < theta < 0. With theta at the
 nothing cancels, and the factor F(theta) stays a logarithm: delta = 1e-1000 costs what 1e-3 costs.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -18,10 +19,8 @@ from jaxdp._numeric.elementary import ULP, log1m
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import (
     MORE_LANES,
-    Term,
     Terms,
     by_lanes,
-    cumulant,
     largest_finite,
     largest_loss,
 )
@@ -35,6 +34,7 @@ from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
 from jaxdp.loss.line_sum import Integrand, Limits, sum_of
 from jaxdp.loss.parts import Parts
+from jaxdp.loss.slopes import with_slopes
 
 # What a user's call asks for: the relative error, and the most points spent on it.
 FINAL = (5e-11, 2**16)
@@ -43,9 +43,6 @@ FINAL = (5e-11, 2**16)
 _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
-_SLOPE_NODES = 512
-# Where atoms are left in the sum.
-_BARE_NODES = 8192
 # Of epsilon and the largest loss: what the positions of atoms are rounded by, on either side.
 _ROUNDED = 16.0 * ULP
 # Of log delta of one release, relatively: what its closed form may be above.
@@ -150,7 +147,8 @@ def _forward_on(
         jnp.minimum(jnp.where(line.complement & ~beyond, x, whole), 0.0) for x, whole in ways
     )
     if alone:
-        exact = noise.log_delta(shift, epsilon)
+        closed = functools.partial(noise.log_delta, shift, epsilon)
+        exact = lax.cond(jnp.any(single), closed, lambda: jnp.zeros_like(epsilon))
         upper = jnp.where(single, exact, upper)
         lower = jnp.where(single, exact - _CLOSED * (1.0 + jnp.abs(exact)), lower)
     none = epsilon >= largest_loss(terms)
@@ -165,52 +163,6 @@ def _placed(epsilon: Reals, lattice: Lattice | None, parts: Parts) -> Reals:
     if lattice is not None:
         known |= lattice.found
     return jnp.where(known, 2.0 * _ROUNDED * (epsilon + parts.reach(epsilon)), 0.0)
-
-
-def _with_slopes(summed: Integrand, points: Reals) -> Reals:
-    """delta (or 1 - delta) over |F(theta)|, for its derivatives: from a fixed number of points.
-
-    The expansion around the atoms is one for whole counts only, whose derivatives come from the
-    bare line.
-    """
-    terms, parts = summed.terms, summed.parts
-    if parts.nothing:
-        return _line_with_slopes(summed, points)
-    fixed = tuple(Term(t.noise, t.shift, lax.stop_gradient(t.count)) for t in terms)
-    # On one side of the kinks at the atoms.
-    epsilon = summed.epsilon + 5e-12 * lax.stop_gradient(parts.apart(points))
-    value = _line_with_slopes(summed._replace(terms=fixed, epsilon=epsilon), points)
-    value += parts.explicit_part(fixed, epsilon, summed.line)[0]
-    moving = tuple(Term(*lax.stop_gradient((t.noise, t.shift)), t.count) for t in terms)
-    epsilon, lattice = lax.stop_gradient((summed.epsilon, summed.lattice))
-    bare = summed._replace(terms=moving, epsilon=epsilon, lattice=lattice, parts=Parts())
-    by_count = _line_with_slopes(bare, jnp.full_like(points, jnp.inf), _BARE_NODES)
-    return value + (by_count - lax.stop_gradient(by_count))
-
-
-def _line_with_slopes(summed: Integrand, points: Reals, nodes: int = _SLOPE_NODES) -> Reals:
-    terms, line, lattice = summed.terms, summed.line, summed.lattice
-    # The block is in units of exp(K(theta) - theta epsilon), which move as well.
-    unit = jnp.real(cumulant(terms, line.theta[..., None]))[..., 0] - line.theta * summed.epsilon
-    move = unit - lax.stop_gradient(unit)
-    moving = line._replace(log_size=line.log_size + move)
-    if lattice is not None:
-        points = jnp.minimum(points, lattice.points(line.step))
-        moving = moving._replace(step=lattice.moved(line.step))
-    moved = summed._replace(line=moving)
-    return jnp.exp(move) * moved.block(moved.on_line(), 0, nodes, points).value
-
-
-@jax.custom_jvp
-def _attach(value: Reals, slope_of: Reals) -> Reals:
-    """`value`, with the derivative of `slope_of`."""
-    del slope_of
-    return value
-
-
-@_attach.defjvp
-def _attach_jvp(primals, tangents):
-    return primals[0], tangents[1]
 
 
 def _log_delta_on(
@@ -262,10 +214,6 @@ def _log_delta_on(
     upper = jnp.where(upper <= markov, upper, markov)
     points = jnp.where(skipped, jnp.inf, found.points)
     moved = Integrand(terms, epsilon, line, lattice, parts, far)
-    value = _with_slopes(moved, points)
-    now = lax.stop_gradient(value)
-    share = jnp.where(now > 0, 1.0 / now, 0.0)
-    share = jnp.where(line.complement, -jnp.exp(line.log_size - upper), share)
     # A wide Gaussian on top is no exact answer either.
     wide = ~(error + line.aliasing <= _WIDE * limits[0] * jnp.abs(both))
-    return LogBounds(lower, _attach(upper, share * value)), wide
+    return LogBounds(lower, with_slopes(upper, moved, points)), wide

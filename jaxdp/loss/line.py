@@ -161,8 +161,10 @@ def line_at(
     # Atoms fade with the tilt.
     recurs = any(term.noise.recurs for term in terms)
     highest = sizes[..., _MIDDLE] if recurs else least + _HIGHER
-    theta = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, highest)
-    log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
+    theta, log_size = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, highest)
+    # Elsewhere a rough cumulant is the full one.
+    if any(term.noise.summed for term in terms):
+        log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
     others = Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(digits)
     aliasing = others.aliasing(period[..., None])
@@ -185,13 +187,14 @@ def _of_longest_step(
     epsilon: Reals,
     digits: Reals,
     highest: Reals,
-) -> Reals:
-    """Of the tilts `near` a saddle whose |F| is not higher: that of the shortest period."""
+) -> tuple[Reals, Reals]:
+    """Of the tilts `near` a saddle with |F| not higher: that of the shortest period; log |F|."""
     size = log_sizes[..., _MIDDLE, None]
     to_all = (tilts[..., None, :], exponents[..., None, :], epsilon[..., None])
     periods = Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
     periods = jnp.where(log_sizes <= highest[..., None], periods, jnp.inf)
-    return jnp.take_along_axis(near, jnp.argmin(periods, axis=-1)[..., None], axis=-1)
+    best = jnp.argmin(periods, axis=-1)[..., None]
+    return jnp.take_along_axis(near, best, axis=-1), jnp.take_along_axis(log_sizes, best, axis=-1)
 
 
 class Others(NamedTuple):

@@ -156,20 +156,19 @@ class Loss(abc.ABC):
         return jnp.zeros_like(theta)
 
     def on_line(self, shift: Reals, theta: Reals, step: Reals) -> Any:
-        """What `rise` needs at every point theta + i k step: computed once."""
-        del shift, theta, step
-        return ()
+        """What `rise` needs at every point theta + i k step, computed once: here K(theta)."""
+        del step
+        return self.cgf(shift, theta)
 
     def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
         """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved.
 
         `known` is `on_line` there.
         """
-        del known
         noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))
         z = theta + 1j * points.heights()
         evaluate = noise.cgf if points.far else noise.near_cgf
-        return cast(Complexes, evaluate(shift, z) - noise.cgf(shift, theta))
+        return cast(Complexes, evaluate(shift, z) - known[..., None])
 
     def falling(self, shift: Reals, theta: Reals, height: Reals, risen: Complexes) -> Reals:
         """log of a bound on |M(theta + it)| / M(theta) from t = height on; `risen`: `rise` there.
