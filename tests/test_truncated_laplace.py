@@ -75,6 +75,17 @@ def test_delta_over_wide_ranges():
         check(scale, bound, shift, np.concatenate([epsilon, -epsilon]))
 
 
+def test_delta_where_the_bound_meets_the_shift_or_half_of_it():
+    for x in (0.5, 3.7, 40.0, 281.3):
+        for gap in (2e-16, 1e-15, 1e-13, 1e-9):
+            for share in (1.0 - gap, 1.0 + gap, 2.0 - 2.0 * gap):
+                scale, bound = 0.3, 0.3 * x
+                shift = share * bound
+                ends = [shift / scale, (2 * bound - shift) / scale]
+                near = [s * e * (1 + k * gap) for s in (1, -1) for e in ends for k in (-2, 0, 1)]
+                check(scale, bound, shift, np.array(near))
+
+
 def test_delta_where_the_ends_meet_in_the_deep_tail():
     # exp(-1e5) is no double: the floor is reached in logarithms.
     for scale, bound, shift in ((1.0, 1e5, 3.0), (1e-5, 1.0, 0.5), (1e-3, 1e3, 999.99)):

@@ -93,7 +93,9 @@ def _terms(support: Support, shift: Reals, epsilon: Reals) -> _Terms:
     # Beyond the range of epsilon, the values at its end.
     end = jnp.where(none, reach, over)
     t = jnp.where(inside, 0.5 * gap, jnp.where(past, end, 0.0))
-    room = jnp.where(inside, 0.5 * (rest - e * finite), jnp.where(past, 0.0, -over))
+    # (rest - e scale) / 2 without a difference of rounded products.
+    left = jnp.where(past, _gap(rest, e, finite)[0], gap - 2.0 * over)
+    room = jnp.where(inside, 0.5 * left, jnp.where(past, 0.0, -over))
     width = jnp.where(past, jnp.where(none, 0.0, rest), shift)
     width = jnp.where(inside, e * finite, width)
     fall = jnp.where(inside, over - gap, jnp.where(past, -end, over))
