@@ -58,6 +58,7 @@ LOSS = (
     "alike",
     "chunked",
     "atoms",
+    "edge_table",
     "edge_sum",
     "edges",
     "ray_sum",

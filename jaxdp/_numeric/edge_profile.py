@@ -37,27 +37,3 @@ def above(x: Reals, most: int) -> list[Reals]:
             total = 1.0 + total * square / ((2 * j + k) * (2 * j + k + 1))
         near.append(edge * total)
     return [jnp.where(short, a, b) for a, b in zip(near, far[: most + 1], strict=True)]
-
-
-def below(x: Reals, most: int) -> list[Reals]:
-    """The same for 1 - delta, for k = 0 ... most, without e^(-x / 2).
-
-    The line -1/2 < Re s < 1/2 gives minus that, up to the residue at s = 0, which is 0 in the sum
-    over all edges and is left out: with u = |x| / 2 and the remainder R_k of the series of e^-u
-    after k terms, 2^k R_k where x < 0 and (-2)^k R_k where x > 0. Relative error: 1e-15 (1 + |x|).
-    """
-    u = 0.5 * jnp.abs(x)
-    short = u < 2.0
-    low, high = jnp.where(short, u, 0.0), jnp.where(short, 2.0, u)
-    far, term, edge = jnp.exp(-high), jnp.ones_like(u), jnp.ones_like(u)
-    found = []
-    for k in range(most + 1):
-        total = jnp.ones_like(u)
-        for j in range(2 * _TERMS, 0, -1):
-            total = 1.0 - total * low / (k + j)
-        # (-1)^k R_k is positive.
-        size = 2.0**k * jnp.where(short, edge * total, (-1.0) ** k * far)
-        found.append(jnp.where(x > 0, size, (-1.0) ** k * size))
-        far, term = far - term, -term * high / (k + 1)
-        edge = edge * low / (k + 1)
-    return found

@@ -1,4 +1,4 @@
-"""The sum over all atoms of a composition of `LossEdges`, in chunks of atoms."""
+"""The sum over all atoms of a composition of `LossEdges`: a table of some, met by all others."""
 
 import functools
 import math
@@ -6,19 +6,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from jaxdp._numeric.edge_profile import above, below
 from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.chunked import chunked
+from jaxdp.loss.edge_table import ORDER, SIZE, EdgeTable, Translation, edge_sums
 
-# Densities whose products are summed explicitly.
-ORDER = 4
-# Of equal releases.
-MOST_ALIKE = 2**14
-_CHUNK = 1024
+_CHUNK = 128
+_FULL = math.log(SIZE) + 1e-9
 
 
 class Products(NamedTuple):
@@ -29,34 +25,6 @@ class Products(NamedTuple):
     log_size: Reals
 
 
-class Fixed(NamedTuple):
-    """What has no derivative."""
-
-    fold: Reals  # (*batch, slots)
-    total: Reals  # the number of atoms, (*batch,)
-    mirror: Bools
-
-
-class _Atoms(NamedTuple):
-    """Some atoms: all (*batch, atoms)."""
-
-    rest: Reals  # the digits of the slots to come
-    log_ways: Reals
-    down: Reals  # the way down from the largest
-    even: Reals  # whether the sign is +
-    leans: tuple[Reals, ...]  # of the odd powers: sum of (up - down) (a / p)^k
-
-
-@functools.cache
-def _log_factorials() -> np.ndarray:
-    return np.array([math.lgamma(n + 1.0) for n in range(MOST_ALIKE + 1)])
-
-
-def log_factorial(n: Reals) -> Reals:
-    """Of whole n up to MOST_ALIKE."""
-    return jnp.asarray(_log_factorials())[n.astype(int)]
-
-
 class Found(NamedTuple):
     """Both (*batch,): the sum, and that of its terms' sizes."""
 
@@ -64,83 +32,91 @@ class Found(NamedTuple):
     size: Reals
 
 
-def explicit_sum(products: Products, fixed: Fixed) -> Found:
-    """delta (where `mirror`: 1 - delta) over exp(log_size), of products of ORDER densities at most.
+class _Moving(NamedTuple):
+    each: LossEdges
+    table: EdgeTable
+    room: Reals  # half of the way from epsilon up to the largest atom, (lanes,)
+    log_unit: Reals
+
+
+class _Fixed(NamedTuple):
+    fold: Reals  # of what is not in the table, (lanes, slots)
+    total: Reals  # the number of its sums, (lanes,)
+    missing: Reals  # releases without atoms
+
+
+def in_table(fold: Reals) -> Bools:
+    """The slots (*batch, slots) whose sums are kept in a table: those with the fewest, first."""
+    order = jnp.argsort(fold, axis=-1)
+    fits = jnp.cumsum(jnp.log1p(jnp.take_along_axis(fold, order, axis=-1)), axis=-1) <= _FULL
+    return jnp.take_along_axis(fits, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def met(fold: Reals) -> Reals:
+    """How many sums meet the table, (*batch,)."""
+    return jnp.prod(jnp.where(in_table(fold), 0.0, fold) + 1.0, axis=-1)
+
+
+def explicit_sum(products: Products, fold: Reals, split: Bools) -> Found:
+    """delta over exp(log_size), where `split`, of products of ORDER densities at most.
 
     The size has no derivative.
     """
-    return Found(*chunked(_of_chunk, _CHUNK, products, fixed))
-
-
-def _of_chunk(products: Products, first: Reals, fixed: Fixed) -> Found:
-    each, count, total = products.each, fixed.fold, fixed.total
-    bare = each.log_atom == -jnp.inf
-    atom, density = (jnp.where(bare, 0.0, x) for x in (each.log_atom, each.log_density))
-    odds = jnp.where(bare, 0.0, jnp.exp(density - atom))
-    log_mass = jnp.where(bare, each.log_density, each.log_atom)
-    index = first + jnp.arange(float(_CHUNK))[(None,) * total.ndim]
-    start = jnp.broadcast_to(index, (*total.shape, _CHUNK))
-    zero = jnp.zeros_like(start)
-    odd = range(1, ORDER + 1, 2)
-
-    def descend(atoms: _Atoms, slot: tuple[Reals | Bools, ...]) -> tuple[_Atoms, None]:
-        n, height, ratio, alternating = slot
-        later = jnp.floor(atoms.rest / (n + 1.0))
-        down = atoms.rest - later * (n + 1.0)
-        turns = jnp.where(alternating, down, 0.0) % 2.0
-        return _Atoms(
-            later,
-            atoms.log_ways + log_factorial(n) - log_factorial(down) - log_factorial(n - down),
-            atoms.down + down * height,
-            jnp.where(turns == 1, 1.0 - atoms.even, atoms.even),
-            tuple(x + (n - 2.0 * down) * ratio**k for x, k in zip(atoms.leans, odd, strict=True)),
-        ), None
-
-    slots = jax.tree.map(
-        lambda x: jnp.moveaxis(x, -1, 0)[..., None], (count, each.height, odds, bare)
+    batch = split.shape
+    products, fold, split = jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[len(batch) :]), (products, fold, split)
     )
-    none = _Atoms(start, zero, zero, zero + 1.0, (zero,) * len(odd))
-    atoms = lax.scan(descend, none, slots)[0]
+    each, near = products.each, in_table(fold)
+    bare = each.log_atom == -jnp.inf
+    log_mass = jnp.where(bare, each.log_density, each.log_atom)
 
     def over_slots(x: Reals) -> Reals:
-        return jnp.sum(jnp.where(count > 0, count * x, 0.0), axis=-1)[..., None]
+        return jnp.sum(jnp.where(fold > 0, fold * x, 0.0), axis=-1)
 
-    highest = over_slots(each.height)
-    epsilon, size = products.epsilon[..., None], products.log_size[..., None]
-    x = highest - epsilon - 2.0 * atoms.down
-    mirrored = fixed.mirror[..., None]
-    inside = (start < total[..., None]) & (mirrored | (x > 0))
-    level = jnp.where(mirrored, 0.5 * (epsilon - highest), -atoms.down)
-    log_weight = level + atoms.log_ways + over_slots(log_mass) - size
-    weight = jnp.exp(jnp.where(inside, log_weight, -jnp.inf))
-    logs = [
-        atoms.leans[k // 2] / k if k % 2 else -over_slots(odds**k) / k for k in range(1, ORDER + 1)
-    ]
-    missing = jnp.sum(jnp.where(bare, count, 0.0), axis=-1)[..., None]
-    pairs = zip(above(jnp.where(mirrored, 1.0, x), ORDER), below(x, ORDER), strict=True)
-    profile = [jnp.where(mirrored, y, g) for g, y in pairs]
-    value = _combined(_exponential(logs), missing, profile)
-    sizes = _combined(
-        _exponential([jnp.abs(c) for c in logs]), missing, [jnp.abs(g) for g in profile]
+    apart = jnp.where(near, 0.0, fold)
+    moving = _Moving(
+        each,
+        EdgeTable.of(each, jnp.where(near, fold, 0.0)),
+        0.5 * (over_slots(each.height) - products.epsilon),
+        over_slots(log_mass) - products.log_size,
     )
-    signed = jnp.where(atoms.even == 1, weight, -weight) * value
-    return Found(jnp.sum(signed, axis=-1), jnp.sum(weight * sizes, axis=-1))
+    total = jnp.where(split, jnp.prod(apart + 1.0, axis=-1), 0.0)
+    fixed = _Fixed(apart, total, jnp.sum(jnp.where(bare, fold, 0.0), axis=-1))
+    found = chunked(_of_chunk, _CHUNK, moving, fixed)
+    return Found(*(x.reshape(batch) for x in found))
 
 
-def _exponential(logs: list[Reals]) -> list[Reals]:
-    """The coefficients of exp(logs[0] w + logs[1] w^2 + ...)."""
-    found = [jnp.ones_like(logs[0])]
-    for k in range(1, ORDER + 1):
-        terms = [i * logs[i - 1] * found[k - i] for i in range(1, k + 1)]
-        found.append(functools.reduce(jnp.add, terms) / k)
-    return found
+def _of_chunk(moving: _Moving, first: Reals, fixed: _Fixed) -> Found:
+    total = fixed.total
+    index = jnp.broadcast_to(first + jnp.arange(float(_CHUNK))[None], (*total.shape, _CHUNK))
+    sums = edge_sums(moving.each, fixed.fold, index)
+    # What is left of the way down, for the sums of the table.
+    room = moving.room[:, None] - sums.down
+    downs, rooms = lax.stop_gradient((moving.table.down, room))
+    above = jax.vmap(jnp.searchsorted)(downs, rooms)
+    inside = (above > 0) & (index < total[:, None])
+    last = jnp.maximum(above - 1, 0)
+    down, unit = (
+        jnp.take_along_axis(x, last, axis=1) for x in (moving.table.down, moving.table.log_unit)
+    )
+    profiles = tuple(jnp.take_along_axis(x, last[..., None], axis=1) for x in moving.table.profiles)
+    way = 2.0 * jnp.where(inside, room - down, 0.0)
+    moved = Translation.of(way).moved(profiles)[1:]
+    log_weight = sums.log_weight + unit + moving.log_unit[:, None]
+    weight = jnp.exp(jnp.where(inside, log_weight, -jnp.inf))
+    powers = ORDER + 1
+    value = _combined(sums.series, [x[..., :powers] for x in moved], fixed.missing)
+    size = _combined(sums.sizes, [x[..., powers:] for x in moved], fixed.missing)
+    return Found(jnp.sum(weight * value, axis=-1), jnp.sum(weight * size, axis=-1))
 
 
-def _combined(series: list[Reals], missing: Reals, profile: list[Reals]) -> Reals:
-    """The sum of series[k] profile[k + missing]."""
-    total = 0.0 * profile[0]
-    for shift in range(ORDER + 1):
-        shifted = zip(series[: ORDER + 1 - shift], profile[shift:], strict=True)
-        terms = [c * g for c, g in shifted]
-        total = total + jnp.where(missing == shift, functools.reduce(jnp.add, terms), 0.0)
+def _combined(series: tuple[Reals, ...], moved: list[Reals], missing: Reals) -> Reals:
+    """The sum of series[k - missing] moved[k + m][m] over k + m <= ORDER."""
+    total = jnp.zeros_like(series[0])
+    for k in range(ORDER + 1):
+        terms = [moved[k + m][..., m] for m in range(ORDER + 1 - k)]
+        shifted = jnp.zeros_like(total)
+        for j in range(k + 1):
+            shifted = jnp.where(missing[:, None] == k - j, series[j], shifted)
+        total = total + shifted * functools.reduce(jnp.add, terms)
     return total

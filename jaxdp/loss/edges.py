@@ -21,20 +21,16 @@ from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.loss.alike import alike
 from jaxdp.loss.base import Terms
-from jaxdp.loss.edge_sum import (
-    MOST_ALIKE,
-    ORDER,
-    Fixed,
-    Products,
-    explicit_sum,
-    log_factorial,
-)
+from jaxdp.loss.edge_sum import Products, explicit_sum, met
+from jaxdp.loss.edge_table import MOST_ALIKE, ORDER, SIZE, log_factorial
 from jaxdp.loss.lattice import Lattice
 from jaxdp.loss.line import Line
 from jaxdp.noise.base import Points
 
-# Atoms of a composition; of how many different heights; releases that are compared with each other.
-_MOST, _SLOTS, _MOST_PARTS = 2**20, 20, 128
+# Sums of atoms that meet a table of others.
+_MOST = 2**21
+# Different heights, and releases that are compared with each other.
+_SLOTS, _MOST_PARTS = int(math.log2(_MOST * SIZE)), 128
 # The rest is compared at heights of 1, 2, 4, ... points.
 _HEIGHTS = 18
 # log of a bound that settles nothing.
@@ -139,19 +135,19 @@ class Edges(NamedTuple):
     def explicit_part(
         self, terms: Terms, epsilon: Reals, theta: Reals, log_size: Reals, complement: Bools
     ) -> tuple[Reals, Reals]:
-        """What `remainder` leaves out of delta (or 1 - delta) over exp(log_size); its error."""
-        del terms, theta
-        total = jnp.where(self.split, jnp.prod(self.fold + 1.0, axis=-1), 0.0)
-        products = Products(self.each, epsilon, log_size)
-        value, absolute = explicit_sum(products, Fixed(self.fold, total, complement))
+        """What `remainder` leaves out of delta over exp(log_size); its error."""
+        del terms, theta, complement
+        value, absolute = explicit_sum(
+            Products(self.each, epsilon, log_size), self.fold, self.split
+        )
         heavy = log_factorial(self.fold) + self.fold * (
             jnp.abs(self.each.log_mass()) + self.each.height
         )
-        rounding = 32.0 + 4.0 * jnp.sum(heavy, axis=-1) + 4.0 * jnp.abs(log_size)
+        rounding = 256.0 + 4.0 * jnp.sum(heavy, axis=-1) + 4.0 * jnp.abs(log_size)
         return value, ULP * rounding * absolute
 
 
-def edges_of(terms: Terms, lattice: Lattice | None) -> Edges | None:
+def edges_of(terms: Terms, line: Line, lattice: Lattice | None) -> Edges | None:
     """None where some term is of no such kind, whatever the values."""
     found = [term.noise.edges(term.shift) for term in terms]
     known = [edges for edges in found if edges is not None]
@@ -171,7 +167,7 @@ def edges_of(terms: Terms, lattice: Lattice | None) -> Edges | None:
     good = jnp.isfinite(each.height) & (each.log_mass() > -jnp.inf)
     split = jnp.any(used, axis=-1) & several & jnp.all(good | ~used, axis=-1)
     split &= jnp.all((count <= MOST_ALIKE) & (count == jnp.round(count)), axis=-1)
-    split &= jnp.sum(jnp.log1p(count), axis=-1) < math.log(_MOST) + 1e-9
+    split &= (met(count) <= _MOST) & ~line.complement
     if lattice is not None:
         split &= ~lattice.found
     used &= split[..., None]

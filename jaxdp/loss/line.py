@@ -28,6 +28,8 @@ _MIDDLE = _OFFSETS.index(0)
 _HIGHER = 2.0
 # Of the search for the saddle: log delta may be -1e8.
 _ROUNDS = 9
+# log of a 1 - delta that no digit of delta shows.
+_NOTHING = -40.0
 # The sum is below its saddle value by no more than this in logarithm, over all that was tried.
 SADDLE_MARGIN = 12.0
 
@@ -130,6 +132,9 @@ def line_of(terms: Terms, epsilon: Reals, tolerance: float) -> Line:
     theta, log_size = found.theta, found.least
     others = (x.reshape(*epsilon.shape, 2 * x.shape[-1]) for x in (found.tilts, found.first))
     chosen = log_size[..., 1] < log_size[..., 0]
+    if all(term.noise.edges(term.shift) is not None for term in terms):
+        # Edges are summed above epsilon.
+        chosen &= log_size[..., 1] < _NOTHING
     theta = jnp.where(chosen, theta[..., 1], theta[..., 0])
     return line_at(terms, epsilon, theta, tuple(others), tolerance)
 

@@ -22,7 +22,7 @@ class Parts(NamedTuple):
     @staticmethod
     def of(terms: Terms, line: Line, lattice: Lattice | None) -> "Parts":
         """Over edges where all have them, along rays, or around one pair of atoms."""
-        edges = edges_of(terms, lattice)
+        edges = edges_of(terms, line, lattice)
         if edges is not None:
             return Parts(edges)
         rays = rays_of(terms, line, lattice)
