@@ -19,6 +19,7 @@ from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.mixture import Mixture, require_composable
 from jaxdp.loss.sampled import Sampled
+from jaxdp.loss.sampled_truncated import SampledTruncated
 from jaxdp.loss.truncated import as_loss
 from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
@@ -27,6 +28,7 @@ from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.tradeoff import tradeoff_of_profile
 
 
@@ -61,7 +63,7 @@ class PrivacyLoss:
 
         Exact for one release. Else the relative error of delta is about 1e-10 for losses with a
         density, and for Laplaces (truncated ones too), responses and bounded ranges of any sizes
-        with at most 2^20 atoms between them (`loss.edges`; equal ones count once; up to 4e-7 with a
+        with at most 2^29 atoms between them (`loss.edges`; equal ones count once; up to 4e-7 with a
         few ranges below 0.01, and right below the largest loss the rounding of epsilon is more),
         2e-7 to 3e-4 with more (derivatives in a count to 3e-3); for flipped Hubers of any shapes,
         and these beside all of those, with at most 2^18 sums of edges (`loss.rays`; past the
@@ -200,9 +202,11 @@ def privacy_loss(
 
 
 def _sampled(noise: Noise, sampling_prob: Reals, relation: Relation | None) -> Loss:
-    require_composable(noise)
     added = directions_of(relation)[0]
     replaced = relation == "replace_one"
+    if isinstance(noise, TruncatedLaplace):
+        return SampledTruncated(noise, sampling_prob, added)
+    require_composable(noise)
     if isinstance(noise, Gaussian | Laplace) and not replaced:
         return Sampled(noise, sampling_prob, added)
     return Mixture(noise, sampling_prob, added, replaced)

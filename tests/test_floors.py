@@ -49,6 +49,7 @@ LOSS = (
     "discrete",
     "finite",
     "truncated",
+    "sampled_truncated",
     "window",
     "grid",
     "bracket",

@@ -228,7 +228,8 @@ def _either(noise):
 
 
 def test_bad_input():
-    release = dp.Mechanism(dp.TruncatedLaplace(1.0, 5.0), 1.0, 0.5, "add")
+    noise = dp.Histogram(1.0, jnp.ones(3) / 3)
+    release = dp.Mechanism(noise, 1.0, 0.5, "add")
     with pytest.raises(ValueError, match="noise must be one of Gaussian, Laplace, FlippedHuber"):
         dp.privacy_loss(release)
     for noise in (

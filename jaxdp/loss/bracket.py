@@ -23,7 +23,8 @@ misplaced by m in one factor changes delta by w_max m at most, since all the oth
   wrong by E in l2 has misplaced sqrt N E of mass, and a sum with weights w is wrong by |w|_2 E;
 * the profile and the masses: `loss.grid`;
 * the sums: N u each, relatively; exponents and weights: 4 u for every unit of their terms.
-All this is of finite losses: infinite ones, of probability p, add 1 - prod (1 - p)^n to both.
+All this is of finite losses, less their drifts: infinite ones, of probability p, add
+1 - prod (1 - p)^n to both.
 """
 
 from typing import NamedTuple
@@ -92,14 +93,17 @@ def _lane(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
 
 def _forward(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
     """At epsilon >= 0, parameters of shape (n,)."""
-    plan = plan_of(terms, epsilon, points)
+    drifts = jnp.concatenate([jax.vmap(type(t.noise).drift)(*t.parts()[:2]) for t in terms])
+    counts = elements(terms)
+    left = epsilon - jnp.sum(jnp.where(counts == 0, 0.0, counts * drifts))
+    plan = plan_of(terms, left, points)
     below, above, infinite = _factors(terms, plan, points)
     low, high = (
         _total(
             _coarsened(parts[0], plan.part, plan, points, upper),
             _coarsened(parts[1], plan.remainder, plan, points, upper),
             plan,
-            epsilon,
+            left,
             points,
             upper,
         )
@@ -280,7 +284,8 @@ def _total(
     value, error, outside = _placed(both, plan.whole, first, step, points)
     loss = step * (first + jnp.arange(1.0 * points))
     y, tilt = loss - epsilon, plan.tilt
-    off = 4.0 * ULP * (jnp.abs(loss) + epsilon) * (1.0 if upper else -1.0)
+    # Epsilon is a sum over the elements.
+    off = (4.0 + plan.often.size) * ULP * (jnp.abs(loss) + epsilon) * (1.0 if upper else -1.0)
     inside = jnp.maximum(y + off, 0.0)
     weight = jnp.exp(-tilt * jnp.maximum(y, 0.0)) * -jnp.expm1(-inside)
     most = jnp.exp(-tilt * jnp.log1p(1.0 / tilt)) / (1.0 + tilt)

@@ -54,13 +54,20 @@ def profile(noise: Loss, shift: Reals, loss: Reals) -> tuple[Reals, Reals]:
     """log T, and how many times its relative error is that of delta.
 
     log delta for loss >= 0, loss + log of the exchanged pair's delta(-loss) below. Of a loss that
-    may be infinite, which only a symmetric one is, given that it is finite.
+    may be infinite, given that it is finite, and less its `drift`.
     """
     if noise.symmetric:
         value, more = finite_log_delta(noise, shift, jnp.abs(loss))
         return value - noise.log_finite(shift) + jnp.minimum(loss, 0.0), more
-    exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool)).log_delta(shift, -loss) + loss
-    return jnp.where(loss < 0, exchanged, noise.log_delta(shift, loss)), jnp.ones_like(loss)
+    drift = noise.drift(shift)
+    # Either argument is rounded down.
+    moved, off = loss + drift, 4.0 * ULP * jnp.abs(drift)
+    value, more = finite_log_delta(noise, shift, moved - off)
+    exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool))
+    value = jnp.where(
+        loss < 0, exchanged.log_delta(shift, -moved - off) + loss, value - noise.log_finite(shift)
+    )
+    return value, jnp.where(loss < 0, 1.0, more)
 
 
 def _time_values(noise: Loss, shift: Reals, grid: Grid, points: int) -> tuple[Reals, Reals, Reals]:
@@ -178,7 +185,8 @@ def masses_of(
 
     right, left = _slopes(value[::2], grid)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
-    moved = 16.0 * ULP * jnp.abs(loss) * jnp.maximum(jnp.abs(right), jnp.abs(left))
+    off = 16.0 * ULP * (jnp.abs(loss) + jnp.abs(noise.drift(shift)))
+    moved = off * jnp.maximum(jnp.abs(right), jnp.abs(left))
     near = value[::2] * (1.0 - relative[::2]) - moved
     within = _distance(fine, value, relative, grid)
     left_of = jnp.concatenate([jnp.zeros(1), within * growth])

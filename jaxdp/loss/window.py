@@ -62,10 +62,10 @@ def elements(terms: Terms) -> Reals:
 
 
 def cumulants(terms: Terms, z: Reals) -> Reals:
-    """K of one release of every element at z (points,): (elements, points)."""
+    """K of one release of every element, less its drift, at z (points,): (elements, points)."""
 
     def each(noise, shift):
-        return jnp.real(noise.cgf(shift, z))
+        return jnp.real(noise.cgf(shift, z)) - z * noise.drift(shift)
 
     return jnp.concatenate([jax.vmap(each)(term.noise, term.shift) for term in terms])
 
@@ -126,9 +126,11 @@ def plan_of(terms: Terms, epsilon: Reals, points: int) -> Plan:
     counts = elements(terms)
 
     def greatest(noise: Loss, shift: Reals) -> Reals:
-        """Of the loss or its negative, where they are finite."""
-        exchanged = noise.reversed(jnp.ones_like(shift, dtype=bool))
-        return jnp.maximum(noise.largest_finite(shift), exchanged.largest_finite(shift))
+        """Of the loss less its drift, or the negative of that, where they are finite."""
+        exchanged, drift = noise.reversed(jnp.ones_like(shift, dtype=bool)), noise.drift(shift)
+        return jnp.maximum(
+            noise.largest_finite(shift) - drift, exchanged.largest_finite(shift) + drift
+        )
 
     bounds = jnp.concatenate([jax.vmap(greatest)(*t.parts()[:2]) for t in terms])
     bounds = jnp.where(counts == 0, 0.0, bounds)

@@ -186,6 +186,13 @@ class Loss(abc.ABC):
         """The least epsilon that no finite loss exceeds: infinite where there is none."""
         return self.pure_epsilon(shift)
 
+    def drift(self, shift: Reals) -> Reals:
+        """The l with E[e^(l - L); L < inf] = P[L < inf]: below 0 where only one loss is infinite.
+
+        Of the pair that is left, and its exchange.
+        """
+        return jnp.zeros_like(shift)
+
 
 class Noise(Loss):
     """A symmetric scalar distribution that is added to a query's answer.
