@@ -18,6 +18,7 @@ from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
 from jaxdp.loss.mixture import Mixture, require_composable
+from jaxdp.loss.replaced_gaussian import ReplacedGaussian
 from jaxdp.loss.sampled import Sampled
 from jaxdp.loss.sampled_truncated import SampledTruncated
 from jaxdp.loss.truncated import as_loss
@@ -83,9 +84,9 @@ class PrivacyLoss:
         Subbotins, whose cumulant hardly falls, are added up one after the other (`loss.few`): two
         of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of powers 1.5 to 8 by
         1e-10 to 2e-7, of powers near 1 by up to 1e-3. Infinite losses add their probability. With a
-        sampled release of another noise than Gaussian and Laplace, or a sampled replacement, the
-        upper one of `bounds`, without derivatives: both lie 1e-7 to 1e-3 apart for Gaussians, up to
-        2.4 % where there are atoms.
+        sampled release of another noise than Gaussian and Laplace, or a sampled replacement of
+        another than Gaussian, the upper one of `bounds`, without derivatives: both lie up to 2.4 %
+        apart where there are atoms; of replaced Gaussians that where it is lower (few hits).
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
@@ -182,7 +183,8 @@ def privacy_loss(
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled coordinates that are summed are sampled independently. Sampled Gaussians and Laplaces
-    compose on a contour, other sampled noises on a grid: delta is the upper one of `bounds`.
+    compose on a contour, other sampled noises (and Laplaces whose record is replaced) on a grid:
+    delta is the upper one of `bounds`. Sampled histograms do not compose: a `ValueError`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
     mechanism: the loss of the worst mechanism that keeps it.
@@ -209,6 +211,8 @@ def _sampled(noise: Noise, sampling_prob: Reals, relation: Relation | None) -> L
     require_composable(noise)
     if isinstance(noise, Gaussian | Laplace) and not replaced:
         return Sampled(noise, sampling_prob, added)
+    if isinstance(noise, Gaussian) and replaced:
+        return ReplacedGaussian(noise, sampling_prob)
     return Mixture(noise, sampling_prob, added, replaced)
 
 

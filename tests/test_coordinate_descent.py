@@ -11,6 +11,8 @@ import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent as cd
 
+pytestmark = pytest.mark.heavy
+
 BUDGET = dp.Budget(1.0, 1e-6)
 SMOOTHNESS = np.array([0.5, 1.0, 4.0, 0.1, 30.0])
 

@@ -126,6 +126,7 @@ def test_two_laplaces_by_another_road():
         check(loss, epsilon, truth)
 
 
+@pytest.mark.long
 def test_equal_releases_count_together():
     """Forty coordinates of five scales: 5,103 atoms, not 2^40."""
     scales = np.repeat([3.0, 4.0, 5.5, 7.0, 9.1], [8, 6, 8, 8, 10])
@@ -163,6 +164,7 @@ def test_millions_of_atoms():
         check(loss, epsilon, truth)
 
 
+@pytest.mark.long
 def test_too_many_atoms_to_list():
     """Of forty Laplaces of different scales so few atoms are ever in phase that it settles."""
     scales = jnp.sqrt(jnp.arange(20.0, 60.0))

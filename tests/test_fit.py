@@ -50,6 +50,7 @@ def test_never_on_the_unsafe_side(epsilon, log_delta, family):
     assert noise.delta(1.0, epsilon) <= budget.delta
 
 
+@pytest.mark.long
 def test_flipped_huber_on_its_plateau():
     """alpha shift = gamma^2 epsilon: the optimum of one dimension, where delta is a closed form."""
     for row in records("flipped_huber", "plateau_var"):

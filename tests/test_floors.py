@@ -46,6 +46,7 @@ LOSS = (
     "profile_cumulant",
     "replaced_profile",
     "mixture",
+    "replaced_gaussian",
     "discrete",
     "finite",
     "truncated",

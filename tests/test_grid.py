@@ -191,6 +191,7 @@ def test_infinite_losses():
         assert upper - lower < 1e-3 * upper
 
 
+@pytest.mark.long
 def test_where_few_are_hit():
     """Most losses lie far nearer to 0 than the grid's points."""
     release = dp.Mechanism(dp.Gaussian(1.0), 1.0, 1e-3, relation="remove")
@@ -200,6 +201,7 @@ def test_where_few_are_hit():
     assert upper < 1.02 * loss.delta(1.0)
 
 
+@pytest.mark.long
 def test_laplaces_of_different_scales():
     """Orders of 1e20, where a sum of products keeps no digit."""
     loss = 2 * loss_of(dp.Laplace(2.0)) + loss_of(dp.Laplace(3.0))

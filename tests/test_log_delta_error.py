@@ -8,6 +8,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.heavy
+
 
 def loss_of(noise, shift=1.0, *sampled):
     return dp.privacy_loss(dp.Mechanism(noise, shift, *sampled))
@@ -44,6 +46,7 @@ def test_where_the_bound_is_wide_it_says_so():
     assert 1e-9 < np.max(upper - lower) < 1e-1
 
 
+@pytest.mark.long
 def test_right_below_the_largest_loss():
     """There the rounding of epsilon is most of what is left."""
     loss, bound = 100 * dp.privacy_loss(dp.PureDP(0.1)), 0.1

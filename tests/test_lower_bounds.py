@@ -11,6 +11,8 @@ from scipy import optimize
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.heavy
+
 
 def test_reference_values():
     for quantity, build in (

@@ -202,7 +202,8 @@ def test_compositions_meet_their_epsilon():
         assert float(loss.delta(epsilon * (1 - 1e-6))) > 1e-5
         lower, upper = loss.bounds(epsilon)
         assert 0 <= float(upper) / float(lower) - 1 < 0.03
-        assert bool(jnp.isnan(jax.grad(loss.log_delta)(epsilon)))
+        on_grid = relation == "add_remove"
+        assert bool(jnp.isnan(jax.grad(loss.log_delta)(epsilon))) == on_grid
         moves = 2.0 if relation == "replace_one" else 1.0
         whole = 100 * dp.privacy_loss(dp.Mechanism(noise, moves))
         assert float(loss.renyi(3.0)) < float(whole.renyi(3.0))

@@ -109,6 +109,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
     assert np.isfinite(norms(total))
 
 
+@pytest.mark.long
 def test_noise_has_the_plans_scales_and_ends_with_its_steps():
     made = make_plan(clip=jnp.array([0.3, 2.0]), steps=3)
     zero = jax.tree.map(jnp.zeros_like, PARAMS)

@@ -73,6 +73,7 @@ def check(loss, pairs):
     assert np.all(stated < np.where(way < 1e-12, 1e-7, 2e-10))
 
 
+@pytest.mark.long
 def test_two_flipped_hubers_against_an_average():
     pairs = list(itertools.combinations_with_replacement(HUBERS, 2))
     alpha, gamma = np.moveaxis(np.array(pairs), -1, 0)[:, :, None]

@@ -13,6 +13,8 @@ import jaxdp as dp
 from jaxdp._numeric import node_blocks, sampled_gaussian, sampled_rough
 from jaxdp.loss import reported
 
+pytestmark = pytest.mark.heavy
+
 NOISES = {
     "subsampled_gaussian": lambda p: dp.Gaussian(p["sigma"]),
     "subsampled_laplace": lambda p: dp.Laplace(p["beta"]),
@@ -238,6 +240,7 @@ def test_what_one_line_leaves_out_is_kept_as_slack():
     assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))
 
 
+@pytest.mark.long
 def test_the_worse_epsilon_of_every_run():
     """Whatever the order in which lanes and directions are worked off."""
     size, rng = 70, np.random.default_rng(3)

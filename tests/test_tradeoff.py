@@ -12,6 +12,8 @@ from references import expected, ratio_of, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.heavy
+
 RATES = np.array([1e-12, 1e-6, 0.01, 0.2, 0.5, 0.9, 1 - 1e-9])
 
 

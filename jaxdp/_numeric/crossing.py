@@ -66,8 +66,8 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
         near_one, _VALUE_ULPS + _EXPONENT_ULPS * jnp.where(below, exponent, 0.0), _VALUE_ULPS
     )
     value = jnp.where(near_one, large, small)
-    upper = value + (ULP * ulps) * jnp.where(value == 0, 0.0, jnp.abs(value))
-    upper = jnp.where(upper > 0, 0.0, upper)
+    # A factor: what is added to 1e-300 may be flushed to 0.
+    upper = jnp.where(value > 0, 0.0, value * (1.0 - ULP * ulps))
     zero = (none & (epsilon >= 0)) | (epsilon == jnp.inf)
     return jnp.where(zero & ~jnp.isnan(upper), -jnp.inf, upper)
 

@@ -114,13 +114,13 @@ def falling(c: Reals, q: Reals, w0: Reals, height: Reals, risen: Complexes) -> R
 
 def _contour(c: Reals, q: Reals, w0: Reals) -> tuple[Span, Reals, Reals]:
     """Along Im x = y, and the longest step there: within e^3 of G over the strip to Im x = 2 y."""
-    y = jnp.where(w0 < 0, _shift_of_negative(c, q, w0), 0.5 * jnp.pi / c)
+    y = jnp.where(w0 < 0, shift_of_negative(c, q, w0), 0.5 * jnp.pi / c)
     y = jnp.minimum(y, _LARGEST_SHIFT)
     longest = 2.0 * jnp.pi / DIGITS * jnp.minimum(y, jnp.pi / c - y)
     return Span.of(c, q, w0, w0), y, longest
 
 
-def _shift_of_negative(c: Reals, q: Reals, w0: Reals) -> Reals:
+def shift_of_negative(c: Reals, q: Reals, w0: Reals) -> Reals:
     """For w0 < 0 the integrand grows away from the real axis.
 
     Where most of the mass is like exp(|w0| L'' y^2 / 2); beyond a quarter turn also where

@@ -174,11 +174,11 @@ def bound_of(c: Reals, q: Reals, w: Reals) -> Reals:
 
 def if_always_hit(c: Reals, q: Reals, w: RealsOrComplexes) -> RealsOrComplexes:
     """log G(w) = w (w - 1) c^2 / 2 for q = 1, with its derivative w (1 - e^(-c^2 (w - 1))) in q."""
-    fall = expm1(_bounded(-c * c * (w - 1.0)))
+    fall = expm1(bounded(-c * c * (w - 1.0)))
     return 0.5 * w * (w - 1.0) * c * c - (q - lax.stop_gradient(q)) * w * fall
 
 
-def _bounded(exponent: RealsOrComplexes) -> RealsOrComplexes:
+def bounded(exponent: RealsOrComplexes) -> RealsOrComplexes:
     """Whose exponential does not overflow."""
     return exponent - jnp.maximum(jnp.real(exponent) - _LARGEST, 0.0)
 

@@ -15,7 +15,7 @@ from jaxdp.exponential import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.mechanism import Mechanism
+from jaxdp.mechanism import Mechanism, Relation
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
@@ -25,6 +25,13 @@ from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 _STATED = {
     "ExponentialMechanismDpEvent": ("exponential", ("epsilon",)),
     "EpsilonDeltaDpEvent": ("approximate", ("epsilon", "delta")),
+}
+# Poisson samples: the noise, and what becomes of a record.
+_SAMPLED: dict[str, tuple[type[Gaussian] | type[Laplace], Relation]] = {
+    "sampled_gaussian": (Gaussian, "add_remove"),
+    "sampled_laplace": (Laplace, "add_remove"),
+    "replaced_gaussian": (Gaussian, "replace_one"),
+    "replaced_laplace": (Laplace, "replace_one"),
 }
 
 
@@ -67,8 +74,8 @@ def _accountant() -> type:
         bounded range), Poisson samples of a Laplace or of Gaussians, and compositions of all of
         these. Any other is unsupported, and the error says which and why.
 
-        Relations: REPLACE_ONE moves a query by twice what adding or removing moves it; Poisson
-        samples are not supported under it. REPLACE_SPECIAL replaces by a record that adds nothing
+        Relations: REPLACE_ONE moves a query by twice what adding or removing moves it; of Poisson
+        samples see `Mechanism`. REPLACE_SPECIAL replaces by a record that adds nothing
         to a query. RandomizedResponse needs one of the two, and is taken for the worst mechanism
         of its largest loss: exact for two buckets under REPLACE_ONE, an upper bound else. A stated
         epsilon is taken to hold for the relation of the accountant.
@@ -219,22 +226,19 @@ def _sampled(package: Any, relation: Any, event: Any) -> _Release:
         return _NOTHING
     if _EVERYTHING in inner:
         return _EVERYTHING
-    if relation == package.NeighboringRelation.REPLACE_ONE:
-        raise _UnsupportedError(
-            event, "A PoissonSampledDpEvent is not supported under REPLACE_ONE: use add or remove."
-        )
     kinds = {release.kind for release in inner}
+    how = "replaced" if relation == package.NeighboringRelation.REPLACE_ONE else "sampled"
     if kinds == {"gaussian"}:
         ratio = math.sqrt(sum(n / r.parameters[0] ** 2 for r, n in inner.items()))
         scale = next(iter(inner)).parameters[0]
         if sum(inner.values()) > 1:
             scale = (1.0 - 1e-15) / ratio
-        return _Release("sampled_gaussian", (scale, rate))
+        return _Release(f"{how}_gaussian", (scale, rate))
     alone = sum(inner.values()) == 1
     release = next(iter(inner))
     if alone and kinds == {"laplace"}:
-        return _Release("sampled_laplace", (release.parameters[0], rate))
-    if alone and release.kind in ("sampled_gaussian", "sampled_laplace"):
+        return _Release(f"{how}_laplace", (release.parameters[0], rate))
+    if alone and release.kind in _SAMPLED:
         both = min(rate * release.parameters[1] * (1.0 + 1e-15), 1.0)
         return _Release(release.kind, (release.parameters[0], both))
     raise _UnsupportedError(
@@ -265,10 +269,9 @@ def _loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.n
         one = privacy_loss(Mechanism(Laplace(first), second[0]))
     elif kind == "discrete_laplace":
         one = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
-    elif kind == "sampled_gaussian":
-        one = privacy_loss(Mechanism(Gaussian(first), 1.0, second[0], "add_remove"))
-    elif kind == "sampled_laplace":
-        one = privacy_loss(Mechanism(Laplace(first), 1.0, second[0], "add_remove"))
+    elif kind in _SAMPLED:
+        noise, relation = _SAMPLED[kind]
+        one = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
     elif kind == "pure":
         one = privacy_loss(PureDP(first))
     elif kind == "approximate":

@@ -13,11 +13,17 @@ from jaxdp.loss import bracket, contour, guess, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 from jaxdp.loss.exchange import LogBounds
 
+# Of log delta: no grid is nearer.
+_WIDE = 1e-5
 
-def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
-    """On both sides; of the worse of the directions, which are worked off in one batch."""
+
+def log_delta(terms: Terms, epsilon: Reals, both: bool, alone: bool = False) -> LogBounds:
+    """On both sides; of the worse of the directions, which are worked off in one batch.
+
+    `alone`: the grid is not asked where a line is wide.
+    """
     terms, epsilon = _broadcast(terms, epsilon)
-    return worse(_one_way(*_exchanged(terms, epsilon, both)), both)
+    return worse(_one_way(*_exchanged(terms, epsilon, both), alone), both)
 
 
 def log_delta_on_one_line(
@@ -153,10 +159,43 @@ def worse(bounds: LogBounds, both: bool) -> LogBounds:
     return LogBounds(*(_worse(x, both) for x in bounds))
 
 
-def _one_way(terms: Terms, epsilon: Reals) -> LogBounds:
-    if _all_contoured(terms):
-        return contour.in_lanes(terms, epsilon)
-    return _bracketed(terms, epsilon)
+def _one_way(terms: Terms, epsilon: Reals, alone: bool) -> LogBounds:
+    if not _all_contoured(terms):
+        return _bracketed(terms, epsilon)
+    found = contour.in_lanes(terms, epsilon)
+    if alone or not any(term.noise.gridded for term in terms):
+        return found
+    return _with_grid(*lax.stop_gradient((terms, epsilon)), found)
+
+
+def _with_grid(terms: Terms, epsilon: Reals, line: LogBounds) -> LogBounds:
+    """The nearer bounds where those of a line are wide, with its derivatives."""
+
+    def flat(x: Reals | Bools) -> Reals | Bools:
+        return x.reshape(epsilon.size, *x.shape[epsilon.ndim :])
+
+    def nearer(lane: tuple[Terms, Reals, LogBounds]) -> LogBounds:
+        terms, epsilon, known = lane
+
+        def grid() -> LogBounds:
+            found = bracket.in_lanes(terms, epsilon)
+            # NaN is left.
+            upper = jnp.where(found.upper < known.upper, found.upper, known.upper)
+            return LogBounds(jnp.maximum(found.lower, known.lower), upper)
+
+        return lax.cond(is_wide(known), grid, lambda: known)
+
+    known = lax.stop_gradient(line)
+    lanes = jax.tree.map(flat, (terms, epsilon, known))
+    lower, upper = (x.reshape(epsilon.shape) for x in lax.map(nearer, lanes))
+    moved = jnp.where(is_wide(known), upper - known.upper, 0.0)
+    return LogBounds(lower, line.upper + moved)
+
+
+def is_wide(bounds: LogBounds) -> Bools:
+    """Where the grid may say more."""
+    near = (bounds.upper - bounds.lower <= _WIDE) | (bounds.upper == -jnp.inf)
+    return ~(near | jnp.isnan(bounds.upper))
 
 
 @jax.custom_jvp

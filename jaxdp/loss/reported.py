@@ -63,8 +63,20 @@ def _above_grid(terms: Terms, epsilon: Reals, both: bool, lower: Reals) -> tuple
     return jnp.maximum(lower, grid), lower == lower
 
 
+def _below_grid(terms: Terms, epsilon: Reals, both: bool, upper: Reals) -> tuple[Reals, Bools]:
+    grid = log_bounds(terms, epsilon, both, POINTS).upper
+    return jnp.where(grid < upper, grid, upper), upper == upper
+
+
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Concrete: what few compositions need is compiled only where one does."""
+    if _check.all_concrete(terms, epsilon) and any(term.noise.gridded for term in terms):
+        found = _log_delta_on_lines(terms, epsilon, both, True)
+        wide = directions.is_wide(found)
+        if not np.any(wide):
+            return found
+        upper = _each(_below_grid, terms, epsilon, both, found.upper, ~wide)[0]
+        return LogBounds(found.lower, upper)
     if not (_check.all_concrete(terms, epsilon) and jump_parts.applies(terms)):
         return _log_delta_at_once(terms, epsilon, both)
     line = _on_one_line(terms, epsilon, both, True)
@@ -83,6 +95,7 @@ def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
 
 
 _log_delta_at_once = compiled(directions.log_delta, 2)
+_log_delta_on_lines = compiled(directions.log_delta, (2, 3))
 _on_one_line = compiled(directions.log_delta_on_one_line, (2, 3))
 _tightened = compiled(directions.tightened, 2)
 log_bounds = compiled(directions.log_bounds, (2, 3))

@@ -108,6 +108,11 @@ class Loss(abc.ABC):
         """Whether `cgf` takes complex arguments."""
         return True
 
+    @property
+    def gridded(self) -> bool:
+        """Whether the grid may say more than a line that is wide."""
+        return False
+
     def lattice(self, shift: Reals) -> tuple[Reals, Reals] | None:
         """(unit, odd) where every finite loss is a whole multiple of a unit, plus odd / 2 units.
 

@@ -201,12 +201,10 @@ def log_delta_of_ratio(mu: Reals, epsilon: Reals) -> Reals:
     large = log1m_near(jnp.where(backward, decay, 1.0) * complement)
     amplification = (1.0 + t.near) * t.far * jnp.where(backward & ~t.below, 3.0 * tail, 1.0)
     # Measured over the whole range: 1.7 units of |log delta| + amplification.
-    error = jnp.where(
-        near_one,
-        jnp.abs(large) * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification),
-        _VALUE_ULPS * jnp.abs(small) + _RATIO_ULPS * amplification,
-    )
-    upper = jnp.where(near_one, large, small) + ULP * error
+    small += ULP * (_VALUE_ULPS * jnp.abs(small) + _RATIO_ULPS * amplification)
+    # A factor: what is added to 1e-300 may be flushed to 0.
+    large *= 1.0 - ULP * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification)
+    upper = jnp.where(near_one, large, small)
     # A delta below exp(-1.8e308) is not zero: only no shift, or epsilon = inf, gives zero.
     zero = ((mu == 0) & (epsilon >= 0)) | (epsilon == jnp.inf)
     floor = jnp.finfo(jnp.float64).min
