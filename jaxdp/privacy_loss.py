@@ -206,9 +206,9 @@ def privacy_loss(
 def _sampled(noise: Noise, sampling_prob: Reals, relation: Relation | None) -> Loss:
     added = directions_of(relation)[0]
     replaced = relation == "replace_one"
+    require_composable(noise)
     if isinstance(noise, TruncatedLaplace):
         return SampledTruncated(noise, sampling_prob, added)
-    require_composable(noise)
     if isinstance(noise, Gaussian | Laplace) and not replaced:
         return Sampled(noise, sampling_prob, added)
     if isinstance(noise, Gaussian) and replaced:

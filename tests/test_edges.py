@@ -194,9 +194,8 @@ def test_gradients_of_every_parameter(truncated):
         np.testing.assert_allclose(slopes[k], (up - down) / 2e-5, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("count", "r"), [(4, 0.31), pytest.param(200, 0.03, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "r"), [(4, 0.31), (200, 0.03)])
 def test_the_derivative_in_the_count(count, r):
     """That of exp(n K), summed along the line; the oracle sums 1e6 points."""
     epsilon, period = 0.3, 15.0

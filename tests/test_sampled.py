@@ -100,6 +100,7 @@ def test_epsilon_meets_delta_as_reported():
     assert bool(jnp.all(jnp.diff(epsilon, axis=1) > 0) & jnp.all(jnp.diff(epsilon, axis=0) < 0))
 
 
+@pytest.mark.long
 def test_near_deltas_share_a_line():
     release = dp.Mechanism(dp.Gaussian(jnp.array([[0.7], [2.0]])), 1.0, 0.02, "add_remove")
     total = 1000 * dp.privacy_loss(release)
@@ -229,6 +230,7 @@ def test_guesses_are_near():
     assert tilts.shape == (4, 2)
 
 
+@pytest.mark.long
 def test_what_one_line_leaves_out_is_kept_as_slack():
     """Few hits: sums cancel, and the bound of another line may be looser than the one searched."""
     scale = jnp.array([0.919, 0.955, 1.085, 1.309, 1.063])

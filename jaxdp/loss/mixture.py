@@ -23,9 +23,10 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.staircase import Staircase
 from jaxdp.noise.subbotin import Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
-_COMPOSABLE = (*_LOG_CONCAVE, Staircase, DiscreteGaussian, DiscreteLaplace)
+_COMPOSABLE = (*_LOG_CONCAVE, TruncatedLaplace, Staircase, DiscreteGaussian, DiscreteLaplace)
 
 # Of the sum over all points and over every second one: to the power 1.5 it is added.
 _AGREED = 1e-7
@@ -41,7 +42,7 @@ def require_log_concave(noise: Loss) -> None:
 
 
 def require_composable(noise: Loss) -> None:
-    """ValueError unless sampled releases of `noise` compose: no loss of it is infinite."""
+    """ValueError unless sampled releases of `noise` compose: its losses rise with the answer."""
     _require(noise, _COMPOSABLE, "to compose sampled releases")
 
 
