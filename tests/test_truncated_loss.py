@@ -117,6 +117,19 @@ def test_two_releases(case):
     assert np.all(upper - lower < 1e-4 * upper)
 
 
+def test_a_shift_that_the_bound_does_not_show():
+    """Some losses are infinite all the same, and are not forgotten."""
+    for scale, bound, shift in ((1.0, 3.0, 1e-300), (0.01, 3.0, 1e-4), (1e6, 1.0, 1e-5)):
+        x, r = mp.mpf(bound) / mp.mpf(scale), mp.mpf(shift) / mp.mpf(scale)
+        with mp.workdps(50):
+            truth = mp.log1p(-mp.expm1(r) / (2 * mp.expm1(x)))
+        found = float(
+            TruncatedLoss(dp.TruncatedLaplace(scale, bound)).log_finite(jnp.asarray(shift))
+        )
+        assert -1e-12 < (found - truth) / -truth <= 1e-15
+    assert loss_of(1.0, 3.0, 1e-300).log_delta(0.2) > -700.0
+
+
 def test_infinite_losses_remain():
     case = 2.0, 5.0, 1.0
     with mp.workdps(30):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import LOG_2, expm1, log1m, log1p, round_up
+from jaxdp._numeric.elementary import LOG_2, ULP, expm1, log1m, log1mexp, log1p, round_up
 from jaxdp._numeric.loss_edges import LossEdges
 from jaxdp._numeric.truncated_exponential import Support, cgf
 from jaxdp._pytree import pytree
@@ -16,6 +16,8 @@ from jaxdp.noise.base import Loss, guarded, ratio_of
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
+# Of the bound: a shift below it is not left to a difference.
+_THIN = 1e-3
 # Below such |z| r the cumulant is log1p of a small number; not where the bound is as short.
 _SMALL, _SHORT = 1.0, 0.1
 
@@ -57,7 +59,9 @@ class TruncatedLoss(Loss):
 
     def log_finite(self, shift: Reals) -> Reals:
         """log(1 - P[T > bound - shift])."""
-        beyond = self.noise.log_survival(_room(guarded(self.noise.bound), shift))
+        scale, bound = guarded(self.noise.scale), guarded(self.noise.bound)
+        beyond = self.noise.log_survival(_room(bound, shift))
+        beyond = jnp.where(shift < _THIN * bound, _log_thin(scale, bound, shift), beyond)
         return jnp.maximum(log1m(jnp.exp(beyond)), LEAST_FINITE)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -87,6 +91,28 @@ def _room(bound: Reals, shift: Reals) -> Reals:
     """bound - shift, infinite at an infinite bound whatever the shift."""
     endless = jnp.isinf(bound) & ~jnp.isnan(shift)
     return jnp.where(endless, bound, bound - shift)
+
+
+def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:
+    """log P[T > bound - shift] for a shift that bound - shift may not show."""
+    infinite = jnp.isinf(bound)
+    bound = jnp.where(infinite, 1.0, bound)
+    # (e^t - 1) / t for shift / scale and bound / scale.
+    grown = [_log_mean_exp(ratio_of(t, scale)) for t in (shift, bound)]
+    share = jnp.log(shift) - jnp.log(bound) - LOG_2
+    value = share + grown[0] - grown[1]
+    # Upwards, by what logarithms of that size lose.
+    value += 2.0 * ULP * jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
+    return jnp.where(infinite, -jnp.inf, value)
+
+
+def _log_mean_exp(t: Reals) -> Reals:
+    """log((e^t - 1) / t), t >= 0."""
+    safe = jnp.where(t > 0, t, 1.0)
+    large = safe > 1.0
+    near = jnp.log(jnp.expm1(jnp.where(large, 1.0, safe)) / safe)
+    far = safe + log1mexp(safe) - jnp.log(safe)
+    return jnp.where(t > 0, jnp.where(large, far, near), 0.0 * t)
 
 
 @jax.jit
