@@ -72,6 +72,12 @@ class Term:
         ways = {"full": noise.cgf, "rough": noise.rough_cgf, "loose": noise.loose_cgf}
         return self.total(ways[accuracy](shift, z[..., None, :]))
 
+    def rough_and_above(self, z: Reals) -> tuple[Reals, Reals]:
+        """The rough K at z of shape (*batch, points), and how far that may be above the truth."""
+        noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
+        each = noise.rough_and_above(shift, z[..., None, :])
+        return cast(tuple[Reals, Reals], tuple(self.total(x) for x in each))
+
     def rough_rounding(self, z: Reals) -> Reals:
         """Of the rough K, in units of 64 ulp, at z of shape (*batch, points)."""
         noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
@@ -120,15 +126,13 @@ class Term:
         """
         if not self.noise.recurs:
             return 0.0 * heights
-        noise, shift = jax.tree.map(lambda x: x[..., None], (self.noise, self.shift))
-        recurrence = noise.recurrence(shift)
+        recurrence = self.noise.recurrence(self.shift)[..., None]
         paired = jnp.isfinite(recurrence)
         again = jnp.where(paired, recurrence, 1.0)
         shape = (*self.shift.shape, heights.shape[-1])
         points = jnp.concatenate([jnp.broadcast_to(heights[..., None, :], shape), again], -1)
-        real = theta[..., None, None]
-        evaluate = noise.cgf if far else noise.near_cgf
-        fall = jnp.real(evaluate(shift, real + 1j * points)) - noise.cgf(shift, real)
+        line = jnp.broadcast_to(theta[..., None], self.shift.shape)
+        fall = self.noise.fall(self.shift, line, points, far)
         # What the quadrature of a cumulant does not resolve says nothing.
         fall = jnp.where(jnp.isnan(fall), -jnp.inf, jnp.minimum(_MISSED * fall, 0.0))
         last = jnp.where(paired, fall[..., -1:], jnp.where(recurrence == jnp.inf, -jnp.inf, 0.0))

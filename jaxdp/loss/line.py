@@ -21,11 +21,12 @@ _LOGIT_TILTS = (-28.0, 28.0)
 # Of Markov's bound.
 _POINTS = 33
 # Of the logarithm of a tilt, where the aliased terms are bounded, too.
-_OFFSETS = (-1.2, -0.8, -0.5, -0.3, -0.15, -0.05, 0, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
-_MIDDLE = _OFFSETS.index(0)
+_OFFSETS = (-1.2, -0.8, -0.5, -0.3, -0.15, -0.05, 0.0, 0.003, 0.012, 0.05, 0.1, 0.2, 0.4, 0.8)
+# Before these, where lines far below the saddle may take fewer points.
+_LOWER = (-4.0, -3.0, -2.0)
 # |F| may be higher by so much in logarithm for a longer step: a cumulant may be a wall right
 # above its saddle.
-_HIGHER = 2.0
+_HIGHER, _MUCH_HIGHER = 2.0, 4.0
 # Of the search for the saddle: log delta may be -1e8.
 _ROUNDS = 9
 # log of a 1 - delta that no digit of delta shows.
@@ -103,9 +104,9 @@ def log_pole(theta: Reals) -> Reals:
     return jnp.log(jnp.abs(theta * (1.0 + theta)))
 
 
-def _near(theta: Reals) -> Reals:
+def _near(theta: Reals, offsets: tuple[float, ...]) -> Reals:
     """Tilts on either side, near enough for the steepest cumulants; theta (*batch, 1)."""
-    offset = jnp.array(_OFFSETS)[(None,) * (theta.ndim - 1)]
+    offset = jnp.array(offsets)[(None,) * (theta.ndim - 1)]
     beyond = theta * jnp.exp(offset)
     odds = (-1.0 - theta) / theta
     between = -1.0 / (1.0 + odds * jnp.exp(4.0 * offset))
@@ -154,21 +155,30 @@ def line_at(
     The aliased terms are below `tolerance` of exp(-margin) |F(theta)|.
     """
     column = epsilon[..., None]
-    near = _near(theta[..., None])
-    risen = jnp.real(cumulant(terms, near, "rough")) - near * column
+    lowered = any(term.noise.lowered for term in terms)
+    offsets = (*_LOWER, *_OFFSETS) if lowered else _OFFSETS
+    near, middle = _near(theta[..., None], offsets), offsets.index(0.0)
+    rough, above = terms[0].rough_and_above(near)
+    for term in terms[1:]:
+        more, further = term.rough_and_above(near)
+        rough, above = rough + more, above + further
+    risen = rough - near * column
     tilts, exponents = near, risen
     if known is not None:
         tilts = jnp.concatenate([known[0], near], axis=-1)
         exponents = jnp.concatenate([known[1], risen], axis=-1)
-    digits = jnp.broadcast_to(margin - math.log(tolerance), epsilon.shape)[..., None]
+    digits = margin - math.log(tolerance) + (_MUCH_HIGHER if lowered else 0.0)
+    digits = jnp.broadcast_to(digits, epsilon.shape)[..., None]
     sizes = risen - log_pole(near)
     least = jnp.min(jnp.where(jnp.isnan(sizes), jnp.inf, sizes), axis=-1)
     # Atoms fade with the tilt.
     recurs = any(term.noise.recurs for term in terms)
-    highest = sizes[..., _MIDDLE] if recurs else least + _HIGHER
-    theta, log_size = _of_longest_step(near, sizes, tilts, exponents, epsilon, digits, highest)
-    # Elsewhere a rough cumulant is the full one.
-    if any(term.noise.summed for term in terms):
+    highest = sizes[..., middle] if recurs else least + _HIGHER
+    highest = least + _MUCH_HIGHER if lowered else highest
+    theta, log_size, above = _of_longest_step(
+        near, middle, (sizes, above), tilts, exponents, epsilon, digits, highest
+    )
+    if any(term.noise.rough for term in terms):
         log_size = jnp.real(cumulant(terms, theta)) - theta * column - log_pole(theta)
     others = Others.of(theta, log_size, tilts, exponents, epsilon)
     period = others.period(digits)
@@ -178,7 +188,7 @@ def line_at(
     rounding = _rounding(gain, theta * epsilon)
     # Each of n summed cumulants, of about v^2 / 2, is off by some v ULP.
     summed = add_up(terms, Term.summed)
-    rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain)))
+    rounding += 16.0 * ULP * jnp.sqrt(summed * (1.0 + jnp.abs(gain))) + above[..., 0]
     exponents = exponents + 64.0 * ULP * add_up(terms, lambda term: term.rough_rounding(tilts))
     step = 2.0 * jnp.pi / period
     return Line(theta, step, log_size, theta < 0, aliasing, rounding, tilts, exponents)
@@ -186,20 +196,26 @@ def line_at(
 
 def _of_longest_step(
     near: Reals,
-    log_sizes: Reals,
+    middle: int,
+    known: tuple[Reals, Reals],
     tilts: Reals,
     exponents: Reals,
     epsilon: Reals,
     digits: Reals,
     highest: Reals,
-) -> tuple[Reals, Reals]:
-    """Of the tilts `near` a saddle with |F| not higher: that of the shortest period; log |F|."""
-    size = log_sizes[..., _MIDDLE, None]
+) -> tuple[Reals, Reals, Reals]:
+    """Of the tilts `near` a saddle with |F| not higher: that of the shortest period.
+
+    And what is `known` there: log |F|, and how far that may be above.
+    """
+    log_sizes = known[0]
+    size = log_sizes[..., middle, None]
     to_all = (tilts[..., None, :], exponents[..., None, :], epsilon[..., None])
     periods = Others.of(near[..., None], size[..., None], *to_all).period(digits[..., None])
     periods = jnp.where(log_sizes <= highest[..., None], periods, jnp.inf)
     best = jnp.argmin(periods, axis=-1)[..., None]
-    return jnp.take_along_axis(near, best, axis=-1), jnp.take_along_axis(log_sizes, best, axis=-1)
+    theta, size, above = (jnp.take_along_axis(x, best, axis=-1) for x in (near, *known))
+    return theta, size, above
 
 
 class Others(NamedTuple):

@@ -1,20 +1,21 @@
 """A release over a Poisson sample, for compositions on a grid and by orders."""
 
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, round_up
+from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
-from jaxdp.loss.pieces import Pieces, dot, halved, log_mixed
+from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
+from jaxdp.loss.piece_moments import log_moment
+from jaxdp.loss.pieces import Pieces, log_mixed
 from jaxdp.loss.profile_cumulant import POINTS, sampled_cumulant
 from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
-from jaxdp.noise.base import Loss, Noise
+from jaxdp.loss.tilted_pieces import TiltedPieces
+from jaxdp.noise.base import Loss, LossPair, Noise, Points
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
@@ -28,11 +29,7 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
 _COMPOSABLE = (*_LOG_CONCAVE, TruncatedLaplace, Staircase, DiscreteGaussian, DiscreteLaplace)
 
-# Of the sum over all points and over every second one: to the power 1.5 it is added.
-_AGREED = 1e-7
-# Nats within which moments are sums of what differs from 1.
-_NEAR = 25.0
-# Units in the last place by which terms may be off, besides what their logarithms are.
+# Units in the last place by which a bound may be off.
 _ROUNDED = 64
 
 
@@ -88,8 +85,18 @@ class Mixture(Loss):
 
     @property
     def contoured(self) -> bool:
-        """No: compositions are bounded on a grid, from `log_delta`."""
-        return False
+        """Where the noise is log-concave on the reals: else a grid bounds compositions."""
+        return isinstance(self.noise, _LOG_CONCAVE)
+
+    @property
+    def gridded(self) -> bool:
+        """Yes: few releases have wide lines."""
+        return True
+
+    @property
+    def lowered(self) -> bool:
+        """Losses of few hits are large, and there is little of them."""
+        return True
 
     @property
     def summed(self) -> int:
@@ -116,12 +123,21 @@ class Mixture(Loss):
 
         See `pieces`. An upper bound: where the points do not resolve it (scales far below the
         shift) log(1 - q + q M), M of the whole release, by convexity, and added -z log(1 - q) where
-        that is less. Of noise that is not log-concave on the reals `sampled_cumulant`. Real z only.
+        that is less. Of noise that is not log-concave on the reals `sampled_cumulant`, real z only.
+        Complex z: see `piece_paths`; exp(K(z) - K(Re z)) to 1e-12, NaN where it is not resolved.
         """
-        z, shift = _check.real("z", z), _check.nonnegative("shift", shift)
-        if isinstance(self.noise, _LOG_CONCAVE):
-            return _cgf(self, shift, z)
-        return sampled_cumulant(self.noise, self.sampling_prob, self.added, shift, z)
+        shift = _check.nonnegative("shift", shift)
+        if not isinstance(self.noise, _LOG_CONCAVE):
+            z = _check.real("z", z)
+            return sampled_cumulant(self.noise, self.sampling_prob, self.added, shift, z)
+        argument = _check.argument("z", z)
+        if not jnp.iscomplexobj(argument):
+            return _cgf(self, shift, argument)[0]
+        return _cgf_off_axis(self, shift, argument)
+
+    def rough_and_above(self, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
+        """What `cgf` is above the truth by at most: infinite where it is a bound by convexity."""
+        return _cgf(self, shift, z)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """As `Sampled`; the sum of both directions' where a record is replaced."""
@@ -137,6 +153,53 @@ class Mixture(Loss):
         continuous = (log_mass == -jnp.inf) & (q > 0)
         return jnp.zeros_like(r), jnp.where(continuous, -jnp.inf, jnp.nan)
 
+    def loss_pair(self, shift: Reals) -> LossPair:
+        """Of the noise's atoms; of a record that is replaced where both densities have theirs."""
+        r = self.noise.loss_atom(shift)[0]
+        log_mass = self.noise.loss_atom(2.0 * shift if self.replaced else shift)[1]
+        r, q, log_mass, added = jnp.broadcast_arrays(r, self.sampling_prob, log_mass, self.added)
+        high, low = log_mixed(r, q), log_mixed(-r, q)
+        # Under g0; under the mixture A+ times that.
+        log_high, log_low = log_mass - r, log_mass - r if self.replaced else log_mass
+        pair = high, low, log_high + high, log_low + low
+        if self.replaced:
+            pair = high - low, low - high, *pair[2:]
+        back = (added > 0) & (not self.replaced)
+        exchanged = -low, -high, log_low, log_high
+        high, low, *masses = (jnp.where(back, x, y) for x, y in zip(exchanged, pair, strict=True))
+        return LossPair(high, low, *(jnp.where((q > 0) & (r > 0), x, -jnp.inf) for x in masses))
+
+    def recurrence(self, shift: Reals) -> Reals:
+        """2 pi over the distance of the atoms."""
+        pair = self.loss_pair(shift)
+        atoms = (pair.log_high > -jnp.inf) & (pair.high > pair.low)
+        height = 2.0 * jnp.pi / jnp.where(atoms, pair.high - pair.low, 1.0)
+        return jnp.where(atoms, height, jnp.where(pair.log_high == -jnp.inf, jnp.inf, jnp.nan))
+
+    def fall(self, shift: Reals, theta: Reals, heights: Reals, far: bool) -> Reals:
+        """From one set of nodes."""
+        del far
+        mixture, shift, theta = self.aligned(shift, theta)
+        line = mixture.on_line(shift, theta, jnp.ones_like(theta))
+        return jnp.real(log1p(line.excess_above(heights)))
+
+    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> TiltedPieces:
+        """The law tilted by theta, on nodes."""
+        mixture, shift, theta, step = self.aligned(shift, theta, step)
+        rising = (1.0, -1.0) if self.replaced else (1.0,)
+        return TiltedPieces.of(mixture.pieces(shift), mixture.powers(theta), rising, step)
+
+    def rise(self, shift: Reals, points: Points, known: TiltedPieces) -> Complexes:
+        """All points from one set of nodes."""
+        risen = log1p(known.excess(points.indices))
+        falling = self.aligned(shift, points.theta)[0].falling_loss[..., None]
+        return jnp.where(falling, jnp.conj(risen), risen)
+
+    @property
+    def falling_loss(self) -> Bools:
+        """Where the loss falls with the answer: -log A+."""
+        return (self.added > 0) & (not self.replaced)
+
     def pieces(self, shift: Reals) -> Pieces:
         """What the integrands are made of."""
         return Pieces(
@@ -149,12 +212,16 @@ class Mixture(Loss):
             return 1.0 + z, -z
         return (jnp.where(self.added > 0, -z, 1.0 + z),)
 
+    def aligned(self, *values: RealsOrComplexes) -> Any:
+        """This and the values, of one shape."""
+        shape = jnp.broadcast_shapes(*(x.shape for x in (*jax.tree.leaves(self), *values)))
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (self, *values))
+
 
 @jax.jit
-def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(shift.shape, z.shape, mixture.added.shape)
-    mixture, shift, z = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (mixture, shift, z))
-    value = _by_quadrature(mixture.pieces(shift), mixture.powers(z))
+def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
+    mixture, shift, z = mixture.aligned(shift, z)
+    value, above = log_moment(mixture.pieces(shift), mixture.powers(z))
     moves = 2.0 if mixture.replaced else 1.0
     whole = mixture.noise.cgf(moves * shift, z)
     convex = round_up(log_mixed(whole, mixture.sampling_prob), _ROUNDED)
@@ -163,43 +230,17 @@ def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> Reals:
         largest = jnp.where(z > 0, round_up(-z * log1m(mixture.sampling_prob), _ROUNDED), jnp.inf)
         convex = jnp.where(mixture.added > 0, jnp.minimum(convex, largest), convex)
     nothing = (mixture.sampling_prob == 0) | (shift == 0) | (z == 0)
-    value = jnp.where(nothing, 0.0, jnp.where(value <= convex, value, convex))
-    return jnp.where(jnp.isnan(whole + mixture.sampling_prob + z), jnp.nan, value)
+    exact = value <= convex
+    value = jnp.where(nothing, 0.0, jnp.where(exact, value, convex))
+    above = jnp.where(nothing, 0.0, jnp.where(exact, above, jnp.inf))
+    return jnp.where(jnp.isnan(whole + mixture.sampling_prob + z), jnp.nan, value), above
 
 
-def _by_quadrature(pieces: Pieces, powers: tuple[Reals, ...]) -> Reals:
-    """log E_g0[A+^u A-^v] and the error of it; infinite or NaN where the points may miss some."""
-    # Each is used often: else they are computed as often.
-    x, weight, resolved = lax.optimization_barrier(lax.stop_gradient(pieces.points(powers)))
-    centre, logs = lax.optimization_barrier(pieces.along().log_ratios(x))
-    log_weight, exponent = centre + jnp.log(weight), dot(powers, logs)
-    top = jnp.max(log_weight + exponent, axis=-1)
-    near = top < _NEAR
-    log_weight -= jnp.where(near, 0.0, top)[..., None]
-    whole = jnp.exp(log_weight + exponent)
-    # E_g0[A - 1] = 0: without it the terms are of second order, and round as such.
-    bend, sizes = (_excess(log_weight, exponent),) * 2
-    slope = jnp.zeros_like(exponent)
-    for power, log in zip(powers, logs, strict=True):
-        part = power[..., None] * _excess(log_weight, log)
-        share = 1.0 - (1.0 - pieces.sampling_prob[..., None]) * jnp.exp(-log)
-        mixed = jnp.where(near[..., None], jnp.exp(log_weight + log), 0.0)
-        slope += jnp.abs(power[..., None] * share * (whole - mixed))
-        bend, sizes = bend - part, sizes + jnp.abs(part)
-    terms = jnp.where(near[..., None], bend, whole)
-    # The density is as exact as its logarithm, and a loss as the logarithms whose difference it is.
-    rounding = (_ROUNDED + 8.0 * jnp.abs(centre)) * jnp.where(near[..., None], sizes, whole)
-    rounding += 8.0 * (1.0 + jnp.abs(centre)) * slope
-    total = jnp.sum(terms, axis=-1)
-    error = jnp.abs(total - halved(terms))
-    agreed = resolved & (error <= _AGREED * jnp.abs(total))
-    total += ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / jnp.abs(total))
-    value = jnp.where(near, log1p(jnp.where(near, total, 0.0)), top + jnp.log(total))
-    return jnp.where(agreed, value, jnp.inf)
-
-
-def _excess(log_weight: Reals, y: Reals) -> Reals:
-    """The weight times e^y - 1 - y."""
-    near = jnp.abs(y) <= 1.0
-    far = jnp.exp(log_weight + y) - jnp.exp(log_weight) * (1.0 + y)
-    return jnp.where(near, jnp.exp(log_weight) * expm1_minus(jnp.where(near, y, 0.0)), far)
+@jax.jit
+def _cgf_off_axis(mixture: Mixture, shift: Reals, z: Complexes) -> Complexes:
+    mixture, shift, z = mixture.aligned(shift, z)
+    theta, height = jnp.real(z), jnp.imag(z)
+    line = mixture.on_line(shift, theta, jnp.abs(height))
+    risen = log1p(line.excess(jnp.ones(1, int))[..., 0])
+    risen = jnp.where((height < 0) != mixture.falling_loss, jnp.conj(risen), risen)
+    return _cgf(mixture, shift, theta)[0] + risen

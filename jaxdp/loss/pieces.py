@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import expm1, log1p
 from jaxdp._numeric.quadrature import tanh_sinh
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._types import Bools, Complexes, Index, Reals, RealsOrComplexes
 from jaxdp.noise.base import Noise
 
 # Of one piece, odd and with its middle: every second point is a rule of its own.
@@ -78,12 +78,22 @@ class Pieces(NamedTuple):
         again = jnp.any(jnp.triu(start == other, 1), axis=-1)
         return edges, jnp.where(again | jnp.isinf(following), 0.0, following - edges)
 
-    def kinks(self) -> Reals:
-        """Of the densities, and where log A+ and log A- bend, along a new last axis."""
+    def density_kinks(self) -> Reals:
+        """Of the densities, along a new last axis."""
         kinks = [jnp.broadcast_to(kink, self.shift.shape) for kink in self.noise.kinks()]
         kinks += [kink + side * self.shift for kink in kinks for side in self.sides]
-        kinks += [side * self._bend() for side in self.sides]
         return jnp.stack(kinks, axis=-1)
+
+    def kinks(self) -> Reals:
+        """Of the densities, and where log A+ and log A- bend, along a new last axis."""
+        bends = jnp.stack([side * self._bend() for side in self.sides], axis=-1)
+        return jnp.concatenate([self.density_kinks(), bends], axis=-1)
+
+    def continued(self, at: Reals, x: Complexes) -> tuple[Complexes, tuple[Complexes, ...]]:
+        """log g0, and log g+ / g0 (and log g- / g0), continued from the real points `at`."""
+        centre = self.noise.continued(at, x, jnp.zeros_like(self.shift))[0]
+        moved = (self.noise.continued(at, x, side * self.shift)[1] for side in self.sides)
+        return centre, tuple(moved)
 
     def _bend(self) -> Reals:
         """Where q g+ = g0, if anywhere: losses rise."""
@@ -113,16 +123,16 @@ class Pieces(NamedTuple):
 
         (*batch, pieces * points). Last, whether no peak of the integrand may lie between them.
         """
-        low, high, known = lax.optimization_barrier(self._window(powers))
+        low, high, known = lax.optimization_barrier(self.window(powers))
         start, length = self.between(low, high)
         unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in _RULE)
         points = start[..., None] + length[..., None] * unit
         flat = (*points.shape[:-2], -1)
         step = 2.0 * float(_RULE.weights.max()) * jnp.max(length, axis=-1)
-        resolved = known & (step <= _LONGEST_STEP * self._narrowest(low, high))
+        resolved = known & (step <= _LONGEST_STEP * self.narrowest(low, high))
         return points.reshape(flat), (length[..., None] * weight).reshape(flat), resolved
 
-    def _window(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
+    def window(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
         """Its ends, and whether the integrand is negligible outside of it."""
         centres = [jnp.zeros_like(self.shift), *(side * self.shift for side in self.sides)]
         x = jnp.sort(jnp.concatenate([self.around(centre) for centre in centres], axis=-1))
@@ -147,7 +157,7 @@ class Pieces(NamedTuple):
         height = centre + _log_bend(tuple(power[..., None] for power in powers), logs, logs)
         seen = height > jnp.max(height, axis=-1, keepdims=True) - _DEPTH
         step = jnp.max(jnp.diff(x), axis=-1)
-        dense = step <= self._narrowest(x[..., 0], x[..., -1])
+        dense = step <= self.narrowest(x[..., 0], x[..., -1])
         return seen[..., 1:] | seen[..., :-1] | ~dense[..., None]
 
     def _kept(self, x: Reals, powers: tuple[Reals, ...]) -> Bools:
@@ -168,7 +178,7 @@ class Pieces(NamedTuple):
         between = between + _log_bend(powers, left, right)
         return between > jnp.max(height, axis=-1, keepdims=True) - _DEPTH
 
-    def _narrowest(self, low: Reals, high: Reals) -> Reals:
+    def narrowest(self, low: Reals, high: Reals) -> Reals:
         """The least width of a peak of g0 A+^u A-^v: 1 / sqrt(-(log g0)''), at its largest.
 
         Kinks are ends of pieces, and near them nothing is missed.
@@ -205,7 +215,7 @@ def _log_bend(
     return jnp.stack(bounds).max(axis=0)
 
 
-def dot(powers: tuple[Reals, ...], logs: tuple[Reals, ...]) -> Reals:
+def dot(powers: tuple[Reals, ...], logs: tuple[RealsOrComplexes, ...]) -> RealsOrComplexes:
     """log(A+^u A-^v)."""
     total = powers[0][..., None] * logs[0]
     for power, log in zip(powers[1:], logs[1:], strict=True):
@@ -218,11 +228,11 @@ def halved(terms: Reals) -> Reals:
     return 2.0 * jnp.sum(terms.reshape(*terms.shape[:-1], -1, _POINTS)[..., ::2], axis=(-2, -1))
 
 
-def log_mixed(loss: Reals, q: Reals) -> Reals:
+def log_mixed(loss: RealsOrComplexes, q: Reals) -> RealsOrComplexes:
     """log(1 - q + q e^loss)."""
-    up = loss > _FAR
-    excess = q * jnp.expm1(jnp.where(up, 0.0, loss))
-    near = excess > -0.5
+    up = jnp.real(loss) > _FAR
+    excess = q * expm1(jnp.where(up, 0.0, loss))
+    near = jnp.real(excess) > -0.5
     rest = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(up, 0.0, loss)))
     low = jnp.where(q < 1, jnp.log(jnp.where(q < 1, rest, 1.0)), loss)
     high = loss + jnp.log(q + (1.0 - q) * jnp.exp(-jnp.where(up, loss, 0.0)))

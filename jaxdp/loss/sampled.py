@@ -65,6 +65,11 @@ class Sampled(Loss):
         """Usually, on a line: 130 for the Laplace."""
         return 130 if isinstance(self.noise, Laplace) else 64
 
+    @property
+    def rough(self) -> bool:
+        """The Gaussian's."""
+        return isinstance(self.noise, Gaussian)
+
     def recurrence(self, shift: Reals) -> Reals:
         """2 pi over the distance of the Laplace's atoms."""
         r, q = jnp.broadcast_arrays(ratio_of(shift, self.noise.scale), self.sampling_prob)

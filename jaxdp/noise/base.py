@@ -104,6 +104,16 @@ class Loss(abc.ABC):
         return 0
 
     @property
+    def rough(self) -> bool:
+        """Whether `rough_cgf` is more than `cgf`."""
+        return False
+
+    @property
+    def lowered(self) -> bool:
+        """Whether a line far below the saddle, where atoms fade less, takes fewer points."""
+        return False
+
+    @property
     def contoured(self) -> bool:
         """Whether `cgf` takes complex arguments."""
         return True
@@ -142,6 +152,11 @@ class Loss(abc.ABC):
         """K at real z, good enough to choose a line by, and never too low."""
         return cast(Reals, self.cgf(shift, z))
 
+    def rough_and_above(self, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
+        """`rough_cgf`, and how far it may be above K, but for the rounding of a sum."""
+        rough = self.rough_cgf(shift, z)
+        return rough, jnp.zeros_like(rough)
+
     def rough_rounding(self, shift: Reals, z: Reals) -> Reals:
         """How many times 64 ulp `rough_cgf` may round by where it is a sum, absolutely."""
         del shift
@@ -154,6 +169,15 @@ class Loss(abc.ABC):
     def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
         """`cgf`, or NaN where that costs much more than on the real axis."""
         return self.cgf(shift, z)
+
+    def fall(self, shift: Reals, theta: Reals, heights: Reals, far: bool) -> Reals:
+        """log |M(theta + it)| / M(theta) at heights (*shift.shape, points); NaN: not resolved.
+
+        `far`: whether `cgf` is asked where `near_cgf` knows nothing.
+        """
+        noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, theta))
+        evaluate = noise.cgf if far else noise.near_cgf
+        return jnp.real(evaluate(shift, theta + 1j * heights)) - noise.cgf(shift, theta)
 
     def nodes(self, shift: Reals, theta: Reals) -> Reals:
         """About how many terms a point of the line through theta takes, where that differs."""
@@ -245,6 +269,14 @@ class Noise(Loss):
     @abc.abstractmethod
     def sub_gaussian_proxy(self) -> Reals:
         """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
+
+    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
+        """log g(x) but for a constant, and log g(x - shift) / g(x), complex x.
+
+        Both as they are around the point `at` of the axis. NaN where g is not analytic.
+        """
+        del at
+        return jnp.nan * x, jnp.nan * (x - shift)
 
     def kinks(self) -> tuple[Reals, ...]:
         """Where log g is not smooth: in the middle."""

@@ -15,6 +15,7 @@ from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.least_offset import least_offset
 from jaxdp._numeric.loss_edges import FarEdges
 from jaxdp._numeric.mills import mills, mills_slope
+from jaxdp._numeric.quadratics import Quadratic, continued
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
@@ -113,6 +114,19 @@ class FlippedHuber(Noise):
     def kinks(self) -> tuple[Reals, ...]:
         """0 and +-alpha."""
         return -self.alpha, jnp.zeros(()), self.alpha
+
+    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
+        """Quadratic between the kinks."""
+        return continued(self._around(at), self._around(at - shift), x, shift)
+
+    def _around(self, at: Reals) -> Quadratic:
+        """-rho near `at`."""
+        inside, square = jnp.abs(at) < self.alpha, 1.0 / self.gamma**2
+        return Quadratic(
+            jnp.where(inside, 0.0, -0.5 * square * self.alpha**2),
+            jnp.where(inside, -jnp.sign(at) * self.alpha * square, 0.0),
+            jnp.where(inside, 0.0, -0.5 * square),
+        )
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 gamma^2), the least possible, and its least xi.

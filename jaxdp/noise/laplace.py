@@ -18,8 +18,9 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp._numeric.loss_edges import LossEdges
+from jaxdp._numeric.quadratics import Quadratic, continued
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
@@ -81,6 +82,14 @@ class Laplace(Noise):
         point z = -1/2 is removable and removed. Source: Mironov, CSF 2017, table II.
         """
         return _cgf(self.scale, _check.nonnegative("shift", shift), _check.argument("z", z))
+
+    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
+        """Linear on either side."""
+        return continued(self._around(at), self._around(at - shift), x, shift)
+
+    def _around(self, at: Reals) -> Quadratic:
+        """-|x| / scale near `at`."""
+        return Quadratic(0.0 * at, -jnp.sign(at) / self.scale, 0.0 * at)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.

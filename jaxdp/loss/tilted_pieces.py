@@ -1,0 +1,79 @@
+"""A sampled release's law tilted by e^(theta L), for the transform along a vertical line."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.turning import Pair, Turned, excess_at, excess_once
+from jaxdp._types import Bools, Complexes, Indices, Reals
+from jaxdp.loss.piece_paths import Path
+from jaxdp.loss.pieces import Pieces, dot, log_mixed
+
+# Of the transforms by all nodes and by every second one: its square is their error; of rounding.
+_AGREED, _ROUNDED = 1e-6, 1e-13
+# Sizes of the weights, whose sum is 1: what cancels rounds.
+_LARGEST = 1e3
+
+
+class TiltedPieces(NamedTuple):
+    """Nodes off the axis, and what a line theta + i k step needs."""
+
+    weights: Complexes  # of all nodes, and by what those of every second one differ: a first axis
+    loss: Complexes
+    turned: Turned
+    step: Reals
+    scale: Reals  # t times that bounds the excess
+    resolved: Bools
+
+    @staticmethod
+    def of(
+        pieces: Pieces,
+        powers: tuple[Reals, ...],
+        rising: tuple[float, ...],
+        step: Reals,
+    ) -> "TiltedPieces":
+        """Of g0 A+^u A-^v for `powers` (u, v); the loss is log A+, or log A+ - log A-."""
+        path, known = lax.optimization_barrier(lax.stop_gradient(Path.of(pieces, powers)))
+        at, x, dx = path.nodes()
+        centre, ratios = pieces.along().continued(at, x)
+        logs = tuple(log_mixed(ratio, pieces.sampling_prob[..., None]) for ratio in ratios)
+        used = dx != 0
+        exponent = jnp.where(used, centre + dot(powers, logs), -jnp.inf)
+        top = lax.stop_gradient(jnp.max(jnp.real(exponent), axis=-1, keepdims=True))
+        weight = jnp.where(used, dx * jnp.exp(jnp.where(used, exponent - top, 0.0)), 0.0)
+        weight = weight / jnp.real(jnp.sum(weight, axis=-1, keepdims=True))
+        moved = (sign * log for sign, log in zip(rising, logs, strict=True))
+        nothing = (pieces.sampling_prob == 0) | (pieces.shift == 0)
+        loss = jnp.where(used & ~nothing[..., None], sum(moved), 0.0)
+        weights = jnp.stack([weight, lax.stop_gradient(path.every_second(weight) - weight)])
+        turned = Turned.of(
+            Pair.of(weights), Pair.of(loss[None]), step[None, ..., None], jnp.argmax(step)
+        )
+        size = jnp.abs(weight)
+        resolved = known & (jnp.sum(size, axis=-1) < _LARGEST)
+        return TiltedPieces(
+            weights, loss, turned, step, jnp.sum(size * jnp.abs(loss), axis=-1), resolved | nothing
+        )
+
+    def excess(self, indices: Indices) -> Complexes:
+        """M(theta + i k step) / M(theta) - 1 for consecutive k, a new last axis; NaN if lost."""
+        height = self.step[..., None] * indices[(None,) * self.step.ndim]
+        return self._sure(height, *excess_at(self.turned, indices))
+
+    def excess_above(self, heights: Reals) -> Complexes:
+        """The same at any heights along a last axis, one after the other."""
+
+        def at(height: Reals) -> Complexes:
+            return excess_once(
+                Pair.of(self.weights), Pair.of(self.loss[None]), height[None, ..., None]
+            )
+
+        found = lax.map(at, jnp.moveaxis(heights, -1, 0))
+        return self._sure(heights, *jnp.moveaxis(found, 0, -1))
+
+    def _sure(self, height: Reals, value: Complexes, off: Complexes) -> Complexes:
+        size = height * self.scale[..., None]
+        near = _AGREED * jnp.minimum(1.0, size * size) + _ROUNDED * size
+        good = (jnp.abs(off) <= near) & self.resolved[..., None]
+        return jnp.where(good, value, jnp.nan)
