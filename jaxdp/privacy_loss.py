@@ -84,9 +84,9 @@ class PrivacyLoss:
         Subbotins, whose cumulant hardly falls, are added up one after the other (`loss.few`): two
         of powers 1.1 to 8 are off by less than 1e-9, three or four equal ones of powers 1.5 to 8 by
         1e-10 to 2e-7, of powers near 1 by up to 1e-3. Infinite losses add their probability. With a
-        sampled release of another noise than Gaussian and Laplace, or a sampled replacement of
-        another than Gaussian, the upper one of `bounds`, without derivatives: both lie up to 2.4 %
-        apart where there are atoms; of replaced Gaussians that where it is lower (few hits).
+        sampled staircase, lattice noise or truncated Laplace the upper one of `bounds`, without
+        derivatives; of other noises than Gaussian and Laplace, and of replaced records, that where
+        a line is wide by more than 1e-5 and it is lower (few hits, few releases with atoms).
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
@@ -182,8 +182,8 @@ def privacy_loss(
 ) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
-    Sampled coordinates that are summed are sampled independently. Sampled Gaussians and Laplaces
-    compose on a contour, other sampled noises (and Laplaces whose record is replaced) on a grid:
+    Sampled coordinates that are summed are sampled independently. Sampled noises that are
+    log-concave compose on a contour; staircases, lattice noises and truncated Laplaces on a grid:
     delta is the upper one of `bounds`. Sampled histograms do not compose: a `ValueError`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential

@@ -76,7 +76,7 @@ def test_transforms(noise, added, replaced):
     turned = np.exp(np.asarray(value - mixture.cgf(1.0, theta)))
     with mp.workdps(20):
         truth = [complex(exact_turn(noise, q, added, replaced, *case)) for case in cases]
-    np.testing.assert_allclose(turned, truth, rtol=0, atol=2e-14)
+    np.testing.assert_allclose(turned, truth, rtol=0, atol=5e-14)
     mirrored = mixture.cgf(1.0, theta - 1j * height)
     np.testing.assert_allclose(mirrored, np.conj(value), rtol=1e-14)
 
@@ -94,9 +94,9 @@ def test_far_up_a_line(added):
 
 def averaged_over(noise, q, relation, count, rest, epsilon):
     """delta of `count` sampled releases and a Gaussian, whose closed form is averaged."""
-    nodes, weights = np.polynomial.legendre.leggauss(24)
+    nodes, weights = np.polynomial.legendre.leggauss(16)
     kinks = [float(k) + move for k in noise.kinks() for move in (-1.0, 0.0, 1.0)]
-    edges = np.unique(np.concatenate([kinks, np.linspace(-16.0, 16.0, 65)]))
+    edges = np.unique(np.concatenate([kinks, np.linspace(-48.0, 48.0, 97)]))
     half = 0.5 * np.diff(edges)[:, None]
     x = (edges[:-1, None] + half * (1.0 + nodes)).ravel()
     weight = (half * weights).ravel()
@@ -122,7 +122,7 @@ def averaged_over(noise, q, relation, count, rest, epsilon):
         pytest.param(HUBER, "add", 2, marks=pytest.mark.long),
         pytest.param(OFFSET, "add", 1, marks=pytest.mark.long),
         pytest.param(OFFSET, "remove", 2, marks=pytest.mark.long),
-        pytest.param(POWER, "remove", 2, marks=pytest.mark.long),
+        pytest.param(dp.Subbotin(1.5, 3.0), "remove", 2, marks=pytest.mark.long),
         pytest.param(dp.Laplace(1.2), "replace_one", 1, marks=pytest.mark.long),
     ],
 )

@@ -1,4 +1,4 @@
-"""A release over a Poisson sample, for compositions on a grid and by orders."""
+"""A release over a Poisson sample, of any noise whose loss rises with the answer."""
 
 from typing import Any, final
 
