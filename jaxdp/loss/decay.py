@@ -72,11 +72,18 @@ def decay_of(
     split: Bools,
     lattice: Lattice | None,
 ) -> Decay:
-    """The decay on `line`; mu = 0 where `most` points reach the tolerance without the Gaussian."""
+    """The decay on `line`.
+
+    mu = 0 where `most` points reach the tolerance without the Gaussian, or leave less than it adds
+    to delta: about a share of mu^2 theta (1 + theta) / 2.
+    """
     bare = probed(terms, line, tolerance < ROUGH, split, lattice)
     end = most * line.step
-    wanted = jnp.log(jnp.abs(line.theta * (1.0 + line.theta)) / (jnp.pi * end * tolerance))
-    needed = wanted + bare.log_beyond(0.0 * end + most) > 0
+    pole = jnp.abs(line.theta * (1.0 + line.theta))
+    wanted = jnp.log(pole / (jnp.pi * end * tolerance))
+    left = wanted + bare.log_beyond(0.0 * end + most)
+    mu = jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end
+    needed = (left > 0) & (tolerance * jnp.exp(left) > 0.5 * pole * mu * mu)
     for term in terms:
         falls = (term.count > 0) & (term.shift > 0) & (not term.noise.recurs)
         needed &= ~jnp.any(falls, axis=-1)
@@ -84,7 +91,7 @@ def decay_of(
     needed &= add_up(terms, lambda term: jnp.sum(jnp.log1p(term.count), axis=-1)) < _MANY
     if lattice is not None:
         needed &= ~lattice.found
-    mu = jnp.where(needed, jnp.sqrt(2.0 * jnp.maximum(wanted + 2.0, 1.0)) * _STEP_BACK / end, 0.0)
+    mu = jnp.where(needed, mu, 0.0)
     return Decay(bare.log_height - 0.5 * (mu[..., None] * _heights(line)) ** 2, mu)
 
 
