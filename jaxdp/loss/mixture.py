@@ -136,7 +136,11 @@ class Mixture(Loss):
         return _cgf_off_axis(self, shift, argument)
 
     def rough_and_above(self, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
-        """What `cgf` is above the truth by at most: infinite where it is a bound by convexity."""
+        """Infinitely far above where it is a bound by convexity, or from the profile."""
+        if not self.contoured:
+            return self.rough_cgf(shift, z), jnp.full(
+                jnp.broadcast_shapes(shift.shape, z.shape), jnp.inf
+            )
         return _cgf(self, shift, z)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:

@@ -51,7 +51,9 @@ class TiltedPieces(NamedTuple):
             Pair.of(weights), Pair.of(loss[None]), step[None, ..., None], jnp.argmax(step)
         )
         size = jnp.abs(weight)
-        resolved = known & (jnp.sum(size, axis=-1) < _LARGEST)
+        # By the excess alone a share whose losses are near 0 could be wrong unseen.
+        whole = jnp.abs(jnp.sum(weights[1], axis=-1)) <= _AGREED
+        resolved = known & whole & (jnp.sum(size, axis=-1) < _LARGEST)
         return TiltedPieces(
             weights, loss, turned, step, jnp.sum(size * jnp.abs(loss), axis=-1), resolved | nothing
         )
