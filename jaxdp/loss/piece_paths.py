@@ -15,7 +15,7 @@ from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.loss.pieces import Pieces
 
 # Of the way up or down, whose scale shrinks with t, and of a panel on top.
-_UPWARD, _ACROSS = tanh_sinh(97), clenshaw_curtis(33)
+_UPWARD, _ACROSS = tanh_sinh(113), clenshaw_curtis(33)
 # Panels besides one for each piece.
 _PANELS = 16
 # The top: Im of the exponents l, widths of the narrowest Gaussian, and nats by which a falling
