@@ -9,25 +9,24 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
-from jaxdp.loss.piece_moments import log_moment
-from jaxdp.loss.pieces import Pieces, log_mixed
+from jaxdp.loss.atom_nodes import ATOMIC, atom_nodes, atoms_in
+from jaxdp.loss.node_moments import log_moment
+from jaxdp.loss.piece_paths import tilted_around
+from jaxdp.loss.pieces import Nodes, Pieces, log_mixed
 from jaxdp.loss.profile_cumulant import POINTS, sampled_cumulant
 from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
-from jaxdp.loss.tilted_pieces import TiltedPieces
+from jaxdp.loss.tilted_nodes import TiltedNodes
 from jaxdp.noise.base import Loss, LossPair, Noise, Points
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.staircase import Staircase
 from jaxdp.noise.subbotin import Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
-_COMPOSABLE = (*_LOG_CONCAVE, TruncatedLaplace, Staircase, DiscreteGaussian, DiscreteLaplace)
+_COMPOSABLE = (*_LOG_CONCAVE, *ATOMIC, TruncatedLaplace)
 
 # Units in the last place by which a bound may be off.
 _ROUNDED = 64
@@ -85,8 +84,8 @@ class Mixture(Loss):
 
     @property
     def contoured(self) -> bool:
-        """Where the noise is log-concave on the reals: else a grid bounds compositions."""
-        return isinstance(self.noise, _LOG_CONCAVE)
+        """Not of the truncated Laplace: a grid bounds its compositions."""
+        return not isinstance(self.noise, TruncatedLaplace)
 
     @property
     def gridded(self) -> bool:
@@ -101,9 +100,9 @@ class Mixture(Loss):
     @property
     def summed(self) -> int:
         """Points of the sum."""
-        if isinstance(self.noise, _LOG_CONCAVE):
-            return self.pieces(jnp.zeros(())).size
-        return 2 * POINTS
+        if isinstance(self.noise, ATOMIC):
+            return atoms_in(self.noise)
+        return self.pieces(jnp.zeros(())).size if self.contoured else 2 * POINTS
 
     def reversed(self, where: Bools) -> "Mixture":
         """`added` exchanged."""
@@ -127,7 +126,7 @@ class Mixture(Loss):
         Complex z: see `piece_paths`; exp(K(z) - K(Re z)) to 1e-12, NaN where it is not resolved.
         """
         shift = _check.nonnegative("shift", shift)
-        if not isinstance(self.noise, _LOG_CONCAVE):
+        if not self.contoured:
             z = _check.real("z", z)
             return sampled_cumulant(self.noise, self.sampling_prob, self.added, shift, z)
         argument = _check.argument("z", z)
@@ -187,13 +186,15 @@ class Mixture(Loss):
         line = mixture.on_line(shift, theta, jnp.ones_like(theta))
         return jnp.real(log1p(line.excess_above(heights)))
 
-    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> TiltedPieces:
+    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> TiltedNodes:
         """The law tilted by theta, on nodes."""
         mixture, shift, theta, step = self.aligned(shift, theta, step)
-        rising = (1.0, -1.0) if self.replaced else (1.0,)
-        return TiltedPieces.of(mixture.pieces(shift), mixture.powers(theta), rising, step)
+        rising, powers = (1.0, -1.0) if self.replaced else (1.0,), mixture.powers(theta)
+        if isinstance(self.noise, ATOMIC):
+            return TiltedNodes.on_axis(mixture.nodes(shift, powers), powers, rising, step)
+        return tilted_around(mixture.pieces(shift), powers, rising, step)
 
-    def rise(self, shift: Reals, points: Points, known: TiltedPieces) -> Complexes:
+    def rise(self, shift: Reals, points: Points, known: TiltedNodes) -> Complexes:
         """All points from one set of nodes."""
         risen = log1p(known.excess(points.indices))
         falling = self.aligned(shift, points.theta)[0].falling_loss[..., None]
@@ -210,6 +211,12 @@ class Mixture(Loss):
             self.noise, shift, self.sampling_prob, (1.0, -1.0) if self.replaced else (1.0,)
         )
 
+    def nodes(self, shift: Reals, powers: tuple[Reals, ...]) -> Nodes:
+        """Of g0 A+^u A-^v on the real axis."""
+        if isinstance(self.noise, ATOMIC):
+            return atom_nodes(self.noise, shift, self.sampling_prob, powers)
+        return self.pieces(shift).nodes(powers)
+
     def powers(self, z: Reals) -> tuple[Reals, ...]:
         """u, and v where a record is replaced: the cumulant is log E_g0[A+^u A-^v]."""
         if self.replaced:
@@ -225,7 +232,8 @@ class Mixture(Loss):
 @jax.jit
 def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
     mixture, shift, z = mixture.aligned(shift, z)
-    value, above = log_moment(mixture.pieces(shift), mixture.powers(z))
+    powers = mixture.powers(z)
+    value, above = log_moment(mixture.nodes(shift, powers), powers, mixture.sampling_prob)
     moves = 2.0 if mixture.replaced else 1.0
     whole = mixture.noise.cgf(moves * shift, z)
     convex = round_up(log_mixed(whole, mixture.sampling_prob), _ROUNDED)

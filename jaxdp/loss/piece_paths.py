@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp._numeric.quadrature import Rule, clenshaw_curtis, tanh_sinh
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.loss.pieces import Pieces
+from jaxdp.loss.pieces import Pieces, dot, log_mixed
+from jaxdp.loss.tilted_nodes import TiltedNodes
 
 # Of the way up or down, whose scale shrinks with t, and of a panel on top.
 _UPWARD, _ACROSS = tanh_sinh(113), clenshaw_curtis(33)
@@ -93,12 +95,31 @@ class Path(NamedTuple):
         at, x, dx = (jnp.concatenate(both, axis=-1) for both in parts)
         return at, x, dx
 
-    def every_second(self, terms: Complexes) -> Complexes:
-        """The terms of the rules of every second node."""
+    def every_second(self, rank: int) -> Reals:
+        """Of each weight in the rules of every second node."""
         lines = self.upward.at.shape[-1], self.across.at.shape[-1]
         shares = zip((_HALF_UPWARD, _HALF_ACROSS), lines, strict=True)
         share = np.concatenate([np.tile(part, times) for part, times in shares])
-        return terms * share[(None,) * (terms.ndim - 1)]
+        return jnp.asarray(share)[(None,) * (rank - 1)]
+
+
+def tilted_around(
+    pieces: Pieces, powers: tuple[Reals, ...], rising: tuple[float, ...], step: Reals
+) -> TiltedNodes:
+    """Of g0 A+^u A-^v for `powers` (u, v); the loss is log A+, or log A+ - log A-."""
+    path, known = lax.optimization_barrier(lax.stop_gradient(Path.of(pieces, powers)))
+    at, x, dx = path.nodes()
+    centre, ratios = pieces.along().continued(at, x)
+    logs = tuple(log_mixed(ratio, pieces.sampling_prob[..., None]) for ratio in ratios)
+    used = dx != 0
+    exponent = jnp.where(used, centre + dot(powers, logs), -jnp.inf)
+    top = lax.stop_gradient(jnp.max(jnp.real(exponent), axis=-1, keepdims=True))
+    weight = jnp.where(used, dx * jnp.exp(jnp.where(used, exponent - top, 0.0)), 0.0)
+    moved = (sign * log for sign, log in zip(rising, logs, strict=True))
+    nothing = (pieces.sampling_prob == 0) | (pieces.shift == 0)
+    loss = jnp.where(used & ~nothing[..., None], sum(moved), 0.0)
+    tilted = TiltedNodes.of(weight, path.every_second(weight.ndim), loss, step, known)
+    return tilted._replace(resolved=tilted.resolved | nothing)
 
 
 def _panels(begin: Complexes, across: Reals, height: Reals, at: Reals) -> Lines:

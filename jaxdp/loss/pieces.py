@@ -39,6 +39,17 @@ _BEND_REACH, _BISECTIONS = 30.0, 40
 _FAR = 40.0
 
 _RULE = tanh_sinh(_POINTS)
+_HALVES = np.where(np.arange(_POINTS) % 2 == 0, 2.0, 0.0)
+
+
+class Nodes(NamedTuple):
+    """Of a law, (*batch, nodes): quadrature of a density, or atoms."""
+
+    log_weight: Reals  # of g0
+    centre: Reals  # log g0, of whose size the logarithms are
+    logs: tuple[Reals, ...]  # log A+ (and log A-)
+    share: Reals  # of each weight in the rule of every second node; 1 where nothing is left out
+    resolved: Bools  # whether no peak may lie between them, (*batch,)
 
 
 class Pieces(NamedTuple):
@@ -118,11 +129,16 @@ class Pieces(NamedTuple):
         """1 / g0(0)."""
         return jnp.exp(-self.noise.log_density(jnp.zeros_like(self.shift)))
 
-    def points(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
-        """Where the integrand matters, for powers (u, v), and the weights: the rule on all pieces.
+    def nodes(self, powers: tuple[Reals, ...]) -> Nodes:
+        """For powers (u, v): the rule on all pieces where the integrand matters."""
+        x, weight, resolved = lax.optimization_barrier(lax.stop_gradient(self._points(powers)))
+        # Each is used often: else they are computed as often.
+        centre, logs = lax.optimization_barrier(self.along().log_ratios(x))
+        halves = np.tile(_HALVES, x.shape[-1] // _POINTS)[(None,) * (x.ndim - 1)]
+        return Nodes(centre + jnp.log(weight), centre, logs, jnp.asarray(halves), resolved)
 
-        (*batch, pieces * points). Last, whether no peak of the integrand may lie between them.
-        """
+    def _points(self, powers: tuple[Reals, ...]) -> tuple[Reals, Reals, Bools]:
+        """x, the weights, and whether no peak of the integrand may lie between them."""
         low, high, known = lax.optimization_barrier(self.window(powers))
         start, length = self.between(low, high)
         unit, weight = (jnp.asarray(c)[(None,) * start.ndim] for c in _RULE)
@@ -221,11 +237,6 @@ def dot(powers: tuple[Reals, ...], logs: tuple[RealsOrComplexes, ...]) -> RealsO
     for power, log in zip(powers[1:], logs[1:], strict=True):
         total = total + power[..., None] * log
     return total
-
-
-def halved(terms: Reals) -> Reals:
-    """The sum over every second point, doubled, of terms (*batch, pieces * points)."""
-    return 2.0 * jnp.sum(terms.reshape(*terms.shape[:-1], -1, _POINTS)[..., ::2], axis=(-2, -1))
 
 
 def log_mixed(loss: RealsOrComplexes, q: Reals) -> RealsOrComplexes:

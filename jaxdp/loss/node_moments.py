@@ -1,11 +1,10 @@
 """Moments of a mixture's likelihood ratios on the real axis, and how exact they are."""
 
 import jax.numpy as jnp
-from jax import lax
 
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1p
 from jaxdp._types import Reals
-from jaxdp.loss.pieces import Pieces, dot, halved
+from jaxdp.loss.pieces import Nodes, dot
 
 # Of the sum over all points and over every second one: to the power 1.5 it is added.
 _AGREED = 1e-7
@@ -15,15 +14,13 @@ _NEAR = 25.0
 _ROUNDED = 64
 
 
-def log_moment(pieces: Pieces, powers: tuple[Reals, ...]) -> tuple[Reals, Reals]:
+def log_moment(nodes: Nodes, powers: tuple[Reals, ...], q: Reals) -> tuple[Reals, Reals]:
     """An upper bound of log E_g0[A+^u A-^v], and how far it may be above.
 
-    Both are infinite, or NaN, where the points may miss some.
+    Both are infinite, or NaN, where the nodes may miss some.
     """
-    # Each is used often: else they are computed as often.
-    x, weight, resolved = lax.optimization_barrier(lax.stop_gradient(pieces.points(powers)))
-    centre, logs = lax.optimization_barrier(pieces.along().log_ratios(x))
-    log_weight, exponent = centre + jnp.log(weight), dot(powers, logs)
+    log_weight, centre, logs, halves, resolved = nodes
+    exponent = dot(powers, logs)
     top = jnp.max(log_weight + exponent, axis=-1)
     near = top < _NEAR
     log_weight -= jnp.where(near, 0.0, top)[..., None]
@@ -33,7 +30,7 @@ def log_moment(pieces: Pieces, powers: tuple[Reals, ...]) -> tuple[Reals, Reals]
     slope = jnp.zeros_like(exponent)
     for power, log in zip(powers, logs, strict=True):
         part = power[..., None] * _excess(log_weight, log)
-        share = 1.0 - (1.0 - pieces.sampling_prob[..., None]) * jnp.exp(-log)
+        share = 1.0 - (1.0 - q[..., None]) * jnp.exp(-log)
         mixed = jnp.where(near[..., None], jnp.exp(log_weight + log), 0.0)
         slope += jnp.abs(power[..., None] * share * (whole - mixed))
         bend, sizes = bend - part, sizes + jnp.abs(part)
@@ -42,7 +39,7 @@ def log_moment(pieces: Pieces, powers: tuple[Reals, ...]) -> tuple[Reals, Reals]
     rounding = (_ROUNDED + 8.0 * jnp.abs(centre)) * jnp.where(near[..., None], sizes, whole)
     rounding += 8.0 * (1.0 + jnp.abs(centre)) * slope
     total = jnp.sum(terms, axis=-1)
-    error = jnp.abs(total - halved(terms))
+    error = jnp.abs(total - jnp.sum(halves * terms, axis=-1))
     agreed = resolved & (error <= _AGREED * jnp.abs(total))
     off = ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / jnp.abs(total))
     total += off

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.turning import Pair, Turned, excess_at, excess_once
-from jaxdp._types import Bools, Complexes, Indices, Reals
-from jaxdp.loss.piece_paths import Path
-from jaxdp.loss.pieces import Pieces, dot, log_mixed
+from jaxdp._types import Bools, Complexes, Indices, Reals, RealsOrComplexes
+from jaxdp.loss.pieces import Nodes, dot
 
 # Of the transforms by all nodes and by every second one: its square is their error; of rounding.
 _AGREED, _ROUNDED = 1e-6, 1e-13
@@ -16,11 +15,11 @@ _AGREED, _ROUNDED = 1e-6, 1e-13
 _LARGEST = 1e3
 
 
-class TiltedPieces(NamedTuple):
-    """Nodes off the axis, and what a line theta + i k step needs."""
+class TiltedNodes(NamedTuple):
+    """Nodes, perhaps off the axis, and what a line theta + i k step needs."""
 
     weights: Complexes  # of all nodes, and by what those of every second one differ: a first axis
-    loss: Complexes
+    loss: RealsOrComplexes
     turned: Turned
     step: Reals
     scale: Reals  # t times that bounds the excess
@@ -28,25 +27,11 @@ class TiltedPieces(NamedTuple):
 
     @staticmethod
     def of(
-        pieces: Pieces,
-        powers: tuple[Reals, ...],
-        rising: tuple[float, ...],
-        step: Reals,
-    ) -> "TiltedPieces":
-        """Of g0 A+^u A-^v for `powers` (u, v); the loss is log A+, or log A+ - log A-."""
-        path, known = lax.optimization_barrier(lax.stop_gradient(Path.of(pieces, powers)))
-        at, x, dx = path.nodes()
-        centre, ratios = pieces.along().continued(at, x)
-        logs = tuple(log_mixed(ratio, pieces.sampling_prob[..., None]) for ratio in ratios)
-        used = dx != 0
-        exponent = jnp.where(used, centre + dot(powers, logs), -jnp.inf)
-        top = lax.stop_gradient(jnp.max(jnp.real(exponent), axis=-1, keepdims=True))
-        weight = jnp.where(used, dx * jnp.exp(jnp.where(used, exponent - top, 0.0)), 0.0)
+        weight: RealsOrComplexes, share: Reals, loss: RealsOrComplexes, step: Reals, known: Bools
+    ) -> "TiltedNodes":
+        """Of weights in proportion, (*batch, nodes); `share`: see `Nodes`; `known`: see `Path`."""
         weight = weight / jnp.real(jnp.sum(weight, axis=-1, keepdims=True))
-        moved = (sign * log for sign, log in zip(rising, logs, strict=True))
-        nothing = (pieces.sampling_prob == 0) | (pieces.shift == 0)
-        loss = jnp.where(used & ~nothing[..., None], sum(moved), 0.0)
-        weights = jnp.stack([weight, lax.stop_gradient(path.every_second(weight) - weight)])
+        weights = jnp.stack([weight, lax.stop_gradient(weight * (share - 1.0))]).astype(complex)
         turned = Turned.of(
             Pair.of(weights), Pair.of(loss[None]), step[None, ..., None], jnp.argmax(step)
         )
@@ -54,9 +39,18 @@ class TiltedPieces(NamedTuple):
         # By the excess alone a share whose losses are near 0 could be wrong unseen.
         whole = jnp.abs(jnp.sum(weights[1], axis=-1)) <= _AGREED
         resolved = known & whole & (jnp.sum(size, axis=-1) < _LARGEST)
-        return TiltedPieces(
-            weights, loss, turned, step, jnp.sum(size * jnp.abs(loss), axis=-1), resolved | nothing
-        )
+        scale = jnp.sum(size * jnp.abs(loss), axis=-1)
+        return TiltedNodes(weights, loss, turned, step, scale, resolved)
+
+    @staticmethod
+    def on_axis(
+        nodes: Nodes, powers: tuple[Reals, ...], rising: tuple[float, ...], step: Reals
+    ) -> "TiltedNodes":
+        """Of g0 A+^u A-^v for `powers` (u, v); the loss is log A+, or log A+ - log A-."""
+        exponent = nodes.log_weight + dot(powers, nodes.logs)
+        top = lax.stop_gradient(jnp.max(exponent, axis=-1, keepdims=True))
+        loss = sum(sign * log for sign, log in zip(rising, nodes.logs, strict=True))
+        return TiltedNodes.of(jnp.exp(exponent - top), nodes.share, loss, step, nodes.resolved)
 
     def excess(self, indices: Indices) -> Complexes:
         """M(theta + i k step) / M(theta) - 1 for consecutive k, a new last axis; NaN if lost."""
