@@ -11,8 +11,8 @@ from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.loss.mixture import require_log_concave
 from jaxdp.loss.replaced_profile import replaced_log_delta
+from jaxdp.loss.sampled_kinds import require_log_concave
 from jaxdp.loss.sampled_profile import sampled_log_delta
 from jaxdp.noise.base import Noise, exp_up
 

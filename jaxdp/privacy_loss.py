@@ -17,9 +17,10 @@ from jaxdp.loss.base import Term, Terms, merged
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
 from jaxdp.loss.finite import worst_loss
-from jaxdp.loss.mixture import Mixture, require_composable
+from jaxdp.loss.mixture import Mixture
 from jaxdp.loss.replaced_gaussian import ReplacedGaussian
 from jaxdp.loss.sampled import Sampled
+from jaxdp.loss.sampled_kinds import require_composable
 from jaxdp.loss.sampled_truncated import SampledTruncated
 from jaxdp.loss.truncated import as_loss
 from jaxdp.mechanism import Mechanism, Relation
@@ -182,8 +183,8 @@ def privacy_loss(
 ) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
-    Sampled coordinates that are summed are sampled independently. Sampled noises that are
-    log-concave compose on a contour; staircases, lattice noises and truncated Laplaces on a grid:
+    Sampled coordinates that are summed are sampled independently. Sampled noises compose on a
+    contour, equal ones of up to five atoms one total after the other, truncated Laplaces on a grid:
     delta is the upper one of `bounds`. Sampled histograms do not compose: a `ValueError`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
     its sensitivity is one number, known before tracing. Of a guarantee, or the exponential

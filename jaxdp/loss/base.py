@@ -106,17 +106,25 @@ class Term:
         )
         points = points._replace(theta=theta, step=step, limit=limit)
         each = self.noise.rise(self.shift, points, known)
-        half = self._half().total(jnp.real(each))
+        half = self.first_half().total(jnp.real(each))
         if self.noise.recurs:
             return self.total(each), jnp.zeros(self.shape), half
         last = points.heights()[..., -1], each[..., -1]
         return self.total(each), self.total(self.noise.falling(self.shift, theta, *last)), half
 
-    def _half(self) -> "Term":
+    def first_half(self) -> "Term":
         """Half of all counts, of odd ones a little more and a little less in turn."""
         odd = self.count % 2.0
         more = jnp.cumsum(odd, axis=-1) % 2.0
         return Term(self.noise, self.shift, jnp.floor(0.5 * self.count) + odd * more)
+
+    def log_fallen(self, theta: Reals, heights: Reals, far: bool) -> Reals:
+        """log |M(theta + it)| / M(theta) at `heights`; 0 where it is not resolved."""
+        shape = (*self.shift.shape, heights.shape[-1])
+        points = jnp.broadcast_to(heights[..., None, :], shape)
+        line = jnp.broadcast_to(theta[..., None], self.shift.shape)
+        fall = self.noise.fall(self.shift, line, points, far)
+        return cast(Reals, self.total(jnp.where(jnp.isnan(fall), 0.0, jnp.minimum(fall, 0.0))))
 
     def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.

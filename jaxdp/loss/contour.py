@@ -24,7 +24,7 @@ from jaxdp.loss.base import (
     largest_finite,
     largest_loss,
 )
-from jaxdp.loss.decay import ROUGH, Decay, decay_of
+from jaxdp.loss.decay import ROUGH, Decay, decay_of, fallen_of
 from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.few import few_of
 from jaxdp.loss.infinite import with_infinite
@@ -32,8 +32,9 @@ from jaxdp.loss.jump_parts import all_apply, applies, parameters_of
 from jaxdp.loss.jumps import tightened
 from jaxdp.loss.lattice import Lattice, lattice_of, on_lattice
 from jaxdp.loss.line import Line, line_of
-from jaxdp.loss.line_sum import Integrand, Limits, sum_of
+from jaxdp.loss.line_sum import Integrand, Limits, Sum, sum_of
 from jaxdp.loss.parts import Parts
+from jaxdp.loss.scattered import has_scattered, tail_beyond
 from jaxdp.loss.slopes import with_slopes
 
 # What a user's call asks for: the relative error, and the most points spent on it.
@@ -41,6 +42,10 @@ FINAL = (5e-11, 2**16)
 # Where the cumulant is a sum over nodes: so many points, or terms if that leaves more points.
 # From 128 nodes on their number does not matter, as it depends on what is traced.
 _MOST_DEAR, _MOST_TERMS = 2**14, 2**21
+# Of a few atoms, where nothing falls.
+_MOST_CHEAP = 2**19
+# Of the tolerance: where atoms are scattered what follows is bounded by powers that are lower.
+_NEARER = 1e-2
 # Of the error that is asked for: what is worth going on.
 _WIDE = 10.0
 # Of epsilon and the largest loss: what the positions of atoms are rounded by, on either side.
@@ -77,7 +82,9 @@ def on_one_line(
 def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     """Of `most`, those that are spent on a lane at last."""
     nodes = max(term.noise.summed for term in terms)
-    return min(most, max(_MOST_DEAR, _MOST_TERMS // max(nodes, 1)))
+    if nodes == 0:
+        return most
+    return min(_MOST_CHEAP, max(_MOST_DEAR, _MOST_TERMS // nodes))
 
 
 def _forward(
@@ -129,7 +136,7 @@ def _forward_on(
     alone = len(terms) == 1 and terms[0].shift.shape[-1] == 1
     noise, shift, count = (jax.tree.map(lambda x: x[..., 0], x) for x in terms[0].parts())
     single = count == (1 if alone else jnp.nan)
-    few = few_of(fixed, at, limits[0])
+    few = few_of(terms, epsilon, lax.stop_gradient(line.theta), limits[0])
     skipped = few.settled | single | (epsilon >= largest_loss(terms))
     usable = jnp.zeros_like(skipped)
     if applies(fixed):
@@ -157,6 +164,14 @@ def _forward_on(
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
+def _verified(found: Sum, summed: Integrand, decay: Decay, wanted: Reals) -> Reals:
+    """The tail where atoms are scattered: that of the sum was told by a few heights."""
+    others = tuple(term for term in summed.terms if not term.noise.scattered)
+    fallen = fallen_of(others, summed.line, summed.far, decay.mu)
+    end = found.points * summed.line.step
+    return tail_beyond(summed.terms, summed.line, fallen, end, found.squares, wanted)
+
+
 def _placed(epsilon: Reals, lattice: Lattice | None, parts: Parts) -> Reals:
     """By how much atoms, or epsilon, may lie elsewhere: where they are known, they are rounded."""
     known = parts.split(epsilon)
@@ -182,7 +197,12 @@ def _log_delta_on(
     summed = Integrand(fixed[0], fixed[1], line, lax.stop_gradient(lattice), fixed[2], far)
     exact, off = fixed[2].explicit_part(fixed[0], fixed[1], line)
     reach = fixed[2].reach(fixed[1])
-    found = sum_of(summed, decay, limits, skipped, stopped, exact)
+    scattered = has_scattered(fixed[0])
+    nearer = (_NEARER * limits[0], limits[1]) if scattered else limits
+    found = sum_of(summed, decay, nearer, skipped, stopped, exact)
+    if scattered:
+        tail = _verified(found, summed, decay, limits[0] * jnp.abs(found.value + exact))
+        found = found._replace(tail=jnp.where(skipped, found.tail, tail))
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     # The phase of every point: of t epsilon, and of K, which cancels that.
     error += 8.0 * ULP * (fixed[1] + reach) * found.moved

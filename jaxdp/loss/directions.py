@@ -12,6 +12,7 @@ from jaxdp._types import Bools, Reals, Shape
 from jaxdp.loss import bracket, contour, guess, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 from jaxdp.loss.exchange import LogBounds
+from jaxdp.loss.scattered import has_scattered
 
 # Of log delta: no grid is nearer.
 _WIDE = 1e-5
@@ -60,7 +61,7 @@ def quick_log_delta(
     Settled where the worse direction is; NaN is not.
     """
     terms, epsilon = _broadcast(terms, epsilon)
-    if not _all_contoured(terms):
+    if not _quick(terms):
         return jnp.full(epsilon.shape, jnp.nan), jnp.zeros(epsilon.shape, dtype=bool), tilts
     at = _exchanged(terms, epsilon, both)
     # No more points than leave the bound that is reported in the end enough to settle as well.
@@ -79,7 +80,7 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def guess_epsilon(terms: Terms, delta: Reals, both: bool, shared: bool) -> guess.Guess:
     """See `guess.guess_epsilon`; for `quick_epsilon`, a new last axis for the directions."""
     terms, delta, _ = _for_lines(terms, delta, both, shared)
-    if not _all_contoured(terms):
+    if not _quick(terms):
         nothing = jnp.ones(delta.shape[:-1])
         found = guess.Guess(nothing, nothing)
     else:
@@ -97,10 +98,10 @@ def quick_epsilon(
 ) -> tuple[Reals, Bools]:
     """See `inverse.quick_epsilon`; `shared`: by the deltas of one loss, along the last axis.
 
-    Settled nowhere where a loss has no cumulant off the axis.
+    Settled nowhere where a loss has no cumulant off the axis, or scattered atoms.
     """
     terms, delta, shape = _for_lines(terms, delta, both, shared)
-    if not _all_contoured(terms):
+    if not _quick(terms):
         return jnp.zeros(shape), jnp.zeros(shape, dtype=bool)
     near = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0) if both else x[..., 0], near)
     found, settled = inverse.quick_epsilon(terms, delta, near, points, both)
@@ -210,6 +211,11 @@ def _bracketed_jvp(primals, tangents):
     moves = [jnp.sum(x, axis=-1) for x in jax.tree.leaves(tangents[0])]
     unknown = jnp.nan * sum(moves, start=tangents[1])
     return _bracketed(*primals), LogBounds(unknown, unknown)
+
+
+def _quick(terms: Terms) -> bool:
+    """Whether a few heights tell what follows a line: else `log_delta` alone looks further."""
+    return _all_contoured(terms) and not has_scattered(terms)
 
 
 def _all_contoured(terms: Terms) -> bool:

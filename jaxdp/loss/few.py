@@ -1,8 +1,9 @@
-"""Compositions of so few releases that their cumulant hardly falls: added up one after the other.
+"""Compositions whose cumulant hardly falls: their totals are added up one after the other.
 
 Two to four Subbotins: `_numeric.power_fold`. The other engines cover them as well, but where the
 loss nearly has atoms (a power near 1, or far above 2, where most of the noise is flat) a line or a
-grid that follows it takes more points than there are.
+grid that follows it takes more points than there are. And equal sampled releases whose loss has two
+to five atoms (a discrete Laplace, a staircase): `_numeric.multinomial`.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._numeric.multinomial import ATOMS, Law, log_delta_of_atoms
 from jaxdp._numeric.power_fold import (
     MOST,
     Bound,
@@ -20,7 +22,10 @@ from jaxdp._numeric.power_fold import (
 )
 from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms
-from jaxdp.noise.base import ratio_of
+from jaxdp.loss.mixture import Mixture
+from jaxdp.loss.sampled_kinds import ATOMIC
+from jaxdp.noise.base import Loss, ratio_of
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.subbotin import Subbotin
 
 # Nodes of an interval, by the relative error that is asked for.
@@ -36,6 +41,7 @@ class Few(NamedTuple):
     log_delta: Reals  # from above
     log_lower: Reals
     settled: Bools
+    moves: bool = False  # whether `log_delta` has derivatives of its own
 
     @staticmethod
     def nothing(like: Reals) -> "Few":
@@ -47,14 +53,44 @@ class Few(NamedTuple):
         """The lower of both bounds, with the derivative of `upper`."""
         better = self.log_delta < lax.stop_gradient(upper)
         better |= self.settled
-        return jnp.where(better, upper + lax.stop_gradient(self.log_delta - upper), upper)
+        own = self.log_delta if self.moves else upper + lax.stop_gradient(self.log_delta - upper)
+        return jnp.where(better, own, upper)
 
 
-def few_of(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
-    """At epsilon >= 0, (*batch,): infinite where it does not apply.
+def few_of(terms: Terms, epsilon: Reals, tilt: Reals, tolerance: float) -> Few:
+    """At epsilon >= 0, (*batch,), near whose saddle is `tilt`: infinite where it does not apply."""
+    if len(terms) == 1 and terms[0].shift.shape[-1] == 1 and _has_few_atoms(terms[0].noise):
+        return _of_atoms(terms[0], epsilon, tilt, tolerance)
+    return _of_powers(*lax.stop_gradient((terms, epsilon)), tolerance)
 
-    It does to two Subbotins, equal or not, and to three or four equal ones.
-    """
+
+def _has_few_atoms(noise: Loss) -> bool:
+    if not isinstance(noise, Mixture):
+        return False
+    return isinstance(noise.noise, ATOMIC) and not isinstance(noise.noise, DiscreteGaussian)
+
+
+def _of_atoms(term: Term, epsilon: Reals, tilt: Reals, tolerance: float) -> Few:
+    """Of a count of equal releases."""
+    mixture, shift, count = jax.tree.map(lambda x: x[..., 0], term.parts())
+    log_mass, loss, known = mixture.atoms(shift)
+    present = lax.stop_gradient(log_mass) > -jnp.inf
+    known &= jnp.sum(present, axis=-1) <= ATOMS
+    first = jnp.argsort(~present, axis=-1, stable=True)[..., :ATOMS]
+    log_mass, loss, present = (jnp.take_along_axis(x, first, -1) for x in (log_mass, loss, present))
+    law = Law(jnp.where(present, log_mass, -jnp.inf), jnp.where(present, loss, 0.0))
+    # Where nothing is looked at there are no totals.
+    at = jnp.where(known, count, jnp.nan), epsilon, jnp.maximum(tilt, 0.0)
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[epsilon.ndim :]), (law, *at))
+    found = lax.map(lambda lane: log_delta_of_atoms(*lane), flat)
+    upper, lower = (x.reshape(epsilon.shape) for x in found)
+    upper = jnp.where(jnp.isnan(upper), jnp.inf, upper)
+    settled = upper - lower < _SETTLED * tolerance
+    return Few(upper, jnp.where(settled, lower, -jnp.inf), lax.stop_gradient(settled), True)
+
+
+def _of_powers(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
+    """Of two Subbotins, equal or not, and of three or four equal ones."""
     parts = [_ratio_and_power(term) for term in terms if isinstance(term.noise, Subbotin)]
     if len(parts) < len(terms):
         return Few.nothing(epsilon)

@@ -9,43 +9,20 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import Bools, Complexes, RealLike, Reals, RealsOrComplexes
-from jaxdp.loss.atom_nodes import ATOMIC, atom_nodes, atoms_in
+from jaxdp.loss.atom_nodes import atom_nodes, atoms_in
 from jaxdp.loss.node_moments import log_moment
 from jaxdp.loss.piece_paths import tilted_around
 from jaxdp.loss.pieces import Nodes, Pieces, log_mixed
 from jaxdp.loss.profile_cumulant import POINTS, sampled_cumulant
 from jaxdp.loss.replaced_profile import replaced_log_delta
+from jaxdp.loss.sampled_kinds import ATOMIC
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
 from jaxdp.loss.tilted_nodes import TiltedNodes
 from jaxdp.noise.base import Loss, LossPair, Noise, Points
-from jaxdp.noise.flipped_huber import FlippedHuber
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.subbotin import Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
-
-_LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, Subbotin)
-_COMPOSABLE = (*_LOG_CONCAVE, *ATOMIC, TruncatedLaplace)
 
 # Units in the last place by which a bound may be off.
 _ROUNDED = 64
-
-
-def require_log_concave(noise: Loss) -> None:
-    """ValueError unless `noise` has a log-concave density on all reals."""
-    _require(noise, _LOG_CONCAVE, "where sampled records are replaced")
-
-
-def require_composable(noise: Loss) -> None:
-    """ValueError unless sampled releases of `noise` compose: its losses rise with the answer."""
-    _require(noise, _COMPOSABLE, "to compose sampled releases")
-
-
-def _require(noise: Loss, kinds: tuple[type[Loss], ...], where: str) -> None:
-    if not isinstance(noise, kinds):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"noise must be one of {names} {where}, got {type(noise).__name__}")
 
 
 @final
@@ -96,6 +73,11 @@ class Mixture(Loss):
     def lowered(self) -> bool:
         """Losses of few hits are large, and there is little of them."""
         return True
+
+    @property
+    def scattered(self) -> bool:
+        """On a lattice the noise's own losses are whole multiples, those of the sample are not."""
+        return isinstance(self.noise, ATOMIC)
 
     @property
     def summed(self) -> int:
@@ -172,12 +154,21 @@ class Mixture(Loss):
         high, low, *masses = (jnp.where(back, x, y) for x, y in zip(exchanged, pair, strict=True))
         return LossPair(high, low, *(jnp.where((q > 0) & (r > 0), x, -jnp.inf) for x in masses))
 
+    def atoms(self, shift: Reals) -> tuple[Reals, Reals, Bools]:
+        """log masses and losses, along a new last axis, and whether these are all."""
+        nodes = self.on_axis(shift, (jnp.ones_like(shift),))
+        log, added = nodes.logs[0], self.added[..., None] > 0
+        # The weights are those where the record is not.
+        log_mass = jnp.where(added, nodes.log_weight, nodes.log_weight + log)
+        return log_mass, jnp.where(added, -log, log), nodes.resolved
+
     def recurrence(self, shift: Reals) -> Reals:
-        """2 pi over the distance of the atoms."""
+        """2 pi over the distance of the atoms; of many atoms `scattered` tells."""
         pair = self.loss_pair(shift)
         atoms = (pair.log_high > -jnp.inf) & (pair.high > pair.low)
         height = 2.0 * jnp.pi / jnp.where(atoms, pair.high - pair.low, 1.0)
-        return jnp.where(atoms, height, jnp.where(pair.log_high == -jnp.inf, jnp.inf, jnp.nan))
+        none = (pair.log_high == -jnp.inf) | self.scattered
+        return jnp.where(atoms, height, jnp.where(none, jnp.inf, jnp.nan))
 
     def fall(self, shift: Reals, theta: Reals, heights: Reals, far: bool) -> Reals:
         """From one set of nodes."""
@@ -191,7 +182,7 @@ class Mixture(Loss):
         mixture, shift, theta, step = self.aligned(shift, theta, step)
         rising, powers = (1.0, -1.0) if self.replaced else (1.0,), mixture.powers(theta)
         if isinstance(self.noise, ATOMIC):
-            return TiltedNodes.on_axis(mixture.nodes(shift, powers), powers, rising, step)
+            return TiltedNodes.on_axis(mixture.on_axis(shift, powers), powers, rising, step)
         return tilted_around(mixture.pieces(shift), powers, rising, step)
 
     def rise(self, shift: Reals, points: Points, known: TiltedNodes) -> Complexes:
@@ -211,7 +202,7 @@ class Mixture(Loss):
             self.noise, shift, self.sampling_prob, (1.0, -1.0) if self.replaced else (1.0,)
         )
 
-    def nodes(self, shift: Reals, powers: tuple[Reals, ...]) -> Nodes:
+    def on_axis(self, shift: Reals, powers: tuple[Reals, ...]) -> Nodes:
         """Of g0 A+^u A-^v on the real axis."""
         if isinstance(self.noise, ATOMIC):
             return atom_nodes(self.noise, shift, self.sampling_prob, powers)
@@ -233,7 +224,7 @@ class Mixture(Loss):
 def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
     mixture, shift, z = mixture.aligned(shift, z)
     powers = mixture.powers(z)
-    value, above = log_moment(mixture.nodes(shift, powers), powers, mixture.sampling_prob)
+    value, above = log_moment(mixture.on_axis(shift, powers), powers, mixture.sampling_prob)
     moves = 2.0 if mixture.replaced else 1.0
     whole = mixture.noise.cgf(moves * shift, z)
     convex = round_up(log_mixed(whole, mixture.sampling_prob), _ROUNDED)

@@ -1,6 +1,7 @@
 """Moments of a mixture's likelihood ratios on the real axis, and how exact they are."""
 
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1p
 from jaxdp._types import Reals
@@ -42,6 +43,7 @@ def log_moment(nodes: Nodes, powers: tuple[Reals, ...], q: Reals) -> tuple[Reals
     error = jnp.abs(total - jnp.sum(halves * terms, axis=-1))
     agreed = resolved & (error <= _AGREED * jnp.abs(total))
     off = ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / jnp.abs(total))
+    off = lax.stop_gradient(off)
     total += off
     value = jnp.where(near, log1p(jnp.where(near, total, 0.0)), top + jnp.log(total))
     above = 2.0 * off / jnp.where(near, 1.0 + total, total)

@@ -49,7 +49,8 @@ class TiltedNodes(NamedTuple):
         """Of g0 A+^u A-^v for `powers` (u, v); the loss is log A+, or log A+ - log A-."""
         exponent = nodes.log_weight + dot(powers, nodes.logs)
         top = lax.stop_gradient(jnp.max(exponent, axis=-1, keepdims=True))
-        loss = sum(sign * log for sign, log in zip(rising, nodes.logs, strict=True))
+        moved = [sign * log for sign, log in zip(rising, nodes.logs, strict=True)]
+        loss = sum(moved[1:], start=moved[0])
         return TiltedNodes.of(jnp.exp(exponent - top), nodes.share, loss, step, nodes.resolved)
 
     def excess(self, indices: Indices) -> Complexes:

@@ -109,6 +109,11 @@ class Loss(abc.ABC):
         return False
 
     @property
+    def scattered(self) -> bool:
+        """Whether there are many atoms on no lattice: they nearly recur at heights nobody knows."""
+        return False
+
+    @property
     def lowered(self) -> bool:
         """Whether a line far below the saddle, where atoms fade less, takes fewer points."""
         return False

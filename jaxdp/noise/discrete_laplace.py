@@ -108,9 +108,14 @@ class DiscreteLaplace(Noise):
         return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
-        """(shift / scale, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
-        r = ratio_of(_check.whole("shift", shift), self.scale)
-        return r, jnp.where(r == 0, -LOG_2, jnp.nan)
+        """(1 / scale, -log(1 + e^(-1 / scale))) at a shift of 1; (r, NaN) beyond: more atoms.
+
+        At no shift the loss is 0: (0, log(1/2)).
+        """
+        shift = _check.whole("shift", shift)
+        r = ratio_of(shift, self.scale)
+        log_mass = jnp.where(shift == 1, -log1p(jnp.exp(-r)), jnp.nan)
+        return r, jnp.where(r == 0, -LOG_2, log_mass)
 
 
 @jax.jit
