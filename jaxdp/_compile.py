@@ -10,8 +10,11 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 
-# Fusions by XLA's older emitters.
-_SOONER = {"xla_cpu_use_fusion_emitters": False}
+# Fusions by XLA's older emitters; passes whose time the kernels do not show.
+_SOONER: dict[str, bool | int] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 1,
+}
 
 
 def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]) -> Any:
@@ -40,7 +43,7 @@ def outside_traces() -> contextlib.AbstractContextManager[None]:
 
 
 @functools.cache
-def _options() -> dict[str, bool] | None:
+def _options() -> dict[str, bool | int] | None:
     """None where this version of XLA does not have them any more."""
     if jax.default_backend() != "cpu":
         return None

@@ -26,7 +26,7 @@ from jaxdp.loss.base import (
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of, fallen_of
 from jaxdp.loss.exchange import LogBounds
-from jaxdp.loss.few import few_of
+from jaxdp.loss.few import are_atoms, few_of
 from jaxdp.loss.infinite import with_infinite
 from jaxdp.loss.jump_parts import all_apply, applies, parameters_of
 from jaxdp.loss.jumps import tightened
@@ -145,7 +145,9 @@ def _forward_on(
     found, wide = _log_delta_on(soft, below, line, lattice, decay, parts, limits, skipped, stopped)
     # What another Gaussian adds is not bounded.
     lower = jnp.where(skipped | (decay.mu > 0), -jnp.inf, found.lower)
-    found = LogBounds(jnp.maximum(lower, few.log_lower), few.tightened(found.upper))
+    found = LogBounds(
+        jnp.maximum(lower, few.log_lower), few.tightened(found.upper, are_atoms(terms))
+    )
     # 1 - delta counts finite losses only; else what is infinite comes on top.
     beyond = epsilon >= largest_finite(terms)
     found = LogBounds(*(jnp.where(beyond, -jnp.inf, x) for x in found))

@@ -24,7 +24,7 @@ from jaxdp._types import Bools, Reals
 from jaxdp.loss.base import Term, Terms
 from jaxdp.loss.mixture import Mixture
 from jaxdp.loss.sampled_kinds import ATOMIC
-from jaxdp.noise.base import Loss, ratio_of
+from jaxdp.noise.base import ratio_of
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.subbotin import Subbotin
 
@@ -41,7 +41,6 @@ class Few(NamedTuple):
     log_delta: Reals  # from above
     log_lower: Reals
     settled: Bools
-    moves: bool = False  # whether `log_delta` has derivatives of its own
 
     @staticmethod
     def nothing(like: Reals) -> "Few":
@@ -49,25 +48,27 @@ class Few(NamedTuple):
         infinite = jnp.full_like(like, jnp.inf)
         return Few(infinite, -infinite, jnp.zeros(like.shape, dtype=bool))
 
-    def tightened(self, upper: Reals) -> Reals:
-        """The lower of both bounds, with the derivative of `upper`."""
+    def tightened(self, upper: Reals, moves: bool) -> Reals:
+        """The lower of both bounds; `moves`: with derivatives of its own, else those of `upper`."""
         better = self.log_delta < lax.stop_gradient(upper)
         better |= self.settled
-        own = self.log_delta if self.moves else upper + lax.stop_gradient(self.log_delta - upper)
+        own = self.log_delta if moves else upper + lax.stop_gradient(self.log_delta - upper)
         return jnp.where(better, own, upper)
 
 
 def few_of(terms: Terms, epsilon: Reals, tilt: Reals, tolerance: float) -> Few:
     """At epsilon >= 0, (*batch,), near whose saddle is `tilt`: infinite where it does not apply."""
-    if len(terms) == 1 and terms[0].shift.shape[-1] == 1 and _has_few_atoms(terms[0].noise):
+    if are_atoms(terms):
         return _of_atoms(terms[0], epsilon, tilt, tolerance)
     return _of_powers(*lax.stop_gradient((terms, epsilon)), tolerance)
 
 
-def _has_few_atoms(noise: Loss) -> bool:
-    if not isinstance(noise, Mixture):
+def are_atoms(terms: Terms) -> bool:
+    """Whether there is nothing but equal releases that may have a few atoms."""
+    if len(terms) != 1 or terms[0].shift.shape[-1] != 1 or not isinstance(terms[0].noise, Mixture):
         return False
-    return isinstance(noise.noise, ATOMIC) and not isinstance(noise.noise, DiscreteGaussian)
+    noise = terms[0].noise.noise
+    return isinstance(noise, ATOMIC) and not isinstance(noise, DiscreteGaussian)
 
 
 def _of_atoms(term: Term, epsilon: Reals, tilt: Reals, tolerance: float) -> Few:
@@ -86,7 +87,7 @@ def _of_atoms(term: Term, epsilon: Reals, tilt: Reals, tolerance: float) -> Few:
     upper, lower = (x.reshape(epsilon.shape) for x in found)
     upper = jnp.where(jnp.isnan(upper), jnp.inf, upper)
     settled = upper - lower < _SETTLED * tolerance
-    return Few(upper, jnp.where(settled, lower, -jnp.inf), lax.stop_gradient(settled), True)
+    return Few(upper, jnp.where(settled, lower, -jnp.inf), lax.stop_gradient(settled))
 
 
 def _of_powers(terms: Terms, epsilon: Reals, tolerance: float) -> Few:
