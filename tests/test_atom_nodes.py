@@ -199,6 +199,30 @@ def test_many_releases(noise, shift, q, relation):
     assert np.all(np.asarray(found.upper - found.lower) < 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("noise", "shift", "relation"),
+    [
+        (COUNTS, 2.0, "remove"),
+        pytest.param(COUNTS, 1.0, "add", marks=pytest.mark.long),
+        pytest.param(dp.DiscreteLaplace(2.0), 5.0, "remove", marks=pytest.mark.long),
+        pytest.param(STAIRS, 1.4, "add", marks=pytest.mark.long),
+    ],
+)
+def test_beside_a_gaussian(noise, shift, relation):
+    """Two releases, over all pairs of whose atoms the Gaussian's closed form is averaged."""
+    q, rest, epsilon = 0.1, dp.Gaussian(3.0), np.array([0.1, 0.6, 1.5])
+    sampled = dp.privacy_loss(dp.Mechanism(noise, shift, q, relation))
+    both = 2 * sampled + dp.privacy_loss(dp.Mechanism(rest, 1.0))
+    with mp.workdps(20):
+        law = np.array([[float(x) for x in atom] for atom in atoms_of(noise, shift, q, relation)])
+    mass, loss = (np.add.outer(x, x).ravel() for x in (np.log(law[:, 0]), law[:, 1]))
+    truth = [np.sum(np.exp(mass) * np.asarray(rest.delta(1.0, e - loss))) for e in epsilon]
+    found, error = np.asarray(both.delta(epsilon)), np.asarray(both.log_delta_error(epsilon))
+    assert np.all(found > np.array(truth) * (1 - 1e-12))
+    assert np.all(error < 2e-10)
+    assert np.all(found * np.exp(-error) < np.array(truth) * (1 + 1e-12))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "shift", "number"),

@@ -74,8 +74,8 @@ def _log_delta_jvp(primals, tangents):
     moved, counted, raised, _ = tangents
     value, sums = _summed(*primals)
     ahead, behind = (_summed(law, count + by, epsilon, tilt)[0].upper for by in (1.0, -1.0))
-    # Between two whole numbers nothing is defined.
-    by_count = 0.5 * (ahead - behind)
+    # Between two whole numbers nothing is defined; of none delta is 0.
+    by_count = jnp.where(jnp.isfinite(behind), 0.5 * (ahead - behind), 0.0)
     present = law.log_mass > -jnp.inf
     slope = jnp.sum(jnp.where(present, sums.by_mass * moved.log_mass, 0.0))
     slope += jnp.sum(jnp.where(present, sums.by_loss * moved.loss, 0.0))

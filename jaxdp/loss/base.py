@@ -119,12 +119,16 @@ class Term:
         return Term(self.noise, self.shift, jnp.floor(0.5 * self.count) + odd * more)
 
     def log_fallen(self, theta: Reals, heights: Reals, far: bool) -> Reals:
-        """log |M(theta + it)| / M(theta) at `heights`; 0 where it is not resolved."""
+        """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.
+
+        Of releases that fall, by these heights alone; 0 where they are not resolved.
+        """
         shape = (*self.shift.shape, heights.shape[-1])
         points = jnp.broadcast_to(heights[..., None, :], shape)
         line = jnp.broadcast_to(theta[..., None], self.shift.shape)
         fall = self.noise.fall(self.shift, line, points, far)
-        return cast(Reals, self.total(jnp.where(jnp.isnan(fall), 0.0, jnp.minimum(fall, 0.0))))
+        fall = jnp.where(jnp.isnan(fall), 0.0, jnp.minimum(fall, 0.0))
+        return cast(Reals, self.total(lax.cummax(fall, axis=fall.ndim - 1, reverse=True)))
 
     def log_decay(self, theta: Reals, heights: Reals, far: bool) -> Reals:
         """log of the largest |M(theta + it)| / M(theta) over t >= each of `heights`, increasing.

@@ -166,10 +166,10 @@ def _forward_on(
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 
-def _verified(found: Sum, summed: Integrand, decay: Decay, wanted: Reals) -> Reals:
+def _verified(found: Sum, summed: Integrand, wanted: Reals) -> Reals:
     """The tail where atoms are scattered: that of the sum was told by a few heights."""
     others = tuple(term for term in summed.terms if not term.noise.scattered)
-    fallen = fallen_of(others, summed.line, summed.far, decay.mu)
+    fallen = fallen_of(others, summed.line, summed.far)
     end = found.points * summed.line.step
     return tail_beyond(summed.terms, summed.line, fallen, end, found.squares, wanted)
 
@@ -203,7 +203,7 @@ def _log_delta_on(
     nearer = (_NEARER * limits[0], limits[1]) if scattered else limits
     found = sum_of(summed, decay, nearer, skipped, stopped, exact)
     if scattered:
-        tail = _verified(found, summed, decay, limits[0] * jnp.abs(found.value + exact))
+        tail = _verified(found, summed, limits[0] * jnp.abs(found.value + exact))
         found = found._replace(tail=jnp.where(skipped, found.tail, tail))
     error = found.tail + off + line.rounding * (found.absolute + jnp.abs(exact))
     # The phase of every point: of t epsilon, and of K, which cancels that.

@@ -64,16 +64,16 @@ def probed(
     return Decay(jnp.where(split[..., None], -jnp.inf, log_height), jnp.zeros_like(line.theta))
 
 
-def fallen_of(terms: Terms, line: Line, far: bool, mu: Reals) -> Decay:
-    """What is known of these releases alone, and of the Gaussian of ratio mu, wherever they are."""
+def fallen_of(terms: Terms, line: Line, far: bool) -> Decay:
+    """What is known of these releases alone, those that fall for good among them."""
     heights = _heights(line)
-    log_height = -0.5 * (mu[..., None] * heights) ** 2
+    log_height = 0.0 * heights
     for term in terms:
         if term.noise.recurs:
             log_height += term.log_decay(line.theta, heights, far)
         else:
             log_height += term.log_fallen(line.theta, heights, far)
-    return Decay(log_height, mu)
+    return Decay(log_height, jnp.zeros_like(line.theta))
 
 
 def decay_of(

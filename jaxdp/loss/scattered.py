@@ -61,9 +61,11 @@ def tail_beyond(
     everything = jnp.abs(line.theta * (1.0 + line.theta))
 
     def beyond(squares: tuple[Reals, Reals], height: Reals) -> Reals:
-        """By Fejer's kernel."""
+        """By Fejer's kernel, or by the others alone."""
         mean = jnp.sqrt(squares[0] * squares[1]) * line.step
-        return 2.0 * jnp.pi / 3.0 * everything * mean / height**2
+        fejer = 2.0 * jnp.pi / 3.0 * everything * mean / height**2
+        alone = jnp.exp(others.log_beyond(height / line.step))
+        return jnp.minimum(fejer, everything * alone / (jnp.pi * height))
 
     number = add_up(those, lambda term: jnp.sum(term.count, axis=-1))
     ways = list(zip(those, laws, strict=True))
