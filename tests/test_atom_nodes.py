@@ -246,6 +246,20 @@ def test_derivatives(family, shift, number):
         assert float(slope) == pytest.approx(expected, rel=1e-3)
 
 
+def test_thinned_atoms_are_not_mistaken_for_all():
+    """Two far parts of the law: every second atom of one of them is in phase where t L' = pi."""
+    scale, shift, q = 40.0, 700.0, 0.1
+    height = np.pi * np.array([0.02, 1.0, 2.0]) * scale**2 / shift
+    turned = Mixture(dp.DiscreteGaussian(scale), q, 0.0).cgf(shift, -0.02 + 1j * height)
+    x = np.arange(-700, 1400.0)
+    log_mass = -0.5 * (x / scale) ** 2
+    ratio = np.log1p(q * np.expm1(shift * (x - 0.5 * shift) / scale**2))
+    truth = [np.sum(np.exp(log_mass + (0.98 + 1j * t) * ratio)) for t in height]
+    truth /= np.sum(np.exp(log_mass))
+    np.testing.assert_allclose(np.exp(turned[0]), truth[0], rtol=1e-12)
+    assert bool(jnp.all(jnp.isnan(turned[1:])))
+
+
 @pytest.mark.parametrize(
     ("noise", "shift"),
     [(dp.DiscreteLaplace(40.0), 90.0), (dp.DiscreteGaussian(0.3), 1.0), (STAIRS, 3.5)],

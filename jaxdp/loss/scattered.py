@@ -148,14 +148,15 @@ class _Law(NamedTuple):
     weights: Complexes  # as `TiltedNodes` has them, then times L - EL: a first axis
     loss: Reals
     variance: Reals
-    resolved: Bools
+    highest: Reals  # the height from which on nothing is resolved
 
     @staticmethod
     def of(tilted: TiltedNodes) -> "_Law":
         weight, loss = jnp.real(tilted.weights[0]), jnp.real(tilted.loss)
         apart = loss - jnp.sum(weight * loss, axis=-1, keepdims=True)
         weights = jnp.concatenate([tilted.weights, (weight * apart)[None].astype(complex)])
-        return _Law(weights, apart, jnp.sum(weight * apart**2, axis=-1), tilted.resolved)
+        highest = jnp.where(tilted.resolved, tilted.highest, 0.0)
+        return _Law(weights, apart, jnp.sum(weight * apart**2, axis=-1), highest)
 
     def look(self, height: Reals, step: Reals, index: Index) -> tuple[Reals, Reals]:
         """|phi| and |phi'| at _CELLS heights from one on, (*batch, n, cells); 1, 0 where lost."""
@@ -166,5 +167,6 @@ class _Law(NamedTuple):
         )
         sums = excess_at(turned, jnp.arange(_CELLS)) + jnp.sum(weights, axis=-1)[..., None]
         value, off, slope = (jnp.abs(x) for x in sums)
-        lost = ~((off <= _AGREED) & self.resolved[..., None])
+        last = height + _CELLS * step
+        lost = ~((off <= _AGREED) & (last[..., None, None] <= self.highest[..., None]))
         return jnp.where(lost, 1.0, jnp.clip(value, 1e-9, 1.0)), jnp.where(lost, 0.0, slope)

@@ -11,6 +11,8 @@ from jaxdp.loss.pieces import Nodes, dot
 
 # Of the transforms by all nodes and by every second one: its square is their error; of rounding.
 _AGREED, _ROUNDED = 1e-6, 1e-13
+# Of thinned atoms: from one to the next that count, of weights above a part of the largest.
+_TURN, _NOTHING = 2.5, 1e-20
 # Sizes of the weights, whose sum is 1: what cancels rounds.
 _LARGEST = 1e3
 
@@ -24,6 +26,7 @@ class TiltedNodes(NamedTuple):
     step: Reals
     scale: Reals  # t times that bounds the excess
     resolved: Bools
+    highest: Reals  # t from which on thinned atoms may be in phase where the others are not
 
     @staticmethod
     def of(
@@ -40,7 +43,9 @@ class TiltedNodes(NamedTuple):
         whole = jnp.abs(jnp.sum(weights[1], axis=-1)) <= _AGREED
         resolved = known & whole & (jnp.sum(size, axis=-1) < _LARGEST)
         scale = jnp.sum(size * jnp.abs(loss), axis=-1)
-        return TiltedNodes(weights, loss, turned, step, scale, resolved)
+        return TiltedNodes(
+            weights, loss, turned, step, scale, resolved, jnp.full_like(scale, jnp.inf)
+        )
 
     @staticmethod
     def on_axis(
@@ -51,7 +56,15 @@ class TiltedNodes(NamedTuple):
         top = lax.stop_gradient(jnp.max(exponent, axis=-1, keepdims=True))
         moved = [sign * log for sign, log in zip(rising, nodes.logs, strict=True)]
         loss = sum(moved[1:], start=moved[0])
-        return TiltedNodes.of(jnp.exp(exponent - top), nodes.share, loss, step, nodes.resolved)
+        weight = jnp.exp(exponent - top)
+        tilted = TiltedNodes.of(weight, nodes.share, loss, step, nodes.resolved)
+        counts = weight > _NOTHING
+        turn = jnp.where(counts[..., 1:] | counts[..., :-1], jnp.abs(jnp.diff(loss)), 0.0)
+        steepest = lax.stop_gradient(jnp.max(turn, axis=-1))
+        thinned = jnp.any(nodes.share != 1.0, axis=-1) & (steepest > 0)
+        return tilted._replace(
+            highest=jnp.where(thinned, _TURN / jnp.where(thinned, steepest, 1.0), jnp.inf)
+        )
 
     def excess(self, indices: Indices) -> Complexes:
         """M(theta + i k step) / M(theta) - 1 for consecutive k, a new last axis; NaN if lost."""
@@ -73,4 +86,5 @@ class TiltedNodes(NamedTuple):
         size = height * self.scale[..., None]
         near = _AGREED * jnp.minimum(1.0, size * size) + _ROUNDED * size
         good = (jnp.abs(off) <= near) & self.resolved[..., None]
+        good &= height <= self.highest[..., None]
         return jnp.where(good, value, jnp.nan)
