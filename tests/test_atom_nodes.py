@@ -271,3 +271,19 @@ def test_what_is_beyond_the_atoms_is_still_bounded(noise, shift):
     bound = mixture.cgf(shift, 2.0)
     assert float(jnp.log1p(0.1 * jnp.expm1(whole))) <= float(bound) * (1 + 1e-12) < jnp.inf
     assert bool(jnp.isnan(mixture.cgf(shift, 2.0 + 3.0j)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", [dp.DiscreteLaplace, dp.DiscreteGaussian])
+def test_bad_traced_values_claim_nothing(family):
+    @jax.jit
+    def log_delta(q, scale, count, shift):
+        loss = dp.privacy_loss(dp.Mechanism(family(scale), shift, q, relation="remove"))
+        return (count * loss).log_delta(0.2)
+
+    good = (0.1, 1.5, 20.0, 1.0)
+    assert -4.0 < float(log_delta(*good)) < -2.0
+    bad = (jnp.nan, -0.5, 1.5), (jnp.nan, -1.0, 0.0), (jnp.nan, -1.0, 2.5), (jnp.nan, -1.0, 0.5)
+    for place, values in enumerate(bad):
+        for value in values:
+            assert bool(jnp.isnan(log_delta(*good[:place], value, *good[place + 1 :])))

@@ -47,7 +47,7 @@ def atom_nodes(noise: Noise, shift: Reals, q: Reals, powers: tuple[Reals, ...]) 
         assert isinstance(noise, Staircase)
         log_mass, ratio, share, known = _staircase(noise, shift)
     centre = jnp.where(log_mass > -jnp.inf, log_mass, 0.0)
-    return Nodes(log_mass, centre, (log_mixed(ratio, q[..., None]),), share, known)
+    return Nodes(log_mass, centre, (log_mixed(ratio, q[..., None]),), share, known & (q >= 0))
 
 
 def _discrete_gaussian(

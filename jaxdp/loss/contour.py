@@ -85,7 +85,8 @@ def most_points(terms: Terms, most: int = FINAL[1]) -> int:
     nodes = max(term.noise.summed for term in terms)
     if nodes == 0:
         return most
-    return min(_MOST_CHEAP, max(_MOST_DEAR, _MOST_TERMS // nodes))
+    cheap = _MOST_CHEAP if most == FINAL[1] else most
+    return min(cheap, max(_MOST_DEAR, _MOST_TERMS // nodes))
 
 
 def _forward(
