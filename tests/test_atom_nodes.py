@@ -90,6 +90,7 @@ def exact_log_delta(law, count, epsilon):
         (dp.DiscreteLaplace(3.0), 3.0, 8),
         pytest.param(STAIRS, 0.7, 12, marks=pytest.mark.long),
         pytest.param(STAIRS, 1.4, 6, marks=pytest.mark.long),
+        pytest.param(STAIRS, 2.0, 6, marks=pytest.mark.long),
         pytest.param(dp.DiscreteLaplace(0.3), 2.0, 10, marks=pytest.mark.long),
     ],
 )

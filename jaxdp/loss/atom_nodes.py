@@ -107,5 +107,6 @@ def _staircase(noise: Staircase, shift: Reals) -> _Atoms:
     ratio = noise.epsilon[..., None] * jnp.asarray(steps)
     some = masses > 0
     log_mass = jnp.where(some, jnp.log(jnp.where(some, masses, 1.0)), -jnp.inf)
-    known = (p.whole < _STEPS) & ~p.infinite & (shift > 0)
+    reached = p.whole + jnp.where(p.fraction > 0, 1.0, 0.0)
+    known = (reached <= _STEPS) & ~p.infinite & (shift > 0)
     return log_mass, ratio, jnp.ones_like(log_mass), known
