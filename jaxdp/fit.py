@@ -204,7 +204,10 @@ def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) ->
     shape = lax.fori_loop(0, _ROUNDS, zoom, first)[2]
     if family == "truncated_laplace":
         shape = jnp.stack([shape, _designed_bound(lanes)])
-        lanes = jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
+        # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+        lanes = lax.optimization_barrier(
+            jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
+        )
     found = least(shape, lanes, FINAL)
     if family == "flipped_huber":
         both = (found, _on_plateau(lanes, log_delta))

@@ -24,7 +24,11 @@ class Blocks(NamedTuple):
 
     @staticmethod
     def of(low: Reals, length: Reals, longest_step: Reals) -> "Blocks":
-        """Steps of at most `longest_step`, but where that takes more than 4,096."""
+        """Steps of at most `longest_step`, but where that takes more than 4,096.
+
+        Constants to every derivative: the sum does not depend on where its nodes lie.
+        """
+        low, length, longest_step = lax.stop_gradient((low, length, longest_step))
         wanted = length / (NODES * longest_step)
         most = jnp.max(jnp.where(wanted <= _MOST, wanted, 0.0))
         number = jnp.maximum(jnp.ceil(most).astype(int), 1)
@@ -37,7 +41,7 @@ class Blocks(NamedTuple):
 
     def total(self, summand: Callable[..., Any], *arguments: Any) -> Any:
         """summand(points, index, *arguments) of all blocks, added up: over no other tracers."""
-        return _total(summand, *lax.stop_gradient(self), arguments)
+        return _total(summand, *self, arguments)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

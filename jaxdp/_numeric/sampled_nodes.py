@@ -159,17 +159,25 @@ def _growth(c: Reals, q: Reals, w: Reals, y: Reals) -> Reals:
 
 
 def bound_of(c: Reals, q: Reals, w: Reals) -> Reals:
-    """See `log_moment`; exact for q = 1."""
-    rate = 0.5 * w * (w - 1.0) * c * c
-    steep = rate > 1.0
-    fall = jnp.exp(-jnp.where(steep, rate, 1.0))
-    bound = jnp.where(
-        steep,
-        rate + jnp.log(q + (1.0 - q) * fall),
-        log1p(q * jnp.expm1(jnp.where(steep, 0.0, rate))),
-    )
-    bound = jnp.where((w > 1.0) | (w < 0.0), bound, 0.0)
+    """log G(w), from above where it is not resolved; exact for q = 1.
+
+    The least of 1 - q + q E r^w, by convexity, and, by Minkowski's inequality for w > 1,
+    (1 - q + q (E r^w)^(1/w))^w, log E r^w = w (w - 1) c^2 / 2; for w < 0 of the first and
+    (1 - q)^w; for 0 <= w <= 1 it is 1.
+    """
+    steep = 0.5 * (w - 1.0) * c * c
+    convex = _log_mixed(q, w * steep)
+    norm = jnp.where(w > 1.0, w * _log_mixed(q, jnp.where(w > 1.0, steep, 0.0)), _most_below(q, w))
+    bound = jnp.where((w > 1.0) | (w < 0.0), jnp.minimum(convex, norm), 0.0)
     return jnp.where(q == 1, if_always_hit(c, q, w), bound)
+
+
+def _log_mixed(q: Reals, exponent: Reals) -> Reals:
+    """log(1 - q + q e^exponent), exponent >= 0."""
+    large = exponent > 1.0
+    fall = jnp.exp(-jnp.where(large, exponent, 1.0))
+    near = log1p(q * jnp.expm1(jnp.where(large, 0.0, exponent)))
+    return jnp.where(large, exponent + jnp.log(q + (1.0 - q) * fall), near)
 
 
 def if_always_hit(c: Reals, q: Reals, w: RealsOrComplexes) -> RealsOrComplexes:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Loss, Points
@@ -304,3 +305,14 @@ def by_lanes(
 def largest_finite(terms: Terms) -> Reals:
     """The epsilon from which on delta is the probability of an infinite loss."""
     return add_up(terms, Term.largest_finite)
+
+
+def log_hit(terms: Terms) -> Reals:
+    """log of the probability that a sample holds the record; 0 where a release is not sampled.
+
+    Else nothing tells the inputs apart: delta at epsilon >= 0 is no more than that.
+    """
+    if not all(hasattr(term.noise, "sampling_prob") for term in terms):
+        return jnp.zeros(terms[0].shape)
+    log_missed = add_up(terms, lambda term: term.total(log1m(term.noise.sampling_prob)))
+    return log1mexp(-log_missed) * (1.0 - 16.0 * ULP)

@@ -23,6 +23,7 @@ from jaxdp.loss.base import (
     by_lanes,
     largest_finite,
     largest_loss,
+    log_hit,
 )
 from jaxdp.loss.decay import ROUGH, Decay, decay_of, fallen_of
 from jaxdp.loss.exchange import LogBounds
@@ -164,7 +165,7 @@ def _forward_on(
         lower = jnp.where(single, exact - _CLOSED * (1.0 + jnp.abs(exact)), lower)
     none = epsilon >= largest_loss(terms)
     lower, upper = (jnp.where(none, -jnp.inf, x) for x in (lax.stop_gradient(lower), upper))
-    bounds = LogBounds(lower, upper)
+    bounds = LogBounds(lower, jnp.minimum(upper, log_hit(terms)))
     return OneLine(bounds, usable & (wide | (decay.mu > 0)), wide & ~skipped)
 
 

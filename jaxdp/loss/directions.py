@@ -132,6 +132,17 @@ def largest_epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     return _worse(lax.stop_gradient(line.largest_epsilon(*at)), both)
 
 
+def largest_loss(terms: Terms, both: bool) -> Reals:
+    """The least epsilon with delta = 0, of the worse direction: infinite where there is none."""
+    ways = [terms]
+    if both:
+        ways.append(tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms))
+    ends = [add_up(way, Term.pure_epsilon) for way in ways]
+    finite = [add_up(way, Term.log_finite) for way in ways]
+    never = jnp.minimum(finite[0], finite[-1]) < 0
+    return jnp.where(never, jnp.inf, jnp.maximum(ends[0], ends[-1]))
+
+
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """K(order - 1) / (order - 1), of the worse direction; of infinite order the largest loss."""
     batch = jnp.broadcast_shapes(*(term.shape for term in terms))

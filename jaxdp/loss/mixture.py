@@ -4,6 +4,7 @@ from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import log1m, log1p, round_up
@@ -217,7 +218,10 @@ class Mixture(Loss):
     def aligned(self, *values: RealsOrComplexes) -> Any:
         """This and the values, of one shape."""
         shape = jnp.broadcast_shapes(*(x.shape for x in (*jax.tree.leaves(self), *values)))
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (self, *values))
+        # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+        return lax.optimization_barrier(
+            jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (self, *values))
+        )
 
 
 @jax.jit

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import ULP, log1m
+from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._types import Index, Reals
 from jaxdp.loss.pieces import Pieces
 from jaxdp.loss.sampled_profile import both_ways
@@ -24,11 +24,14 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     above q times the noise's delta at 2 shift, which is joint convexity.
     delta(-e) = 1 - e^-e + e^-e delta(e).
     """
-    q, shift, epsilon = jnp.broadcast_arrays(sampling_prob, shift, epsilon)
-    noise = jax.tree.map(lambda x: jnp.broadcast_to(x, epsilon.shape), noise)
+    given = noise, sampling_prob, shift, epsilon
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(given)))
+    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    noise, q, shift, epsilon = lax.optimization_barrier(
+        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), given)
+    )
     size = jnp.abs(epsilon)
-    convex = noise.log_delta(2.0 * shift, size) + jnp.log(q)
-    convex += 4.0 * ULP * jnp.abs(convex)
+    convex = round_up(noise.log_delta(2.0 * shift, size) + jnp.log(q), 4)
     tails = _tails(Pieces(noise, shift, q, (1.0, -1.0)), size)
     upper = jnp.where(tails < convex, tails, convex)
     outside = (q == 0) | (size >= both_ways(noise.pure_epsilon(shift), q))
@@ -37,9 +40,9 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     near_one = mixed > 0.5
     close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
     mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored = jnp.minimum(mirrored + 8.0 * ULP * jnp.abs(mirrored), 0.0)
+    mirrored = jnp.minimum(round_up(mirrored, 8), 0.0)
     value = jnp.where(epsilon < 0, mirrored, upper)
-    return jnp.where(jnp.isnan(convex + q + epsilon), jnp.nan, value)
+    return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
 
 
 def _tails(pieces: Pieces, epsilon: Reals) -> Reals:
@@ -63,4 +66,4 @@ def _tails(pieces: Pieces, epsilon: Reals) -> Reals:
     sizes = (1.0 - q) * (stays + moves) + q * (1.0 + away)
     value += ULP * (64.0 + 8.0 * (jnp.abs(top) + epsilon)) * sizes
     found = top + jnp.log(value)
-    return jnp.where(value > 0, found + 4.0 * ULP * jnp.abs(found), jnp.nan)
+    return jnp.where(value > 0, round_up(found, 4), jnp.nan)

@@ -100,6 +100,7 @@ _on_one_line = compiled(directions.log_delta_on_one_line, (2, 3))
 _tightened = compiled(directions.tightened, 2)
 log_bounds = compiled(directions.log_bounds, (2, 3))
 _renyi = compiled(directions.renyi, 2)
+_largest_loss = compiled(directions.largest_loss, 1)
 _guess_epsilon = compiled(directions.guess_epsilon, (2, 3))
 _quick_epsilon = compiled(directions.quick_epsilon, (3, 4, 5))
 _rough_log_delta = compiled(directions.rough_log_delta, 2)
@@ -133,6 +134,18 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
 
 
 def _epsilon_of_known(terms: Terms, delta: Reals, both: bool) -> Reals:
+    never = np.asarray(delta) == 0
+    if not never.any():
+        return _epsilon_of_positive(terms, delta, both)
+    # No line tells that nothing is left.
+    largest = _largest_loss(terms, both) + jnp.zeros_like(delta)
+    if never.all():
+        return largest
+    found = _epsilon_of_positive(terms, jnp.where(never, 1.0, delta), both)
+    return jnp.where(never, largest, found)
+
+
+def _epsilon_of_positive(terms: Terms, delta: Reals, both: bool) -> Reals:
     shared = _share_lines(terms, delta)
     static = both, shared
     found, settled = in_few_shapes(_by_short_line, static, terms, delta, kept=int(shared))

@@ -10,6 +10,8 @@ from jaxdp.noise.base import Loss
 
 # e^-epsilon is less than half an ulp of epsilon, and e^epsilon / q far from overflow.
 _LARGE = 50.0
+# e^epsilon is finite up to here.
+_LARGEST = 700.0
 
 
 @jax.jit
@@ -17,21 +19,23 @@ def sampled_log_delta(
     noise: Loss, sampling_prob: Reals, added: Reals, shift: Reals, epsilon: Reals
 ) -> Reals:
     """See `Sampled.log_delta`; for any noise whose delta holds for exchanged inputs, too."""
-    base = noise.log_delta(shift, 0.0)
+    # XLA takes the long chain of constants that a known epsilon leaves for a stuck rewrite.
+    base = noise.log_delta(shift, lax.optimization_barrier(jnp.zeros(())))
     q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
     add = added > 0
     safe_q = jnp.where(q > 0, q, 1.0)
-    inside = jnp.where(add, (1.0 - q) * jnp.exp(epsilon) < 1.0, jnp.expm1(epsilon) > -q)
+    finite = jnp.minimum(epsilon, _LARGEST)
+    inside = jnp.where(add, (1.0 - q) * jnp.exp(finite) < 1.0, jnp.expm1(finite) > -q)
     e = jnp.where(inside, epsilon, 0.0)
     # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
-    room = q - (1.0 - q) * jnp.expm1(jnp.where(add, e, 0.0))
+    room = q - (1.0 - q) * jnp.expm1(jnp.where(add & inside, finite, 0.0))
     room = jnp.where(add & (room > 0), room, safe_q)
     large = e > _LARGE
     grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
     removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
     at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
     # The argument is rounded down, by what its own sums lose.
-    at -= ULP * (8.0 + 4.0 * jnp.abs(at) + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
+    at = round_up(at, -4) - ULP * (8.0 + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
     value = noise.log_delta(shift, at) + jnp.log(jnp.where(add, room, safe_q))
     size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
     value += ULP * (8.0 + 4.0 * size + jnp.where(add, 4.0 / room, 0.0))
@@ -40,7 +44,7 @@ def sampled_log_delta(
     negative = epsilon < 0
     certain = jnp.where(negative, log1mexp(jnp.where(negative, -epsilon, 1.0)), -jnp.inf)
     value = jnp.where(q == 0, certain, value)
-    broken = jnp.isnan(q + added + epsilon + base)
+    broken = jnp.isnan(base) | jnp.isnan(q + added + epsilon)
     return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
 
 

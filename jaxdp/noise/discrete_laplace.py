@@ -188,7 +188,7 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
     value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
     value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
-    bad = jnp.isnan(scale + shift + epsilon) | (flat & (shift == jnp.inf))
+    bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
     return jnp.where(bad, jnp.nan, value)
 
 

@@ -216,7 +216,8 @@ def _log_delta(scale: Reals, bound: Reals, shift: Reals, epsilon: Reals) -> Real
     unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
     value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
     value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
-    bad = jnp.isnan(support.scale + support.bound + shift + epsilon) | (spread & (shift == jnp.inf))
+    bad = jnp.isnan(support.scale + support.bound + shift) | jnp.isnan(epsilon)
+    bad |= spread & (shift == jnp.inf)
     return jnp.where(bad, jnp.nan, value)
 
 
