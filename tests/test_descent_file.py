@@ -80,7 +80,7 @@ def test_a_schedule_multiplies_the_steps_and_costs_nothing():
     one = plan(passes=6)
     object.__setattr__(one, "sequence", one.sequence[:1])
     object.__setattr__(one, "pace", one.pace[:1])
-    noise = one.noise.sample(KEY, (6, 3))[:1]
+    noise = descent_run.draw(plan(), KEY)[:1]
     theta, _ = descent_run.advance(problem(), one, jnp.zeros(3), noise)
     np.testing.assert_allclose(slow, theta, rtol=1e-12)
 

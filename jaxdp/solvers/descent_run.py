@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
+from jaxdp._key import key_for
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.problems import Problem
 from jaxdp.solvers.descent_plan import Plan
@@ -35,9 +36,9 @@ def run(
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
     """theta, of shape (p,); with `trace`, also F after each pass, NOT PRIVATE.
 
-    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once, keep it
-    secret, and give the plan another. `start` (0 unless given) must be public or released: its
-    cost is its own. The rounding of the noise is outside the guarantee (Mironov, CCS 2012).
+    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once and keep it
+    secret. `start` (0 unless given) must be public or released: its cost is its own. The rounding
+    of the noise is outside the guarantee (Mironov, CCS 2012).
 
     Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is
     linear in passes * p * n; memory 2 p n floats, if n is no multiple of 64.
@@ -93,7 +94,7 @@ def check(problem: Problem, plan: Plan) -> None:
 
 def draw(plan: Plan, key: Key) -> Reals:
     """The noise of every update before it is scaled, (passes, updates)."""
-    return plan.noise.sample(key, plan.sequence.shape)
+    return plan.noise.sample(key_for("noise", key), plan.sequence.shape)
 
 
 @partial(jax.jit, static_argnames="trace")
