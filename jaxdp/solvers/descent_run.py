@@ -44,10 +44,7 @@ def run(
     linear in passes * p * n; memory 2 p n floats, if n is no multiple of 64.
     """
     check(problem, plan)
-    begin = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
-    if begin.shape != plan.steps.shape:
-        raise ValueError(f"start must have shape {plan.steps.shape}, got {begin.shape}")
-    theta, objective = advance(problem, plan, begin, draw(plan, key), trace=trace)
+    theta, objective = advance(problem, plan, begin(plan, start), draw(plan, key), trace=trace)
     return theta if objective is None else (theta, NotPrivateTrace(objective))
 
 
@@ -90,6 +87,14 @@ def check(problem: Problem, plan: Plan) -> None:
         )
     if plan.records is not None and records * _GRID["float64"] > 2.0**53:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
+
+
+def begin(plan: Plan, start: RealLike | None) -> Vector:
+    """The first theta: `start`, or 0."""
+    theta = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
+    if theta.shape != plan.steps.shape:
+        raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
+    return theta
 
 
 def draw(plan: Plan, key: Key) -> Reals:
