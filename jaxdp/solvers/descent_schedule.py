@@ -11,7 +11,6 @@ from jaxdp._key import key_for
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.allocate import allocation_shape
-from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
@@ -35,7 +34,7 @@ def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
     return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
 
 
-def public_values(smoothness: Smoothness | RealLike, spent: PureDP | None) -> Vector:
+def public_values(smoothness: Smoothness | RealLike, spent: object) -> Vector:
     """M_j, unless it was computed from the records, or released and `spent` leaves its cost out."""
     if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
         raise ValueError(
