@@ -22,6 +22,7 @@ from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent
+from jaxdp.solvers.descent_run import draw
 
 # Seconds: the design's numbers for one core of the machine that they were set on.
 CHAIN_TARGETS = {"squared": 0.005, "logistic": 0.028}
@@ -54,7 +55,7 @@ def chain(job: Regression) -> dict[str, Any]:
     exact = job.problem()
     batch = regressions.plans(exact, jax.random.split(key, 1), *job.settings["winid"])
     plan = jax.tree.map(lambda x: x[0], batch)
-    unit = np.asarray(plan.noise.sample(key, plan.sequence.shape))
+    unit = np.asarray(draw(plan, key))
     result: dict[str, Any] = {"problem": job.name, "updates": int(plan.sequence.size)}
     reference = numpy_chain(exact, plan, unit)
     for dtype in ("float32", "float64"):

@@ -27,6 +27,9 @@ def require_float64() -> None:
         )
 
 
+# Of noise: its draws keep 53 bits above the least normal number, 2^-1022. derived
+_LEAST_SCALE = 2.0**-969
+
 # The identity, compiled: it moves an array five times faster than `jnp.asarray`.
 _to_device = jax.jit(lambda array: array)
 
@@ -113,6 +116,29 @@ def positive_integer(name: str, value: int) -> int:
     if isinstance(value, bool) or int(value) != value or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return int(value)
+
+
+def noise_scale(name: str, value: Reals) -> Reals:
+    """The scale of noise that a plan adds: at least 2^-969, so that the noise is there.
+
+    XLA on a CPU takes numbers below 2^-1022 for 0: noise of such a scale is none, and what is drawn
+    from a scale just above is mostly 0. A smaller traced scale becomes NaN; infinite is legal.
+    """
+    return real(name, value, _LEAST_SCALE)
+
+
+def of_records(name: str, value: RealLike, largest: float = np.inf) -> Reals:
+    """Values of records, in [-largest, largest]: no message prints one. Traced: NaN beyond."""
+    if isinstance(value, list | tuple):
+        value = jnp.asarray(value)
+    numbers = is_concrete(value) and jnp.issubdtype(np.asarray(value).dtype, jnp.number)
+    # A float64 bound: a Python float would be rounded to the values' own precision, to infinity.
+    if numbers and not (np.abs(np.asarray(value)) <= np.float64(largest)).all():
+        raise ValueError(
+            f"{name} must lie in [-{largest:g}, {largest:g}], and some values do not: they are "
+            "of records, and not printed"
+        )
+    return real(name, value, -largest, largest)
 
 
 def guard(value: Reals, upper: float = np.inf) -> Reals:

@@ -10,6 +10,7 @@ import pytest
 import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent as cd
+from jaxdp.solvers import descent_run
 
 pytestmark = pytest.mark.heavy
 
@@ -218,6 +219,16 @@ def test_orders():
     assert np.all(abs(counts - 200) < 5 * np.sqrt(1000 * 0.2 * 0.8))
 
 
+def test_one_key_for_plan_and_run_draws_no_bits_twice():
+    """The sequence is public: it must say nothing of the noise of whoever passes one key twice."""
+    key = jax.random.key(1)
+    plan = make_plan(order="cyclic")
+    unit = descent_run.draw(plan, key)
+    assert not np.any(np.isin(unit, plan.noise.sample(key, plan.sequence.shape)))
+    rows = [jax.random.permutation(k, 5) for k in jax.random.split(key, 7)]
+    assert np.any(np.asarray(make_plan(key=key).sequence) != np.asarray(rows))
+
+
 def test_the_run_is_the_written_algorithm():
     """Against a plain NumPy loop with the same noise, for both losses, iterates and penalties."""
     rng = np.random.default_rng(2)
@@ -236,7 +247,7 @@ def test_the_run_is_the_written_algorithm():
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
         )
         key = jax.random.key(9)
-        unit = np.asarray(plan.noise.sample(key, (7, 5)))
+        unit = np.asarray(descent_run.draw(plan, key))
         design, offset = np.asarray(problem.design), np.asarray(problem.offset)
         theta = np.zeros(5)
         clip, scales, steps = (np.asarray(a) for a in (plan.clip, plan.scales, plan.steps))
@@ -333,6 +344,7 @@ def test_a_budget_that_no_noise_meets():
     ("arguments", "message"),
     [
         ({"smoothness": dp.Smoothness(SMOOTHNESS, "records")}, "computed from the records"),
+        ({"smoothness": dp.Smoothness(SMOOTHNESS, "released")}, "spent must be what"),
         ({"smoothness": [1.0, -1.0]}, "smoothness"),
         ({"smoothness": 1.0}, "smoothness"),
         ({"clip": 0.0}, "clip"),

@@ -206,3 +206,16 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=name):
             nb.release(features, np.asarray(labels), made, KEY)
+
+
+def test_messages_print_no_record():
+    made = make_plan()
+    for column, secret in ((0, 7.25), (1, np.inf)):
+        features = np.zeros((2, 2))
+        features[1, column] = secret
+        with pytest.raises(ValueError, match="features must be") as caught:
+            nb.release(features, np.zeros(2), made, KEY)
+        assert "7.25" not in str(caught.value)
+    with pytest.raises(ValueError, match="labels must be") as caught:
+        nb.release(np.zeros((2, 2)), np.array([0, 7.25]), made, KEY)
+    assert "7.25" not in str(caught.value)

@@ -99,6 +99,59 @@ def test_no_example_moves_the_sum_by_more_than_its_thresholds(dtype):
     np.testing.assert_allclose(first, batch["first"]["bias"][0], rtol=1e-6, atol=0.5 * 2.0**-30)
 
 
+@pytest.fixture(scope="module")
+def one_group():
+    """Of five parameters: no calibration, any threshold."""
+
+    def plan_of(clip):
+        ones = jnp.ones(1)
+        bounds = jnp.array([clip])
+        group = ((0,), (5,), ((5,),), ("float16",))
+        return pg.Plan(bounds, bounds, ones[0], ones[0], ones[0], *group, 1, "gaussian", "add")
+
+    return plan_of
+
+
+@pytest.mark.parametrize("factor", [3.05e-8, 1e-7, 1e-3, 0.5])
+def test_half_precision_gradients_keep_their_threshold(one_group, factor):
+    """Below 6e-5 the factor is subnormal in float16: a product there was up to 1.99 thresholds."""
+    gradient = jnp.zeros((1, 5), dtype=jnp.float16).at[0, 0].set(6e4)
+    clip = 6e4 * factor
+    total = pg.clip_groups(one_group(clip)).update(gradient, None)[0]
+    assert (1 - 1e-9) * clip < norms(total) <= clip
+
+
+@pytest.mark.parametrize("clip", [1e-285, 1e-200, 1e150])
+def test_norms_far_from_one_neither_under_nor_overflow(one_group, clip):
+    gradient = jnp.full((1, 5), 1e30 * clip)
+    total = pg.clip_groups(one_group(clip)).update(gradient, None)[0]
+    np.testing.assert_allclose(np.asarray(total) / clip, 5**-0.5, rtol=1e-8)
+
+
+def test_a_batch_has_an_axis_of_examples_and_one_only(one_group):
+    """Without it each of the five entries passed as an example: the sum was five thresholds."""
+    clip, noise = pg.clip_groups(one_group(1.0)), pg.add_noise(one_group(1.0), KEY)
+    for shape in ((5,), (2, 6), (2, 5, 1), ()):
+        with pytest.raises(ValueError, match="after one axis of examples"):
+            clip.update(jnp.ones(shape), None)
+    for shape in ((2, 5), (6,), ()):
+        with pytest.raises(ValueError, match="shape \\(5,\\) of their parameter"):
+            noise.update(jnp.ones(shape), noise.init(None))
+    made = make_plan()
+    uneven = gradients(3)
+    uneven["second"]["bias"] = uneven["second"]["bias"][:2]
+    with pytest.raises(ValueError, match="same for all"):
+        pg.clip_groups(made).update(uneven, None)
+
+
+def test_one_key_for_samples_and_noise_draws_no_bits_twice(one_group):
+    state = pg.add_noise(one_group(1.0), KEY).init(None)
+    assert np.any(jax.random.key_data(state.key) != jax.random.key_data(KEY))
+    taken = np.flatnonzero(jax.random.uniform(KEY, (300,)) < 0.5)
+    indices, mask = pg.poisson_batch(KEY, 300, 0.5, 300)
+    assert not np.array_equal(indices[mask], taken)
+
+
 def test_gradients_that_are_not_finite_count_as_nothing():
     made = make_plan()
     batch = gradients(3)

@@ -7,7 +7,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp import datasets
-from jaxdp.solvers import coordinate_descent, proximal_descent
+from jaxdp.solvers import coordinate_descent, descent_run, proximal_descent
 
 EACH = dp.Budget(1.0, 0.1)
 
@@ -51,7 +51,7 @@ def test_it_is_the_published_loop():
     start = proximal_descent.start(6, jax.random.key(1))
     assert float(jnp.abs(start).max()) <= 1
     key = jax.random.key(2)
-    noise = np.asarray(made.noise.sample(key, (9, 2)))
+    noise = np.asarray(descent_run.draw(made, key))
     h, y = np.array(start), np.where(labels > 0, 1.0, -1.0)
     for coordinates, draws in zip(np.asarray(made.sequence), noise, strict=True):
         iterates = []

@@ -142,6 +142,7 @@ def plan(
             size = 0.5 * (dimension + 1) * (2.0 if replaced else 1.0) * square
         shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
         scales = round_up(shape * size / level, 8)
+    scales = _check.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation)
 
 
@@ -152,7 +153,7 @@ def release(features: RealLike, plan: Plan, key: Key) -> Reals:
     than the plan's and values that are not finite raise `ValueError` (traced, they give NaN).
     `key` draws the noise: use it once and keep it secret. Float64 noise, see `Noise.sample`.
     """
-    rows = _check.real("features", features, -_LARGEST, _LARGEST)
+    rows = _check.of_records("features", features, _LARGEST)
     if rows.shape != (plan.records, plan.dimension):
         raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {rows.shape}")
     return _release(rows, plan, key)

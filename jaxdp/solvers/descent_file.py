@@ -1,10 +1,19 @@
-"""Coordinate descent that survives a kill, and draws no noise twice."""
+"""Coordinate descent that survives a kill, and draws no noise twice.
+
+The file only grows: a header, on the disk before any noise is drawn, then a line with theta after
+each `every` passes. So whatever a kill leaves is a beginning of it, in one place. Before each line
+stands its code, an HMAC under the run's key of the code before and of the line.
+"""
 
 import hashlib
+import hmac
 import json
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +22,14 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._key import fresh_key
 from jaxdp._types import Key, RealLike, Vector
-from jaxdp.ledger import from_hex, to_hex, write_atomically
 from jaxdp.problems import Problem
 from jaxdp.solvers.descent_plan import Plan
-from jaxdp.solvers.descent_run import advance, check, draw
+from jaxdp.solvers.descent_run import advance, begin, check, draw
 
 _FORMAT = "jaxdp coordinate descent"
-_VERSION = 1
+_VERSION = 2
+# What reading bytes that this module did not write may raise. derived
+_MALFORMED = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 
 
 def run_resumable(
@@ -31,62 +41,177 @@ def run_resumable(
     start: RealLike | None = None,
     every: int = 1,
 ) -> Vector:
-    """theta of `run`, with a file at `path` that is replaced, whole, after each `every` passes.
+    """theta of `run`, with a file at `path` that takes a line after each `every` passes.
 
-    Where the file exists, the run goes on from it and ends in the theta that it would have had,
-    bit for bit: an update's noise is a function of the key, which the file holds, so that noise
-    that was released is never drawn anew. `key` starts a file (from the operating system if it is
-    None); with a file it must be the same one or None. A file of another problem, plan, start or
-    `every` raises `ValueError`. After each `every` passes the state is recomputed from theta, so
-    that last bits differ from those of `run`. The key takes the noise off: the file is as secret
-    as the records (it is readable by its owner only); delete it at the end.
+    Where the file exists, the run goes on from its last whole line and ends in the theta that it
+    would have had, bit for bit: an update's noise is a function of the key, so that noise that was
+    released is never drawn anew. After each `every` passes the state is recomputed from theta, so
+    that last bits differ from those of `run`.
+
+    key: one of yours is not written; give it again to go on. None draws one from the operating
+        system, and the file holds it: it takes the noise off, so the file is as secret as the
+        records. Delete it when theta is safe.
+
+    `ValueError`, before any noise is drawn: a file that another process or thread runs on (its lock
+    ends with the process, killed or not; of one machine, or of what its file system locks), that
+    others can read, or that is not yours; another problem, plan, start, `every` or key; a line that
+    was changed, taken out or is malformed. During the run: a file that was removed or replaced.
+
+    Not noticed: last lines that are missing, as in an older copy. That costs time alone, as the
+    same noise is drawn for the same passes. Nor a file that was removed or emptied between runs:
+    with your key the same run begins again, with None another one, and the budget is spent twice.
+    Nor lines of whoever knows the key. POSIX only (`fcntl`).
     """
     check(problem, plan)
     every = _check.positive_integer("every", every)
-    passes = plan.sequence.shape[0]
-    theta = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
-    inputs = _digest(problem, plan, theta, every)
-    target, done = Path(path), 0
-    if target.exists():
-        theta, done, saved = _read(target, inputs, passes)
-        if key is not None and not _same(saved, key):
-            raise ValueError(f"key must be the one that {target} was started with, or None")
-        key = saved
-    used = fresh_key() if key is None else key
-    noise = draw(plan, used)
-    while done < passes:
-        theta, _ = advance(problem, plan, theta, noise[done : done + every], done)
-        done = min(done + every, passes)
-        write_atomically(target, _dump(theta, done, used, inputs))
+    passes, target = plan.sequence.shape[0], Path(path)
+    theta, done = begin(plan, start), 0
+    with _locked(target) as file:
+        lines = _whole_lines(file, target)
+        header = _parsed(lines[0], target) if lines else None
+        used = _key_of(header, key, target)
+        secret = _secret(used)
+        inputs = _digest(problem, plan, theta, every, secret)
+        if header is not None:
+            code = _verified(lines, secret, target)
+            if header.get("inputs") != inputs:
+                raise ValueError(f"path must be of this problem and plan, {target} is of another")
+            if len(lines) > 1:
+                done = min((len(lines) - 1) * every, passes)
+                theta = _state(_parsed(lines[-1], target), theta, done, target)
+            file.seek(sum(len(line) + 1 for line in lines))
+            file.truncate()
+        else:
+            held = None if key is not None else {"kind": _kind(used), "words": _words(used)}
+            header = {"format": _FORMAT, "version": _VERSION, "inputs": inputs, "key": held}
+            code = _append(file, target, header, b"", secret)
+            _sync_folder(target)
+        noise = draw(plan, used)
+        while done < passes:
+            theta, _ = advance(problem, plan, theta, noise[done : done + every], done)
+            done = min(done + every, passes)
+            line = {"done": done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
+            code = _append(file, target, line, code, secret)
     return theta
 
 
-def _dump(theta: Vector, done: int, key: Key, inputs: str) -> str:
-    return json.dumps(
-        {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "inputs": inputs,
-            "done": done,
-            "theta": to_hex(np.asarray(theta).tolist()),
-            "key": _words(key),
-            "kind": _kind(key),
-        }
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """The file, made where there is none, while no other process has it; the owner's alone."""
+    import fcntl  # Not on every system, and nothing else needs it.
+
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"path must be free, another run is using {path}") from error
+        found = os.fstat(file.fileno())
+        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not own or stat.S_IMODE(found.st_mode) & 0o077:
+            raise ValueError(
+                f"path must be a file of your own that no one else may open (mode 600), {path} is "
+                f"of user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}"
+            )
+        _require_in_place(file, path)
+        yield file
+
+
+def _require_in_place(file: BinaryIO, path: Path) -> None:
+    """Whoever opens the path now must meet the lock."""
+    if not (path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))):
+        raise ValueError(f"path must stay in place during a run, {path} was removed or replaced")
+
+
+def _whole_lines(file: BinaryIO, path: Path) -> list[bytes]:
+    """All lines with an end; a last one without was being written at a kill, and is made again."""
+    content = file.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    if content and not whole:
+        raise _not_ours(path)
+    return whole.split(b"\n")[:-1]
+
+
+def _append(file: BinaryIO, path: Path, body: dict[str, Any], last: bytes, secret: bytes) -> bytes:
+    """One more line, on the disk; its code."""
+    text = json.dumps(body).encode()
+    code = _code(last, text, secret)
+    file.write(code + b" " + text + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
+    _require_in_place(file, path)
+    return code
+
+
+def _sync_folder(path: Path) -> None:
+    """The name of a new file survives a crash only with its folder."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _parsed(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        body = json.loads(line[line.index(b" ") :])
+    except _MALFORMED as error:
+        raise _not_ours(path) from error
+    if not isinstance(body, dict):
+        raise _not_ours(path)
+    return body
+
+
+def _key_of(header: dict[str, Any] | None, key: Key | None, path: Path) -> Key:
+    """The key that the file holds, or else the one that is given, or a new one."""
+    if header is None:
+        return fresh_key() if key is None else key
+    if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+        raise _not_ours(path)
+    held = header.get("key")
+    if held is None:
+        if key is None:
+            raise ValueError(f"key must be the one of the start: {path} does not hold it")
+        return key
+    try:
+        words = jnp.asarray(np.array(held["words"], dtype=np.uint32))
+        found = jax.random.wrap_key_data(words, impl=held["kind"])
+    except _MALFORMED as error:
+        raise _not_ours(path) from error
+    if key is not None and _secret(found) != _secret(key):
+        raise ValueError(f"key must be the one that {path} was started with, or None")
+    return found
+
+
+def _verified(lines: list[bytes], secret: bytes, path: Path) -> bytes:
+    """Code of the last line, where every line is as it was written."""
+    code = b""
+    for line in lines:
+        found, _, text = line.partition(b" ")
+        code = _code(code, text, secret)
+        if not hmac.compare_digest(found, code):
+            raise ValueError(f"key must be the one that {path} was started with, or it was changed")
+    return code
+
+
+def _state(body: dict[str, Any], like: Vector, done: int, path: Path) -> Vector:
+    """theta of a line after `done` passes, of the shape of `like`."""
+    try:
+        theta = np.frombuffer(bytes.fromhex(body["theta"]), dtype="<f8")
+    except _MALFORMED as error:
+        raise _not_ours(path) from error
+    if body.get("done") != done or theta.shape != like.shape:
+        raise _not_ours(path)
+    return jnp.asarray(theta)
+
+
+def _not_ours(path: Path) -> ValueError:
+    return ValueError(
+        f"path must be a file of run_resumable, version {_VERSION} of its format, {path} is not"
     )
 
 
-def _read(path: Path, inputs: str, passes: int) -> tuple[Vector, int, Key]:
-    try:
-        body: dict[str, Any] = json.loads(path.read_text())
-        kind, done = body["kind"], body["done"]
-        theta = jnp.asarray(from_hex(body["theta"]))
-        words = jnp.asarray(body["key"], dtype=jnp.uint32)
-        known = body["format"] == _FORMAT and body["version"] == _VERSION
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"path must be a file of run_resumable, {path} is not") from error
-    if not known or body["inputs"] != inputs or not 0 < done <= passes:
-        raise ValueError(f"path must be a file of this problem and plan, {path} is of another")
-    return theta, done, words if kind is None else jax.random.wrap_key_data(words, impl=kind)
+def _code(last: bytes, text: bytes, secret: bytes) -> bytes:
+    return hmac.new(secret, last + b" " + text, hashlib.sha256).hexdigest().encode()
 
 
 def _kind(key: Key) -> str | None:
@@ -98,13 +223,14 @@ def _words(key: Key) -> list[int]:
     return np.asarray(key if _kind(key) is None else jax.random.key_data(key)).ravel().tolist()
 
 
-def _same(one: Key, other: Key) -> bool:
-    return _kind(one) == _kind(other) and _words(one) == _words(other)
+def _secret(key: Key) -> bytes:
+    return json.dumps([_kind(key), _words(key)]).encode()
 
 
-def _digest(problem: Problem, plan: Plan, start: Vector, every: int) -> str:
+def _digest(problem: Problem, plan: Plan, start: Vector, every: int, secret: bytes) -> str:
+    """Of all that decides theta; without the key it says nothing of the records."""
     leaves, tree = jax.tree.flatten((problem, plan, start))
-    digest = hashlib.sha256(f"{tree} {every}".encode())
+    digest = hmac.new(secret, f"{tree} {every}".encode(), hashlib.sha256)
     for leaf in leaves:
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -122,7 +122,8 @@ def plan(
     smoothness: M_j, public or released (a bare array is taken as your word that it is public).
         Steps are step / M_j; `step` may be an optax schedule, a function of the pass from 0 on.
         Values computed from the records raise `ValueError`.
-    spent: what `private_smoothness` cost. The noise is calibrated to both together.
+    spent: what `private_smoothness` cost, which a released one must come with. The noise is
+        calibrated to both together.
     clip: bound on each record's partial derivative: p values, or one number C for
         C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
     relation: "replace_one": the mean gradient moves by 2 C_j / n; "add_remove": by C_j / n, with
@@ -152,7 +153,7 @@ def plan(
         ("iterate", iterate, ITERATES),
     ):
         _check.one_of(name, value, choices)
-    curvature = public_values(smoothness)
+    curvature = public_values(smoothness, spent)
     if records is None:
         raise ValueError(
             "records must be the public number of records: where n is private, the mean gradient "
@@ -175,9 +176,12 @@ def plan(
             records, iterate, relation, accounting,
         )  # fmt: skip
 
+    def kept(scales: Vector) -> Plan:
+        return with_scales(_check.noise_scale("scales of the noise for this clip", scales))
+
     if isinstance(base, Histogram):
         made_for = checked_histogram(base, shape, sensitivities)
-        found = with_scales(round_up(sensitivities / made_for, 8))
+        found = kept(round_up(sensitivities / made_for, 8))
         if not bool(excess(found.log_delta(budget.epsilon), budget.delta) <= 0):
             raise ValueError(
                 f"noise must keep {sequence.size} updates within the budget, got delta "
@@ -194,7 +198,7 @@ def plan(
             f"{' beside what was spent' if spent is not None else ''}, got epsilon "
             f"{budget.epsilon}, delta {budget.delta}"
         )
-    return with_scales(round_up(shape * factor, 8))
+    return kept(round_up(shape * factor, 8))
 
 
 def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:

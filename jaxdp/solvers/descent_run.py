@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
+from jaxdp._key import key_for
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.problems import Problem
 from jaxdp.solvers.descent_plan import Plan
@@ -35,18 +36,15 @@ def run(
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
     """theta, of shape (p,); with `trace`, also F after each pass, NOT PRIVATE.
 
-    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once, keep it
-    secret, and give the plan another. `start` (0 unless given) must be public or released: its
-    cost is its own. The rounding of the noise is outside the guarantee (Mironov, CCS 2012).
+    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once and keep it
+    secret. `start` (0 unless given) must be public or released: its cost is its own. The rounding
+    of the noise is outside the guarantee (Mironov, CCS 2012).
 
     Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is
     linear in passes * p * n; memory 2 p n floats, if n is no multiple of 64.
     """
     check(problem, plan)
-    begin = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
-    if begin.shape != plan.steps.shape:
-        raise ValueError(f"start must have shape {plan.steps.shape}, got {begin.shape}")
-    theta, objective = advance(problem, plan, begin, draw(plan, key), trace=trace)
+    theta, objective = advance(problem, plan, begin(plan, start), draw(plan, key), trace=trace)
     return theta if objective is None else (theta, NotPrivateTrace(objective))
 
 
@@ -91,9 +89,17 @@ def check(problem: Problem, plan: Plan) -> None:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
 
 
+def begin(plan: Plan, start: RealLike | None) -> Vector:
+    """The first theta: `start`, or 0."""
+    theta = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
+    if theta.shape != plan.steps.shape:
+        raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
+    return theta
+
+
 def draw(plan: Plan, key: Key) -> Reals:
     """The noise of every update before it is scaled, (passes, updates)."""
-    return plan.noise.sample(key, plan.sequence.shape)
+    return plan.noise.sample(key_for("noise", key), plan.sequence.shape)
 
 
 @partial(jax.jit, static_argnames="trace")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
+from jaxdp._key import key_for
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.allocate import allocation_shape
@@ -33,12 +34,17 @@ def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
     return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
 
 
-def public_values(smoothness: Smoothness | RealLike) -> Vector:
-    """M_j, unless it was computed from the records."""
+def public_values(smoothness: Smoothness | RealLike, spent: object) -> Vector:
+    """M_j, unless it was computed from the records, or released and `spent` leaves its cost out."""
     if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
         raise ValueError(
             "smoothness was computed from the records and would leak them: use "
             "bounded_smoothness, private_smoothness, or .as_public() if the values are public"
+        )
+    if isinstance(smoothness, Smoothness) and smoothness.origin == "released" and spent is None:
+        raise ValueError(
+            "spent must be what the released smoothness cost, the second value of "
+            "private_smoothness, got None; or account for it elsewhere and pass .as_public()"
         )
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = _check.positive("smoothness", values)
@@ -70,7 +76,7 @@ def thresholds_of(curvature: Vector, clip: RealLike) -> Vector:
         clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
     if clip.shape != curvature.shape:
         raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
-    return clip
+    return _check.noise_scale("clip of each coordinate", clip)
 
 
 def sequence_of(
@@ -82,6 +88,7 @@ def sequence_of(
         return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
     if key is None:
         raise ValueError(f"key must be given to draw the sequence of order {order!r}")
+    key = key_for("order", key)
     if order == "iid":
         return jax.random.randint(key, (passes, updates), 0, coordinates)
     if updates > coordinates:

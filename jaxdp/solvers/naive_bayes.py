@@ -186,7 +186,7 @@ def release(
 
 def log_joint(features: RealLike, model: Model, plan: Plan) -> Reals:
     """log P[class] + log P[features | class], (n, classes); unknown codes count for nothing."""
-    return _log_joint(_check.real("features", features), model, plan)
+    return _log_joint(_check.of_records("features", features), model, plan)
 
 
 @jax.jit
@@ -294,7 +294,7 @@ def _calibrated(
             return functools.reduce(operator.add, each)
 
         scales = scales * calibrate(composed, budget, lower=1e-2, upper=1e2)
-    noises = [build(scale) for scale in scales]
+    noises = [build(_check.noise_scale("scale of the noise", scale)) for scale in scales]
     return noises[0], noises[1] if len(parts) == 2 else None
 
 
@@ -327,6 +327,6 @@ def _require_codes(name: str, codes: np.ndarray, limits: np.ndarray) -> None:
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         raise ValueError(
-            f"{name} must be whole codes in [0, {limits[column] - 1}] (categorical column "
-            f"{column}), got {codes[bad][0]}"
+            f"{name} must be whole codes in [0, {limits[column] - 1}], and those of categorical "
+            f"column {column} are not: they are of records, and not printed"
         )

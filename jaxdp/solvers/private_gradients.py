@@ -20,8 +20,8 @@ import numpy as np
 import optax
 
 from jaxdp import _check
-from jaxdp._key import fresh_key
-from jaxdp._numeric.elementary import round_up
+from jaxdp._key import fresh_key, key_for
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.allocate import allocate
@@ -54,6 +54,7 @@ class Plan:
     expected_batch: Reals  # what the noisy sum is divided by
     members: tuple[int, ...] = static()  # the group of each leaf of the parameters
     sizes: tuple[int, ...] = static()  # d_g
+    shapes: tuple[tuple[int, ...], ...] = static()  # of the leaves of the parameters
     dtypes: tuple[str, ...] = static()  # of the leaves of the parameters
     steps: int = static()
     family: str = static()
@@ -110,6 +111,7 @@ def plan(
         clips = jnp.full(len(sizes), clips / np.sqrt(len(sizes)))
     if clips.shape != (len(sizes),):
         raise ValueError(f"clip must be a number or one a group, {len(sizes)}, got {clips.shape}")
+    clips = _check.noise_scale("clip of each group", clips)
     sampling_prob = _check.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
     steps = _check.positive_integer("steps", steps)
     records = _check.positive_integer("records", records)
@@ -117,15 +119,17 @@ def plan(
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {noise} noise: it would be infinite")
     unit = _unit_scales(clips, sizes, allocation, noise)
+    leaves = jax.tree.leaves(params)
     return Plan(
         clips,
-        round_up(multiplier * unit, 8),
+        _check.noise_scale("scales for this clip and budget", round_up(multiplier * unit, 8)),
         multiplier,
         sampling_prob,
         records * sampling_prob,
         members,
         sizes,
-        tuple(str(jnp.dtype(leaf.dtype)) for leaf in jax.tree.leaves(params)),
+        tuple(tuple(leaf.shape) for leaf in leaves),
+        tuple(str(jnp.dtype(leaf.dtype)) for leaf in leaves),
         steps,
         noise,
         relation,
@@ -133,35 +137,37 @@ def plan(
 
 
 def clip_groups(plan: Plan) -> optax.GradientTransformation:
-    """Per-example gradients, leaves (examples, ...), to the sum of the clipped ones.
+    """Per-example gradients, leaves (examples, *shape of the parameter), to their clipped sum.
 
-    A gradient whose norm is not finite counts as 0. Examples are masked by gradients of 0. The sum
-    of several parts of a batch is that of the batch: clip the parts, add, then `add_noise`. Entries
-    are cut towards 0 to multiples of 2^-30 of the threshold, so that sums, in float64, are exact:
-    one example moves the sum of up to 4e6 by no more than its own share, in whatever order.
+    Other shapes raise `ValueError`: without its axis of examples a batch's own gradient would pass
+    as one example a row. A gradient that is not finite, or beyond 1e154 thresholds, counts as 0.
+    Examples are masked by gradients of 0. The sum of several parts of a batch is that of the batch:
+    clip the parts, add, then `add_noise`. Norms are those of float64, whatever the gradients'
+    precision, and entries are cut towards 0 to multiples of 2^-30 of the threshold, so that sums
+    are exact: one example moves the sum of up to 4e6 by no more than its own share, in any order.
     """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         leaves, structure = jax.tree.flatten(updates)
-        _require_members(leaves, plan)
+        _require_shapes(leaves, plan, examples=True)
         squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
         for leaf, group in zip(leaves, plan.members, strict=True):
-            flat = leaf.reshape(leaf.shape[0], -1).astype(jnp.float64)
+            # Units of the threshold: no norm near it under- or overflows.
+            flat = leaf.reshape(leaf.shape[0], -1).astype(jnp.float64) / plan.clips[group]
             squares[group] += jnp.sum(flat**2, axis=1)
-        # Shortened by more than the rounding of the leaves' own precision.
-        margin = 1.0 - 4.0 * max(float(jnp.finfo(leaf.dtype).eps) for leaf in leaves)
         factors = []
-        for clip, square in zip(plan.clips, squares, strict=True):
-            norm = jnp.sqrt(square)
-            factor = jnp.minimum(1.0, margin * clip / jnp.maximum(norm, 1e-300))
-            factors.append(jnp.where(jnp.isfinite(norm), factor, 0.0))
+        for square, size in zip(squares, plan.sizes, strict=True):
+            # Less by more than the rounding of a sum of `size` squares, its root and quotients.
+            margin = 1.0 - (size + 16.0) * ULP
+            factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
+            factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
         units = jnp.ldexp(1.0, jnp.frexp(plan.clips)[1] - _BITS)
         sums = []
         for leaf, group in zip(leaves, plan.members, strict=True):
-            kept = jnp.where(_rows(factors[group] > 0, leaf), leaf, 0.0)
-            clipped = kept * _rows(factors[group].astype(leaf.dtype), leaf)
-            whole = jnp.trunc(clipped.astype(jnp.float64) / units[group])
+            rows = _rows(factors[group], leaf)
+            clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
+            whole = jnp.trunc(clipped / units[group])
             sums.append(jnp.sum(whole, axis=0) * units[group])
         return jax.tree.unflatten(structure, sums), state
 
@@ -185,12 +191,12 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
 
     def init(params: Any) -> NoiseState:
         del params
-        return NoiseState(key, jnp.zeros((), dtype=jnp.int64))
+        return NoiseState(key_for("noise", key), jnp.zeros((), dtype=jnp.int64))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, NoiseState]:
         del params
         leaves, structure = jax.tree.flatten(updates)
-        _require_members(leaves, plan)
+        _require_shapes(leaves, plan, examples=False)
         following, now = jax.random.split(state.key)
         draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
         left = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
@@ -214,7 +220,8 @@ def poisson_batch(
     """
     size = _check.positive_integer("size", size)
     sampling_prob = _check.probability("sampling_prob", sampling_prob)
-    taken = np.flatnonzero(np.asarray(jax.random.uniform(key, (records,)) < sampling_prob))
+    uniform = jax.random.uniform(key_for("sample", key), (records,))
+    taken = np.flatnonzero(np.asarray(uniform < sampling_prob))
     parts = max(1, -(-taken.size // size))
     indices = np.zeros(parts * size, dtype=np.int64)
     indices[: taken.size] = taken
@@ -324,6 +331,15 @@ def _calibrated(
     return calibrate(build, budget, lower=1e-2, upper=1e7)
 
 
-def _require_members(leaves: list[Any], plan: Plan) -> None:
-    if len(leaves) != len(plan.members):
-        raise ValueError(f"gradients must have {len(plan.members)} leaves, got {len(leaves)}")
+def _require_shapes(leaves: list[Any], plan: Plan, *, examples: bool) -> None:
+    """The gradients are those of the plan's parameters, with a first axis of `examples` or not."""
+    if len(leaves) != len(plan.shapes):
+        raise ValueError(f"gradients must have {len(plan.shapes)} leaves, got {len(leaves)}")
+    lead = tuple(leaves[0].shape[:1]) or ("examples",) if examples else ()
+    for leaf, shape in zip(leaves, plan.shapes, strict=True):
+        if tuple(leaf.shape) != (*lead, *shape):
+            raise ValueError(
+                f"gradients must have the shape {shape} of their parameter"
+                f"{' after one axis of examples, the same for all' if examples else ''}, got "
+                f"{leaf.shape}"
+            )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
+from jaxdp._key import key_for
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Key, Vector
 from jaxdp.fit import fit_noise
@@ -20,7 +21,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.solvers.descent_plan import Plan
-from jaxdp.solvers.descent_schedule import sensitivities_of
+from jaxdp.solvers.descent_schedule import sensitivities_of, sequence_of
 
 NOISES = ("gaussian", "analytic_gaussian", "truncated_laplace", "none")
 # Of the sum of partial derivatives, each within [-1, 1], when one record is replaced.
@@ -48,13 +49,14 @@ def plan(
     records = _check.positive_integer("records", records)
     passes = _check.positive_integer("passes", passes)
     updates = -(-coordinates // 4)
-    keys = jax.random.split(key, passes)
-    sequence = jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)[:, :updates]
+    sequence = sequence_of("permutation", passes, coordinates, updates, key)
     clip = jnp.ones(coordinates)
     sensitivities = sensitivities_of(clip, records, "replace_one")
     base, made_for = _noise(per_update, noise)
     silent = isinstance(noise, str) and noise == "none"
-    scales = jnp.zeros(coordinates) if silent else round_up(sensitivities / made_for, 8)
+    scales = jnp.zeros(coordinates)
+    if not silent:
+        scales = _check.noise_scale("scales", round_up(sensitivities / made_for, 8))
     return Plan(
         sequence,
         jnp.ones(coordinates),
@@ -73,7 +75,7 @@ def plan(
 
 def start(coordinates: int, key: Key) -> Vector:
     """Uniform on [-1, 1]^d, as published."""
-    return jax.random.uniform(key, (coordinates,), jnp.float64, -1.0, 1.0)
+    return jax.random.uniform(key_for("start", key), (coordinates,), jnp.float64, -1.0, 1.0)
 
 
 def _noise(per_update: Budget, noise: str | Histogram) -> tuple[Noise, float]:

@@ -35,6 +35,8 @@ RELATIONS = ("replace_one", "add_remove")
 # Each try is accepted with probability exp(-0.35) at least: 256 fail together once in 1e135.
 _TRIES = 256
 _CHAINS = 4
+# Of a chain: no machine makes more, and an int64 holds them. chosen
+_MOST_STEPS = 1e15
 
 
 @final
@@ -125,8 +127,18 @@ def plan(
     # f is below its tangent plus a form of trace <= L in x x^T / 4: a step of any dimension is
     # accepted with probability exp(-k L eta / 2) from the exact centre.
     eta = 0.5 / (temperature * smoothness)
+    eta = _check.noise_scale("step of the chain for this row_bound and radius", eta)
+    # Of a proposal, the least noise that the chain draws.
+    _check.noise_scale("variance for this row_bound and penalty", 1.0 / (1.0 / eta + convexity))
     start = bound / curvature + jnp.sqrt(dimension / convexity)
-    needed = jnp.log(start**2 / (4.0 * eta * variation**2)) / (2.0 * log1p(convexity * eta))
+    # No square in the logarithm: it may underflow.
+    squared = 2.0 * (jnp.log(start) - jnp.log(variation)) - jnp.log(4.0 * eta)
+    needed = squared / (2.0 * log1p(convexity * eta))
+    if not bool(needed < _MOST_STEPS):
+        raise ValueError(
+            f"row_bound times radius must be smaller, or penalty larger: the chain needs "
+            f"{float(needed):.3g} steps, and takes at most {_MOST_STEPS:g}"
+        )
     # The centre begins within G / (2 L) of its fixed point and halves that each time: until it
     # costs a tenth in the exponent of the acceptance, whose rest is at most 1/4.
     refinements = jnp.log(temperature * bound**2 / (0.8 * smoothness)) / jnp.log(4.0)

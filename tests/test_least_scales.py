@@ -1,0 +1,85 @@
+"""No plan has noise of a scale that floating-point arithmetic takes for 0."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp import _check
+from jaxdp.solvers import (
+    coordinate_descent,
+    covariance,
+    naive_bayes,
+    private_gradients,
+    proximal_descent,
+    regularised_exponential,
+    sufficient_statistics,
+)
+
+BUDGET = dp.Budget(1.0, 1e-6)
+KEY = jax.random.key(0)
+ONE = {"relation": "replace_one"}
+
+
+def moments(**other):
+    return covariance.plan(BUDGET, **{"dimension": 3, "records": 10**6, **ONE, **other})
+
+
+def descent(budget=BUDGET, **other):
+    known = {"smoothness": np.ones(3), "records": 10, "passes": 1, "order": "cyclic"}
+    return coordinate_descent.plan(budget, **known, **ONE, **other)
+
+
+def exponential(**other):
+    known = {"dimension": 3, "records": 1000, "radius": 1.0, **ONE}
+    return regularised_exponential.plan(BUDGET, **(known | other))
+
+
+TINY = {
+    "covariance": lambda: moments(row_bound=1e-152),
+    "covariance, iid": lambda: moments(row_bound=1e-149, method="iid", family="laplace"),
+    "covariance, inid": lambda: moments(row_bound=1e-149, method="inid"),
+    "lasso": lambda: sufficient_statistics.lasso(
+        np.ones((4, 1)), np.ones(4), 0.1, BUDGET, KEY, row_bound=1e-152, **ONE
+    ),
+    "gradients": lambda: private_gradients.plan(
+        BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, records=10
+    ),
+    "descent": lambda: descent(clip=1e-308),
+    "descent, subnormal": lambda: descent(dp.Budget(1e8, 1e-6), clip=1e-290, allocation="spr"),
+    "exponential": lambda: exponential(row_bound=1e-160),
+    "exponential, radius": lambda: exponential(radius=1e-300),
+    "exponential, penalty": lambda: exponential(penalty=dp.L2(1e200)),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_plan_whose_noise_underflows_is_refused(name):
+    with pytest.raises(
+        ValueError, match=r"(scale|clip|step|variance).* must lie in \[2.00417e-292"
+    ):
+        TINY[name]()
+
+
+def test_plans_that_no_argument_makes_so_small_check_as_well(monkeypatch):
+    """A record moves counts by 1, and a sum of clipped derivatives by 2."""
+    monkeypatch.setattr(proximal_descent, "_noise", lambda *_: (dp.Gaussian(1.0), 1e300))
+    with pytest.raises(ValueError, match="scales must lie"):
+        proximal_descent.plan(BUDGET, coordinates=4, records=10, key=KEY, passes=1)
+    monkeypatch.setattr(naive_bayes, "allocate", lambda *_, **__: jnp.array([1.0, 1e-308]))
+    with pytest.raises(ValueError, match="scale of the noise must lie"):
+        naive_bayes.plan(BUDGET, classes=2, categories=(3, 0), relation="add_remove")
+
+
+def test_a_traced_scale_becomes_nan_and_an_infinite_one_is_legal():
+    scales = jnp.array([0.0, 1e-320, 1e-300, 1e-291, jnp.inf, jnp.nan, -1.0])
+    found = jax.jit(lambda x: _check.noise_scale("scale", x))(scales)
+    np.testing.assert_array_equal(np.isnan(found), [True, True, True, False, False, True, True])
+    delta = jax.jit(lambda clip: descent(clip=clip).delta(1.0))(1e-308)
+    assert not delta <= 1.0
+
+
+def test_a_chain_that_no_machine_could_run_is_refused():
+    with pytest.raises(ValueError, match="row_bound times radius must be smaller"):
+        exponential(radius=1e100)
