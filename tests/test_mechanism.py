@@ -83,3 +83,42 @@ def test_a_guarantee_is_no_noise():
     for known in (dp.PureDP(1.0), dp.ExponentialMechanism(1.0)):
         with pytest.raises(ValueError, match=r"noise must be .* got (PureDP|Exponential)"):
             plain(object.__new__(dp.Mechanism), known, 1.0)
+
+
+NOISES = {
+    "gaussian": dp.Gaussian,
+    "laplace": dp.Laplace,
+    "flipped_huber": lambda scale: dp.FlippedHuber(jnp.minimum(scale, 1e3), 0.8 * scale),
+    "discrete_laplace": dp.DiscreteLaplace,
+}
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("relation", [None, "replace_one", "add_remove"])
+def test_the_ends_of_every_range_have_their_limits(name, relation):
+    """No sampling, no sensitivity, no noise that is finite, no finite epsilon: never NaN."""
+    if relation == "replace_one" and name.startswith("discrete"):
+        return  # refused: no density
+    epsilon = jnp.array([-np.inf, -1.0, 0.0, 0.2, np.inf])
+    private = [0.0, np.log(-np.expm1(-1.0)), -np.inf, -np.inf, -np.inf]
+    scale, sensitivity = jnp.array([10.0, 10.0, np.inf, 10.0]), jnp.array([1.0, 0.0, 1.0, 1.0])
+    q = jnp.array([0.01, 0.01, 0.01, 0.0]) if relation else 1.0
+    mechanism = dp.Mechanism(NOISES[name](scale), sensitivity, q, relation)
+    found = np.stack([np.asarray(mechanism.log_delta(e)) for e in epsilon])
+    assert not np.isnan(found).any()
+    nothing = found[:, 1:] if relation else found[:, 1:3]
+    np.testing.assert_allclose(np.exp(nothing).T, np.exp([private] * nothing.shape[1]), atol=1e-14)
+    assert found[0, 0] == 0
+    assert found[4, 0] == -np.inf
+    least = np.asarray(mechanism.epsilon(1e-6))
+    assert np.all(least[1:3] < 1e-14)
+    assert 0 <= least[0] < np.inf
+
+
+def test_a_steep_profile_has_a_root():
+    """Two compilations differ by more than their slack there: the root gives way by ulps."""
+    scale = 10 ** np.random.default_rng(0).uniform(-5, -2, 400)
+    mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0)
+    epsilon = np.asarray(mechanism.epsilon(0.5))
+    np.testing.assert_allclose(epsilon, 0.5 / scale**2, rtol=1e-3)
+    assert np.all(np.asarray(mechanism.delta(epsilon)) <= 0.5)

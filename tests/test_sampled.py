@@ -307,3 +307,36 @@ def test_slopes_of_divergences_where_all_records_take_part(relation):
 
     # Not analytic there: where nobody is hit the ratio is 0.
     np.testing.assert_allclose(slopes(1.0), slopes(1.0 - 1e-7), rtol=1e-2)
+
+
+@pytest.mark.parametrize(("q", "steps"), [(1e-8, 1000.0), (1e-3, 10.0)])
+def test_no_more_is_lost_than_the_chance_of_a_hit(q, steps):
+    scale = jnp.array([0.005, 0.007, 0.01, 0.0125])
+    total = steps * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "remove"))
+    chance = np.log(-np.expm1(steps * np.log1p(-q)))
+    found = np.asarray(total.log_delta(1.0))
+    assert np.all(found <= chance + 1e-12)
+    assert np.all(found >= chance - 1e-9)  # such noise hides no hit
+
+
+def test_divergences_of_large_orders():
+    """Where no nodes resolve the moment: Minkowski's inequality, off by less than 1e-8."""
+    for ratio, q in ((1.0, 0.01), (0.2, 0.1), (5.0, 1e-3)):
+        for order in (3e3, 3e4, 3e6):
+            step = dp.Mechanism(dp.Gaussian(1.0), ratio, q, "remove")
+            value = float(dp.privacy_loss(step).renyi(order))
+            # With a hit alone, which is less, and as much of the rest as there can be.
+            hit = 0.5 * order * ratio**2 + order / (order - 1.0) * np.log(q)
+            assert hit * (1 - 1e-12) <= value <= hit * (1 + 1e-8) + 1e-8, (ratio, q, order)
+
+
+def test_no_delta_left_needs_the_largest_loss():
+    """Read off, not searched for."""
+    gaussian = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, "add_remove")
+    assert (100 * dp.privacy_loss(gaussian)).epsilon(0.0) == np.inf
+    laplace = dp.Mechanism(dp.Laplace(20.0), 1.0)
+    total = 100 * dp.privacy_loss(laplace)
+    np.testing.assert_allclose(total.epsilon(0.0), 5.0, rtol=1e-14)
+    assert total.log_delta(total.epsilon(0.0)) == -np.inf
+    known = dp.privacy_loss(dp.ApproxDP(1.0, 0.1))
+    assert np.all(np.isinf(known.epsilon(jnp.array([0.0, 0.05]))))

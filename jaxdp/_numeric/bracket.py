@@ -15,9 +15,9 @@ _BISECTIONS = 64
 # More than bisection needs: room for the steps that do not halve the bracket.
 _EXTRA_STEPS = 12.0
 _MOST_STEPS = 100
-# Ulps by which a root that fails its last check gives way, each time; checks at most. chosen: two
-# compilations of a profile differ by a few ulps of its argument.
-_GIVE_WAY = 8.0
+# Ulps by which a root gives way to its safe side, 4 times more after each check that fails, and
+# checks at most. chosen: two compilations of a profile differ by one or two ulps of its argument.
+_GIVE_WAY = 4.0
 _CHECKS = 4
 _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
@@ -42,8 +42,8 @@ def last_feasible(
 
     `residual` is monotone, falling towards `safe`; the arrays have one shape. 64 geometric
     bisections keep an end with residual <= -slack, which is returned once residual <= 0 has been
-    checked anew: `slack` covers the rounding by which two compilations of `residual` differ; where
-    that is more, because `residual` is steep, the end gives way by some ulps towards `safe`. The
+    checked anew: `slack` covers the rounding by which two compilations of `residual` differ, and
+    where `residual` is steep a few ulps by which the end gives way towards `safe` do. The
     result is `unsafe` where that is feasible and `otherwise` where `safe` is not, NaN residuals
     included. The derivative is the root's, by the implicit function theorem; 0 at a clamped end.
     Not `compiled`: `residual` is called as it is, and nothing has a derivative.
@@ -77,12 +77,12 @@ def _confirmed(
     otherwise: float,
     compiled: bool,
 ) -> Reals:
-    """`found`, or a few ulps nearer to `safe`, where function <= 0 there, else `otherwise`."""
+    """A few ulps from `found` towards `safe`, where function <= 0 there, else `otherwise`."""
     aside = _GIVE_WAY * jnp.finfo(jnp.float64).eps * jnp.sign(safe - found)
 
     def check(state: tuple[Reals, Bools, Index]) -> tuple[Reals, Bools, Index]:
         x, holds, checks = state
-        x = jnp.where(holds | (checks == 0), x, x * (1.0 + aside * 4.0**checks))
+        x = jnp.where(holds, x, x * (1.0 + aside * 4.0**checks))
         return x, function(x) <= 0, checks + 1
 
     def unsettled(state: tuple[Reals, Bools, Index]) -> Bools:
