@@ -132,16 +132,14 @@ class PrivacyLoss:
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
-        if self.relation in ("add", "remove"):
-            raise ValueError("a trade-off function needs relation 'add_remove': both directions")
         return tradeoff_of_profile(self.log_delta, fpr)
 
     def renyi(self, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1: the terms' divergences add, the worse direction.
+        """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.
 
-        Of infinite order: the largest loss.
+        Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
-        order = _check.real("order", order, 1.0, open_lower=True)
+        order = _check.real("order", order, 1.0)
         return reported.renyi(self.terms, order, self.both)
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
