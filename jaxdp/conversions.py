@@ -33,6 +33,15 @@ class HasRenyi(Protocol):
         ...
 
 
+@runtime_checkable
+class HasZCDP(Protocol):
+    """A mechanism that knows its own (xi, rho)."""
+
+    def zcdp(self) -> ZCDP:
+        """Which every order keeps to."""
+        ...
+
+
 def to_approx(guarantee: Guarantee, delta: RealLike) -> ApproxDP:
     """The (epsilon, delta) that `guarantee` implies at `delta`; epsilon is inf where there is none.
 
@@ -52,8 +61,10 @@ def to_pure(guarantee: Guarantee) -> PureDP:
             raise TypeError(f"{type(guarantee).__name__} has an unbounded loss: no PureDP")
 
 
-def to_zcdp(guarantee: Guarantee) -> ZCDP:
+def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
     """ZCDP(0, rho): rho = mu^2 / 2 from GDP, rho = epsilon tanh(epsilon / 2) from PureDP; exact.
+
+    From a mechanism, the exponential one as well, its own `zcdp`.
 
     PureDP: randomised response is the worst case (Kairouz, Oh & Viswanath 2015). With
     s = order - 1/2 its divergence over its order is (log cosh(s epsilon) - log cosh(epsilon / 2))
@@ -68,6 +79,8 @@ def to_zcdp(guarantee: Guarantee) -> ZCDP:
         case PureDP(epsilon_bound=epsilon):
             rho = jnp.where(jnp.isinf(epsilon), jnp.inf, epsilon * jnp.tanh(0.5 * epsilon))
             return ZCDP(jnp.zeros_like(epsilon), lifted(round_up(rho, 8), epsilon > 0))
+        case HasZCDP():
+            return guarantee.zcdp()
         case RDP():
             raise TypeError("RDP bounds no order above its largest: no ZCDP follows")
         case _:
