@@ -7,15 +7,16 @@ are the former's, many the latter's; both hold, and the better is reported.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import cast
 
-import jax
 import jax.numpy as jnp
 
+from jaxdp._compile import compiled
 from jaxdp._numeric.bounded_range import cumulant_of_range, renyi_of_range
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
-from jaxdp._types import Reals, Shape
+from jaxdp._types import Reals
 from jaxdp.guarantee.base import log_delta_of_cgf, rounding_slack
 from jaxdp.loss.base import Term, Terms, add_up
 from jaxdp.loss.discrete import RangeLoss
@@ -29,52 +30,47 @@ def has_ranges(terms: Terms) -> bool:
     return any(isinstance(term.noise, RangeLoss) for term in terms)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """A bound on log delta at every real epsilon, by the best order; of the worse direction."""
-    shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
-    epsilon = jnp.broadcast_to(epsilon, shape)
-
-    def bound(way: Terms) -> Reals:
-        finite = log_delta_of_cgf(functools.partial(_cumulant, way), epsilon)
-        lost = add_up(way, Term.log_finite)
-        infinite = lost < 0
-        total = jnp.logaddexp(finite, log1mexp(jnp.where(infinite, -lost, 1.0)))
-        total = jnp.minimum(round_up(total, 16) + 16.0 * ULP, 0.0)
-        return jnp.where(infinite, total, finite)
-
-    return _worst(bound, terms, shape, both)
+    way, epsilon = _directions(terms, epsilon, both)
+    finite = log_delta_of_cgf(functools.partial(_cumulant, way), epsilon)
+    lost = add_up(way, Term.log_finite)
+    infinite = lost < 0
+    total = jnp.logaddexp(finite, log1mexp(jnp.where(infinite, -lost, 1.0)))
+    total = jnp.minimum(round_up(total, 16) + 16.0 * ULP, 0.0)
+    return _worse(jnp.where(infinite, total, finite), both)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
+def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     """An epsilon >= 0 that meets `delta` by `log_delta`; infinite where none does.
 
     The least over orders of (K(s) - log(1 + s) - s log(1 + 1/s) - log delta) / s.
     """
-    shape = jnp.broadcast_shapes(delta.shape, *(term.shape for term in terms))
-    delta = jnp.broadcast_to(delta, shape)
+    way, delta = _directions(terms, delta, both)
+    left = delta + jnp.expm1(add_up(way, Term.log_finite)) * (1.0 + 16.0 * ULP)
+    some = left > 0
+    log_left = jnp.log(jnp.where(some, left, 1.0)) - rounding_slack(jnp.where(some, left, 1.0))
 
-    def bound(way: Terms) -> Reals:
-        left = delta + jnp.expm1(add_up(way, Term.log_finite)) * (1.0 + 16.0 * ULP)
-        some = left > 0
-        log_left = jnp.log(jnp.where(some, left, 1.0)) - rounding_slack(jnp.where(some, left, 1.0))
+    def of_order(s: Reals) -> Reals:
+        gain, entropy = _cumulant(way, s), log1p(s) + s * log1p(1.0 / s)
+        size = gain + entropy + jnp.abs(log_left)
+        return (gain - entropy - log_left + 16.0 * ULP * size) / s
 
-        def of_order(s: Reals) -> Reals:
-            gain, entropy = _cumulant(way, s), log1p(s) + s * log1p(1.0 / s)
-            size = gain + entropy + jnp.abs(log_left)
-            return (gain - entropy - log_left + 16.0 * ULP * size) / s
+    found = least_value(of_order, *(jnp.full(delta.shape, end) for end in _ORDERS))
+    return _worse(jnp.where(some, jnp.maximum(found, 0.0), jnp.inf), both)
 
-        ends = (jnp.full(shape, end) for end in _ORDERS)
-        return jnp.where(some, jnp.maximum(least_value(of_order, *ends), 0.0), jnp.inf)
 
-    return _worst(bound, terms, shape, both)
+log_delta = compiled(_log_delta, 2)
+epsilon = compiled(_epsilon, 2)
 
 
 def renyi_of_ranges(ranges: Iterable[Term], order: Reals) -> Reals:
     """What exponential mechanisms add to a divergence of `order`, of the batch's shape."""
     each = (term.broadcast(order.shape) for term in ranges)
-    parts = [term.total(renyi_of_range(term.noise.epsilon, order[..., None])) for term in each]
+    parts = [
+        term.total(renyi_of_range(cast(RangeLoss, term.noise).epsilon, order[..., None]))
+        for term in each
+    ]
     return jnp.real(sum(parts, jnp.zeros(order.shape)))
 
 
@@ -93,11 +89,17 @@ def _cumulant(terms: Terms, s: Reals) -> Reals:
     return jnp.where(jnp.isnan(value), jnp.inf, round_up(jnp.real(value), _ROUNDED))
 
 
-def _worst(bound: Callable[[Terms], Reals], terms: Terms, shape: Shape, both: bool) -> Reals:
-    """Of the direction that is owed, or of both."""
+def _directions(terms: Terms, values: Reals, both: bool) -> tuple[Terms, Reals]:
+    """All in one shape, with a first axis for the two directions if both are owed."""
+    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    if both:
+        shape = (2, *shape)
     way = tuple(term.broadcast(shape) for term in terms)
-    value = bound(way)
-    if not both:
-        return value
-    everywhere = jnp.ones(shape, dtype=bool)
-    return jnp.maximum(value, bound(tuple(term.reversed(everywhere) for term in way)))
+    if both:
+        second = jnp.arange(2).reshape(2, *(1,) * (len(shape) - 1)) == 1
+        way = tuple(term.reversed(jnp.broadcast_to(second, shape)) for term in way)
+    return way, jnp.broadcast_to(values, shape)
+
+
+def _worse(value: Reals, both: bool) -> Reals:
+    return jnp.max(value, axis=0) if both else value
