@@ -14,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._types import RealLike, Reals, RealsOrComplexes
+from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
+
+# The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
+LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def require_float64() -> None:
@@ -51,8 +54,12 @@ def real(
     upper: float = np.inf,
     *,
     open_lower: bool = False,
+    lift: bool = False,
 ) -> Reals:
-    """`value` as float64, known to lie in [lower, upper] (or (lower, upper]) or to be NaN."""
+    """`value` as float64, known to lie in [lower, upper] (or (lower, upper]) or to be NaN.
+
+    `lift`: a positive number that is less than the least normal one becomes that one.
+    """
     require_float64()
     if isinstance(value, list | tuple):
         value = jnp.asarray(value)
@@ -65,14 +72,29 @@ def real(
             bracket = "(" if open_lower else "["
             first = array[bad].flat[0] if array.ndim else array
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
+        known = np.asarray(array, dtype=np.float64)
+        lost = (known > 0) & (known < LEAST_NORMAL)
+        if lift and lost.any():
+            return _to_device(np.where(lost, LEAST_NORMAL, known))
         if isinstance(value, jax.Array) and value.dtype == jnp.float64:
             return value
-        return _to_device(np.asarray(array, dtype=np.float64))
-    array = jnp.asarray(value, dtype=jnp.float64)
+        return _to_device(known)
+    array = jnp.asarray(value)
+    # A half's subnormal numbers are normal doubles, and are converted as such.
+    if lift and jnp.issubdtype(array.dtype, jnp.floating) and array.dtype != jnp.float16:
+        array = jnp.where(_subnormal(array), jnp.finfo(array.dtype).tiny, array)
+    array = array.astype(jnp.float64)
     # A bound that holds anyway would be compiled wherever the value is read.
     if lower > -np.inf or open_lower:
         array = jnp.where(array > lower if open_lower else array >= lower, array, jnp.nan)
     return array if upper == np.inf else jnp.where(array <= upper, array, jnp.nan)
+
+
+def _subnormal(array: Reals) -> Bools:
+    """Whether a traced number is, and positive: by its bits, since comparisons take it for 0."""
+    kind = jnp.finfo(array.dtype)
+    bits = jax.lax.bitcast_convert_type(array, jnp.dtype(f"int{kind.bits}"))
+    return (bits > 0) & (bits < 1 << kind.nmant)
 
 
 def argument(name: str, value: RealLike) -> RealsOrComplexes:
@@ -85,18 +107,31 @@ def argument(name: str, value: RealLike) -> RealsOrComplexes:
 
 
 def positive(name: str, value: RealLike) -> Reals:
-    """A scale: above zero; infinite is legal and means that nothing is learnt."""
-    return real(name, value, 0.0, open_lower=True)
+    """A scale: above zero, and no subnormal number, since more would claim more noise.
+
+    Infinite is legal and means that nothing is learnt.
+    """
+    return real(name, value, LEAST_NORMAL)
 
 
 def nonnegative(name: str, value: RealLike) -> Reals:
-    """A sensitivity or an epsilon: zero or more."""
-    return real(name, value, 0.0)
+    """A sensitivity or what a guarantee holds: zero or more. A subnormal one is lifted."""
+    return real(name, value, 0.0, lift=True)
 
 
-def probability(name: str, value: RealLike) -> Reals:
-    """In [0, 1]."""
-    return real(name, value, 0.0, 1.0)
+def zero_or_positive(name: str, value: RealLike, upper: float = np.inf) -> Reals:
+    """A part of a scale, in [0, upper]: no subnormal number."""
+    value = real(name, value, 0.0, upper)
+    if is_concrete(value):
+        known = np.asarray(value)
+        real(name, np.where(known == 0, 1.0, known), LEAST_NORMAL)
+        return value
+    return jnp.where(_subnormal(value), jnp.nan, value)
+
+
+def probability(name: str, value: RealLike, *, lift: bool = False) -> Reals:
+    """In [0, 1]. `lift`: of what must not be lost, see `real`; a target may become 0."""
+    return real(name, value, 0.0, 1.0, lift=lift)
 
 
 def whole(name: str, value: RealLike, lower: float = 0.0) -> Reals:

@@ -2,10 +2,14 @@
 
 from typing import final
 
+import jax.numpy as jnp
+
 from jaxdp import _check
+from jaxdp._numeric.bounded_range import renyi_of_range, rho_of_range
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import epsilon_of
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.loss.discrete import RangeLoss
 from jaxdp.noise.base import exp_up
 
@@ -19,8 +23,9 @@ class ExponentialMechanism:
     of pure privacy, in nats; batched. log ratios of two answers move by epsilon at most, so the
     range is bounded by epsilon; where neighbours move every score the same way (monotone), weights
     exp(epsilon score / Delta) have the same range and the same guarantee. It is better than
-    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, see
-    `loss.discrete.RangeLoss`. Bad input: `ValueError` when concrete, NaN when traced.
+    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, by the better of
+    `loss.discrete.RangeLoss` and `range_composition`. `to_zcdp` and `to_rdp` take it. Bad input:
+    `ValueError` when concrete, NaN when traced.
     Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
     """
 
@@ -43,3 +48,19 @@ class ExponentialMechanism:
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side."""
         return epsilon_of(self.log_delta, _check.probability("delta", delta))
+
+    def renyi(self, order: RealLike) -> Reals:
+        """The largest Renyi divergence of an order >= 1, see `_numeric.bounded_range`; rounded up.
+
+        With s = order - 1 by at most 1e-14 max(s, 1 / s), 1e-7 where s < 1; of infinite order
+        `epsilon`.
+        """
+        return renyi_of_range(self.epsilon_bound, _check.real("order", order, 1.0))
+
+    def zcdp(self) -> ZCDP:
+        """(0, log(sinh(x) / x) + x coth(x) - 1), x = epsilon / 2: the least rho, at order 1.
+
+        At most epsilon^2 / 8 (Cesar & Rogers, ALT 2021), and met by a mechanism of that range.
+        """
+        rho = rho_of_range(self.epsilon_bound)
+        return ZCDP(jnp.zeros_like(rho), rho)

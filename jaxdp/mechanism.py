@@ -55,7 +55,7 @@ class Mechanism:
         sensitivity = _check.nonnegative("sensitivity", sensitivity)
         # Known before it becomes an array: whether there is any sampling shapes the program.
         always = _check.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))
-        sampling_prob = _check.probability("sampling_prob", sampling_prob)
+        sampling_prob = _check.probability("sampling_prob", sampling_prob, lift=True)
         if relation is not None:
             _check.one_of("relation", relation, RELATIONS)
         elif not always:
@@ -103,7 +103,7 @@ class Mechanism:
         return _epsilon(self, _check.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1, in nats; sampled: `privacy_loss(...).renyi`."""
+        """The Renyi divergence of an order >= 1, in nats; sampled: `privacy_loss(...).renyi`."""
         if self.sampled:
             raise ValueError("use privacy_loss(mechanism).renyi(order) with sampling_prob < 1")
         return self.noise.renyi(self.sensitivity, order)

@@ -46,6 +46,8 @@ class Odometer:
 
     def __init__(self, delta: float, order: RealLike = _ORDERS):
         self._delta = float(_check.real("delta", delta, 0.0, 1.0, open_lower=True))
+        # Order 1 bounds no loss but on average.
+        order = _check.real("order", order, 1.0, open_lower=True)
         self._order = vector(RDP(order, 0.0).order)
         self._steps: tuple[Step, ...] = ()
         self._sums = tuple(Fraction(0) for _ in self._order)

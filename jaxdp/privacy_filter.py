@@ -78,6 +78,8 @@ class Filter:
         """
         if budget.epsilon.shape or budget.delta.shape:
             raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
+        if order is not None:  # order 1 implies no budget
+            order = float(_check.real("order", order, 1.0, open_lower=True))
         orders = None if order is None else RDP(order, 0.0).order
         most = _largest(budget, orders)
         if not most > 0:

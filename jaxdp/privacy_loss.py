@@ -5,7 +5,7 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp import _check, range_composition
 from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
@@ -91,7 +91,15 @@ class PrivacyLoss:
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
-        return reported.log_delta(self.terms, _check.real("epsilon", epsilon), self.both)
+        epsilon = _check.real("epsilon", epsilon)
+        return self._better(reported.log_delta(self.terms, epsilon, self.both), epsilon)
+
+    def _better(self, log_delta: Reals, epsilon: Reals) -> Reals:
+        """`log_delta`, or what Renyi divergences say of exponential mechanisms if that is less."""
+        if not range_composition.has_ranges(self.terms):
+            return log_delta
+        other = range_composition.log_delta(self.terms, epsilon, self.both)
+        return jnp.where(other < log_delta, other, log_delta)  # NaN stays
 
     def log_delta_error(self, epsilon: RealLike) -> Reals:
         """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
@@ -100,7 +108,12 @@ class PrivacyLoss:
         than 1e-9, from the lower one of `bounds` if that is nearer. Of delta this is the relative
         error, for one release 2e-12 (1 + |log delta|). Infinite where no lower bound is known.
         """
-        return reported.log_delta_error(self.terms, _check.real("epsilon", epsilon), self.both)
+        epsilon = _check.real("epsilon", epsilon)
+        error = reported.log_delta_error(self.terms, epsilon, self.both)
+        if not range_composition.has_ranges(self.terms):
+            return error
+        pair = reported.log_delta(self.terms, epsilon, self.both)
+        return jnp.where(self._better(pair, epsilon) < pair, jnp.inf, error)
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -109,13 +122,15 @@ class PrivacyLoss:
     def bounds(self, epsilon: RealLike, *, points: int = POINTS) -> tuple[Reals, Reals]:
         """(lower, upper) with lower <= delta(epsilon) <= upper, every error inside.
 
-        From masses on a grid of `points`, see `loss.bracket`.
+        From masses on a grid of `points`, see `loss.bracket`; the lower one is 0 where exponential
+        mechanisms tell less than the worst pair of their range.
         """
         if points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
         epsilon = _check.real("epsilon", epsilon)
         lower, upper = reported.log_bounds(self.terms, epsilon, self.both, points)
-        return exp_down(lower), exp_up(upper)
+        least = self._better(upper, epsilon)
+        return exp_down(jnp.where(least < upper, -jnp.inf, lower)), exp_up(least)
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
@@ -128,21 +143,30 @@ class PrivacyLoss:
         slower.
         """
         delta = _check.probability("delta", delta)
-        return reported.epsilon(self.terms, delta, self.both)
+        found = reported.epsilon(self.terms, delta, self.both)
+        if not range_composition.has_ranges(self.terms):
+            return found
+        other = range_composition.epsilon(self.terms, delta, self.both)
+        return jnp.where(other < found, other, found)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
-        if self.relation in ("add", "remove"):
-            raise ValueError("a trade-off function needs relation 'add_remove': both directions")
         return tradeoff_of_profile(self.log_delta, fpr)
 
     def renyi(self, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1: the terms' divergences add, the worse direction.
+        """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.
 
-        Of infinite order: the largest loss.
+        Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
-        order = _check.real("order", order, 1.0, open_lower=True)
-        return reported.renyi(self.terms, order, self.both)
+        order = _check.real("order", order, 1.0)
+        ranges = [term for term in self.terms if isinstance(term.noise, RangeLoss)]
+        others = tuple(term for term in self.terms if not isinstance(term.noise, RangeLoss))
+        value = reported.renyi(others, order, self.both) if others else jnp.zeros(order.shape)
+        if not ranges:
+            return value
+        shape = jnp.broadcast_shapes(order.shape, self.shape)
+        more = range_composition.renyi_of_ranges(ranges, jnp.broadcast_to(order, shape))
+        return jnp.broadcast_to(value, shape) + more
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
         """The composition along a batch axis."""

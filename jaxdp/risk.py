@@ -12,9 +12,14 @@ import jax.numpy as jnp
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, log1m, round_up
-from jaxdp._types import RealLike, Reals
+from jaxdp._types import Index, RealLike, Reals
+from jaxdp.guarantee.base import require_both_directions
+from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import exp_up
-from jaxdp.tradeoff import tradeoff_of_profile
+from jaxdp.tradeoff import profile_of_tradeoff, tradeoff_of_profile
+
+_BISECTIONS = 64  # of an equal rate, in equal ratios. derived: from 1e-308 to an ulp
 
 
 @runtime_checkable
@@ -29,11 +34,14 @@ class HasProfile(Protocol):
 def advantage(source: HasProfile) -> Reals:
     """delta(0), the total variation: no test has 1 - fpr - fnr above it. A bound from above.
 
-    For a Gaussian of ratio mu it is 2 Phi(mu / 2) - 1.
+    For a Gaussian of ratio mu it is 2 Phi(mu / 2) - 1. Of ZCDP and RDP it is what their trade-off
+    allows: 1 - 2 x, x the rate that is its own trade-off, as that is convex and symmetric. It is
+    the same in both directions.
     Source: Dong, Roth & Su, JRSS-B 84, 2022, for the trade-off; Kulynych et al., NeurIPS 2024,
     for the advantage.
     """
-    return exp_up(source.log_delta(0.0))
+    known = exp_up(source.log_delta(0.0))
+    return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
 
 
 def bayes_risk(source: HasProfile, prior: RealLike) -> Reals:
@@ -43,25 +51,48 @@ def bayes_risk(source: HasProfile, prior: RealLike) -> Reals:
     divide by m, and fnr + e^epsilon fpr >= 1 - delta(epsilon) by the definition of delta. It is
     the least error where delta is exact; without a test the error is m. For a Gaussian of ratio
     mu: m Phi(e / mu - mu / 2) + (1 - m) Phi(-e / mu - mu / 2), e the epsilon above.
-    A `prior` outside [0, 1]: `ValueError`, or NaN where traced.
+    Of ZCDP and RDP from their trade-off, to 4e-10. A `prior` outside [0, 1] or one direction alone
+    ("add", "remove"): `ValueError`; NaN where a prior is traced.
     """
+    require_both_directions(source)
     prior = _check.probability("prior", prior)
     least, epsilon = _epsilon_of_prior(prior)
-    return _risk(least, source.log_delta(epsilon))
+    log_delta = source.log_delta(epsilon)
+    if isinstance(source, ZCDP | RDP):
+        nearer = jnp.log(profile_of_tradeoff(source.tradeoff, epsilon))
+        log_delta = jnp.minimum(log_delta, nearer)
+    return _risk(least, log_delta)
 
 
 def tpr_at_fpr(source: HasProfile, fpr: RealLike) -> Reals:
     """An upper bound on the true-positive rate at `fpr`: 1 - tradeoff(fpr), an ulp of 1 up.
 
-    A `fpr` outside [0, 1]: `ValueError`, or NaN where traced.
+    A `fpr` outside [0, 1] or one direction alone ("add", "remove"): `ValueError`; NaN where a rate
+    is traced.
     """
-    fpr = _check.probability("fpr", fpr)
+    fpr = _check.probability("fpr", fpr, lift=True)
     tradeoff = getattr(source, "tradeoff", None)
     if tradeoff is None:
         fnr = tradeoff_of_profile(source.log_delta, fpr)
     else:
         fnr = cast(Reals, tradeoff(fpr))
     return _power(*jnp.broadcast_arrays(fpr, fnr))
+
+
+@jax.jit
+def _advantage(source: ZCDP | RDP) -> Reals:
+    """1 - 2 x, rounded up, with x <= tradeoff(x) by bisection."""
+
+    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        low, high = ends
+        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        below = source.tradeoff(middle) >= middle
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    # NaN where the guarantee is, and 0 where it promises nothing.
+    ends = (0.0 * source.tradeoff(0.5) + end for end in (_check.LEAST_NORMAL, 0.5))
+    low = jax.lax.fori_loop(0, _BISECTIONS, halve, tuple(ends))[0]
+    return jnp.clip(1.0 - 2.0 * low + ULP, 0.0, 1.0)
 
 
 @jax.jit

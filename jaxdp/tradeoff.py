@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._types import Index, RealLike, Reals
+from jaxdp.guarantee.base import require_both_directions
 
 # e^700 fits a double, and a rate below e^-700 is reported as 0.
 _LARGEST_EPSILON = 700.0
@@ -35,9 +36,11 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: RealLike) -> R
     the supremum is found to 1e-12 of e on [0, 700]. Where `log_delta` is a bound that is not
     convex a better e may be missed, which only lowers the result.
     `log_delta` maps an array of epsilons to an array, elementwise; its batch broadcasts with
-    `fpr`. A bad concrete `fpr` raises, a bad traced one and a NaN delta give NaN.
+    `fpr`. That of one direction, "add" or "remove", raises. A bad concrete `fpr` raises, a bad
+    traced one and a NaN delta give NaN.
     """
-    return _tradeoff(_as_tree(log_delta), _check.probability("fpr", fpr))
+    require_both_directions(getattr(log_delta, "__self__", None))
+    return _tradeoff(_as_tree(log_delta), _check.probability("fpr", fpr, lift=True))
 
 
 def profile_of_tradeoff(

@@ -347,6 +347,18 @@ def laplace_log_delta(scale: float, shift: float, epsilon: float) -> mp.mpf:
     return mp.log(-mp.expm1(exponent)) if exponent > -1 else mp.log1p(-mp.exp(exponent))
 
 
+def mu_of_pure(epsilon: float) -> mp.mpf:
+    """2 x with P[N > x] = 1 / (1 + e^epsilon), 50 digits."""
+    with mp.workdps(50):
+        e = mp.mpf(epsilon)
+        if e < 1:
+            return 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(e / 2))
+        level = e + mp.log1p(mp.exp(-e))
+        guess = mp.sqrt(2 * level)
+        x = mp.findroot(lambda x: mp.log(mp.erfc(x / mp.sqrt(2)) / 2) + level, guess)
+        return 2 * x
+
+
 def relative_error(value: float, truth: mp.mpf) -> float:
     """(value - truth) / |truth|: positive where `value` is above."""
     if truth == -mp.inf:

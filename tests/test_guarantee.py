@@ -310,3 +310,114 @@ def test_largest_gdp_is_batched_and_differentiable():
         np.testing.assert_allclose(jax.grad(level, k)(*point), numeric, rtol=1e-6)
     bad = jax.vmap(level)(jnp.array([1.0, jnp.nan, 1.0]), jnp.array([jnp.nan, 0.1, -0.1]))
     assert np.all(bad == 0)
+
+
+LEAST = float(np.finfo(np.float64).tiny)
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["known", "traced"])
+def test_subnormal_guarantees_are_lifted(traced):
+    """A CPU takes them for 0 otherwise: 1e308 times 1e-308 was 0."""
+    run = jax.jit if traced else lambda f: f
+    for build in (
+        lambda v: (1e308 * dp.PureDP(v)).epsilon_bound,
+        lambda v: (1e308 * dp.ApproxDP(v, 0.0)).epsilon_bound,
+        lambda v: (1e308 * dp.ZCDP(0.0, v)).rho,
+        lambda v: (1e308 * dp.ZCDP(v, 0.0)).xi,
+        lambda v: (1e308 * dp.RDP(2.0, v)).value[0],
+        lambda v: (1e308 * dp.GDP(v)).mu * 1e154,
+    ):
+        for value in (1e-308, 5e-324):
+            assert run(build)(value) >= 1e308 * LEAST * (1 - 1e-12)
+    assert run(lambda v: dp.ApproxDP(1.0, v).delta(2.0))(1e-310) >= LEAST
+    assert run(lambda v: (1 * dp.ApproxDP(1.0, v) + dp.ApproxDP(0.0, 0.0)).delta_bound)(1e-310) > 0
+    assert run(lambda v: dp.PureDP(v).epsilon_bound)(np.float32(1e-40)) >= np.float32(1e-40)
+    assert run(lambda v: dp.PureDP(v).epsilon_bound)(np.float16(6e-8)) == np.float16(6e-8)
+    release = run(lambda q: dp.Mechanism(dp.Gaussian(1.0), 1.0, q, "remove").delta(0.0))
+    assert release(1e-310) > 0
+
+
+def test_a_subnormal_budget_is_met_as_zero():
+    for budget in (dp.Budget(1.0, 1e-310), dp.Budget(0.0, 5e-324)):
+        assert dp.largest_gdp(budget).mu == 0
+    assert dp.PureDP(1.0).epsilon(1e-310) >= 1.0
+
+
+def test_conversions_do_not_underflow():
+    for small in (1e-160, 1e-300):
+        assert dp.to_zcdp(dp.GDP(small)).rho >= LEAST
+        assert dp.to_zcdp(dp.PureDP(small)).rho >= LEAST
+        assert np.all(dp.to_rdp(dp.GDP(small), [1.5, 2.0]).value >= LEAST)
+        assert np.all(dp.to_rdp(dp.PureDP(small), [1.5, 2.0]).value >= LEAST)
+        assert dp.to_gdp(dp.PureDP(small)).mu >= small
+
+
+ENDLESS = (
+    dp.PureDP(np.inf),
+    dp.ApproxDP(np.inf, 0.1),
+    dp.GDP(np.inf),
+    dp.ZCDP(0.0, np.inf),
+    dp.RDP(2.0, np.inf),
+    dp.to_pure(dp.ApproxDP(1.0, 0.5)),
+)
+
+
+@pytest.mark.parametrize("kind", ENDLESS, ids=lambda k: type(k).__name__)
+def test_what_promises_nothing_has_no_tradeoff(kind):
+    fpr = np.array([0.0, 1e-310, 0.3, 1.0])
+    for found in (kind.tradeoff(fpr), jax.jit(lambda k: k.tradeoff(fpr))(kind)):
+        assert found.tolist() == [0.0] * 4
+    assert dp.tpr_at_fpr(kind, 0.0) == 1
+    assert kind.delta(np.array([0.0, 700.0])).tolist() == [1.0, 1.0]
+
+
+@given(st.floats(0, 800), st.floats(0, 1), st.floats(0, 1), st.sampled_from([1.0, 1e-17, 1e-200]))
+def test_pure_and_approximate_tradeoffs_are_never_above_their_own(bound, failure, fpr, small):
+    failure, fpr = failure * small, fpr * small
+    fnr = float(dp.ApproxDP(bound, failure).tradeoff(fpr))
+    with mp.workdps(400):
+        e, d, x = mp.mpf(bound), mp.mpf(failure), mp.mpf(fpr)
+        truth = max(mp.mpf(0), 1 - d - mp.exp(e) * x, mp.exp(-e) * (1 - d - x))
+        assert 0 <= truth - mp.mpf(fnr) <= 4e-15
+        assert mp.mpf(float(dp.tpr_at_fpr(dp.ApproxDP(bound, failure), fpr))) >= 1 - truth
+
+
+def test_the_rate_that_nothing_costs():
+    assert dp.tpr_at_fpr(dp.ApproxDP(1.0, 1e-17), 0.0) >= 1e-17
+    assert dp.tpr_at_fpr(dp.PureDP(1.0), 0.0) == 0
+    assert dp.PureDP(800.0).tradeoff(0.0) == 1
+
+
+@given(st.floats(-300, 4))
+def test_pure_to_gdp_is_the_least_mu_rounded_up(exponent):
+    epsilon = 10.0**exponent
+    mu = float(dp.to_gdp(dp.PureDP(epsilon)).mu)
+    error = oracle.relative_error(mu, oracle.mu_of_pure(epsilon))
+    assert 0 <= error < 3e-15, epsilon
+
+
+def test_pure_to_gdp_beyond_every_search():
+    mu = dp.to_gdp(dp.PureDP(np.array([0.0, 1e300, 1.7e308, np.inf]))).mu
+    assert mu[0] == 0
+    assert np.all(mu[1:3] >= 2 * np.sqrt(2) * np.sqrt([1e300, 1.7e308]))
+    assert mu[3] == np.inf
+    slope = jax.grad(lambda e: dp.to_gdp(dp.PureDP(e)).mu)(2.0)
+    numeric = (oracle.mu_of_pure(2.0 + 1e-6) - oracle.mu_of_pure(2.0 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(slope, float(numeric), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "kind"),
+    [
+        (0, dp.PureDP(np.inf)),
+        (np.inf, dp.GDP(0.0)),
+        (np.inf, dp.PureDP(0.0)),
+        (0, dp.ApproxDP(1.0, 1.0)),
+        (0, dp.ZCDP(0.0, np.inf)),
+        (0, dp.RDP(2.0, np.inf)),
+    ],
+)
+def test_nothing_times_infinity_names_the_count(count, kind):
+    with pytest.raises(ValueError, match="count must not be 0 where"):
+        count * kind
+    assert not jax.jit(lambda n: (n * kind).delta(1.0))(count) <= 1

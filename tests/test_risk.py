@@ -85,3 +85,56 @@ def test_bad_input():
         assert not jax.jit(lambda m: dp.advantage(dp.GDP(m)))(bad) <= 1
         assert not jax.jit(lambda m: dp.bayes_risk(dp.GDP(m), 0.3))(bad) > 0
         assert not jax.jit(lambda m: dp.tpr_at_fpr(dp.GDP(m), 0.3))(bad) < 1
+
+
+@pytest.mark.parametrize("relation", ["add", "remove"])
+def test_one_direction_has_no_risk(relation):
+    """At q = .01, sigma = .1 a threshold reaches .01; the profile of "add" alone says 1e-6."""
+    mechanism = dp.Mechanism(dp.Gaussian(0.1), 1.0, 0.01, relation)
+    loss = dp.privacy_loss(mechanism)
+    for ask in (
+        lambda: dp.tpr_at_fpr(mechanism, 1e-6),
+        lambda: dp.tpr_at_fpr(loss, 1e-6),
+        lambda: dp.bayes_risk(mechanism, 0.3),
+        lambda: dp.bayes_risk(loss, 0.3),
+        lambda: dp.to_rdp(loss, 2.0),
+        lambda: dp.tradeoff_of_profile(mechanism.log_delta, 1e-6),
+    ):
+        with pytest.raises(ValueError, match="relation must be 'add_remove'"):
+            ask()
+    both = dp.Mechanism(dp.Gaussian(0.1), 1.0, 0.01, "add_remove")
+    assert dp.tpr_at_fpr(both, 1e-6) >= 1.0000989e-2
+    # The total variation is the same in both directions.
+    np.testing.assert_allclose(dp.advantage(mechanism), dp.advantage(both), rtol=1e-13)
+
+
+def advantage_of_rho(rho):
+    """Of randomised response, whose divergence over its order is largest at order 1, where
+
+    it is epsilon tanh(epsilon / 2): it meets the curve there, and keeps to it elsewhere.
+    """
+    epsilon = mp.findroot(
+        lambda e: e * mp.tanh(e / 2) - rho, (1e-3, 2 * rho + 2), solver="anderson"
+    )
+    return mp.tanh(epsilon / 2)
+
+
+@pytest.mark.parametrize("rho", [0.1, 1.0, 3.0])
+def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
+    truth = float(advantage_of_rho(rho))
+    for kind in (dp.ZCDP(0.0, rho), dp.RDP([1.0, 2.0], [rho, 2 * rho])):
+        value = float(dp.advantage(kind))
+        assert 0 <= value - truth < 1e-13
+    assert dp.advantage(dp.ZCDP(0.0, 1.0)) == pytest.approx(0.6479182, abs=1e-7)
+
+
+def test_bayes_risk_of_concentrated_privacy():
+    kind, fpr = dp.ZCDP(0.0, 0.5), np.linspace(0.01, 0.99, 401)
+    fnr = np.asarray(kind.tradeoff(fpr))
+    for prior in (0.2, 0.9):
+        least = np.min(prior * fnr + (1 - prior) * fpr)
+        risk = float(dp.bayes_risk(kind, prior))
+        assert risk <= least
+        assert risk == pytest.approx(least, abs=1e-5)
+    bad = jax.jit(lambda r: dp.advantage(dp.ZCDP(0.0, r)))(np.nan)
+    assert not bad <= 1

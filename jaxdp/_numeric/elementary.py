@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._types import Complexes, Reals, RealsOrComplexes
+from jaxdp._check import LEAST_NORMAL
+from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
 
 LOG_2 = float(np.log(2.0))
 LOG_SQRT_2PI = 0.9189385332046727417803297
@@ -92,6 +93,11 @@ def expm1_minus(x: RealsOrComplexes) -> RealsOrComplexes:
 def round_up(value: Reals, ulps: int) -> Reals:
     """A little more than `value`: by `ulps` units of its last place (less, if negative)."""
     return value * (1.0 + ulps * ULP * jnp.sign(value))
+
+
+def lifted(value: Reals, positive: Bools) -> Reals:
+    """`value`, and the least normal number where it underflowed though it is `positive`."""
+    return jnp.where(positive & (value < LEAST_NORMAL), LEAST_NORMAL, value)
 
 
 def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:

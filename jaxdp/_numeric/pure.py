@@ -13,7 +13,7 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
     0 above, 1 - e^epsilon below. Relative error of log delta: (16 + 4 bound) ulp, upwards.
     """
     bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
-    gap = bound - epsilon
+    gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
     inside = jnp.where(gap <= 0, 1.0, gap)
     value = log1mexp(inside) - log1p(jnp.exp(-bound))
     value = jnp.where(epsilon < -bound, log1mexp(jnp.maximum(-epsilon, 0.0)), value)

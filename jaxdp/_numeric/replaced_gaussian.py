@@ -79,7 +79,9 @@ def log_moment(c: Reals, q: Reals, z: Reals) -> Reals:
     bound = bound_of(2.0 * safe_c, safe_q, 1.0 + theta)
     value = jnp.where(usable, value, bound)
     value = jnp.where(always, _if_always_hit(c, q, z), jnp.where(nothing, 0.0, value))
-    return jnp.where((z == 0) | (z == -1.0), 0.0, value) + 0.0 * (c + q + z)
+    # 0 at both ends, with the slopes that are the divergences of order 1.
+    end = (z == 0) | (z == -1.0)
+    return jnp.where(end, value - lax.stop_gradient(value), value) + 0.0 * (c + q + z)
 
 
 def _scale(span: Span, c: Reals, q: Reals, theta: Reals) -> Reals:

@@ -9,7 +9,7 @@ from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp._numeric.pure import log_delta_of_approximate
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, require_same, tradeoff_of_pure
+from jaxdp.guarantee.base import Guarantee, repeated, require_same, tradeoff_of_pure
 
 
 @final
@@ -30,7 +30,7 @@ class ApproxDP(Guarantee):
         assign(
             self,
             epsilon_bound=_check.nonnegative("epsilon", epsilon),
-            delta_bound=_check.probability("delta", delta),
+            delta_bound=_check.probability("delta", delta, lift=True),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
@@ -40,7 +40,7 @@ class ApproxDP(Guarantee):
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
-        fpr = _check.probability("fpr", fpr)
+        fpr = _check.probability("fpr", fpr, lift=True)
         return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
     def __add__(self, other: "ApproxDP") -> "ApproxDP":
@@ -51,6 +51,6 @@ class ApproxDP(Guarantee):
 
     def __rmul__(self, count: RealLike) -> "ApproxDP":
         count = _check.whole("count", count)
-        epsilon = round_up(count * self.epsilon_bound, 1)
-        delta = -jnp.expm1(count * log1m(self.delta_bound))
+        epsilon = round_up(repeated("epsilon", count, self.epsilon_bound), 1)
+        delta = -jnp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))
         return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))

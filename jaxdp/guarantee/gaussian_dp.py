@@ -13,6 +13,7 @@ from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
     Guarantee,
+    repeated,
     require_same,
     rounding_slack,
 )
@@ -41,9 +42,13 @@ class GDP(Guarantee):
         return Gaussian(1.0).log_delta(self.mu, epsilon)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
-        """Phi(Phi^-1(1 - fpr) - mu), rounded down."""
+        """Phi(Phi^-1(1 - fpr) - mu), rounded down; 0 at an infinite mu."""
         unit = Gaussian(1.0)
-        mu, fpr = jnp.broadcast_arrays(_check.guard(self.mu), _check.probability("fpr", fpr))
+        mu, fpr = jnp.broadcast_arrays(
+            _check.guard(self.mu), _check.probability("fpr", fpr, lift=True)
+        )
+        endless = jnp.isinf(mu)
+        mu = jnp.where(endless, 0.0, mu)
         threshold = -unit.quantile(fpr)
         point = mu - threshold
         fnr = jnp.exp(unit.log_survival(point))
@@ -51,14 +56,15 @@ class GDP(Guarantee):
         distance = jnp.minimum(jnp.abs(threshold) + mu, 1e100)
         hazard = jnp.where(point > 0, 1.0 + point, jnp.exp(-0.5 * point**2))
         fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
-        return jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr)
+        return jnp.where(endless, 0.0, jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
 
     def __add__(self, other: "GDP") -> "GDP":
         require_same(self, other)
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":
-        return GDP(round_up(jnp.sqrt(_check.whole("count", count)) * self.mu, 2))
+        root = jnp.sqrt(_check.whole("count", count))
+        return GDP(round_up(repeated("mu", root, self.mu), 2))
 
 
 @jax.jit

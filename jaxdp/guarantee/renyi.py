@@ -10,7 +10,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, log1p, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals, Shape
-from jaxdp.guarantee.base import Guarantee, require_same, tradeoff_of_renyi
+from jaxdp.guarantee.base import Guarantee, repeated, require_same, tradeoff_of_renyi
 
 _LARGEST_ORDER = 1e300
 
@@ -18,10 +18,11 @@ _LARGEST_ORDER = 1e300
 @final
 @pytree
 class RDP(Guarantee):
-    """The Renyi divergence of each `order` in (1, 1e300] is at most `value` nats, both ways round.
+    """The Renyi divergence of each `order` in [1, 1e300] is at most `value` nats, both ways round.
 
     The last axis holds the orders, axes before it are the batch; a number is one order. An
-    infinite value says nothing of its order. Bad input: `ValueError`, or NaN where traced.
+    infinite value says nothing of its order. Order 1 is the Kullback-Leibler divergence: it bounds
+    the trade-off, and delta only by that. Bad input: `ValueError`, or NaN where traced.
     Source: Mironov, CSF 2017.
     """
 
@@ -29,7 +30,7 @@ class RDP(Guarantee):
     value: Reals
 
     def __init__(self, order: RealLike, value: RealLike):
-        order = jnp.atleast_1d(_check.real("order", order, 1.0, _LARGEST_ORDER, open_lower=True))
+        order = jnp.atleast_1d(_check.real("order", order, 1.0, _LARGEST_ORDER))
         value = jnp.atleast_1d(_check.nonnegative("value", value))
         if value.shape[-1] not in (1, order.shape[-1]) or order.shape[-1] == 0:
             raise ValueError(
@@ -60,7 +61,7 @@ class RDP(Guarantee):
         the two laws exchanged, by data processing. Rounded down. It uses that the divergences
         are bounded in both directions, as they are for a symmetric neighbouring relation.
         """
-        return _tradeoff(self, _check.probability("fpr", fpr))
+        return _tradeoff(self, _check.probability("fpr", fpr, lift=True))
 
     def __add__(self, other: "RDP") -> "RDP":
         """The values add, order by order. The orders must be the same: `ValueError` if not."""
@@ -76,7 +77,7 @@ class RDP(Guarantee):
 
     def __rmul__(self, count: RealLike) -> "RDP":
         count, value = jnp.broadcast_arrays(_check.whole("count", count)[..., None], self.value)
-        return RDP(self.order, round_up(count * value, 1))
+        return RDP(self.order, round_up(repeated("value", count, value), 1))
 
 
 def _equal(left: Reals, right: Reals) -> bool:
@@ -88,7 +89,7 @@ def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
     order, value, argument = jnp.broadcast_arrays(
         guarantee.order, _check.guard(guarantee.value), argument[..., None]
     )
-    s = jnp.where((order > 1) & (order <= _LARGEST_ORDER), order - 1.0, jnp.nan)
+    s = jnp.where((order >= 1) & (order <= _LARGEST_ORDER), order - 1.0, jnp.nan)
     return s, value, argument
 
 
@@ -96,7 +97,8 @@ def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
 def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
     s, value, epsilon = _guarded(guarantee, epsilon)
     gain = s * (value - epsilon)
-    entropy = log1p(s) + s * log1p(1.0 / s)
+    first = s == 0  # where the bound is 1
+    entropy = log1p(s) + jnp.where(first, 0.0, s * log1p(1.0 / jnp.where(first, 1.0, s)))
     bound = gain - entropy + 16.0 * ULP * (jnp.abs(gain) + entropy)
     # An infinite gain has an infinite error of the other sign.
     bound = jnp.where(jnp.isinf(gain), gain, bound)

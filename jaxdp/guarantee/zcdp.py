@@ -12,6 +12,7 @@ from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
+    repeated,
     require_same,
     tradeoff_of_renyi,
 )
@@ -45,10 +46,10 @@ class ZCDP(Guarantee):
         """The least fnr whose two-point test obeys the curve at every order, both ways round.
 
         (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1)(xi + a rho)), by data
-        processing, and attained: the two points satisfy the curve. Rounded down. 301 orders are
-        looked at, from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
+        processing, and attained: the two points satisfy the curve. Rounded down. 302 orders are
+        looked at, 1 and from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
         """
-        return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr))
+        return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr, lift=True))
 
     def __add__(self, other: "ZCDP") -> "ZCDP":
         require_same(self, other)
@@ -56,7 +57,8 @@ class ZCDP(Guarantee):
 
     def __rmul__(self, count: RealLike) -> "ZCDP":
         count = _check.whole("count", count)
-        return ZCDP(round_up(count * self.xi, 1), round_up(count * self.rho, 1))
+        xi, rho = repeated("xi", count, self.xi), repeated("rho", count, self.rho)
+        return ZCDP(round_up(xi, 1), round_up(rho, 1))
 
 
 @jax.jit
@@ -64,5 +66,6 @@ def _tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
     xi, rho, fpr = jnp.broadcast_arrays(_check.guard(xi), _check.guard(rho), fpr)
 
     # An order that is missed leaves a constraint out, and the bound lower.
-    s = jnp.broadcast_to(jnp.logspace(-6.0, 6.0, _ORDERS), (*fpr.shape, _ORDERS))
+    s = jnp.concatenate([jnp.zeros(1), jnp.logspace(-6.0, 6.0, _ORDERS)])
+    s = jnp.broadcast_to(s, (*fpr.shape, s.size))
     return tradeoff_of_renyi(s, xi[..., None] + (s + 1.0) * rho[..., None], fpr)

@@ -116,7 +116,7 @@ def _accountant() -> type:
 
         def get_delta(self, target_epsilon: RealLike) -> float:
             """The least delta that has been shown at `target_epsilon` >= 0."""
-            epsilon = _check.nonnegative("target_epsilon", target_epsilon)
+            epsilon = _check.real("target_epsilon", target_epsilon, 0.0)
             if _EVERYTHING in self._counts:
                 return 1.0
             return float(self.privacy_loss().delta(epsilon)) if self._counts else 0.0

@@ -31,7 +31,7 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
         noise_multiplier, sample_rate, steps = entry
         values = (
             float(_check.positive(f"history[{index}] noise_multiplier", noise_multiplier)),
-            float(_check.probability(f"history[{index}] sample_rate", sample_rate)),
+            float(_check.probability(f"history[{index}] sample_rate", sample_rate, lift=True)),
         )
         count = float(_check.whole(f"history[{index}] steps", steps))
         counts[values] = counts.get(values, 0.0) + count

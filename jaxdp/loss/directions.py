@@ -4,6 +4,8 @@
 broadcast here, to one shape.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -13,6 +15,7 @@ from jaxdp.loss import bracket, contour, guess, inverse, line
 from jaxdp.loss.base import Term, Terms, add_up, by_lanes, cumulant
 from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.scattered import has_scattered
+from jaxdp.noise.base import renyi_of_cgf
 
 # Of log delta: no grid is nearer.
 _WIDE = 1e-5
@@ -143,11 +146,14 @@ def largest_loss(terms: Terms, both: bool) -> Reals:
     return jnp.where(never, jnp.inf, jnp.maximum(ends[0], ends[-1]))
 
 
-def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
-    """K(order - 1) / (order - 1), of the worse direction; of infinite order the largest loss."""
+def renyi(terms: Terms, order: Reals, both: bool, sloped: bool) -> Reals:
+    """K(order - 1) / (order - 1), of the worse direction; of infinite order the largest loss.
+
+    `sloped`: whether there may be the order 1, where it is the slope of K.
+    """
     batch = jnp.broadcast_shapes(*(term.shape for term in terms))
     shape = jnp.broadcast_shapes(batch, order.shape)
-    s = jnp.broadcast_to(jnp.where(order == jnp.inf, 2.0, order) - 1.0, shape)
+    s = jnp.broadcast_to(order - 1.0, shape)
     if shape and (not batch or batch[-1] == 1):
         # Many orders of one loss.
         terms = tuple(_drop_axis(t).broadcast(shape[:-1]) for t in terms)
@@ -157,11 +163,13 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     if both:
         ways.append(tuple(t.reversed(jnp.ones(t.shape, dtype=bool)) for t in terms))
     # Few at a time stay in the cache with all their nodes.
-    values = [by_lanes(lambda t, z: jnp.real(cumulant(t, z)), way, s) for way in ways]
+    values = [
+        by_lanes(lambda t, z: renyi_of_cgf(partial(cumulant, t), z, sloped), way, s) for way in ways
+    ]
     ends = [add_up(way, Term.pure_epsilon)[..., None] for way in ways]
     largest, most = jnp.maximum(values[0], values[-1]), jnp.maximum(ends[0], ends[-1])
     finite = add_up(terms, Term.log_finite)[..., None]
-    value = jnp.where(finite < 0, jnp.inf, largest / s).reshape(shape)
+    value = jnp.where(finite < 0, jnp.inf, largest).reshape(shape)
     most = jnp.broadcast_to(most, s.shape).reshape(shape)
     return jnp.where(jnp.broadcast_to(order == jnp.inf, shape), most, value)
 

@@ -19,7 +19,7 @@ from jaxdp.loss.replaced_profile import replaced_log_delta
 from jaxdp.loss.sampled_kinds import ATOMIC
 from jaxdp.loss.sampled_profile import both_ways, sampled_log_delta, sampled_pure_epsilon
 from jaxdp.loss.tilted_nodes import TiltedNodes
-from jaxdp.noise.base import Loss, LossPair, Noise, Points
+from jaxdp.noise.base import NEXT_ORDER, Loss, LossPair, Noise, Points
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
 # Units in the last place by which a bound may be off.
@@ -228,18 +228,22 @@ class Mixture(Loss):
 def _cgf(mixture: Mixture, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
     mixture, shift, z = mixture.aligned(shift, z)
     powers = mixture.powers(z)
-    value, above = log_moment(mixture.on_axis(shift, powers), powers, mixture.sampling_prob)
+    # At 0 the integrand is nothing, but its slope is something.
+    nodes = mixture.on_axis(shift, mixture.powers(jnp.where(z == 0, NEXT_ORDER, z)))
+    value, above = log_moment(nodes, powers, mixture.sampling_prob)
     moves = 2.0 if mixture.replaced else 1.0
     whole = mixture.noise.cgf(moves * shift, z)
     convex = round_up(log_mixed(whole, mixture.sampling_prob), _ROUNDED)
-    convex = jnp.where((z >= -1.0) & (z <= 0.0), 0.0, convex)
+    convex = jnp.where((z >= -1.0) & (z < 0.0), 0.0, convex)
     if not mixture.replaced:
         largest = jnp.where(z > 0, round_up(-z * log1m(mixture.sampling_prob), _ROUNDED), jnp.inf)
         convex = jnp.where(mixture.added > 0, jnp.minimum(convex, largest), convex)
-    nothing = (mixture.sampling_prob == 0) | (shift == 0) | (z == 0)
-    exact = value <= convex
+    nothing, at_zero = (mixture.sampling_prob == 0) | (shift == 0), z == 0
+    exact = (value <= convex) | (at_zero & jnp.isfinite(value))
     value = jnp.where(nothing, 0.0, jnp.where(exact, value, convex))
-    above = jnp.where(nothing, 0.0, jnp.where(exact, above, jnp.inf))
+    # 0 there, with the slope that is the divergence of order 1.
+    value = jnp.where(at_zero, value - lax.stop_gradient(value), value)
+    above = jnp.where(nothing | at_zero, 0.0, jnp.where(exact, above, jnp.inf))
     return jnp.where(jnp.isnan(whole + mixture.sampling_prob + z), jnp.nan, value), above
 
 

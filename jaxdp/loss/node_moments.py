@@ -42,7 +42,8 @@ def log_moment(nodes: Nodes, powers: tuple[Reals, ...], q: Reals) -> tuple[Reals
     total = jnp.sum(terms, axis=-1)
     error = jnp.abs(total - jnp.sum(halves * terms, axis=-1))
     agreed = resolved & (error <= _AGREED * jnp.abs(total))
-    off = ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / jnp.abs(total))
+    size = jnp.where(error == 0, 1.0, jnp.abs(total))  # both are 0 at the order 1
+    off = ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / size)
     off = lax.stop_gradient(off)
     total += off
     value = jnp.where(near, log1p(jnp.where(near, total, 0.0)), top + jnp.log(total))

@@ -24,6 +24,7 @@ from jaxdp.loss.bracket import POINTS
 from jaxdp.loss.exchange import LogBounds
 from jaxdp.loss.inverse import LONG, SHORT
 from jaxdp.loss.shapes import few_sizes, in_few_shapes
+from jaxdp.noise.base import may_be_zero
 
 # Two compilations of the sum differ by less than this in log delta, relatively.
 _SLACK = 1e-12
@@ -99,7 +100,7 @@ _log_delta_on_lines = compiled(directions.log_delta, (2, 3))
 _on_one_line = compiled(directions.log_delta_on_one_line, (2, 3))
 _tightened = compiled(directions.tightened, 2)
 log_bounds = compiled(directions.log_bounds, (2, 3))
-_renyi = compiled(directions.renyi, 2)
+_renyi = compiled(directions.renyi, (2, 3))
 _largest_loss = compiled(directions.largest_loss, 1)
 _guess_epsilon = compiled(directions.guess_epsilon, (2, 3))
 _quick_epsilon = compiled(directions.quick_epsilon, (3, 4, 5))
@@ -110,7 +111,7 @@ _quick_log_delta = compiled(directions.quick_log_delta, 3)
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """See `directions.renyi`."""
     kept = int(_many_of_one(terms, order))
-    return in_few_shapes(_renyi, (both,), terms, order, kept=kept)
+    return in_few_shapes(_renyi, (both, may_be_zero(order - 1.0)), terms, order, kept=kept)
 
 
 def rough_log_delta(terms: Terms, epsilon: Reals, both: bool) -> tuple[Reals, Reals]:

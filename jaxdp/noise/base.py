@@ -1,15 +1,19 @@
 """What every noise offers. A distribution is final: nothing here is overridden."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import lifted, round_up
 from jaxdp._numeric.loss_edges import FarEdges, LossEdges
 from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
+
+NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
 
 
 class Points(NamedTuple):
@@ -300,15 +304,44 @@ class Noise(Loss):
         return exp_up(self.log_delta(shift, epsilon))
 
     def renyi(self, shift: RealLike, order: RealLike) -> Reals:
-        """The Renyi divergence of an order > 1: cgf(shift, order - 1) / (order - 1).
+        """The Renyi divergence of an order >= 1: cgf(shift, order - 1) / (order - 1).
 
-        Of infinite order: `pure_epsilon`.
+        Of order 1 the Kullback-Leibler divergence, the slope of the cgf at 0; of infinite order
+        `pure_epsilon`.
         """
-        s = _check.real("order", order, 1.0, open_lower=True) - 1.0
-        safe = jnp.where(s == jnp.inf, 1.0, s)
-        value = cast(Reals, self.cgf(shift, safe) / safe)
+        s = order_excess(order)
+        value = jnp.real(renyi_of_cgf(lambda z: self.cgf(shift, z), s))
         largest = jnp.broadcast_to(self.pure_epsilon(shift), value.shape)
-        return jnp.where(jnp.broadcast_to(s == jnp.inf, value.shape), largest, value)
+        value = jnp.where(jnp.broadcast_to(s == jnp.inf, value.shape), largest, value)
+        return lifted(value, largest > 0)
+
+
+def order_excess(order: RealLike) -> Reals:
+    """An order of a Renyi divergence, from 1 on, less 1."""
+    return _check.real("order", order, 1.0) - 1.0
+
+
+def may_be_zero(excess: Reals) -> bool:
+    """Whether the order 1 is among them, so that a slope has to be compiled."""
+    return not _check.is_concrete(excess) or bool(np.any(np.asarray(excess) == 0))
+
+
+def renyi_of_cgf(
+    cgf: Callable[[Reals], RealsOrComplexes], s: Reals, sloped: bool | None = None
+) -> Reals:
+    """K(s) / s; at s = 0 the slope of K; at an infinite s anything. Elementwise in s.
+
+    The slope is that of the finite part of a loss. Divergences grow with the order, so that it is
+    infinite where the next one is. `sloped`: see `may_be_zero`, which decides if it is left out.
+    """
+    at_zero = s == 0
+    safe = jnp.where(at_zero, NEXT_ORDER, jnp.where(s == jnp.inf, 1.0, s))
+    value = jnp.real(cgf(safe)) / safe
+    if not (may_be_zero(s) if sloped is None else sloped):
+        return value
+    still = jnp.zeros_like(safe)
+    slope = jax.jvp(lambda z: jnp.real(cgf(z)), (still,), (jnp.ones_like(safe),))[1]
+    return jnp.where(at_zero & (value < jnp.inf), slope, value)
 
 
 def exp_up(log_delta: Reals) -> Reals:

@@ -9,7 +9,7 @@ from jax.scipy.special import gammaln, ndtri, zeta
 
 from jaxdp import _check
 from jaxdp._numeric.discrete_gaussian_delta import log_delta_of_lattice
-from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1mexp, round_up
+from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
 from jaxdp._numeric.lattice_cgf import log_moment_of_lattice
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
@@ -92,7 +92,7 @@ class DiscreteGaussian(Noise):
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
         r = ratio_of(_check.whole("shift", shift), self.scale)
-        return jnp.zeros_like(r), round_up(0.5 * r * r, 4)
+        return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""

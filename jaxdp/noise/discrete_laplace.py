@@ -6,7 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import LOG_2, expm1_minus, log1m, log1mexp, log1p, round_up
+from jaxdp._numeric.elementary import (
+    LOG_2,
+    expm1_minus,
+    lifted,
+    log1m,
+    log1mexp,
+    log1p,
+    round_up,
+)
 from jaxdp._numeric.geometric import cgf, log_delta, moment
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
@@ -92,7 +100,7 @@ class DiscreteLaplace(Noise):
         proof of `Laplace.zcdp` holds: the Renyi divergence over its order is largest at order 1.
         """
         r, scale = _ratio(self.scale, _check.whole("shift", shift))
-        return jnp.zeros_like(r), round_up(_kullback_leibler(r, scale), 24)
+        return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, scale), 24), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale, rounded up."""

@@ -45,7 +45,7 @@ class FlippedHuber(Noise):
     gamma: Reals
 
     def __init__(self, alpha: RealLike, gamma: RealLike):
-        alpha = _check.real("alpha", alpha, 0.0, _LARGEST)
+        alpha = _check.zero_or_positive("alpha", alpha, _LARGEST)
         assign(self, alpha=alpha, gamma=_check.positive("gamma", gamma))
 
     def log_density(self, x: RealLike) -> Reals:

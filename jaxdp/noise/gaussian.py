@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, ndtri
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, log1m_near
+from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
@@ -83,7 +83,7 @@ class Gaussian(Noise):
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)): exact. Source: Bun & Steinke, TCC 2016, proposition 6."""
         mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
-        return jnp.zeros_like(mu), 0.5 * mu * mu
+        return jnp.zeros_like(mu), lifted(0.5 * mu * mu, mu > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
@@ -167,14 +167,14 @@ def _terms(mu: Reals, epsilon: Reals) -> _Terms:
     far = jnp.minimum(near + width, _LARGEST)
     pair = mills_pair(near, width)
     # Q(a) - e^epsilon Q(b) = (1 - 2 Q(|a|)) + phi(a) (R(|a|) - R(b)) where a < 0.
-    excess = pair.difference + jnp.where(below, _erf_over_density(near), 0.0)
+    excess = pair.difference + jnp.where(below, erf_over_density(near), 0.0)
     excess = jnp.where(mu == 0, 0.0, jnp.maximum(excess, jnp.finfo(jnp.float64).tiny))
     log_density = -0.5 * near * near - LOG_SQRT_2PI
     both = pair.lower + pair.upper
     return _Terms(size, near, far, below, log_density, excess, both, pair.lower, pair.upper)
 
 
-def _erf_over_density(p: Reals) -> Reals:
+def erf_over_density(p: Reals) -> Reals:
     """erf(p / sqrt 2) / phi(p) = 2 p sum_k p^(2k) / (2k + 1)!!, all terms positive; p <= 0.7."""
     p = jnp.minimum(p, _ERF_REACH)
     square = p * p

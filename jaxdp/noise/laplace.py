@@ -11,6 +11,7 @@ from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
     expm1_minus,
+    lifted,
     log1m,
     log1mexp,
     log1p,
@@ -100,7 +101,7 @@ class Laplace(Noise):
         Renyi divergence over its order, is largest at order 1: the Kullback-Leibler divergence.
         """
         r = ratio_of(_check.nonnegative("shift", shift), self.scale)
-        return jnp.zeros_like(r), round_up(expm1_minus(-r), 16)
+        return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale, rounded up."""

@@ -43,7 +43,7 @@ class OffsetGaussian(Noise):
     scale: Reals
 
     def __init__(self, offset: RealLike, scale: RealLike):
-        offset = _check.real("offset", offset, 0.0, _LARGEST)
+        offset = _check.zero_or_positive("offset", offset, _LARGEST)
         assign(self, offset=offset, scale=_check.positive("scale", scale))
 
     def log_density(self, x: RealLike) -> Reals:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
-from jaxdp._numeric.elementary import LOG_2, log1m, log1p, round_up
+from jaxdp._numeric.elementary import LOG_2, lifted, log1m, log1p, round_up
 from jaxdp._numeric.staircase_cgf import cgf
 from jaxdp._numeric.staircase_loss import log_delta, normaliser, place
 from jaxdp._numeric.staircase_moments import absolute_moment, mean_absolute, variance
@@ -41,9 +41,9 @@ class Staircase(Noise):
     def __init__(self, epsilon: RealLike, sensitivity: RealLike, split: RealLike):
         assign(
             self,
-            epsilon=_check.real("epsilon", epsilon, 0.0, _LARGEST, open_lower=True),
+            epsilon=_check.real("epsilon", epsilon, _check.LEAST_NORMAL, _LARGEST),
             sensitivity=_check.positive("sensitivity", sensitivity),
-            split=_check.real("split", split, 0.0, 1.0, open_lower=True),
+            split=_check.real("split", split, _check.LEAST_NORMAL, 1.0),
         )
 
     def _parameters(self) -> tuple[Reals, Reals, Reals]:
@@ -140,7 +140,7 @@ class Staircase(Noise):
         n^2 rho(shift / n), n = ceil(shift / sensitivity) (Bun & Steinke, TCC 2016, prop. 27).
         """
         shift = _check.nonnegative("shift", shift)
-        rho = _zcdp_rho(*self._parameters(), shift)
+        rho = lifted(_zcdp_rho(*self._parameters(), shift), self.pure_epsilon(shift) > 0)
         return jnp.zeros_like(rho), rho
 
     def pure_epsilon(self, shift: RealLike) -> Reals:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import LOG_2, round_up
+from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp._numeric.power_survival import log_power_survival, power_quantile
 from jaxdp._numeric.subbotin_cgf import log_moment_of_power
@@ -239,5 +239,5 @@ def _zcdp(scale: Reals, power: Reals, shift: Reals) -> tuple[Reals, Reals]:
     rho = round_up(rho_of_power(size, jnp.where(between, power, 1.5)), 256)
     rho = jnp.where(between, rho, jnp.where(r == 0, 0.0, jnp.inf))
     rho = jnp.where(power == 1, Laplace(scale).zcdp(shift)[1], rho)
-    rho = jnp.where(power == 2, round_up(0.5 * r * r, 2), rho)
+    rho = lifted(jnp.where(power == 2, round_up(0.5 * r * r, 2), rho), r > 0)
     return jnp.zeros_like(rho), jnp.where(jnp.isnan(r + power), jnp.nan, rho)

@@ -11,6 +11,7 @@ from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
     expm1_minus,
+    lifted,
     log1m,
     log1mexp,
     round_up,
@@ -21,6 +22,9 @@ from jaxdp._types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _SERIES_TERMS = 26
+_SMALL = 1e-200  # a length below it is lifted. chosen: products of two lengths are safe above
+_LIFT = 2.0**400  # by this factor. chosen: the least normal number becomes 5e-188
+_WIDEST = 1e300  # the bound where a lifted one overflows. chosen: a double
 
 
 @final
@@ -101,7 +105,7 @@ class TruncatedLaplace(Noise):
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite. An infinite bound: see `Laplace.zcdp`."""
         r, infinite = _loss(self.scale, self.bound, _check.nonnegative("shift", shift))
-        rho = round_up(expm1_minus(-r), 16)
+        rho = lifted(round_up(expm1_minus(-r), 16), r > 0)
         return jnp.zeros_like(r), jnp.where(infinite, jnp.inf, rho)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
@@ -126,6 +130,16 @@ def _loss(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Bools]:
     scale, bound, shift = jnp.broadcast_arrays(guarded(scale), guarded(bound), shift)
     r = jnp.where(bound > 0, ratio_of(shift, scale), bound)
     return r, (bound < jnp.inf) & (shift > 0)
+
+
+def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals, Reals]:
+    """The same times a power of 2 where half of a length may underflow: only ratios count.
+
+    Of what overflows then a shift is infinite, and a finite bound 1e300: neither is safer.
+    """
+    lift = jnp.where(jnp.minimum(scale, bound) < _SMALL, _LIFT, 1.0)
+    lifted = jnp.where(jnp.isinf(bound), bound, jnp.minimum(bound * lift, _WIDEST))
+    return scale * lift, jnp.where(lift > 1, lifted, bound), shift * lift
 
 
 def _support(scale: Reals, bound: Reals) -> Support:
@@ -207,6 +221,7 @@ def _absolute_moment(scale: Reals, bound: Reals, power: Reals) -> Reals:
 @jax.jit
 def _log_delta(scale: Reals, bound: Reals, shift: Reals, epsilon: Reals) -> Reals:
     scale, bound, shift, epsilon = jnp.broadcast_arrays(scale, bound, shift, epsilon)
+    scale, bound, shift = _away_from_underflow(scale, bound, shift)
     support = _support(scale, bound)
     spread = (scale == jnp.inf) & (bound == jnp.inf)
     none = (shift == 0) | (spread & (shift < jnp.inf))
@@ -224,6 +239,7 @@ def _log_delta(scale: Reals, bound: Reals, shift: Reals, epsilon: Reals) -> Real
 @jax.jit
 def _cgf(scale: Reals, bound: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     scale, bound, shift, z = jnp.broadcast_arrays(scale, bound, shift, z)
+    scale, bound, shift = _away_from_underflow(scale, bound, shift)
     r, infinite = _loss(scale, bound, shift)
     apart = 0.5 * shift >= bound  # then the loss is never finite
     usual = (shift > 0) & ~apart

@@ -57,7 +57,7 @@ class RangeMechanism:
 
     def delta(self, epsilon: RealLike) -> Reals:
         """The worst delta of any answers within the sensitivity, an upper bound, epsilon >= 0."""
-        epsilon = _check.nonnegative("epsilon", epsilon)
+        epsilon = _check.real("epsilon", epsilon, 0.0)
         felt = felt_sensitivity(self.nodes, self.certificate.sensitivity)
         points = close_points(self.nodes, felt)
         laws = jnp.asarray(points.mix @ (np.array(self.weights, dtype=float) / TOTAL))
