@@ -1,15 +1,18 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
-from typing import final
+from collections.abc import Iterator
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
 from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Guarantee, is_no_release
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.loss import reported
@@ -39,8 +42,9 @@ from jaxdp.tradeoff import tradeoff_of_profile
 class PrivacyLoss:
     """The privacy loss of releases made together or one after the other, batched.
 
-    `a + b` composes, `n * a` repeats (n whole, may be traced), `a.sum(axis)` composes along a
-    batch axis: K coordinates, or the steps of a plan. Made by `privacy_loss`. The directions of a
+    `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
+    composes along a batch axis: K coordinates, or the steps of a plan; `a[index]` is a part of the
+    batch. Made by `privacy_loss`. The directions of a
     sampled mechanism are kept apart: "add_remove" reports the worse of the two compositions.
     """
 
@@ -158,7 +162,43 @@ class PrivacyLoss:
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(terms, self.relation)
 
-    def __add__(self, other: "PrivacyLoss") -> "PrivacyLoss":
+    def __len__(self) -> int:
+        """The size of the first batch axis; a `TypeError` where there is none."""
+        if not self.shape:
+            raise TypeError("a single loss has no length: its batch has shape ()")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        """True: a loss is a record, whatever the size of its batch."""
+        return True
+
+    def __iter__(self) -> Iterator["PrivacyLoss"]:
+        """The losses along the first batch axis."""
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> "PrivacyLoss":
+        """The losses of a part of the batch: indexed as an array of shape `shape` is.
+
+        A known index outside the batch is an `IndexError`, a traced one gives NaN.
+        """
+        shape, index = self.shape, index if isinstance(index, tuple) else (index,)
+        index = tuple(np.asarray(i) if isinstance(i, list) else i for i in index)
+        if _check.all_concrete(index):
+            np.broadcast_to(np.zeros(()), shape)[index]
+        elif len(index) > len(shape):
+            raise IndexError(f"index must have at most {len(shape)} entries, got {len(index)}")
+        dots = () if any(i is Ellipsis for i in index) else (Ellipsis,)
+        at = (*index, *dots, slice(None))
+
+        def pick(x: Reals) -> Reals:
+            return x.at[at].get(mode="fill", fill_value=jnp.nan)
+
+        terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
+        return PrivacyLoss(tuple(terms), self.relation)
+
+    def __add__(self, other: Any) -> "PrivacyLoss":
+        if isinstance(other, Guarantee | ExponentialMechanism):
+            other = privacy_loss(other)
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
         if None not in (self.relation, other.relation) and self.relation != other.relation:
@@ -167,6 +207,13 @@ class PrivacyLoss:
                 "that one calls neighbours differ from the other's"
             )
         return PrivacyLoss(merged(self.terms + other.terms), self.relation or other.relation)
+
+    def __radd__(self, other: Any) -> "PrivacyLoss":
+        """`other` is a guarantee, or the 0 with which `sum` begins."""
+        return self if is_no_release(other) else self + other
+
+    def __mul__(self, count: RealLike) -> "PrivacyLoss":
+        return self.__rmul__(count)
 
     def __rmul__(self, count: RealLike) -> "PrivacyLoss":
         times = _check.whole("count", count)[..., None]
@@ -178,17 +225,15 @@ class PrivacyLoss:
         )
 
 
-def privacy_loss(
-    mechanism: Mechanism | PureDP | ApproxDP | GDP | ExponentialMechanism,
-) -> PrivacyLoss:
+def privacy_loss(mechanism: Mechanism | Guarantee | ExponentialMechanism) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled coordinates that are summed are sampled independently. Sampled noises compose on a
     contour, equal ones of up to five atoms one total after the other, truncated Laplaces on a grid:
     delta is the upper one of `bounds`. Sampled histograms do not compose: a `ValueError`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
-    its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
-    mechanism: the loss of the worst mechanism that keeps it.
+    its sensitivity is one number, known before tracing. Of a guarantee (PureDP, ApproxDP, GDP), or
+    the exponential mechanism: the loss of the worst mechanism that keeps it.
     """
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))
@@ -228,7 +273,7 @@ def _worst_shift(noise: Histogram | DiscreteHistogram, sensitivity: Reals) -> Te
     return Term(worst_loss(noise, float(sensitivity)), jnp.ones(1), jnp.ones(1))
 
 
-def _worst_of(known: PureDP | ApproxDP | GDP | ExponentialMechanism) -> Term:
+def _worst_of(known: Guarantee | ExponentialMechanism) -> Term:
     known = jax.tree.map(lambda x: jnp.asarray(x)[..., None], known)
     if isinstance(known, GDP):
         return Term(Gaussian(1.0), known.mu, jnp.ones(1))

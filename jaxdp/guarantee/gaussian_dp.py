@@ -13,7 +13,6 @@ from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
     Guarantee,
-    require_same,
     rounding_slack,
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
@@ -53,8 +52,7 @@ class GDP(Guarantee):
         fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
         return jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr)
 
-    def __add__(self, other: "GDP") -> "GDP":
-        require_same(self, other)
+    def composed(self, other: "GDP") -> "GDP":
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":
