@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxdp import _check
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
@@ -22,7 +22,7 @@ _LEAST_SHARE = 1e-100
 def allocate(
     family: str,
     sensitivities: RealLike,
-    budget: Budget | GDP | PureDP,
+    budget: BudgetLike | GDP | PureDP,
     weights: RealLike | None = None,
     power: RealLike = 2,
     *,
@@ -49,6 +49,7 @@ def allocate(
     sensitivity gets scale 0, no noise ("iid" keeps it). The scales are rounded up, by 1e-15.
     Source: Muthukrishnan & Kalyani, theorems 4 and 5, definition 5; weights are ours.
     """
+    budget = as_budget(budget) if isinstance(budget, tuple) else budget
     _check.one_of("family", family, FAMILIES)
     _check.one_of("method", method, METHODS)
     if weights is not None and method != "inid":

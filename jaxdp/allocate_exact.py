@@ -11,7 +11,7 @@ from jax import lax
 from jaxdp import _check
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._types import Bools, Index, RealLike, Reals
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.loss.base import Term, Terms
@@ -28,7 +28,7 @@ _SLACK = 4e-12
 def allocate_exact(
     noises: Noise | Sequence[Noise],
     sensitivities: RealLike,
-    budget: Budget,
+    budget: BudgetLike,
     weights: RealLike | None = None,
     power: RealLike = 2,
     *,
@@ -48,6 +48,7 @@ def allocate_exact(
     Shapes: sensitivities, weights (K,); budget scalar; result (K,); infinite where nothing meets
     the budget. A zero sensitivity gets scale 0.
     """
+    budget = as_budget(budget)
     sensitivities = _check.nonnegative("sensitivities", sensitivities)
     if sensitivities.ndim != 1:
         raise ValueError(f"sensitivities must have shape (K,), got {sensitivities.shape}")

@@ -12,7 +12,7 @@ from jaxdp import _check
 from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_near
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
-from jaxdp.guarantee.base import Budget, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
 from jaxdp.loss import reported
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -39,7 +39,7 @@ class HasLogDelta(Protocol):
 
 def calibrate(
     build: Callable[[Reals], HasLogDelta],
-    budget: Budget,
+    budget: BudgetLike,
     *,
     lower: RealLike = 1e-9,
     upper: RealLike = 1e12,
@@ -63,6 +63,7 @@ def calibrate(
     over, where something is traced. Compositions of known parameters are searched by calls of what
     is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
     """
+    budget = as_budget(budget)
     lower, upper = _check.positive("lower", lower), _check.positive("upper", upper)
     ends = lower, upper
     if _check.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):

@@ -12,7 +12,7 @@ from jaxdp.allocate_exact import allocate_exact
 from jaxdp.families import FAMILIES
 from jaxdp.fit import fit_noise
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.lower_bounds import lower_bound
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare(
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: RealLike | JointSensitivity,
     count: RealLike = 1,
     families: Sequence[str] | None = None,
@@ -94,6 +94,7 @@ def compare(
     `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
     direction that dominates the set).
     """
+    budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:
         raise ValueError("budget must be one budget: compare one at a time")
     largest, profile = sensitivity, False

@@ -20,7 +20,7 @@ from jaxdp._numeric.bracket import excess, last_feasible
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Reals
 from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
-from jaxdp.guarantee.base import Budget, Guarantee, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
@@ -70,12 +70,13 @@ class Filter:
         self._sums = tuple(Fraction(0) for _ in self._limits)
 
     @classmethod
-    def within(cls, budget: Budget, order: float | None = None) -> "Filter":
+    def within(cls, budget: BudgetLike, order: float | None = None) -> "Filter":
         """The zCDP filter, or the one of a single `order`, whose guarantee implies `budget`.
 
         The largest rho, or divergence, that Canonne, Kamath & Steinke's conversion allows.
         For Gaussians alone `Filter(largest_gdp(budget))` is tighter.
         """
+        budget = as_budget(budget)
         if budget.epsilon.shape or budget.delta.shape:
             raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
         orders = None if order is None else RDP(order, 0.0).order

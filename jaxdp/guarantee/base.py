@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeAlias, TypeVar, cast, final
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,10 @@ class Guarantee(abc.ABC):
 @final
 @pytree
 class Budget:
-    """What a calibration must meet: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1]."""
+    """What a calibration must meet: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].
+
+    Wherever one is taken, the pair (epsilon, delta) may stand for it.
+    """
 
     epsilon: Reals
     delta: Reals
@@ -92,6 +95,18 @@ class Budget:
             epsilon=_check.nonnegative("epsilon", epsilon),
             delta=_check.probability("delta", delta),
         )
+
+
+BudgetLike: TypeAlias = Budget | tuple[RealLike, RealLike]
+
+
+def as_budget(budget: object) -> Budget:
+    """The `Budget` of a pair (epsilon, delta), which is checked as one; a `Budget` as it is."""
+    if isinstance(budget, Budget):
+        return budget
+    if not isinstance(budget, tuple) or len(budget) != 2:
+        raise ValueError(f"budget must be a Budget or a pair (epsilon, delta), got {budget!r}")
+    return Budget(*budget)
 
 
 def is_no_release(other: object) -> bool:

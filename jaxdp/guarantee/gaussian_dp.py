@@ -12,7 +12,9 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
+    BudgetLike,
     Guarantee,
+    as_budget,
     rounding_slack,
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
@@ -59,13 +61,17 @@ class GDP(Guarantee):
         return GDP(round_up(jnp.sqrt(_check.whole("count", count)) * self.mu, 2))
 
 
-@jax.jit
-def largest_gdp(budget: Budget) -> GDP:
+def largest_gdp(budget: BudgetLike) -> GDP:
     """The largest mu with delta(budget.epsilon) <= budget.delta: s* of the i.n.i.d. paper, (P2).
 
     Safe side, to 1e-15 relative; batched over the budget; differentiable by the implicit
     function theorem. mu = 0 (infinite noise) where nothing in (1e-300, 1e15) is feasible.
     """
+    return _largest(as_budget(budget))
+
+
+@jax.jit
+def _largest(budget: Budget) -> GDP:
     epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
 
     def residual(mu: Reals) -> Reals:
