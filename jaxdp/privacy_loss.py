@@ -1,13 +1,15 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp import _check, ledger
 from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
@@ -26,7 +28,8 @@ from jaxdp.loss.sampled import Sampled
 from jaxdp.loss.sampled_kinds import require_composable
 from jaxdp.loss.sampled_truncated import SampledTruncated
 from jaxdp.loss.truncated import as_loss
-from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.loss_file import fields_of, from_plain, to_plain
+from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
@@ -35,6 +38,8 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.tradeoff import tradeoff_of_profile
+
+_FORMAT = "jaxdp-privacy-loss"
 
 
 @final
@@ -161,6 +166,33 @@ class PrivacyLoss:
 
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(terms, self.relation)
+
+    def to_json(self) -> str:
+        """The loss as text; numbers are exact, so that `from_json` is the same loss.
+
+        `ValueError` for traced values.
+        """
+        payload = {"relation": self.relation, "terms": to_plain(self.terms)}
+        return ledger.sealed(_FORMAT, payload)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PrivacyLoss":
+        """What `to_json` wrote; `ValueError` for anything else or changed text."""
+        body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
+        relation, terms = body[0], from_plain(body[1])
+        if relation is not None or not all(term.noise.symmetric for term in terms):
+            _check.one_of("relation", relation, RELATIONS)
+        jnp.broadcast_shapes(*(term.shape for term in terms))
+        return cls(terms, relation)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """`to_json` into a file, all or nothing."""
+        ledger.write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PrivacyLoss":
+        """`from_json` of a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
         """The size of the first batch axis; a `TypeError` where there is none."""

@@ -8,7 +8,16 @@ FLOORS = (
     ("_types", "_pytree", "_check", "_compile", "_key", "_threads", "_numeric", "profiles"),
     ("noise",),
     ("guarantee", "loss"),
-    ("mechanism", "conversions", "problems", "sensitivity", "tradeoff", "ledger", "exponential"),
+    (
+        "mechanism",
+        "conversions",
+        "problems",
+        "sensitivity",
+        "tradeoff",
+        "ledger",
+        "exponential",
+        "loss_file",
+    ),
     ("families", "privacy_loss", "sufficient", "risk"),
     (
         "calibrate",
