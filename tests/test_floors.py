@@ -34,6 +34,7 @@ FLOORS = (
     ("datasets", "plot", "estimators"),
     ("demo",),
     ("cli",),
+    ("__main__",),
 )
 # What contains another one gives it the work.
 CONTAINED = {
