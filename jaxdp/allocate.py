@@ -121,7 +121,7 @@ def _allocate(
         sensitivities, level[..., None], weights, power, counts
     )
     # Units of the largest sensitivity, so that no power of it overflows.
-    unit = jnp.max(sensitivities, axis=-1, keepdims=True)
+    unit = jnp.max(sensitivities, axis=-1, keepdims=True, initial=0.0)
     unit = jnp.where(unit == 0, 1.0, unit)
     relative = jnp.where(sensitivities == 0, 0.0, jnp.maximum(sensitivities / unit, _LEAST_SHARE))
     shape = allocation_shape(family, relative, weights, power, method)

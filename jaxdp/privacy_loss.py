@@ -1,7 +1,7 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -100,7 +100,7 @@ class PrivacyLoss:
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
-        return reported.log_delta(self.terms, _check.real("epsilon", epsilon), self.both)
+        return self._asked(reported.log_delta, _check.real("epsilon", epsilon))
 
     def log_delta_error(self, epsilon: RealLike) -> Reals:
         """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
@@ -109,7 +109,7 @@ class PrivacyLoss:
         than 1e-9, from the lower one of `bounds` if that is nearer. Of delta this is the relative
         error, for one release 2e-12 (1 + |log delta|). Infinite where no lower bound is known.
         """
-        return reported.log_delta_error(self.terms, _check.real("epsilon", epsilon), self.both)
+        return self._asked(reported.log_delta_error, _check.real("epsilon", epsilon))
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -123,6 +123,9 @@ class PrivacyLoss:
         if points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
         epsilon = _check.real("epsilon", epsilon)
+        shape = jnp.broadcast_shapes(self.shape, epsilon.shape)
+        if 0 in shape:
+            return jnp.zeros(shape), jnp.zeros(shape)
         lower, upper = reported.log_bounds(self.terms, epsilon, self.both, points)
         return exp_down(lower), exp_up(upper)
 
@@ -137,7 +140,7 @@ class PrivacyLoss:
         slower.
         """
         delta = _check.probability("delta", delta)
-        return reported.epsilon(self.terms, delta, self.both)
+        return self._asked(reported.epsilon, delta)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
@@ -151,18 +154,26 @@ class PrivacyLoss:
         Of infinite order: the largest loss.
         """
         order = _check.real("order", order, 1.0, open_lower=True)
-        return reported.renyi(self.terms, order, self.both)
+        return self._asked(reported.renyi, order)
+
+    def _asked(self, function: Callable[..., Reals], argument: Reals) -> Reals:
+        """function(terms, argument, both); an empty answer of an empty batch."""
+        shape = jnp.broadcast_shapes(self.shape, argument.shape)
+        return function(self.terms, argument, self.both) if 0 not in shape else jnp.zeros(shape)
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
-        """The composition along a batch axis."""
+        """The composition along a batch axis; along an empty one of no release, delta = 0."""
         shape = self.shape
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"axis must lie in the batch of shape {shape}, got {axis}")
         axis %= len(shape)
+        if shape[axis] == 0:
+            nothing = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
+            return PrivacyLoss(privacy_loss(nothing).terms, self.relation)
 
         def merge(x: Reals) -> Reals:
             x = jnp.moveaxis(x, axis, -2)
-            return x.reshape(*x.shape[:-2], -1)
+            return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(terms, self.relation)
