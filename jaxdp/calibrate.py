@@ -44,16 +44,18 @@ def calibrate(
     lower: RealLike = 1e-9,
     upper: RealLike = 1e12,
     largest: bool = False,
+    whole: bool = False,
 ) -> Reals:
     """The least parameter in [lower, upper] whose build(parameter) meets the budget.
 
     `build` maps an array of parameters to something with `log_delta`, elementwise, whose delta
     falls as the parameter grows (a noise scale, say); it may close over traced values. With
-    `largest` the greatest parameter, where delta grows with it (a sampling probability; a number
-    of steps, as `lambda n: jnp.floor(n) * loss`, whose result is to be floored). The shape
-    is the common one of the budget, the bracket and what is built. Never on the unsafe side:
-    log_delta(result) <= log(budget.delta), with a slack for rounding, checked after the search.
-    inf (0 with `largest`) where nothing in the bracket passes, bad traced input included.
+    `largest` the greatest parameter, where delta grows with it (a sampling probability), and with
+    `whole` too the greatest whole number (of steps: `lambda n: n * loss`), itself looked at, 0
+    where none passes; `build` gets whole numbers only. The shape is the common one of the budget,
+    the bracket and what is built. Never on the unsafe side: log_delta(result) <= log(budget.delta),
+    with a slack for rounding, checked after the search. inf (0 with `largest`) where nothing in
+    the bracket passes, bad traced input included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about 5 secants from where saddles have it: log delta to 1e-8 where
@@ -68,6 +70,11 @@ def calibrate(
     ends = lower, upper
     if _check.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
+
+    if whole:
+        if not largest:
+            raise ValueError("whole must come with largest=True, got largest=False")
+        given, build = build, lambda parameter: given(jnp.floor(parameter))
 
     def residual(parameter: Reals) -> Reals:
         return excess(build(parameter).log_delta(budget.epsilon), budget.delta)
@@ -90,10 +97,21 @@ def calibrate(
         safe, unsafe = safe + zero, unsafe + zero
     if largest:
         slack = rounding_slack(delta) + _COMPOSED
-        return last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
+        found = last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
+        return _largest_whole(residual, found, upper, slack) if whole else found
     if not composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
     return _least(build, residual, budget, safe, unsafe, known)
+
+
+def _largest_whole(
+    residual: Callable[[Reals], Reals], found: Reals, upper: Reals, slack: Reals
+) -> Reals:
+    """The larger of the two whole numbers next to `found` that passes; 0 where none does."""
+    below = jnp.floor(lax.stop_gradient(found))
+    above = below + 1.0
+    below = jnp.where(residual(below) <= 0, below, 0.0)
+    return jnp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
 def _never(safest: PrivacyLoss, budget: Budget) -> bool:
