@@ -21,7 +21,6 @@ FLOORS = (
     ("families", "privacy_loss", "sufficient", "risk"),
     (
         "calibrate",
-        "allocate",
         "allocate_exact",
         "fit",
         "lower_bounds",
@@ -29,7 +28,7 @@ FLOORS = (
         "interop",
         "optimal",
     ),
-    ("compare", "privacy_filter", "odometer"),
+    ("allocate", "compare", "privacy_filter", "odometer"),
     ("solvers",),
     ("datasets", "plot", "estimators"),
     ("demo",),
