@@ -1,6 +1,8 @@
 """Every family fitted to one budget, side by side."""
 
-from collections.abc import Iterator, Sequence
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -79,6 +81,8 @@ def compare(
     count: RealLike = 1,
     families: Sequence[str] | None = None,
     objective: str = "variance",
+    *,
+    progress: bool | None = None,
 ) -> Comparison:
     """The best member of every family for a budget, sorted by error.
 
@@ -92,7 +96,8 @@ def compare(
     unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
     ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, as
     `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-    direction that dominates the set).
+    direction that dominates the set). progress: a bar on stderr, one step a family, of tqdm where
+    that is installed; by default where stderr is a terminal.
     """
     budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:
@@ -109,7 +114,7 @@ def compare(
     if profile and not bool(np.all(np.asarray(count) == 1)):
         raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
     rows = []
-    for family in names:
+    for family in _shown(names, progress):
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and not isinstance(sensitivity, JointSensitivity):
@@ -121,6 +126,17 @@ def compare(
     return Comparison(
         [r._replace(ratio_to_gaussian=r.variance / gaussian) for r in rows], objective
     )
+
+
+def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
+    """The families one by one, with a bar where it is wanted and can be."""
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return names
+    try:
+        tqdm = importlib.import_module("tqdm")
+    except ImportError:
+        return names
+    return tqdm.tqdm(names, desc="families", leave=False, file=sys.stderr)
 
 
 def _usable(largest: RealLike | JointSensitivity, count: RealLike, profile: bool) -> list[str]:
