@@ -12,7 +12,7 @@ from jaxdp import _check
 from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_near
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
-from jaxdp.guarantee.base import Budget, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
 from jaxdp.loss import reported
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -39,21 +39,23 @@ class HasLogDelta(Protocol):
 
 def calibrate(
     build: Callable[[Reals], HasLogDelta],
-    budget: Budget,
+    budget: BudgetLike,
     *,
     lower: RealLike = 1e-9,
     upper: RealLike = 1e12,
     largest: bool = False,
+    whole: bool = False,
 ) -> Reals:
     """The least parameter in [lower, upper] whose build(parameter) meets the budget.
 
     `build` maps an array of parameters to something with `log_delta`, elementwise, whose delta
     falls as the parameter grows (a noise scale, say); it may close over traced values. With
-    `largest` the greatest parameter, where delta grows with it (a sampling probability; a number
-    of steps, as `lambda n: jnp.floor(n) * loss`, whose result is to be floored). The shape
-    is the common one of the budget, the bracket and what is built. Never on the unsafe side:
-    log_delta(result) <= log(budget.delta), with a slack for rounding, checked after the search.
-    inf (0 with `largest`) where nothing in the bracket passes, bad traced input included.
+    `largest` the greatest parameter, where delta grows with it (a sampling probability), and with
+    `whole` too the greatest whole number (of steps: `lambda n: n * loss`), itself looked at, 0
+    where none passes; `build` gets whole numbers only. The shape is the common one of the budget,
+    the bracket and what is built. Never on the unsafe side: log_delta(result) <= log(budget.delta),
+    with a slack for rounding, checked after the search. inf (0 with `largest`) where nothing in
+    the bracket passes, bad traced input included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about 5 secants from where saddles have it: log delta to 1e-8 where
@@ -63,10 +65,16 @@ def calibrate(
     over, where something is traced. Compositions of known parameters are searched by calls of what
     is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
     """
+    budget = as_budget(budget)
     lower, upper = _check.positive("lower", lower), _check.positive("upper", upper)
     ends = lower, upper
     if _check.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
+
+    if whole:
+        if not largest:
+            raise ValueError("whole must come with largest=True, got largest=False")
+        given, build = build, lambda parameter: given(jnp.floor(parameter))
 
     def residual(parameter: Reals) -> Reals:
         return excess(build(parameter).log_delta(budget.epsilon), budget.delta)
@@ -89,10 +97,21 @@ def calibrate(
         safe, unsafe = safe + zero, unsafe + zero
     if largest:
         slack = rounding_slack(delta) + _COMPOSED
-        return last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
+        found = last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
+        return _largest_whole(residual, found, upper, slack) if whole else found
     if not composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
     return _least(build, residual, budget, safe, unsafe, known)
+
+
+def _largest_whole(
+    residual: Callable[[Reals], Reals], found: Reals, upper: Reals, slack: Reals
+) -> Reals:
+    """The larger of the two whole numbers next to `found` that passes; 0 where none does."""
+    below = jnp.floor(lax.stop_gradient(found))
+    above = below + 1.0
+    below = jnp.where(residual(below) <= 0, below, 0.0)
+    return jnp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
 def _never(safest: PrivacyLoss, budget: Budget) -> bool:

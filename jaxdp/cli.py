@@ -7,7 +7,7 @@ from typing import Annotated
 
 import jax
 
-from jaxdp import _check, demo
+from jaxdp import __version__, _check, demo
 
 
 def main() -> None:
@@ -19,8 +19,20 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     app = typer.Typer(no_args_is_help=True, add_completion=False)
 
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"jaxdp {__version__}")
+            raise typer.Exit()
+
     @app.callback()
-    def root() -> None:
+    def root(
+        version: Annotated[
+            bool,
+            typer.Option(
+                "--version", callback=print_version, is_eager=True, help="Print the version."
+            ),
+        ] = False,
+    ) -> None:
         """A numerical privacy accountant in JAX."""
 
     @app.command("demo")

@@ -1,6 +1,8 @@
 """Every family fitted to one budget, side by side."""
 
-from collections.abc import Iterator, Sequence
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from jaxdp.allocate_exact import allocate_exact
 from jaxdp.families import FAMILIES
 from jaxdp.fit import fit_noise
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.lower_bounds import lower_bound
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
@@ -20,6 +22,8 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.sensitivity import JointSensitivity
 
 _LATTICE = ("discrete_gaussian", "discrete_laplace")
+# Steps of `allocate_exact`. measured: 60 lower the variance of 20 Laplaces by 5e-4.
+_STEPS = 20
 
 
 class Row(NamedTuple):
@@ -74,11 +78,13 @@ class Comparison:
 
 
 def compare(
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: RealLike | JointSensitivity,
     count: RealLike = 1,
     families: Sequence[str] | None = None,
     objective: str = "variance",
+    *,
+    progress: bool | None = None,
 ) -> Comparison:
     """The best member of every family for a budget, sorted by error.
 
@@ -92,8 +98,10 @@ def compare(
     unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
     ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, as
     `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-    direction that dominates the set).
+    direction that dominates the set). progress: a bar on stderr, one step a family, of tqdm where
+    that is installed; by default where stderr is a terminal.
     """
+    budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:
         raise ValueError("budget must be one budget: compare one at a time")
     largest, profile = sensitivity, False
@@ -108,11 +116,11 @@ def compare(
     if profile and not bool(np.all(np.asarray(count) == 1)):
         raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
     rows = []
-    for family in names:
+    for family in _shown(names, progress):
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and not isinstance(sensitivity, JointSensitivity):
-            scales = allocate_exact(_unit(noise), sensitivity, budget)
+            scales = allocate_exact(_unit(noise), sensitivity, budget, steps=_STEPS)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
     rows = [row for row in rows if np.isfinite(row.variance)]
@@ -120,6 +128,17 @@ def compare(
     return Comparison(
         [r._replace(ratio_to_gaussian=r.variance / gaussian) for r in rows], objective
     )
+
+
+def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
+    """The families one by one, with a bar where it is wanted and can be."""
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return names
+    try:
+        tqdm = importlib.import_module("tqdm")
+    except ImportError:
+        return names
+    return tqdm.tqdm(names, desc="families", leave=False, file=sys.stderr)
 
 
 def _usable(largest: RealLike | JointSensitivity, count: RealLike, profile: bool) -> list[str]:

@@ -14,7 +14,7 @@ from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._types import Index, RealLike, Reals
 from jaxdp.families import FAMILIES, MEMBERS
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
@@ -44,7 +44,7 @@ _SLACK = 4e-12
 
 def fit_noise(
     family: str,
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: RealLike | JointSensitivity,
     count: RealLike = 1,
     objective: str = "variance",
@@ -67,6 +67,7 @@ def fit_noise(
     sensitivities. Infinite scale where nothing meets the budget (delta = 0 for a Gaussian tail or
     a truncated noise). Batched over all arguments; call it under `jax.jit` in a loop.
     """
+    budget = as_budget(budget)
     _check.one_of("family", family, FAMILIES)
     _check.one_of("objective", objective, OBJECTIVES)
     _check.one_of("accounting", accounting, ACCOUNTING)

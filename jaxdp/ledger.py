@@ -67,17 +67,28 @@ def rounded_root(value: Fraction, up: bool) -> float:
 
 def dump(form: str, payload: dict[str, Any], steps: Sequence[Step]) -> str:
     """JSON with every number in hexadecimal, hence exact, and a digest of the rest."""
-    body = {
-        "format": form,
-        "version": VERSION,
-        **payload,
-        "steps": [[step.name, to_hex(step.cost), step.count] for step in steps],
-    }
+    rows = [[step.name, to_hex(step.cost), step.count] for step in steps]
+    return sealed(form, {**payload, "steps": rows})
+
+
+def sealed(form: str, payload: dict[str, Any]) -> str:
+    """JSON of the payload, the name and the version of its format, and a digest of all."""
+    body = {"format": form, "version": VERSION, **payload}
     return json.dumps({**body, "digest": _digest(body)}, indent=1)
 
 
 def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
     """What `dump` wrote, with these `keys`; anything else is refused with a `ValueError`."""
+    body = unsealed(form, text)
+    missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
+    if missing:
+        raise ValueError(f"text must hold {', '.join(missing)}")
+    steps = [Step(name, from_hex(cost), whole_count(count)) for name, cost, count in body["steps"]]
+    return body, steps
+
+
+def unsealed(form: str, text: str) -> dict[str, Any]:
+    """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
     try:
         body = json.loads(text)
     except ValueError as error:
@@ -89,11 +100,7 @@ def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], li
         raise ValueError(f"version must be {VERSION}, got {body.get('version')!r}")
     if body.pop("digest", None) != _digest(body):
         raise ValueError(f"digest must be that of the rest of the {form}: the text was changed")
-    missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
-    if missing:
-        raise ValueError(f"text must hold {', '.join(missing)}")
-    steps = [Step(name, from_hex(cost), whole_count(count)) for name, cost, count in body["steps"]]
-    return body, steps
+    return {key: value for key, value in body.items() if key not in ("format", "version")}
 
 
 def to_hex(values: Sequence[float]) -> list[str]:

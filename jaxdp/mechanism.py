@@ -67,7 +67,9 @@ class Mechanism:
             require_log_concave(noise)
         if always:
             sensitivity = sensitivity * (2.0 if relation == "replace_one" else 1.0)
-            relation, sampling_prob = None, jnp.ones(())
+            # The batch of the probabilities is one of the mechanism, where nothing is sampled too.
+            shape = jnp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
+            relation, sensitivity = None, jnp.broadcast_to(sensitivity, shape)
         assign(
             self,
             noise=noise,

@@ -11,12 +11,9 @@ import numpy as np
 
 from jaxdp import _check, ledger
 from jaxdp._types import RealLike
-from jaxdp.conversions import to_rdp
-from jaxdp.guarantee.base import Guarantee
+from jaxdp.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import Step, rounded
-from jaxdp.mechanism import Mechanism
-from jaxdp.privacy_filter import vector
 
 _FORMAT = "jaxdp-odometer"
 # order - 1 from 2^-4 to 2^10, two an octave: between two of them s rho + c / s is at most
@@ -66,15 +63,15 @@ class Odometer:
         """What has been spent; log(k / delta) / (largest order - 1) before anything was."""
         return self._epsilon(self._sums)
 
-    def epsilon_after(self, item: Guarantee | Mechanism, count: object = 1) -> float:
+    def epsilon_after(self, item: Item, count: object = 1) -> float:
         """What `epsilon()` would be after the step."""
         return self._epsilon(self._after(self._step(item, count, "")))
 
-    def spend(self, item: Guarantee | Mechanism, count: object = 1, name: str = "") -> float:
+    def spend(self, item: Item, count: object = 1, name: str = "") -> float:
         """Count `count` releases of `item`, and return `epsilon()`.
 
-        `item`: whatever `to_rdp` takes, one release, with finite divergences: else `ValueError`
-        or `TypeError`, and nothing changes.
+        `item`: whatever `to_rdp` takes, or a sampled mechanism, one release, with finite
+        divergences: else `ValueError` or `TypeError`, and nothing changes.
         """
         step = self._step(item, count, name)
         self._sums, self._steps = self._after(step), (*self._steps, step)
@@ -108,8 +105,8 @@ class Odometer:
         """`from_json` of a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
-    def _step(self, item: Guarantee | Mechanism, count: object, name: str) -> Step:
-        cost = vector(to_rdp(item, np.array(self._order)).value)
+    def _step(self, item: Item, count: object, name: str) -> Step:
+        cost = vector(divergences(item, np.array(self._order)).value)
         ledger.exact("cost", cost)
         return Step(name or type(item).__name__, cost, ledger.whole_count(count))
 

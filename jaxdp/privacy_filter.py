@@ -9,31 +9,32 @@ import os
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp import _check, ledger
 from jaxdp._numeric.bracket import excess, last_feasible
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import log1p
 from jaxdp._types import Reals
-from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
-from jaxdp.guarantee.base import Budget, Guarantee, rounding_slack
+from jaxdp.currency import Currency, Item, guarantee_of, in_currency, measure, numbers, vector
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.ledger import Step, rounded, rounded_root
-from jaxdp.mechanism import Mechanism
-
-Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
-Item: TypeAlias = Guarantee | Mechanism
+from jaxdp.ledger import Step
 
 _FORMAT = "jaxdp-filter"
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
 _LEAST, _LARGEST = 1e-300, 1e15
+# log(order - 1) among which the best order is looked for. chosen: from the Laplace's to 1 / delta.
+_LOG_EXCESSES = -14.0, 70.0
+# Orders of a round; the next has as many between the neighbours of the best. derived: 4 rounds
+# leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and half the square of that of rho.
+_ORDERS = 64
+_ROUNDS = 4
 
 
 class BudgetExceededError(ValueError):
@@ -56,8 +57,10 @@ class Filter:
     * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).
 
     Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
-    `RDP`, by its `pure_epsilon` for `PureDP`; what does not convert is a `TypeError`. One
-    release, not a batch; finite costs. Sums are exact, so that no rounding lets a step through.
+    `RDP`, by its `pure_epsilon` for `PureDP`; what does not convert is a `TypeError`. A sampled
+    mechanism costs its own divergences under an `RDP`, what the whole release does under the
+    others (at the largest orders it is no better). One release, not a batch; finite costs. Sums
+    are exact, so that no rounding lets a step through.
     """
 
     def __init__(self, budget: Currency):
@@ -65,26 +68,30 @@ class Filter:
             kinds = ", ".join(_KINDS)
             raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
         self._budget = budget
-        self._limits = _measure(budget, ledger.exact("budget", _numbers(budget)))
+        self._limits = measure(budget, ledger.exact("budget", numbers(budget)))
         self._steps: tuple[Step, ...] = ()
         self._sums = tuple(Fraction(0) for _ in self._limits)
 
     @classmethod
-    def within(cls, budget: Budget, order: float | None = None) -> "Filter":
-        """The zCDP filter, or the one of a single `order`, whose guarantee implies `budget`.
+    def within(cls, budget: BudgetLike, order: float | None = None) -> "Filter":
+        """The filter of one Renyi order whose guarantee implies `budget`, however one stops.
 
-        The largest rho, or divergence, that Canonne, Kamath & Steinke's conversion allows.
-        For Gaussians alone `Filter(largest_gdp(budget))` is tighter.
+        It holds the largest divergence that Canonne, Kamath & Steinke's conversion allows, by
+        default at the order where that is the most rho of zCDP: every release is judged by its own
+        divergence there, a sampled one too. Many sampled steps may fit better at a lower `order`,
+        which must be chosen in advance. For Gaussians alone `Filter(largest_gdp(budget))` is
+        tighter.
         """
+        budget = as_budget(budget)
         if budget.epsilon.shape or budget.delta.shape:
             raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
         if order is not None:  # order 1 implies no budget
             order = float(_check.real("order", order, 1.0, open_lower=True))
-        orders = None if order is None else RDP(order, 0.0).order
+        orders = RDP(_best_order(budget) if order is None else order, 0.0).order
         most = _largest(budget, orders)
         if not most > 0:
             raise ValueError(f"budget must leave room for some divergence, got {budget}, {order=}")
-        return cls(ZCDP(0.0, most) if orders is None else RDP(orders, most))
+        return cls(RDP(orders, most))
 
     @property
     def budget(self) -> Currency:
@@ -118,19 +125,19 @@ class Filter:
 
         For adaptive ones what holds is the `budget`, or an `Odometer`.
         """
-        return _guarantee(self._budget, self._sums, up=True)
+        return guarantee_of(self._budget, self._sums, up=True)
 
     def remaining(self) -> Currency:
         """A guarantee that still fits, rounded down; for ZCDP the one with the most rho."""
         left = [limit - total for limit, total in zip(self._limits, self._sums, strict=True)]
         if isinstance(self._budget, ZCDP):
             left[0] = min(left)
-        return _guarantee(self._budget, left, up=False)
+        return guarantee_of(self._budget, left, up=False)
 
     def to_json(self) -> str:
         """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
         order = vector(self._budget.order) if isinstance(self._budget, RDP) else ()
-        payload = {"order": ledger.to_hex(order), "budget": ledger.to_hex(_numbers(self._budget))}
+        payload = {"order": ledger.to_hex(order), "budget": ledger.to_hex(numbers(self._budget))}
         return ledger.dump(_FORMAT, {"kind": type(self._budget).__name__, **payload}, self._steps)
 
     @classmethod
@@ -158,91 +165,38 @@ class Filter:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def _step(self, item: Item, count: object, name: str) -> Step:
-        cost = _numbers(_in_currency(item, self._budget))
+        cost = numbers(in_currency(item, self._budget))
         if math.inf in cost:
             raise BudgetExceededError(f"item must have a finite cost, got {cost} for {item}")
         return Step(name or type(item).__name__, cost, ledger.whole_count(count))
 
     def _after(self, step: Step) -> tuple[Fraction, ...]:
-        more = _measure(self._budget, ledger.exact("cost", step.cost))
+        more = measure(self._budget, ledger.exact("cost", step.cost))
         return tuple(t + step.count * m for t, m in zip(self._sums, more, strict=True))
 
     def _fits(self, sums: Sequence[Fraction]) -> bool:
         return all(total <= limit for total, limit in zip(sums, self._limits, strict=True))
 
 
-def _in_currency(item: Item, budget: Currency) -> Currency:
-    """What one `item` costs, rounded up, as a guarantee of the budget's kind."""
-    match budget:
-        case RDP(order=order):
-            return to_rdp(item, order)
-        case ZCDP():
-            cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
-            return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
-        case PureDP() if isinstance(item, Mechanism):
-            return PureDP(item.pure_epsilon())
-        case _ if isinstance(item, Mechanism):
-            raise TypeError("a Mechanism has no GDP of its own: spend a GDP")
-        case PureDP():
-            return to_pure(item)
-        case GDP():
-            return to_gdp(item)
-
-
-def _numbers(guarantee: Currency) -> tuple[float, ...]:
-    match guarantee:
-        case PureDP(epsilon_bound=value) | GDP(mu=value):
-            return (_scalar(value),)
-        case ZCDP(xi=xi, rho=rho):
-            return _scalar(xi), _scalar(rho)
-        case RDP(value=value):
-            return vector(value)
-
-
-def _scalar(value: Reals) -> float:
-    if value.shape:
-        raise ValueError(f"item must be one release, got a batch of shape {value.shape}")
-    return float(value)
-
-
-def vector(value: Reals) -> tuple[float, ...]:
-    """The orders of one release, or its divergences."""
-    if value.ndim != 1:
-        raise ValueError(f"item must be one release, got a batch of shape {value.shape[:-1]}")
-    return tuple(np.asarray(value).tolist())
-
-
-def _measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    """What adds: xi + a rho is below its limit at every a > 1 if it is at 1 and rho is."""
-    match budget:
-        case ZCDP():
-            return cost[1], cost[0] + cost[1]
-        case GDP():
-            return (cost[0] ** 2,)
-        case _:
-            return cost
-
-
-def _guarantee(budget: Currency, measure: Sequence[Fraction], up: bool) -> Currency:
-    """The guarantee of what was measured: `_measure` undone, and rounded."""
-    match budget:
-        case ZCDP():
-            return ZCDP(rounded(measure[1] - measure[0], up), rounded(measure[0], up))
-        case GDP():
-            return GDP(rounded_root(measure[0], up))
-        case PureDP():
-            return PureDP(rounded(measure[0], up))
-        case RDP(order=order):
-            return RDP(order, [rounded(value, up) for value in measure])
+@jax.jit
+def _best_order(budget: Budget) -> Reals:
+    """The order at which the divergence that the conversion allows is the most, over the order."""
+    low, high = (jnp.asarray(end) for end in _LOG_EXCESSES)
+    for _ in range(_ROUNDS):
+        points = jnp.linspace(low, high, _ORDERS)
+        s = jnp.exp(points)
+        gain = (jnp.log(budget.delta) + log1p(s) + s * log1p(1.0 / s)) / s
+        best = jnp.argmax((budget.epsilon + gain) / (1.0 + s))
+        low, high = (points[jnp.clip(best + i, 0, _ORDERS - 1)] for i in (-1, 1))
+    return 1.0 + jnp.exp(0.5 * (low + high))
 
 
 @jax.jit
-def _largest(budget: Budget, order: Reals | None) -> Reals:
-    """The largest rho, or divergence of `order`, that implies `budget`; 0 if none does."""
+def _largest(budget: Budget, order: Reals) -> Reals:
+    """The largest divergence of `order` that implies `budget`; 0 if none does."""
 
     def residual(value: Reals) -> Reals:
-        guarantee = ZCDP(0.0, value) if order is None else RDP(order, value)
-        return excess(guarantee.log_delta(budget.epsilon), budget.delta)
+        return excess(RDP(order, value).log_delta(budget.epsilon), budget.delta)
 
     zero = jnp.minimum(budget.delta, 0.0)
     slack = rounding_slack(budget.delta)

@@ -1,18 +1,22 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
-from typing import final
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxdp import _check, range_composition
+from jaxdp import _check, ledger, range_composition
 from jaxdp._pytree import pytree, static
 from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.exponential import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Guarantee, is_no_release
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.loss import reported
 from jaxdp.loss.base import Term, Terms, merged
 from jaxdp.loss.bracket import POINTS, exp_down
 from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
@@ -23,7 +27,8 @@ from jaxdp.loss.sampled import Sampled
 from jaxdp.loss.sampled_kinds import require_composable
 from jaxdp.loss.sampled_truncated import SampledTruncated
 from jaxdp.loss.truncated import as_loss
-from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.loss_file import fields_of, from_plain, to_plain
+from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Loss, Noise, exp_up
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
@@ -33,14 +38,17 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.tradeoff import tradeoff_of_profile
 
+_FORMAT = "jaxdp-privacy-loss"
+
 
 @final
 @pytree
 class PrivacyLoss:
     """The privacy loss of releases made together or one after the other, batched.
 
-    `a + b` composes, `n * a` repeats (n whole, may be traced), `a.sum(axis)` composes along a
-    batch axis: K coordinates, or the steps of a plan. Made by `privacy_loss`. The directions of a
+    `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
+    composes along a batch axis: K coordinates, or the steps of a plan; `a[index]` is a part of the
+    batch. Made by `privacy_loss`. The directions of a
     sampled mechanism are kept apart: "add_remove" reports the worse of the two compositions.
     """
 
@@ -91,15 +99,7 @@ class PrivacyLoss:
 
         Concrete batches of up to 1,024 are padded to one of a few sizes: few shapes compile.
         """
-        epsilon = _check.real("epsilon", epsilon)
-        return self._better(reported.log_delta(self.terms, epsilon, self.both), epsilon)
-
-    def _better(self, log_delta: Reals, epsilon: Reals) -> Reals:
-        """`log_delta`, or what Renyi divergences say of exponential mechanisms if that is less."""
-        if not range_composition.has_ranges(self.terms):
-            return log_delta
-        other = range_composition.log_delta(self.terms, epsilon, self.both)
-        return jnp.where(other < log_delta, other, log_delta)  # NaN stays
+        return self._asked(range_composition.log_delta, _check.real("epsilon", epsilon))
 
     def log_delta_error(self, epsilon: RealLike) -> Reals:
         """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
@@ -108,12 +108,7 @@ class PrivacyLoss:
         than 1e-9, from the lower one of `bounds` if that is nearer. Of delta this is the relative
         error, for one release 2e-12 (1 + |log delta|). Infinite where no lower bound is known.
         """
-        epsilon = _check.real("epsilon", epsilon)
-        error = reported.log_delta_error(self.terms, epsilon, self.both)
-        if not range_composition.has_ranges(self.terms):
-            return error
-        pair = reported.log_delta(self.terms, epsilon, self.both)
-        return jnp.where(self._better(pair, epsilon) < pair, jnp.inf, error)
+        return self._asked(range_composition.log_delta_error, _check.real("epsilon", epsilon))
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -128,9 +123,11 @@ class PrivacyLoss:
         if points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
         epsilon = _check.real("epsilon", epsilon)
-        lower, upper = reported.log_bounds(self.terms, epsilon, self.both, points)
-        least = self._better(upper, epsilon)
-        return exp_down(jnp.where(least < upper, -jnp.inf, lower)), exp_up(least)
+        shape = jnp.broadcast_shapes(self.shape, epsilon.shape)
+        if 0 in shape:
+            return jnp.zeros(shape), jnp.zeros(shape)
+        lower, upper = range_composition.log_bounds(self.terms, epsilon, self.both, points)
+        return exp_down(lower), exp_up(upper)
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
@@ -143,11 +140,7 @@ class PrivacyLoss:
         slower.
         """
         delta = _check.probability("delta", delta)
-        found = reported.epsilon(self.terms, delta, self.both)
-        if not range_composition.has_ranges(self.terms):
-            return found
-        other = range_composition.epsilon(self.terms, delta, self.both)
-        return jnp.where(other < found, other, found)
+        return self._asked(range_composition.epsilon, delta)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
@@ -159,30 +152,94 @@ class PrivacyLoss:
         Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
         order = _check.real("order", order, 1.0)
-        ranges = [term for term in self.terms if isinstance(term.noise, RangeLoss)]
-        others = tuple(term for term in self.terms if not isinstance(term.noise, RangeLoss))
-        value = reported.renyi(others, order, self.both) if others else jnp.zeros(order.shape)
-        if not ranges:
-            return value
-        shape = jnp.broadcast_shapes(order.shape, self.shape)
-        more = range_composition.renyi_of_ranges(ranges, jnp.broadcast_to(order, shape))
-        return jnp.broadcast_to(value, shape) + more
+        return self._asked(range_composition.renyi, order)
+
+    def _asked(self, function: Callable[..., Reals], argument: Reals) -> Reals:
+        """function(terms, argument, both); an empty answer of an empty batch."""
+        shape = jnp.broadcast_shapes(self.shape, argument.shape)
+        return function(self.terms, argument, self.both) if 0 not in shape else jnp.zeros(shape)
 
     def sum(self, axis: int = -1) -> "PrivacyLoss":
-        """The composition along a batch axis."""
+        """The composition along a batch axis; along an empty one of no release, delta = 0."""
         shape = self.shape
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"axis must lie in the batch of shape {shape}, got {axis}")
         axis %= len(shape)
+        if shape[axis] == 0:
+            nothing = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
+            return PrivacyLoss(privacy_loss(nothing).terms, self.relation)
 
         def merge(x: Reals) -> Reals:
             x = jnp.moveaxis(x, axis, -2)
-            return x.reshape(*x.shape[:-2], -1)
+            return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(terms, self.relation)
 
-    def __add__(self, other: "PrivacyLoss") -> "PrivacyLoss":
+    def to_json(self) -> str:
+        """The loss as text; numbers are exact, so that `from_json` is the same loss.
+
+        `ValueError` for traced values.
+        """
+        payload = {"relation": self.relation, "terms": to_plain(self.terms)}
+        return ledger.sealed(_FORMAT, payload)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PrivacyLoss":
+        """What `to_json` wrote; `ValueError` for anything else or changed text."""
+        body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
+        relation, terms = body[0], from_plain(body[1])
+        if relation is not None or not all(term.noise.symmetric for term in terms):
+            _check.one_of("relation", relation, RELATIONS)
+        jnp.broadcast_shapes(*(term.shape for term in terms))
+        return cls(terms, relation)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """`to_json` into a file, all or nothing."""
+        ledger.write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PrivacyLoss":
+        """`from_json` of a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def __len__(self) -> int:
+        """The size of the first batch axis; a `TypeError` where there is none."""
+        if not self.shape:
+            raise TypeError("a single loss has no length: its batch has shape ()")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        """True: a loss is a record, whatever the size of its batch."""
+        return True
+
+    def __iter__(self) -> Iterator["PrivacyLoss"]:
+        """The losses along the first batch axis."""
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> "PrivacyLoss":
+        """The losses of a part of the batch: indexed as an array of shape `shape` is.
+
+        A known index outside the batch is an `IndexError`, a traced one gives NaN.
+        """
+        shape, index = self.shape, index if isinstance(index, tuple) else (index,)
+        index = tuple(np.asarray(i) if isinstance(i, list) else i for i in index)
+        if _check.all_concrete(index):
+            np.broadcast_to(np.zeros(()), shape)[index]
+        elif len(index) > len(shape):
+            raise IndexError(f"index must have at most {len(shape)} entries, got {len(index)}")
+        dots = () if any(i is Ellipsis for i in index) else (Ellipsis,)
+        at = (*index, *dots, slice(None))
+
+        def pick(x: Reals) -> Reals:
+            return x.at[at].get(mode="fill", fill_value=jnp.nan)
+
+        terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
+        return PrivacyLoss(tuple(terms), self.relation)
+
+    def __add__(self, other: Any) -> "PrivacyLoss":
+        if isinstance(other, Guarantee | ExponentialMechanism):
+            other = privacy_loss(other)
         if not isinstance(other, PrivacyLoss):
             return NotImplemented
         if None not in (self.relation, other.relation) and self.relation != other.relation:
@@ -191,6 +248,13 @@ class PrivacyLoss:
                 "that one calls neighbours differ from the other's"
             )
         return PrivacyLoss(merged(self.terms + other.terms), self.relation or other.relation)
+
+    def __radd__(self, other: Any) -> "PrivacyLoss":
+        """`other` is a guarantee, or the 0 with which `sum` begins."""
+        return self if is_no_release(other) else self + other
+
+    def __mul__(self, count: RealLike) -> "PrivacyLoss":
+        return self.__rmul__(count)
 
     def __rmul__(self, count: RealLike) -> "PrivacyLoss":
         times = _check.whole("count", count)[..., None]
@@ -202,17 +266,15 @@ class PrivacyLoss:
         )
 
 
-def privacy_loss(
-    mechanism: Mechanism | PureDP | ApproxDP | GDP | ExponentialMechanism,
-) -> PrivacyLoss:
+def privacy_loss(mechanism: Mechanism | Guarantee | ExponentialMechanism) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled coordinates that are summed are sampled independently. Sampled noises compose on a
     contour, equal ones of up to five atoms one total after the other, truncated Laplaces on a grid:
     delta is the upper one of `bounds`. Sampled histograms do not compose: a `ValueError`.
     Of a `Histogram`: the worst of all shifts at once, which bounds adaptive compositions as well;
-    its sensitivity is one number, known before tracing. Of a guarantee, or the exponential
-    mechanism: the loss of the worst mechanism that keeps it.
+    its sensitivity is one number, known before tracing. Of a guarantee (PureDP, ApproxDP, GDP), or
+    the exponential mechanism: the loss of the worst mechanism that keeps it.
     """
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((_worst_of(mechanism),))
@@ -252,7 +314,7 @@ def _worst_shift(noise: Histogram | DiscreteHistogram, sensitivity: Reals) -> Te
     return Term(worst_loss(noise, float(sensitivity)), jnp.ones(1), jnp.ones(1))
 
 
-def _worst_of(known: PureDP | ApproxDP | GDP | ExponentialMechanism) -> Term:
+def _worst_of(known: Guarantee | ExponentialMechanism) -> Term:
     known = jax.tree.map(lambda x: jnp.asarray(x)[..., None], known)
     if isinstance(known, GDP):
         return Term(Gaussian(1.0), known.mu, jnp.ones(1))

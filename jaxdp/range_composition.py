@@ -7,7 +7,7 @@ are the former's, many the latter's; both hold, and the better is reported.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp._types import Reals
 from jaxdp.guarantee.base import log_delta_of_cgf, rounding_slack
+from jaxdp.loss import reported
 from jaxdp.loss.base import Term, Terms, add_up
 from jaxdp.loss.discrete import RangeLoss
 
@@ -25,9 +26,64 @@ _ROUNDED = 4096  # ulp of a cumulant. chosen: above the errors of all losses, 1e
 _ORDERS = (1e-12, 1e12)  # less 1, between which the best is sought. chosen: beyond, others serve
 
 
-def has_ranges(terms: Terms) -> bool:
-    """Whether there is an exponential mechanism among them."""
+def log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """An upper bound on log delta at every real epsilon."""
+    pair = reported.log_delta(terms, epsilon, both)
+    return _lesser(_compiled_log_delta, pair, terms, epsilon, both)
+
+
+def log_delta_error(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """By how much `log_delta` may be above the truth; infinite where Renyi divergences gave it."""
+    error = reported.log_delta_error(terms, epsilon, both)
+    if not _has_ranges(terms):
+        return error
+    pair = reported.log_delta(terms, epsilon, both)
+    return jnp.where(
+        _lesser(_compiled_log_delta, pair, terms, epsilon, both) < pair, jnp.inf, error
+    )
+
+
+def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> tuple[Reals, Reals]:
+    """Bounds on log delta from a grid of `points`; the lower one is -inf as the error is inf."""
+    lower, upper = reported.log_bounds(terms, epsilon, both, points)
+    least = _lesser(_compiled_log_delta, upper, terms, epsilon, both)
+    return jnp.where(least < upper, -jnp.inf, lower), least
+
+
+def epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
+    """An epsilon >= 0 that meets `delta`."""
+    return _lesser(_compiled_epsilon, reported.epsilon(terms, delta, both), terms, delta, both)
+
+
+def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
+    """The Renyi divergence of an order >= 1, that of exponential mechanisms in closed form."""
+    ranges = [term for term in terms if isinstance(term.noise, RangeLoss)]
+    others = tuple(term for term in terms if not isinstance(term.noise, RangeLoss))
+    value = reported.renyi(others, order, both) if others else jnp.zeros(order.shape)
+    if not ranges:
+        return value
+    shape = jnp.broadcast_shapes(order.shape, *(term.shape for term in terms))
+    more = _renyi_of_ranges(ranges, jnp.broadcast_to(order, shape))
+    return jnp.broadcast_to(value, shape) + more
+
+
+def _has_ranges(terms: Terms) -> bool:
+    """True if there is an exponential mechanism among them."""
     return any(isinstance(term.noise, RangeLoss) for term in terms)
+
+
+def _lesser(
+    by_divergences: Callable[[Terms, Reals, bool], Reals],
+    pair: Reals,
+    terms: Terms,
+    values: Reals,
+    both: bool,
+) -> Reals:
+    """What the worst `pair` says, or what Renyi divergences do where that is less."""
+    if not _has_ranges(terms):
+        return pair
+    other = by_divergences(terms, values, both)
+    return jnp.where(other < pair, other, pair)  # NaN stays
 
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
@@ -60,11 +116,11 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     return _worse(jnp.where(some, jnp.maximum(found, 0.0), jnp.inf), both)
 
 
-log_delta = compiled(_log_delta, 2)
-epsilon = compiled(_epsilon, 2)
+_compiled_log_delta = compiled(_log_delta, 2)
+_compiled_epsilon = compiled(_epsilon, 2)
 
 
-def renyi_of_ranges(ranges: Iterable[Term], order: Reals) -> Reals:
+def _renyi_of_ranges(ranges: Iterable[Term], order: Reals) -> Reals:
     """What exponential mechanisms add to a divergence of `order`, of the batch's shape."""
     each = (term.broadcast(order.shape) for term in ranges)
     parts = [

@@ -1,5 +1,7 @@
 """Allocations: the constraint is met exactly, the optimum is an optimum, the edges are handled."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -163,3 +165,40 @@ def test_bad_traced_input_is_never_little_noise():
     infinite = dp.allocate("gaussian", [1.0, 0.0], dp.Budget(1.0, 0.0))
     assert infinite[0] == np.inf
     assert infinite[1] == 0
+
+
+def test_exact_reaches_exact_accounting(monkeypatch):
+    """For Laplaces at delta > 0; elsewhere the closed form is exact."""
+    seen = []
+
+    def record(*arguments):
+        seen.append(arguments)
+        return jnp.ones(2)
+
+    monkeypatch.setattr(importlib.import_module("jaxdp.allocate"), "allocate_exact", record)
+    weights = np.array([1.0, 3.0])
+    dp.allocate("laplace", [1.0, 2.0], (1.0, 1e-6), weights, 1, method="exact")
+    noise, sensitivities, budget, given, power = seen.pop()
+    assert isinstance(noise, dp.Laplace)
+    assert (sensitivities, given is weights, power) == ([1.0, 2.0], True, 1)
+    assert (budget.epsilon, budget.delta) == (1.0, 1e-6)
+    for family, exact in (("gaussian", (1.0, 1e-6)), ("laplace", (1.0, 0.0))):
+        closed = dp.allocate(family, [1.0, 2.0], exact, weights)
+        scales = dp.allocate(family, [1.0, 2.0], exact, weights, method="exact")
+        np.testing.assert_array_equal(scales, closed)
+    assert seen == []
+    with pytest.raises(ValueError, match="counts"):
+        dp.allocate("laplace", [1.0, 2.0], (1.0, 1e-6), method="exact", counts=[1, 2])
+
+
+@pytest.mark.long
+def test_exact_laplaces_use_all_of_delta():
+    """The closed form leaves three quarters of delta: 2.5e-7 of 1e-6."""
+    sensitivities, budget = jnp.array([1.0, 0.5, 0.25]), dp.Budget(1.0, 1e-6)
+    spent = []
+    for method in ("inid", "exact"):
+        scales = dp.allocate("laplace", sensitivities, budget, method=method)
+        total = dp.privacy_loss(dp.Mechanism(dp.Laplace(scales), sensitivities)).sum()
+        spent.append(float(total.delta(1.0)))
+    np.testing.assert_allclose(spent, [2.5e-7, 1e-6], rtol=2e-2)
+    assert spent[1] <= 1e-6

@@ -1,5 +1,8 @@
 """Scales by gradient, under exact accounting."""
 
+import importlib
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,3 +44,14 @@ def test_bad_input():
         dp.allocate_exact((dp.Gaussian(1.0),), [1.0, 2.0], BUDGET)
     with pytest.raises(ValueError, match="scalars"):
         dp.allocate_exact(dp.Gaussian(1.0), [1.0], dp.Budget([1.0, 2.0], 1e-6))
+
+
+def test_a_bad_traced_sensitivity_gets_no_scale_of_zero(monkeypatch):
+    """NaN, which makes noise of no scale, in all coordinates that share its unit."""
+    module = importlib.import_module("jaxdp.allocate_exact")
+    monkeypatch.setattr(module, "_shape", lambda *_: jnp.zeros(2))
+    monkeypatch.setattr(module, "calibrate", lambda *_, **__: jnp.ones(()))
+    scales = jax.jit(lambda s: dp.allocate_exact(dp.Gaussian(1.0), s, BUDGET))
+    assert np.isnan(scales(jnp.array([-1.0, 2.0]))).all()
+    assert not np.isnan(scales(jnp.array([0.0, 2.0]))).any()
+    assert dp.allocate_exact(dp.Gaussian(1.0), [], BUDGET).shape == (0,)

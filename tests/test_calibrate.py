@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import jaxdp as dp
 
 FAMILIES = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
+BUDGET = dp.Budget(1.0, 1e-6)
 BUDGETS = st.tuples(st.floats(1e-3, 12), st.floats(-100, -0.1).map(lambda d: 10.0**d))
 
 
@@ -153,3 +154,39 @@ def test_fit_gaussian_after_many_releases_is_one_gaussian():
 def test_bad_input(call, name):
     with pytest.raises(ValueError, match=name):
         call(dp.Budget(1.0, 1e-6))
+
+
+def test_the_largest_whole_number_is_safe():
+    """Of GDP(mu) n fit where n mu^2 is at most that of the budget; just below n + 1, too."""
+    single = np.array([0.01, 0.02, 3.0, 1e-5])
+    found = dp.calibrate(lambda n: n * dp.GDP(single), BUDGET, largest=True, whole=True)
+    most = (dp.largest_gdp(BUDGET).mu / single) ** 2
+    np.testing.assert_array_equal(found, np.floor(most))
+    assert np.all((found * dp.GDP(single)).delta(BUDGET.epsilon) <= BUDGET.delta)
+    above = (found + 1.0) * dp.GDP(single)
+    assert np.all(above.delta(BUDGET.epsilon) > BUDGET.delta)
+    assert found[2] == 0
+
+
+def test_a_whole_number_at_the_end_of_the_bracket():
+    for end in (3.0, 1000.0, 999.5):
+        found = dp.calibrate(
+            lambda n: n * dp.PureDP(1e-9), BUDGET, upper=end, largest=True, whole=True
+        )
+        assert found == np.floor(end)
+    traced = jax.jit(
+        lambda mu: dp.calibrate(lambda n: n * dp.GDP(mu), BUDGET, largest=True, whole=True)
+    )
+    assert traced(0.01) == np.floor((dp.largest_gdp(BUDGET).mu / 0.01) ** 2)
+    assert traced(np.nan) == 0
+    assert jax.grad(traced)(0.01) == 0
+    with pytest.raises(ValueError, match="whole must come with largest"):
+        dp.calibrate(lambda n: n * dp.GDP(1.0), BUDGET, whole=True)
+
+
+@pytest.mark.long
+def test_the_largest_whole_number_of_steps():
+    one = dp.privacy_loss(dp.Mechanism(dp.Laplace(1000.0), 1.0))
+    found = dp.calibrate(lambda n: n * one, BUDGET, largest=True, whole=True)
+    assert found == np.floor(found)
+    assert (found * one).delta(1.0) <= 1e-6 < ((found + 1.0) * one).delta(1.0)

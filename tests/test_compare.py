@@ -1,5 +1,8 @@
 """The table of families."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 
@@ -42,6 +45,22 @@ def test_a_profile_and_a_joint_sensitivity():
     joint = dp.compare(budget, dp.JointSensitivity(20, l1=1.0), families=("gaussian", "laplace"))
     assert joint["laplace"].guarantee == "dominated"
     assert joint["laplace"].variance < joint["gaussian"].variance
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys, monkeypatch):
+    shown = importlib.import_module("jaxdp.compare")._shown
+
+    def run(progress):
+        assert list(shown(FEW, progress)) == list(FEW)
+        return capsys.readouterr()
+
+    assert "families" in run(True).err
+    assert run(True).out == ""
+    assert run(False).err == run(None).err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "families" in run(None).err
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert run(True).err == ""
 
 
 def test_bad_input():

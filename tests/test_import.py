@@ -1,7 +1,17 @@
-"""What importing does, and what happens in single precision."""
+"""What importing does, what is there by name, and what happens in single precision."""
 
+import ast
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jaxdp as dp
+from jaxdp import cli
+
+ROOT = Path(dp.__file__).parent
 
 
 def run(code):
@@ -10,7 +20,7 @@ def run(code):
 
 def test_importing_runs_nothing_and_sets_nothing():
     code = (
-        "import jax, sys; import jaxdp\n"
+        "import jax, sys; from jaxdp import *\n"
         "assert not jax.config.jax_enable_x64\n"
         "assert 'sklearn' not in sys.modules and 'matplotlib' not in sys.modules\n"
         "from jax._src import xla_bridge\n"
@@ -18,6 +28,82 @@ def test_importing_runs_nothing_and_sets_nothing():
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
+
+
+def test_importing_loads_no_module():
+    """A few milliseconds: what is named is imported then, and no table is built before."""
+    code = (
+        "import sys; import jaxdp\n"
+        "loaded = [m for m in sys.modules if m.startswith('jaxdp.')]\n"
+        "assert loaded == [], loaded\n"
+        "assert 'jax' not in sys.modules\n"
+        "import jaxdp._numeric.subbotin_cgf\n"
+        "from jaxdp._numeric.quadrature import gauss_legendre\n"
+        "assert gauss_legendre.cache_info().currsize == 0\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_name_is_there():
+    """What type checkers see is what there is, and a function is not hidden by its module."""
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    seen = {n for s in ast.walk(tree) if isinstance(s, ast.ImportFrom) for n in names_of(s)}
+    assert seen == {name for name in dir(dp) if name in dp._PLACES or name in dp._MODULES}
+    for name in seen:
+        assert getattr(dp, name) is not None
+    for name in ("allocate", "calibrate", "compare", "privacy_loss"):
+        assert f"jaxdp.{name}" in sys.modules
+        assert callable(getattr(dp, name))
+    assert callable(dp.plot.profile)
+    assert callable(dp.datasets.load)
+    assert dp.estimators.DPPCA is dp.DPPCA
+    for name in ("nothing", "conftest", "_MISSING"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(dp, name)
+
+
+def names_of(statement):
+    if statement.module and statement.module.startswith("jaxdp"):
+        yield from (alias.asname for alias in statement.names)
+
+
+def test_without_scikit_learn_its_names_are_missing_and_say_why():
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import jaxdp as dp\n"
+        "from jaxdp import *\n"
+        "for name in ('DPPCA', 'DPLasso', 'estimators'):\n"
+        "    assert not hasattr(dp, name) and name in dir(dp)\n"
+        "    try:\n"
+        "        getattr(dp, name)\n"
+        "    except AttributeError as error:\n"
+        "        assert 'jaxdp[learn]' in str(error) and name in str(error)\n"
+        "assert hasattr(dp, 'datasets') and Filter is dp.Filter\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_types_are_packaged():
+    assert (ROOT / "py.typed").exists()
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["package-data"]["jaxdp"] == ["py.typed"]
+
+
+def test_the_command_says_its_version(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["jaxdp", "--version"])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"jaxdp {dp.__version__}\n"
+
+
+def test_the_package_is_a_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxdp", "--version"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"jaxdp {dp.__version__}\n", done.stderr
 
 
 def test_single_precision_is_refused_with_the_remedy():
@@ -56,8 +142,6 @@ def test_precision_turned_off_later_is_refused_too():
 
 def test_single_precision_arguments_are_promoted():
     import jax.numpy as jnp
-
-    import jaxdp as dp
 
     value = dp.Gaussian(jnp.float32(0.5)).log_delta(jnp.float32(1.0), jnp.float32(0.25))
     assert value.dtype == jnp.float64

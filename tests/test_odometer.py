@@ -93,11 +93,12 @@ def test_what_is_spent_is_converted():
     budget = dp.Budget(1.0, 1e-6)
     record = dp.Filter.within(budget)
     assert record.budget.delta(1.0) <= 1e-6
-    assert dp.ZCDP(0.0, record.budget.rho * (1 + 1e-9)).delta(1.0) > 1e-6
+    order, value = record.budget.order, record.budget.value
+    assert dp.RDP(order, value * (1 + 1e-9)).delta(1.0) > 1e-6
     for item in (GAUSSIAN, dp.GDP(0.01), dp.PureDP(0.01), dp.ZCDP(0.0, 1e-4)):
         record.spend(item, name="a step")
-    rho = 0.005 + 0.5e-4 + 0.01 * np.tanh(0.005) + 1e-4
-    np.testing.assert_allclose(record.spent().rho, rho, rtol=1e-12)
+    rho = 0.005 + 0.5e-4 + dp.to_rdp(dp.PureDP(0.01), order).value / order + 1e-4
+    np.testing.assert_allclose(record.spent().value, rho * order, rtol=1e-11)
     one_order = dp.Filter.within(budget, order=24.0)
     assert one_order.budget.delta(1.0) <= 1e-6
     one_order.spend(GAUSSIAN, 2)
@@ -144,6 +145,35 @@ def test_sampled_replacements_cost_what_the_whole_release_does():
     concentrated.spend(gaussian)
     np.testing.assert_allclose(float(pure.spent().epsilon_bound), 2.0 / 4.0, rtol=1e-12)
     np.testing.assert_allclose(float(concentrated.spent().rho), 0.5 * (2.0 / 4.0) ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("pair", [(2.0, 1e-6), (0.1, 1e-12), (8.0, 0.01), (0.0, 0.1)])
+def test_the_order_of_a_filter_leaves_the_most_rho(pair):
+    """No less than the zCDP that keeps the budget at every order, whose conversion is the same."""
+    budget = dp.Filter.within(pair).budget
+    rho = float(budget.value[0] / budget.order[0])
+    assert dp.ZCDP(0.0, rho * (1 - 1e-7)).delta(pair[0]) <= pair[1]
+    assert dp.ZCDP(0.0, rho * (1 + 1e-7)).delta(pair[0]) > pair[1]
+
+
+def test_a_sampled_step_costs_its_own_divergence():
+    """A thousand steps fit where two whole releases would not."""
+    step = dp.Mechanism(dp.Gaussian(4.0), 1.0, 0.01, "add_remove")
+    record, odometer = dp.Filter.within((2.0, 1e-6)), dp.Odometer(1e-6, [2.0, 8.0])
+    whole = dp.Mechanism(dp.Gaussian(4.0), 1.0)
+    assert record.would_fit(whole, 2)
+    assert not record.would_fit(whole, 3)
+    record.spend(step, 1000)
+    loss = dp.privacy_loss(step)
+    wanted = 1000 * float(loss.renyi(record.budget.order[0]))
+    np.testing.assert_allclose(record.spent().value, [wanted], rtol=1e-11)
+    assert odometer.spend(step, 1000) < 2.1
+    wanted = 1000 * loss.renyi(np.array([2.0, 8.0]))
+    np.testing.assert_allclose(odometer.spent().value, wanted, rtol=1e-11)
+    one_way = dp.Mechanism(dp.Gaussian(4.0), 1.0, 0.01, "remove")
+    for book in (record, odometer):
+        with pytest.raises(ValueError, match="relation"):
+            book.spend(one_way)
 
 
 def test_bad_steps_change_nothing():

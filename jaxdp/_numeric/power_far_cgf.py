@@ -17,8 +17,9 @@ from jax import lax
 from jaxdp._numeric.quadrature import Rule, graded_gauss_legendre
 from jaxdp._types import Complexes, Reals
 
-_INNER = graded_gauss_legendre(160)
-_OUTER = graded_gauss_legendre(320)
+# Nodes from -shift to 0 and from 0 on.
+_INNER = 160
+_OUTER = 320
 # The largest p arg t on a path: Re t^p keeps a half of its modulus.
 _ANGLE = float(np.pi / 3.0)
 _DROP = 42.0
@@ -99,10 +100,11 @@ def log_moment_far(shift: Reals, z: Complexes, power: Reals, high: Reals, top: R
         start = start._replace(phase=jnp.full_like(real, jnp.inf))
         return lax.scan(step, start, points)[0]
 
+    middle = graded_gauss_legendre(_INNER)
     state = _Sum(jnp.zeros_like(w), jnp.zeros_like(real), real)
-    state = add("rise", _INNER, inner, 0.5 * shift, state)
-    state = add("fall", _INNER, inner, 0.5 * shift, state)
-    state = add("out", _OUTER, outer, 2.0 * high, state)
+    state = add("rise", middle, inner, 0.5 * shift, state)
+    state = add("fall", middle, inner, 0.5 * shift, state)
+    state = add("out", graded_gauss_legendre(_OUTER), outer, 2.0 * high, state)
     total = jnp.where(state.total == 0, jnp.finfo(jnp.float64).tiny, state.total)
     value = jnp.where(state.widest > _TURN, jnp.nan, top + jnp.log(total))
     return jnp.where(jnp.imag(z) < 0, jnp.conj(value), value)

@@ -1,9 +1,10 @@
 """Fixed quadrature rules, and sums over their nodes that hold one node at a time.
 
-Nodes and weights are NumPy constants made at import. A sum runs over the nodes in a loop, so
-its memory is that of the points and not of points times nodes.
+Nodes and weights are NumPy constants, made when they are first asked for. A sum runs over the
+nodes in a loop, so its memory is that of the points and not of points times nodes.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +27,7 @@ class Rule(NamedTuple):
     weights: np.ndarray
 
 
+@functools.cache
 def gauss_legendre(count: int) -> Rule:
     """Gauss-Legendre on [0, 1]: exact for polynomials of degree 2 count - 1.
 
@@ -48,6 +50,7 @@ def gauss_legendre(count: int) -> Rule:
     return Rule((0.5 * (1 + x)).astype(np.float64), (weights / weights.sum()).astype(np.float64))
 
 
+@functools.cache
 def graded_gauss_legendre(count: int) -> Rule:
     """Gauss-Legendre in y on [0, 1], x = y^4 (5 - 4 y): for a weak singularity at 0."""
     y, weights = gauss_legendre(count)

@@ -17,8 +17,9 @@ from jaxdp._numeric.power_far_cgf import log_moment_far
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
 from jaxdp._types import Complexes, Index, Reals, RealsOrComplexes
 
-_LEFT = graded_gauss_legendre(128)
-_RIGHT = graded_gauss_legendre(384)
+# Nodes left and right of 0.
+_LEFT = 128
+_RIGHT = 384
 # Where the integrand has lost this many nats from its top, it is cut off.
 _DROP = 44.0
 _STEPS = 8
@@ -153,9 +154,9 @@ def log_moment_of_power(
 
     begin = _Steps(jnp.zeros_like(real), jnp.full_like(real, -1.0))
     state = (ranges.top, jnp.zeros_like(z), begin)
-    top, total, steps = accumulate_exponentials(_LEFT, to_the_left, state)
+    top, total, steps = accumulate_exponentials(graded_gauss_legendre(_LEFT), to_the_left, state)
     state = (top, total, steps._replace(before=begin.before))
-    top, total, steps = accumulate_exponentials(_RIGHT, to_the_right, state)
+    top, total, steps = accumulate_exponentials(graded_gauss_legendre(_RIGHT), to_the_right, state)
     beta = (power - 1.0) / power
     mean = total * (0.5 * jnp.exp(beta * jnp.log(power)) / (1.0 + gamma_excess(beta)))
     low = (top < 1.0) & ~whole

@@ -9,7 +9,7 @@ from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp._numeric.pure import log_delta_of_approximate
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, repeated, require_same, tradeoff_of_pure
+from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 
 
 @final
@@ -43,8 +43,7 @@ class ApproxDP(Guarantee):
         fpr = _check.probability("fpr", fpr, lift=True)
         return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
-    def __add__(self, other: "ApproxDP") -> "ApproxDP":
-        require_same(self, other)
+    def composed(self, other: "ApproxDP") -> "ApproxDP":
         epsilon = round_up(self.epsilon_bound + other.epsilon_bound, 1)
         both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, TypeVar, cast, final
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.noise.base import exp_up
 
+G = TypeVar("G", bound="Guarantee")
 _LEAST_EPSILON = 1e-30
 _LARGEST_EPSILON = 1e30
 _LEAST_ORDER_EXCESS = 1e-30
@@ -36,13 +37,38 @@ class Guarantee(abc.ABC):
     def tradeoff(self, fpr: RealLike) -> Reals:
         """A lower bound on the false-negative rate of any test with false-positive rate `fpr`."""
 
+    # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
+    __array_ufunc__ = None
+
     @abc.abstractmethod
-    def __add__(self, other: Any) -> "Guarantee":
-        """The guarantee of an adaptive composition of the two."""
+    def composed(self, other: Any) -> "Guarantee":
+        """The guarantee of an adaptive composition of this and another of its kind."""
 
     @abc.abstractmethod
     def __rmul__(self, count: RealLike) -> "Guarantee":
         """The guarantee of `count` adaptive repetitions; `count` may be traced."""
+
+    @final
+    def __add__(self: G, other: Any) -> G:
+        """The guarantee of an adaptive composition of the two: one kind, else `TypeError`."""
+        if not isinstance(other, Guarantee):
+            return NotImplemented
+        if type(self) is not type(other):
+            names = type(self).__name__, type(other).__name__
+            raise TypeError(f"cannot compose {names[0]} with {names[1]}: convert one first")
+        return cast(G, self.composed(other))
+
+    @final
+    def __radd__(self: G, other: object) -> G:
+        """The guarantee itself where `sum` begins with 0."""
+        if is_no_release(other):
+            return self
+        return NotImplemented
+
+    @final
+    def __mul__(self: G, count: RealLike) -> G:
+        """`count` adaptive repetitions."""
+        return cast(G, self.__rmul__(count))
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -58,7 +84,8 @@ class Guarantee(abc.ABC):
 class Budget:
     """What a calibration must meet: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].
 
-    A subnormal number is met as 0.
+    A subnormal number is met as 0. Wherever one is taken, the pair (epsilon, delta) may stand
+    for it.
     """
 
     epsilon: Reals
@@ -72,12 +99,21 @@ class Budget:
         )
 
 
-def require_same(left: object, right: object) -> None:
-    """Kinds never mix silently."""
-    if type(left) is not type(right):
-        raise TypeError(
-            f"cannot compose {type(left).__name__} with {type(right).__name__}: convert one first"
-        )
+BudgetLike: TypeAlias = Budget | tuple[RealLike, RealLike]
+
+
+def as_budget(budget: object) -> Budget:
+    """The `Budget` of a pair (epsilon, delta), which is checked as one; a `Budget` as it is."""
+    if isinstance(budget, Budget):
+        return budget
+    if not isinstance(budget, tuple) or len(budget) != 2:
+        raise ValueError(f"budget must be a Budget or a pair (epsilon, delta), got {budget!r}")
+    return Budget(*budget)
+
+
+def is_no_release(other: object) -> bool:
+    """True if `other` is the 0 with which `sum` begins."""
+    return isinstance(other, int) and other == 0
 
 
 def require_both_directions(source: object) -> None:

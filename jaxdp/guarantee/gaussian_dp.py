@@ -12,9 +12,10 @@ from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
+    BudgetLike,
     Guarantee,
+    as_budget,
     repeated,
-    require_same,
     rounding_slack,
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
@@ -58,8 +59,7 @@ class GDP(Guarantee):
         fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
         return jnp.where(endless, 0.0, jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
 
-    def __add__(self, other: "GDP") -> "GDP":
-        require_same(self, other)
+    def composed(self, other: "GDP") -> "GDP":
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":
@@ -67,13 +67,17 @@ class GDP(Guarantee):
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 
 
-@jax.jit
-def largest_gdp(budget: Budget) -> GDP:
+def largest_gdp(budget: BudgetLike) -> GDP:
     """The largest mu with delta(budget.epsilon) <= budget.delta: s* of the i.n.i.d. paper, (P2).
 
     Safe side, to 1e-15 relative; batched over the budget; differentiable by the implicit
     function theorem. mu = 0 (infinite noise) where nothing in (1e-300, 1e15) is feasible.
     """
+    return _largest(as_budget(budget))
+
+
+@jax.jit
+def _largest(budget: Budget) -> GDP:
     epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
 
     def residual(mu: Reals) -> Reals:

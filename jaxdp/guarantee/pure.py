@@ -7,7 +7,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp._numeric.pure import log_delta_of_pure
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.guarantee.base import Guarantee, repeated, require_same, tradeoff_of_pure
+from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 
 
 @final
@@ -37,8 +37,7 @@ class PureDP(Guarantee):
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
         return tradeoff_of_pure(self.epsilon_bound, 0.0, _check.probability("fpr", fpr, lift=True))
 
-    def __add__(self, other: "PureDP") -> "PureDP":
-        require_same(self, other)
+    def composed(self, other: "PureDP") -> "PureDP":
         return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
 
     def __rmul__(self, count: RealLike) -> "PureDP":

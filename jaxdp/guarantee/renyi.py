@@ -10,7 +10,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, log1p, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals, Shape
-from jaxdp.guarantee.base import Guarantee, repeated, require_same, tradeoff_of_renyi
+from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_renyi
 
 _LARGEST_ORDER = 1e300
 
@@ -63,9 +63,8 @@ class RDP(Guarantee):
         """
         return _tradeoff(self, _check.probability("fpr", fpr, lift=True))
 
-    def __add__(self, other: "RDP") -> "RDP":
+    def composed(self, other: "RDP") -> "RDP":
         """The values add, order by order. The orders must be the same: `ValueError` if not."""
-        require_same(self, other)
         orders = self.order.shape[-1], other.order.shape[-1]
         concrete = _check.is_concrete(self.order) and _check.is_concrete(other.order)
         if orders[0] != orders[1] or (concrete and not _equal(self.order, other.order)):

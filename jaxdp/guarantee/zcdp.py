@@ -13,7 +13,6 @@ from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
     repeated,
-    require_same,
     tradeoff_of_renyi,
 )
 
@@ -51,8 +50,7 @@ class ZCDP(Guarantee):
         """
         return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr, lift=True))
 
-    def __add__(self, other: "ZCDP") -> "ZCDP":
-        require_same(self, other)
+    def composed(self, other: "ZCDP") -> "ZCDP":
         return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
 
     def __rmul__(self, count: RealLike) -> "ZCDP":

@@ -312,7 +312,8 @@ def log_hit(terms: Terms) -> Reals:
 
     Else nothing tells the inputs apart: delta at epsilon >= 0 is no more than that.
     """
-    if not all(hasattr(term.noise, "sampling_prob") for term in terms):
+    chances = [getattr(term.noise, "sampling_prob", None) for term in terms]
+    if any(q is None for q in chances):
         return jnp.zeros(terms[0].shape)
-    log_missed = add_up(terms, lambda term: term.total(log1m(term.noise.sampling_prob)))
-    return log1mexp(-log_missed) * (1.0 - 16.0 * ULP)
+    missed = [term.total(log1m(q)) for term, q in zip(terms, chances, strict=True)]
+    return log1mexp(-sum(missed[1:], start=missed[0])) * (1.0 - 16.0 * ULP)

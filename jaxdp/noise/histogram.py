@@ -144,7 +144,8 @@ class Histogram(Noise):
         most = len(self.weights)
         if not (_check.is_concrete(shift) and _check.is_concrete(self.width)):
             return most
-        largest, least = float(np.max(np.asarray(shift))), float(np.min(np.asarray(self.width)))
+        largest = float(np.max(np.asarray(shift), initial=0.0))
+        least = float(np.min(np.asarray(self.width), initial=np.inf))
         if not (least < np.inf and largest < least * most / 2):
             return most
         largest /= least

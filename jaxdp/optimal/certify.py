@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
 from jaxdp.optimal.program import Program, Shape, Solution
@@ -16,8 +16,9 @@ _ULP = float(np.finfo(np.float64).eps)
 _CELLS = 150  # on each side, where the budget decides
 
 
-def budget_pair(budget: Budget, pure: bool = False) -> tuple[float, float]:
+def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
     """epsilon and delta, which may be 0 where `pure`."""
+    budget = as_budget(budget)
     if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
         raise ValueError("budget must be two concrete numbers: the program is solved on the host")
     epsilon, delta = float(budget.epsilon), float(budget.delta)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp._pytree import assign
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.certify import budget_pair, positive, range_of, slack
 from jaxdp.optimal.exact import TOTAL, float_above, whole_weights
@@ -26,7 +26,7 @@ _FIRST = 0.6  # of the time that is allowed, for the mechanism; the rest for the
 
 
 def optimal_mechanism(
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: float,
     query_range: tuple[float, float],
     loss: MeasureLike = "l1",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
 from jaxdp.optimal.certify import (
@@ -28,7 +28,7 @@ _SPECK = 2**10  # units: what rounding leaves where nothing belongs
 
 
 def optimal_noise(
-    budget: Budget,
+    budget: BudgetLike,
     loss: MeasureLike = "l1",
     *,
     sensitivity: float = 1.0,
@@ -38,7 +38,7 @@ def optimal_noise(
     monotone: bool = False,
     max_atom: float = 1.0,
     centred: bool = True,
-    also: Sequence[Budget] = (),
+    also: Sequence[BudgetLike] = (),
     seconds: float = 300.0,
 ) -> Histogram:
     """The `Histogram` of least E c(T) that is (epsilon, delta)-DP at `sensitivity`, certified.
@@ -120,14 +120,14 @@ def optimal_noise(
 
 
 def optimal_integer_noise(
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: int = 1,
     loss: MeasureLike = "l1",
     *,
     support: int | None = None,
     symmetric: bool = True,
     monotone: bool = False,
-    also: Sequence[Budget] = (),
+    also: Sequence[BudgetLike] = (),
     seconds: float = 300.0,
 ) -> DiscreteHistogram:
     """The noise on the integers of least E c(T), (epsilon, delta)-DP for whole-number queries.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdp import _check
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
 from jaxdp.optimal.measure import MeasureLike, measure_of
@@ -25,7 +25,7 @@ class PublishedKernel(NamedTuple):
 
 
 def published_mechanism(
-    budget: Budget,
+    budget: BudgetLike,
     sensitivity: float,
     query_range: tuple[float, float],
     loss: MeasureLike = "l1",

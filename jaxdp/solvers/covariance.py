@@ -21,7 +21,7 @@ from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Shape, Vector
 from jaxdp.allocate import allocate
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.noise.base import exp_up
@@ -84,7 +84,7 @@ class Plan:
 
 
 def plan(
-    budget: Budget | GDP,
+    budget: BudgetLike | GDP,
     *,
     dimension: int,
     records: int,
@@ -107,6 +107,7 @@ def plan(
     and one square (which is not negative) by 1.
     Source: Dwork et al., Analyze Gauss, STOC 2014; Muthukrishnan & Kalyani, section VI-B.
     """
+    budget = as_budget(budget) if isinstance(budget, tuple) else budget
     for name, value, choices in (
         ("method", method, METHODS),
         ("family", family, FAMILIES),

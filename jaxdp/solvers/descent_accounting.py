@@ -11,7 +11,7 @@ from jaxdp._types import Reals, Vector
 from jaxdp.calibrate import calibrate
 from jaxdp.conversions import to_zcdp
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
@@ -107,12 +107,13 @@ def _least_by_zcdp(
     return last_feasible_quick(residual, safe, unsafe, slack)
 
 
-def update_budget(budget: Budget, updates: int) -> Budget:
+def update_budget(budget: BudgetLike, updates: int) -> Budget:
     """An (epsilon, delta) of one update such that any noise with it keeps `updates` within budget.
 
     Half of delta is shared equally by the updates; epsilon is the largest with which the worst
     mechanisms (`ApproxDP`) compose to the budget. For `optimal_noise`, which meets one pair.
     """
+    budget = as_budget(budget)
     each = jnp.minimum(0.5 * budget.delta / updates, 1.0)
     largest = calibrate(
         lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, each)),

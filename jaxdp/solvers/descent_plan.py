@@ -10,7 +10,7 @@ from jaxdp._numeric.bracket import excess
 from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
@@ -99,7 +99,7 @@ class Plan:
 
 
 def plan(
-    budget: Budget,
+    budget: BudgetLike,
     *,
     smoothness: Smoothness | RealLike,
     clip: RealLike,
@@ -145,6 +145,7 @@ def plan(
     A budget that no noise meets raises `ValueError`; traced, it gets infinite noise. Choosing
     step, clip or passes by looking at results on the records is not covered by `budget`.
     """
+    budget = as_budget(budget)
     for name, value, choices in (
         ("relation", relation, tuple(RELATIONS)),
         ("order", order, ORDERS),

@@ -23,7 +23,7 @@ from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.allocate import allocate
 from jaxdp.calibrate import calibrate
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
@@ -91,7 +91,7 @@ class Model(NamedTuple):
 
 
 def plan(
-    budget: Budget,
+    budget: BudgetLike,
     *,
     classes: int,
     categories: Sequence[int],
@@ -113,6 +113,7 @@ def plan(
         "replace_one": two cells by 1, one sum by 2 L (or two by L, which is less, for log-concave
         noise: others are refused there).
     """
+    budget = as_budget(budget)
     _check.one_of("relation", relation, RELATIONS)
     classes = _check.positive_integer("classes", classes)
     levels = _check.positive_integer("levels", levels)

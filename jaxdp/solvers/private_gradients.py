@@ -26,7 +26,7 @@ from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.allocate import allocate
 from jaxdp.calibrate import calibrate
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism, Relation
@@ -75,7 +75,7 @@ class Plan:
 
 
 def plan(
-    budget: Budget,
+    budget: BudgetLike,
     params: Any,
     *,
     clip: RealLike,
@@ -99,6 +99,7 @@ def plan(
     Calibrating compiles for some seconds, once a family.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
     """
+    budget = as_budget(budget)
     for name, value, choices in (
         ("allocation", allocation, ALLOCATIONS),
         ("noise", noise, FAMILIES),

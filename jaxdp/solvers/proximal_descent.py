@@ -15,7 +15,7 @@ from jaxdp._key import key_for
 from jaxdp._numeric.elementary import round_up
 from jaxdp._types import Key, Vector
 from jaxdp.fit import fit_noise
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
@@ -29,7 +29,7 @@ SENSITIVITY = 2.0
 
 
 def plan(
-    per_update: Budget,
+    per_update: BudgetLike,
     *,
     coordinates: int,
     records: int,
@@ -45,6 +45,7 @@ def plan(
     "truncated_laplace" (Geng et al.), an optimised `Histogram` made for `per_update` and a
     sensitivity of 2, or "none": NOT PRIVATE.
     """
+    per_update = as_budget(per_update)
     coordinates = _check.positive_integer("coordinates", coordinates)
     records = _check.positive_integer("records", records)
     passes = _check.positive_integer("passes", passes)

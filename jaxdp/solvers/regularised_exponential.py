@@ -26,7 +26,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.base import exp_up
 from jaxdp.problems import L2, Problem
@@ -83,7 +83,7 @@ class NotPrivateDiagnostics(NamedTuple):
 
 
 def plan(
-    budget: Budget,
+    budget: BudgetLike,
     *,
     dimension: int,
     records: int,
@@ -105,6 +105,7 @@ def plan(
     W^2 / (2 eta) (1 + k (l + m) eta)^(2 - 2 N), W = G / (l + m) + sqrt(d / (k (l + m))), and total
     variation the root of half of it. N grows with L / (l + m), hence with n.
     """
+    budget = as_budget(budget)
     _check.one_of("relation", relation, RELATIONS)
     dimension = _check.positive_integer("dimension", dimension)
     records = _check.positive_integer("records", records)

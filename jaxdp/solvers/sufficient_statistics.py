@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxdp import _check
 from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.solvers import covariance
 
@@ -26,7 +26,7 @@ def lasso(
     features: RealLike,
     targets: RealLike,
     strength: RealLike,
-    budget: Budget,
+    budget: BudgetLike,
     key: Key,
     *,
     row_bound: RealLike,

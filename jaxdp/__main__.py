@@ -1,0 +1,5 @@
+"""`python -m jaxdp`: the command line."""
+
+from jaxdp.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""What one release costs in the kind of guarantee that a running budget counts in."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from jaxdp._numeric.elementary import round_up
+from jaxdp._types import RealLike, Reals
+from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
+from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.ledger import rounded, rounded_root
+from jaxdp.mechanism import Mechanism
+from jaxdp.privacy_loss import privacy_loss
+
+Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
+Item: TypeAlias = Guarantee | Mechanism
+
+
+def in_currency(item: Item, budget: Currency) -> Currency:
+    """What one `item` costs, rounded up, as a guarantee of the budget's kind."""
+    match budget:
+        case RDP(order=order):
+            return divergences(item, order)
+        case ZCDP():
+            cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
+            return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
+        case PureDP() if isinstance(item, Mechanism):
+            return PureDP(item.pure_epsilon())
+        case _ if isinstance(item, Mechanism):
+            raise TypeError("a Mechanism has no GDP of its own: spend a GDP")
+        case PureDP():
+            return to_pure(item)
+        case GDP():
+            return to_gdp(item)
+
+
+def divergences(item: Item, order: RealLike) -> RDP:
+    """What one `item` costs at the orders: `to_rdp`, of a sampled mechanism its composed loss's."""
+    if isinstance(item, Mechanism) and item.sampled:
+        if item.relation in ("add", "remove"):
+            raise ValueError(
+                f"relation must be 'add_remove' or 'replace_one', got {item.relation!r}: what is "
+                "spent holds in both directions"
+            )
+        return to_rdp(privacy_loss(item), order)
+    return to_rdp(item, order)
+
+
+def numbers(guarantee: Currency) -> tuple[float, ...]:
+    """The cost of one release as plain numbers; `ValueError` for a batch."""
+    match guarantee:
+        case PureDP(epsilon_bound=value) | GDP(mu=value):
+            return (_scalar(value),)
+        case ZCDP(xi=xi, rho=rho):
+            return _scalar(xi), _scalar(rho)
+        case RDP(value=value):
+            return vector(value)
+
+
+def _scalar(value: Reals) -> float:
+    if value.shape:
+        raise ValueError(f"item must be one release, got a batch of shape {value.shape}")
+    return float(value)
+
+
+def vector(value: Reals) -> tuple[float, ...]:
+    """The orders of one release, or its divergences."""
+    if value.ndim != 1:
+        raise ValueError(f"item must be one release, got a batch of shape {value.shape[:-1]}")
+    return tuple(np.asarray(value).tolist())
+
+
+def measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """What adds: xi + a rho is below its limit at every a > 1 if it is at 1 and rho is."""
+    match budget:
+        case ZCDP():
+            return cost[1], cost[0] + cost[1]
+        case GDP():
+            return (cost[0] ** 2,)
+        case _:
+            return cost
+
+
+def guarantee_of(budget: Currency, measure: Sequence[Fraction], up: bool) -> Currency:
+    """The guarantee of what was measured: `_measure` undone, and rounded."""
+    match budget:
+        case ZCDP():
+            return ZCDP(rounded(measure[1] - measure[0], up), rounded(measure[0], up))
+        case GDP():
+            return GDP(rounded_root(measure[0], up))
+        case PureDP():
+            return PureDP(rounded(measure[0], up))
+        case RDP(order=order):
+            return RDP(order, [rounded(value, up) for value in measure])

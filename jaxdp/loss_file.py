@@ -1,0 +1,151 @@
+"""The terms of a privacy loss as plain JSON values and back, every bit of them."""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import Reals
+from jaxdp.loss.base import Term, Terms
+from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
+from jaxdp.loss.finite import FiniteLoss
+from jaxdp.loss.mixture import Mixture
+from jaxdp.loss.replaced_gaussian import ReplacedGaussian
+from jaxdp.loss.sampled import Sampled
+from jaxdp.loss.sampled_truncated import SampledTruncated
+from jaxdp.loss.truncated import TruncatedLoss
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.staircase import Staircase
+from jaxdp.noise.subbotin import Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
+
+_KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Gaussian, Laplace, TruncatedLaplace, Staircase, FlippedHuber, OffsetGaussian, Subbotin),
+        *(DiscreteGaussian, DiscreteLaplace, PureLoss, ApproxLoss, RangeLoss, FiniteLoss),
+        *(Sampled, Mixture, ReplacedGaussian, SampledTruncated, TruncatedLoss),
+    )
+}
+# By how much the masses of a finite loss may miss 1. chosen: far above their rounding.
+_MASS_ERROR = 1e-9
+
+
+def to_plain(terms: Terms) -> list[dict[str, Any]]:
+    """The terms as JSON values: records by the name of their kind, numbers in hexadecimal."""
+    if not _check.all_concrete(terms):
+        raise ValueError("a loss must be concrete to be written, got traced values")
+    return [
+        {"noise": _record(t.noise), "shift": _plain(t.shift), "count": _plain(t.count)}
+        for t in terms
+    ]
+
+
+def from_plain(rows: Any) -> Terms:
+    """`to_plain` undone; a `ValueError` for what it does not write, and for values out of range."""
+    if not isinstance(rows, list) or not rows:
+        raise ValueError("terms must be a list of at least one term")
+    return tuple(_term(row) for row in rows)
+
+
+def fields_of(name: str, row: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """The values of a JSON object with exactly these keys, in their order."""
+    if not isinstance(row, dict) or set(row) != set(names):
+        found = sorted(row) if isinstance(row, dict) else type(row).__name__
+        raise ValueError(f"{name} must hold {', '.join(sorted(names))}, got {found}")
+    return tuple(row[key] for key in names)
+
+
+def _term(row: Any) -> Term:
+    noise, shift, count = map(_value, fields_of("term", row, ("noise", "shift", "count")))
+    shift, count = _check.nonnegative("shift", shift), _check.whole("count", count)
+    if type(noise).__name__ not in _KINDS:
+        raise ValueError(f"noise must be one of {', '.join(_KINDS)}, got {type(noise).__name__}")
+    term = Term(noise, shift, count)
+    if term.shift.ndim == 0:
+        raise ValueError("shift must have an axis along which releases compose, got shape ()")
+    return term
+
+
+def _record(value: Any) -> dict[str, Any]:
+    kind = type(value).__name__
+    if _KINDS.get(kind) is not type(value):
+        raise ValueError(f"a loss of {kind} has no file format: {', '.join(_KINDS)} have")
+    fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return {"kind": kind, **fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, tuple):
+        return [_plain(float(x)) for x in value]
+    if isinstance(value, np.ndarray | jax.Array):
+        flat = np.asarray(value, dtype=np.float64)
+        return {"shape": list(flat.shape), "values": [x.hex() for x in flat.ravel().tolist()]}
+    return _record(value)
+
+
+def _value(plain: Any) -> Any:
+    """`_plain` undone."""
+    match plain:
+        case bool():
+            return plain
+        case str():
+            return _number(plain)
+        case list():
+            return tuple(_number(x) for x in plain)
+        case {"kind": str(kind), **fields}:
+            return _built(kind, fields)
+        case _:
+            return _array(plain)
+
+
+def _number(plain: Any) -> float:
+    try:
+        return float.fromhex(plain)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a number must be hexadecimal text, got {plain!r}") from error
+
+
+def _array(plain: Any) -> Reals:
+    shape, values = fields_of("an array", plain, ("shape", "values"))
+    whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    if not whole or not isinstance(values, list) or len(values) != math.prod(shape):
+        raise ValueError(f"an array must have as many values as its shape, got shape {shape}")
+    flat = np.array([_number(x) for x in values], dtype=np.float64)
+    return _check.real("an array", flat.reshape(shape))
+
+
+def _built(kind: str, plain: dict[str, Any]) -> Any:
+    """The record of this kind, by its constructor, which checks ranges."""
+    cls = _KINDS[_check.one_of("kind", kind, tuple(_KINDS))]
+    hints = typing.get_type_hints(cls)
+    names = tuple(f.name for f in dataclasses.fields(cls))
+    fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))
+    for name, value in fields.items():
+        hint = typing.get_origin(hints[name])
+        hint = tuple if hint is tuple else hints[name]
+        if not isinstance(value, hint):
+            raise ValueError(f"{name} of {kind} must be {hint}, got {type(value).__name__}")
+    if cls is FiniteLoss:
+        _require_law(**fields)
+    return cls(**fields)
+
+
+def _require_law(losses: tuple[float, ...], masses: tuple[float, ...], infinite: float) -> None:
+    total = math.fsum(masses) + infinite
+    fits = len(losses) == len(masses) and min(infinite, *masses) >= 0
+    if not fits or not abs(total - 1.0) <= _MASS_ERROR or not all(map(math.isfinite, losses)):
+        raise ValueError(f"masses must be those of the losses and add up to 1, got {total}")

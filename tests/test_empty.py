@@ -1,0 +1,137 @@
+"""An empty batch has an empty answer, and keeps its shape."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.families import FAMILIES
+
+NONE = np.zeros((0,))
+TWO_BY_NONE = np.zeros((2, 0))
+NOISES = {
+    "gaussian": dp.Gaussian,
+    "laplace": dp.Laplace,
+    "discrete_gaussian": dp.DiscreteGaussian,
+    "discrete_laplace": dp.DiscreteLaplace,
+    "truncated_laplace": lambda s: dp.TruncatedLaplace(s, 3.0),
+    "staircase": lambda s: dp.Staircase(1.0, s, 0.4),
+    "flipped_huber": lambda s: dp.FlippedHuber(1.0, s),
+    "offset_gaussian": lambda s: dp.OffsetGaussian(1.0, s),
+    "subbotin": lambda s: dp.Subbotin(s, 1.5),
+    "histogram": lambda s: dp.Histogram(s, (1, 2, 1)),
+}
+QUERIES = {
+    "log_delta": (1.0, 0.5), "log_density": (0.5,), "log_survival": (0.5,), "quantile": (0.3,),
+    "variance": (), "mean_absolute": (), "fisher_information": (), "pure_epsilon": (1.0,),
+    "renyi": (1.0, 2.0), "zcdp": (1.0,),
+}  # fmt: skip
+
+
+def mechanism(noise, shift=1.0, *sampled):
+    return dp.Mechanism(noise, shift, *sampled)
+
+
+def assert_empty(answer, shape=(0,)):
+    for leaf in jax.tree.leaves(answer):
+        assert leaf.shape == shape
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_noises(name):
+    """Shapes alone: what is compiled for none is what is compiled for one."""
+    noise = NOISES[name](jnp.ones(0))
+    for query, arguments in QUERIES.items():
+        assert_empty(jax.eval_shape(getattr(noise, query), *arguments))
+    assert_empty(jax.eval_shape(noise.sample, jax.random.key(0)))
+    assert_empty(jax.eval_shape(NOISES[name](1.0).log_delta, 1.0, NONE))
+
+
+def test_values_that_shape_a_program():
+    assert_empty(dp.Histogram(NONE, (1, 2, 1)).log_delta(1.0, 0.5))
+    assert_empty(dp.Histogram(0.5, (1, 2, 1)).log_delta(NONE, 0.5))
+    assert_empty(dp.Gaussian(1.0).log_delta(NONE, 0.5))
+
+
+def test_an_empty_sampling_probability_keeps_its_shape():
+    for relation in (None, "add_remove", "replace_one"):
+        sampled = dp.Mechanism(dp.Laplace(1.0), 1.0, [], relation)
+        assert sampled.sampling_prob.shape == (0,)
+        assert dp.privacy_loss(sampled).shape == (0,)
+        assert_empty(sampled.log_delta(1.0))
+        assert_empty(sampled.epsilon(1e-6))
+    every = dp.Mechanism(dp.Laplace(1.0), 1.0, np.ones((2, 1)), "replace_one")
+    np.testing.assert_array_equal(every.sensitivity, 2.0 * np.ones((2, 1)))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        dp.privacy_loss(mechanism(dp.Gaussian(NONE))),
+        dp.privacy_loss(mechanism(dp.Gaussian(1.0), NONE, 0.1, "add_remove")),
+        dp.privacy_loss(mechanism(dp.Laplace(1.0), 1.0, NONE, "remove")) + dp.PureDP(0.1),
+        NONE * dp.privacy_loss(mechanism(dp.DiscreteLaplace(3.0))),
+    ],
+)
+def test_losses(loss):
+    assert len(loss) == 0
+    for answer in (
+        loss.log_delta(1.0), loss.log_delta_error(1.0), loss.delta(1.0), loss.epsilon(1e-6),
+        loss.bounds(1.0), loss.renyi(2.0), loss.renyi(np.inf), (3 * loss).delta(1.0),
+    ):  # fmt: skip
+        assert_empty(answer)
+    assert list(loss) == []
+
+
+def test_empty_arguments_of_a_loss():
+    loss = 3 * dp.privacy_loss(mechanism(dp.Laplace([[1.0], [2.0]])))
+    assert_empty(loss.log_delta(NONE), (2, 0))
+    assert_empty(loss.epsilon(NONE), (2, 0))
+    assert_empty(loss.renyi(NONE), (2, 0))
+    assert_empty(loss.bounds(NONE), (2, 0))
+    assert_empty(loss[:0].tradeoff(0.1), (0, 1))
+
+
+def test_a_sum_of_no_releases_reveals_nothing():
+    loss = dp.privacy_loss(mechanism(dp.Gaussian(TWO_BY_NONE + 1.0)))
+    assert_empty(loss.sum(0).log_delta(1.0))
+    nothing = loss.sum()
+    assert nothing.shape == (2,)
+    np.testing.assert_array_equal(nothing.terms[0].pure_epsilon(), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("kind", [dp.PureDP, dp.GDP, dp.ExponentialMechanism])
+def test_guarantees(kind):
+    some = kind(NONE)
+    assert_empty(some.log_delta(1.0))
+    assert_empty(some.epsilon(1e-6))
+    if kind is not dp.ExponentialMechanism:
+        for answer in (3 * some, some + some, some.tradeoff(0.1), dp.to_zcdp(some)):
+            assert_empty(answer)
+        assert_empty(jax.eval_shape(dp.advantage, some))
+        assert_empty(jax.eval_shape(lambda: dp.bayes_risk(some, 0.1)))
+
+
+def test_calibrations():
+    assert_empty(dp.largest_gdp(([], 1e-6)))
+    budget = dp.Budget(NONE, 1e-6)
+    assert_empty(dp.calibrate(lambda s: mechanism(dp.Gaussian(s)), budget))
+    composed = dp.calibrate(
+        lambda s: 3 * dp.privacy_loss(mechanism(dp.Laplace(1.0), s)), budget, largest=True
+    )
+    assert_empty(composed)
+    for family in ("gaussian", "laplace"):
+        assert_empty(dp.fit_noise(family, budget, 1.0))
+        assert dp.allocate(family, [1.0, 2.0], budget).shape == (0, 2)
+        assert_empty(dp.allocate(family, [], (1.0, 1e-6)))
+        assert_empty(dp.allocation_error(family, np.zeros((0, 3))))
+    assert_empty(dp.lower_bound(dp.ApproxDP(NONE, NONE), 1.0))
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(f, marks=() if f == "truncated_laplace" else pytest.mark.long) for f in FAMILIES],
+)
+def test_every_family_fits_none(family):
+    assert_empty(jax.eval_shape(lambda e: dp.fit_noise(family, (e, 1e-6), 1.0), NONE))
