@@ -312,8 +312,10 @@ def log_hit(terms: Terms) -> Reals:
 
     Else nothing tells the inputs apart: delta at epsilon >= 0 is no more than that.
     """
-    chances = [getattr(term.noise, "sampling_prob", None) for term in terms]
-    if any(q is None for q in chances):
+    if not all(hasattr(term.noise, "sampling_prob") for term in terms):
         return jnp.zeros(terms[0].shape)
-    missed = [term.total(log1m(q)) for term, q in zip(terms, chances, strict=True)]
-    return log1mexp(-sum(missed[1:], start=missed[0])) * (1.0 - 16.0 * ULP)
+
+    def log_missed(term: Term) -> Reals:
+        return cast(Reals, term.total(log1m(getattr(term.noise, "sampling_prob"))))  # noqa: B009
+
+    return log1mexp(-add_up(terms, log_missed)) * (1.0 - 16.0 * ULP)
