@@ -109,6 +109,7 @@ OPTIMAL = (
 )
 SOLVERS = (
     "descent_schedule",
+    "descent_defaults",
     "descent_accounting",
     "descent_plan",
     "descent_run",
@@ -116,6 +117,7 @@ SOLVERS = (
     "proximal_descent",
     "coordinate_descent",
     "covariance",
+    "scaling",
     "sufficient_statistics",
     "naive_bayes",
     "private_gradients",
