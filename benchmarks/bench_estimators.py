@@ -61,7 +61,7 @@ def classifications() -> list[Table]:
         table("electricity", market.features, market.targets, {1.0: 0.75, 0.1: 0.74}),
         table("california above the median", house.features, above, {1.0: 0.82, 0.1: 0.78}),
         table("breast cancer", cancer.features, cancer.targets, {1.0: 0.88, 10.0: 0.93}),
-        table("iris, setosa or not of two", iris[:100], species[:100], {1.0: 0.9, 10.0: 1.0}),
+        table("iris, setosa or not of two", iris[:100], species[:100], {1.0: 0.9, 10.0: 0.995}),
         table("wine, first or not", wine, grapes > 0, {1.0: 0.85, 10.0: 0.92}),
         table("digits, 3 or 8", digits[pair], numbers[pair] > 3, {1.0: 0.8, 10.0: 0.92}),
         table("cylinder bands", bands.features, bands.targets, {1.0: 0.58, 10.0: 0.68}),

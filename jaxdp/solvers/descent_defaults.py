@@ -21,8 +21,8 @@ from jaxdp.solvers.descent_schedule import RELATIONS, Schedule
 # measured: benchmarks/bench_estimators.py, for all four
 # Passes at most: with more, ill-conditioned problems gain little for their time.
 _MOST_PASSES = 100
-# C_j = sqrt(M_j) t at this r: with less noise a wider threshold is less biased, as its square root.
-_UNIT_CLIP = 25.0
+# C_j = sqrt(M_j) t at this r: with less noise a wider threshold, which is less biased, costs little.
+_UNIT_CLIP = 60.0
 # Thresholds at least and at most: saturated derivatives still point the way; few exceed 3.
 _LEAST_CLIP, _MOST_CLIP = 0.5, 3.0
 
@@ -46,7 +46,7 @@ def defaults(
 ) -> Defaults:
     """Clip, passes and step for M_j = `curvature` (p,) and `records` records, all public.
 
-    passes: r, in [1, 100], unless given. clip: sqrt(r / 25), in [0.5, 3], times
+    passes: r, in [1, 100], unless given. clip: r / 60, in [0.5, 3], times
     `target_scale` sqrt(sum M). step: from r^2 / (1 + r^2), by which a signal as large as 1 is
     shrunk in noise of deviation 1 / r, linearly to 0 after the last pass.
     A pure budget counts as mu = epsilon / sqrt(2 p): one pass of Laplace noise.
@@ -60,7 +60,7 @@ def defaults(
     ratio = min(max(records * rate / coordinates * 2.0 / RELATIONS[relation], 1e-6), 1e6)
     if passes is None:
         passes = int(min(max(-(-ratio // 1.0), 1.0), _MOST_PASSES))
-    factor = min(max((ratio / _UNIT_CLIP) ** 0.5, _LEAST_CLIP), _MOST_CLIP)
+    factor = min(max(ratio / _UNIT_CLIP, _LEAST_CLIP), _MOST_CLIP)
     clip = factor * target_scale * float(jnp.sqrt(jnp.sum(curvature)))
     first = 1.0 / (1.0 + ratio**-2.0)
     return Defaults(clip, passes, lambda index: first * (1.0 - index / passes))
