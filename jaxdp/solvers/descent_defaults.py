@@ -21,7 +21,7 @@ from jaxdp.solvers.descent_schedule import RELATIONS, Schedule
 # measured: benchmarks/bench_estimators.py, for all four
 # Passes at most: with more, ill-conditioned problems gain little for their time.
 _MOST_PASSES = 100
-# C_j = sqrt(M_j) t at this r: with less noise a wider threshold, which is less biased, costs little.
+# C_j = sqrt(M_j) t at this r: with less noise a wider, less biased threshold costs little.
 _UNIT_CLIP = 60.0
 # Thresholds at least and at most: saturated derivatives still point the way; few exceed 3.
 _LEAST_CLIP, _MOST_CLIP = 0.5, 3.0
