@@ -36,6 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_inid.py
 	$(BIN)/python benchmarks/bench_optimal_noise.py
 	$(BIN)/python benchmarks/bench_solvers.py
+	$(BIN)/python benchmarks/bench_estimators.py
 
 reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_noises.py

@@ -1,17 +1,26 @@
-"""diffprivlib's models, in an interpreter that has them: see `bench_solvers`, `reproduce_pca`.
+"""diffprivlib's models, in an interpreter that has them, for `bench_solvers`, `reproduce_pca`
+and `bench_estimators`.
 
 diffprivlib 0.6.6 does not import beside scikit-learn 1.6 or later, so it runs on its own:
   python peer_diffprivlib.py logistic DATA.npz EPSILON NORM STRENGTH SEEDS  ->  JSON on stdout
   python peer_diffprivlib.py pca DATA.npz EPSILON NORM RANK                 ->  JSON on stdout
+  python peer_diffprivlib.py classify DATA.npz EPSILON NORM                 ->  JSON on stdout
+  python peer_diffprivlib.py regress DATA.npz EPSILON BOUND                 ->  JSON on stdout
 """
 
 import json
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from diffprivlib.models import PCA, LogisticRegression  # pyright: ignore[reportMissingImports]
+from diffprivlib.models import (  # pyright: ignore[reportMissingImports]
+    PCA,
+    LinearRegression,
+    LogisticRegression,
+)
 
 
 def pca(path: str, epsilon: float, norm: float, rank: float) -> None:
@@ -60,5 +69,43 @@ def logistic(path: str, epsilon: float, norm: float, strength: float, seeds: flo
     print(json.dumps({"objectives": objectives, "seconds": float(np.median(seconds))}))
 
 
+def classify(path: str, epsilon: float, norm: float) -> None:
+    """Accuracy of defaults on several splits."""
+    _scores(
+        path,
+        lambda seed: LogisticRegression(
+            epsilon=epsilon, data_norm=norm, random_state=seed, max_iter=1000
+        ),
+    )
+
+
+def regress(path: str, epsilon: float, bound: float) -> None:
+    """R^2 of defaults on several splits, features and targets in (-bound, bound)."""
+    ends = (-bound, bound)
+    _scores(
+        path,
+        lambda seed: LinearRegression(
+            epsilon=epsilon, bounds_X=ends, bounds_y=ends, random_state=seed
+        ),
+    )
+
+
+def _scores(path: str, make: Callable[[int], Any]) -> None:
+    data = np.load(path)
+    features, targets = data["features"], data["targets"]
+    scores, seconds = [], []
+    for seed, (fitted, scored) in enumerate(zip(data["fitted"], data["scored"], strict=True)):
+        model = make(seed)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(features[fitted], targets[fitted])
+        seconds.append(time.perf_counter() - start)
+        scores.append(float(model.score(features[scored], targets[scored])))
+    print(json.dumps({"scores": scores, "seconds": float(np.median(seconds))}))
+
+
+MODELS = {"logistic": logistic, "pca": pca, "classify": classify, "regress": regress}
+
 if __name__ == "__main__":
-    {"logistic": logistic, "pca": pca}[sys.argv[1]](sys.argv[2], *map(float, sys.argv[3:]))
+    MODELS[sys.argv[1]](sys.argv[2], *map(float, sys.argv[3:]))

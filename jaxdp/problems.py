@@ -162,10 +162,9 @@ def _finite_targets(values: np.ndarray) -> np.ndarray:
 def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:
     labels = np.unique(values if classes is None else np.asarray(classes))
     if len(labels) != 2:
-        raise ValueError(f"logistic targets must have two labels, got {len(labels)}: {labels[:5]}")
-    outside = np.setdiff1d(values, labels)
-    if len(outside):
-        raise ValueError(f"logistic targets must be {labels}, got {outside[:5]} as well")
+        raise ValueError(f"logistic targets must have two labels, got {len(labels)}")
+    if len(np.setdiff1d(values, labels)):
+        raise ValueError(f"logistic targets must be the classes {labels}, and some are not")
     return np.where(values == labels[1], 1.0, -1.0)
 
 

@@ -10,6 +10,8 @@ from sklearn.utils import estimator_checks as checks
 import jaxdp as dp
 from jaxdp.estimators.base import BoundsWarning, total_privacy
 
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
+
 KNOWN = {"epsilon": 1.0, "delta": 1e-6, "feature_bounds": (-1.0, 1.0)}
 
 

@@ -119,6 +119,7 @@ OPTIMAL = (
 )
 SOLVERS = (
     "descent_schedule",
+    "descent_defaults",
     "descent_accounting",
     "descent_plan",
     "descent_run",
@@ -126,6 +127,7 @@ SOLVERS = (
     "proximal_descent",
     "coordinate_descent",
     "covariance",
+    "scaling",
     "sufficient_statistics",
     "naive_bayes",
     "private_gradients",

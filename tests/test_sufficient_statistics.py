@@ -13,6 +13,8 @@ import jaxdp as dp
 from jaxdp.estimators import SSPLasso
 from jaxdp.solvers import covariance, sufficient_statistics
 
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
+
 
 def regression(records=4000, seed=0):
     rng = np.random.default_rng(seed)

@@ -1,6 +1,8 @@
 """scikit-learn estimators whose `fit` is differentially private. They need the extra `learn`."""
 
 from jaxdp.estimators.base import BoundsWarning as BoundsWarning
+from jaxdp.estimators.base import FixedRandomStateWarning as FixedRandomStateWarning
+from jaxdp.estimators.base import NotPrivateWarning as NotPrivateWarning
 from jaxdp.estimators.base import total_privacy as total_privacy
 from jaxdp.estimators.lasso import DPLasso as DPLasso
 from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegression

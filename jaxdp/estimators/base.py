@@ -5,13 +5,21 @@
 * Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not
   private, so it is kept nowhere: a fitted estimator holds released numbers and public ones only.
 * No `sample_weight`: a weight scales what one record may do, and n weights leak.
-* `privacy_` is what `fit` spent: it has `delta(epsilon)` and `epsilon(delta)`.
-* `random_state` None draws the noise's key from the operating system. A number is for tests:
-  whoever can guess it can take the noise off.
+* `privacy_` is what `fit` spent: it has `delta(epsilon)` and `epsilon(delta)`. It holds for those
+  who cannot know the noise: a fixed integer `random_state` is for tests, and whoever guesses it
+  takes the noise off. `fit` warns (`FixedRandomStateWarning`), `privacy_text_` says so, and the
+  number is neither printed nor, once fitted, pickled (`get_params` and `clone` have it, as
+  scikit-learn demands, and so has the text of a pipeline). None: the operating system's bits.
+* `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
+  `privacy_` promises nothing. What is clipped is clipped as ever.
+* No message prints a value of a record.
 """
 
+import contextlib
+import functools
+import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -22,6 +30,7 @@ from jaxdp import _check
 from jaxdp._key import fresh_key
 from jaxdp._types import Key
 from jaxdp.guarantee.base import Budget, Guarantee
+from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 _base = _check.extra("sklearn.base", "learn")
@@ -34,6 +43,20 @@ class BoundsWarning(UserWarning):
     """Values lay outside the public bounds and were clipped. The message is not private."""
 
 
+class FixedRandomStateWarning(UserWarning):
+    """`random_state` is a fixed integer: whoever guesses it takes the noise off."""
+
+
+class NotPrivateWarning(UserWarning):
+    """`epsilon` is infinite: there is no noise."""
+
+
+# What stands for a fixed integer random_state where it is not told.
+HIDDEN = "hidden"
+# epsilon and delta whose noise is below the rounding of float64. chosen: mu is 4e14 of at most 1e15
+_NO_NOISE = (1e29, 0.5)
+
+
 class DPEstimator(_base.BaseEstimator):
     """Parameters `epsilon`, `delta`, `random_state` of every private estimator, checked in `fit`.
 
@@ -44,46 +67,118 @@ class DPEstimator(_base.BaseEstimator):
     delta: Any
     random_state: Any
     n_features_in_: int
+    privacy_: Spent
 
     def _budget(self) -> Budget:
-        """epsilon in (0, inf), delta in [0, 1), each one concrete number."""
-        for name, value, low_open, most in (
-            ("epsilon", self.epsilon, True, np.inf),
-            ("delta", self.delta, False, 1.0),
+        """epsilon in (0, inf], delta in [0, 1), each one concrete number."""
+        for name, value, inside in (
+            ("epsilon", self.epsilon, lambda x: x > 0),
+            ("delta", self.delta, lambda x: 0 <= x < 1),
         ):
             real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not (real and (value > 0 if low_open else value >= 0) and value < most):
-                bracket = "(" if low_open else "["
-                raise ValueError(f"{name} must lie in {bracket}0, {most:g}), got {value!r}")
+            if not (real and inside(value)):
+                interval = "(0, inf]" if name == "epsilon" else "[0, 1)"
+                raise ValueError(f"{name} must lie in {interval}, got {value!r}")
+        if not self._is_private():
+            warnings.warn(
+                "epsilon is infinite: the fit has no noise and no privacy, for comparison only",
+                NotPrivateWarning,
+                stacklevel=3,
+            )
+            return Budget(*_NO_NOISE)
         return Budget(float(self.epsilon), float(self.delta))
+
+    def _is_private(self) -> bool:
+        return self.epsilon != np.inf
+
+    def _spent(self, guarantee: Spent) -> Spent:
+        """`guarantee`, or none without noise."""
+        return guarantee if self._is_private() else GDP(np.inf)
+
+    @property
+    def privacy_text_(self) -> str:
+        """What `privacy_` says and on what it rests, in words."""
+        if not self._is_private():
+            return "nothing: epsilon is infinite, and the fit has no noise"
+        kind = type(self.privacy_).__name__
+        text = f"delta {self.delta:g} at epsilon {self.epsilon:g}, {kind} beyond"
+        if self._is_seeded():
+            text += "; void for whoever knows or guesses random_state, a fixed integer"
+        return text
+
+    def _is_seeded(self) -> bool:
+        state = getattr(self, "random_state", None)
+        return isinstance(state, int | np.integer) or (isinstance(state, str) and state == HIDDEN)
 
     def _key(self) -> Key:
         """64 random bits of the operating system, or the key of a given `random_state`."""
         if self.random_state is None:
             return fresh_key()
         if isinstance(self.random_state, int | np.integer):
+            warnings.warn(
+                "random_state is a fixed integer: whoever guesses it takes the noise off, and "
+                "privacy_ is void for them; it is for tests, None is for records",
+                FixedRandomStateWarning,
+                stacklevel=3,
+            )
             return jax.random.key(int(self.random_state))
         words = _check.extra("sklearn.utils", "learn").check_random_state(self.random_state)
         bits = words.randint(0, 2**32, size=2, dtype=np.uint32)
         return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")
 
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        fitted = "privacy_" in state
+        return state | {"random_state": HIDDEN} if fitted and self._is_seeded() else state
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803
+        return _base.BaseEstimator.__repr__(self._shown(), N_CHAR_MAX)
+
+    def _get_params_html(self, *arguments: Any, **options: Any) -> Any:
+        return _base.BaseEstimator._get_params_html(self._shown(), *arguments, **options)
+
+    def _shown(self) -> "DPEstimator":
+        """What is printed in place of this one: `random_state` hidden, if it is a fixed integer."""
+        shown = object.__new__(type(self))
+        shown.__dict__.update(self.__dict__)
+        if self._is_seeded():
+            shown.random_state = HIDDEN
+        return shown
+
     def _features(self, features: Any, *, reset: bool) -> np.ndarray:
         """Finite float64 of shape (n, p), as `fit` saw them where not `reset`."""
-        return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
+        with _values_unsaid():
+            return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
 
     def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Features and targets of `fit`; `checks` are those of `validate_data`."""
-        return _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
+        with _values_unsaid():
+            return _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
 
     def _require_fitted(self) -> None:
         _validation.check_is_fitted(self)
 
 
-def public_bounds(feature_bounds: Any, coordinates: int) -> tuple[np.ndarray, np.ndarray]:
+@contextlib.contextmanager
+def _values_unsaid() -> Iterator[None]:
+    """Lets scikit-learn refuse records without printing a value of one."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(
+            "X and y must be numbers, and some are not: no number is in them"
+        ) from None
+
+
+def public_bounds(
+    feature_bounds: Any, coordinates: int, name: str = "feature_bounds"
+) -> tuple[np.ndarray, np.ndarray]:
     """(lower, upper), each of shape (p,), from a pair of numbers or of vectors."""
     if feature_bounds is None:
         raise ValueError(
-            "feature_bounds must be a pair (lower, upper), public: bounds that are computed from "
+            f"{name} must be a pair (lower, upper), public: bounds that are computed from "
             "the records leak them"
         )
     try:
@@ -91,11 +186,11 @@ def public_bounds(feature_bounds: Any, coordinates: int) -> tuple[np.ndarray, np
         ends = [np.array(np.broadcast_to(b, (coordinates,))) for b in (lower, upper)]
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"feature_bounds must be a pair (lower, upper) of numbers or of vectors of length "
+            f"{name} must be a pair (lower, upper) of numbers or of vectors of length "
             f"{coordinates}, got {feature_bounds!r}"
         ) from error
     if not (np.isfinite(ends).all() and (ends[0] < ends[1]).all()):
-        raise ValueError(f"feature_bounds must be finite, lower below upper, got {feature_bounds}")
+        raise ValueError(f"{name} must be finite, lower below upper, got {feature_bounds}")
     return ends[0], ends[1]
 
 
@@ -117,25 +212,47 @@ def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.
 def composed(spent: Iterable[Spent]) -> Spent:
     """What releases of these guarantees cost together; GDPs stay a GDP, kinds compose exactly."""
     parts: list[Any] = list(spent)
+    unbounded = [part for part in parts if isinstance(part, GDP) and bool(jnp.isinf(part.mu))]
+    if unbounded:
+        return unbounded[0]
     if len({type(part) for part in parts}) > 1:
         parts = [p if isinstance(p, PrivacyLoss) else privacy_loss(p) for p in parts]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return functools.reduce(operator.add, parts)
 
 
 def total_privacy(*fitted: Any) -> Spent:
     """What fitted estimators cost together that saw the same records; pipelines are opened.
 
-    Steps without `privacy_` cost nothing here: by the caller's word they learned nothing from the
+    So are the `estimators_` of an ensemble, each counted as if it had seen every record. Steps
+    without `privacy_` cost nothing here: by the caller's word they learned nothing from the
     records. scikit-learn's own scalers do learn from them: use `DPStandardScaler`, or bounds.
+    A search over parameters (`GridSearchCV`) raises `ValueError`, as its choice is not private.
     """
-    parts = []
-    for estimator in fitted:
-        steps = getattr(estimator, "steps", None)
-        inner = [step for _, step in steps] if steps is not None else [estimator]
-        parts += [step.privacy_ for step in inner if hasattr(step, "privacy_")]
+    parts = [part for estimator in fitted for part in _parts(estimator)]
     if not parts:
         raise ValueError("fitted must hold an estimator with privacy_: fit it first")
     return composed(parts)
+
+
+def _parts(estimator: Any) -> list[Spent]:
+    """The guarantees of one fitted estimator, or of those within it."""
+    if hasattr(estimator, "best_params_"):
+        fits = len(estimator.cv_results_["params"]) * estimator.n_splits_ + int(estimator.refit)
+        raise ValueError(
+            f"fitted holds a {type(estimator).__name__}: it made {fits} fits, kept one, and chose "
+            "by scores of records without noise, for which no guarantee holds. Search on public "
+            f"records and fit once; or, where no score is used, count {fits} times privacy_"
+        )
+    if hasattr(estimator, "privacy_"):
+        return [estimator.privacy_]
+    if hasattr(estimator, "steps"):
+        return [part for _, step in estimator.steps for part in _parts(step)]
+    if hasattr(estimator, "estimators_"):
+        return [part for each in np.ravel(estimator.estimators_) for part in _parts(each)]
+    held = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
+    if any(isinstance(value, DPEstimator) for value in held):
+        raise ValueError(
+            f"fitted holds a {type(estimator).__name__} around private estimators, or one that is "
+            "not fitted: give the fitted ones that it holds"
+        )
+    return []

@@ -7,23 +7,30 @@ from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor
 from jaxdp.problems import L1
 
 
-class DPLasso(LinearRegressor, DPLinearEstimator):
+class DPLasso(DPLinearEstimator, LinearRegressor):
     """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1 by private coordinate descent.
 
     epsilon, delta: what `fit` may spend: one record replaced (`relation="replace_one"`), or one
-        added or removed with n public and fixed in the mean ("add_remove").
-    feature_bounds: public (lower, upper), numbers or one a feature; values beyond are clipped and
-        counted (`BoundsWarning`). It gives the smoothness M_j = max(|lower_j|, |upper_j|)^2.
-    smoothness: public M_j, instead of that; `feature_bounds` then only clips. Values computed from
-        the records are refused; with private_smoothness_fraction=f they are released for f epsilon
-        by the Laplace mechanism (needs `feature_bounds`), and the noise is calibrated to the rest.
+        added or removed with n public and fixed in the mean ("add_remove"). inf: see `base`.
+    feature_bounds: public (lower, upper), numbers or one a feature; values beyond are clipped, in
+        `fit` (counted by a `BoundsWarning`) and in predictions. (-3, 3) suits standardised columns.
+    target_bounds: public (lower, upper) of y, clipped to them. Unless given, y should be about
+        centred with a deviation of about 1: other units cost accuracy, never privacy.
+    scaling_share: share of the budget (of mu^2, or of epsilon where the noise is not Gaussian) that
+        releases centres and deviations of the bounded columns (`solvers.scaling`); `privacy_` has
+        it inside. Columns are measured from there, and M_j is the deviation squared. With 0 they
+        are the middle and half the width of the bounds.
+    smoothness: public M_j of the uncentred features, instead of all that; `feature_bounds` then
+        only clip. Values computed from the records are refused.
     clip: C in |d loss_i / d w_j| <= C sqrt(M_j / sum M), in units of y times x; public. A wrong
-        one costs accuracy, never privacy, so y needs no bounds.
-    passes, step, allocation, noise: of `coordinate_descent.plan`.
+        one costs accuracy, never privacy.
+    clip, passes, step: None chooses from public numbers, see `coordinate_descent.defaults`.
+    allocation, noise: of `coordinate_descent.plan`.
     random_state: None for randomness of the operating system; see `estimators.base`.
 
-    Fitted: coef_, intercept_, n_iter_ (passes), plan_, and privacy_, the guarantee spent. n is
-    public, as is the number of features. Source: Mangold et al., ICML 2022.
+    Fitted: coef_, intercept_, n_iter_ (passes), plan_, privacy_, the guarantee spent, and
+    privacy_text_. n is public, as is the number of features. Accuracy with defaults:
+    benchmarks/bench_estimators.py. Source: Mangold et al., ICML 2022; defaults and scales are ours.
     """
 
     def __init__(
@@ -32,12 +39,13 @@ class DPLasso(LinearRegressor, DPLinearEstimator):
         epsilon: Any,
         delta: Any,
         feature_bounds: Any = None,
+        target_bounds: Any = None,
+        scaling_share: Any = 0.1,
         smoothness: Any = None,
-        private_smoothness_fraction: Any = None,
-        alpha: Any = 0.1,
-        clip: Any = 1.0,
-        passes: Any = 10,
-        step: Any = 0.5,
+        alpha: Any = 0.01,
+        clip: Any = None,
+        passes: Any = None,
+        step: Any = None,
         fit_intercept: Any = True,
         allocation: Any = "winid",
         noise: Any = "gaussian",
@@ -47,8 +55,9 @@ class DPLasso(LinearRegressor, DPLinearEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.scaling_share = scaling_share
         self.smoothness = smoothness
-        self.private_smoothness_fraction = private_smoothness_fraction
         self.alpha = alpha
         self.clip = clip
         self.passes = passes
@@ -63,6 +72,7 @@ class DPLasso(LinearRegressor, DPLinearEstimator):
         """Spend the budget on (n, p) features and n targets, finite numbers."""
         features, targets = self._records(X, y, y_numeric=True)
         penalty = L1(_check.nonnegative("alpha", self.alpha))
-        theta = self._descend(features, targets, "squared", penalty)
-        self.coef_, self.intercept_ = self._keep(theta)
+        self.coef_, self.intercept_ = self._descend(
+            features, targets, "squared", penalty, target_bounds=self.target_bounds
+        )
         return self

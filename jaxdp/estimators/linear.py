@@ -1,25 +1,19 @@
-"""What the regressions share: predictions; smoothness, public or released, and the descent."""
+"""What the regressions share: predictions; scales, public or released, and the descent."""
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-from jaxdp._types import Key, Vector
-from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, composed, public_bounds
+from jaxdp._types import Key
+from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
 from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.problems import (
-    Penalty,
-    Problem,
-    Smoothness,
-    bounded_smoothness,
-    glm,
-    private_smoothness,
-)
-from jaxdp.solvers import coordinate_descent
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.problems import Penalty, Problem, Smoothness, bounded_smoothness, glm
+from jaxdp.solvers import coordinate_descent, scaling
 from jaxdp.solvers.coordinate_descent import Plan
 
 _base = _check.extra("sklearn.base", "learn")
@@ -32,9 +26,12 @@ class LinearRegressor(_base.RegressorMixin, DPEstimator):
     intercept_: Any
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """X w + b: costs nothing more. X is not clipped."""
+        """X w + b: costs nothing more."""
         self._require_fitted()
-        return self._features(X, reset=False) @ self.coef_ + self.intercept_
+        return self._inputs(X) @ self.coef_ + self.intercept_
+
+    def _inputs(self, features: Any) -> np.ndarray:
+        return self._features(features, reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -46,8 +43,8 @@ class DPLinearEstimator(DPEstimator):
     """Parameters of `DPLasso` and `DPLogisticRegression`; see there."""
 
     feature_bounds: Any
+    scaling_share: Any
     smoothness: Any
-    private_smoothness_fraction: Any
     clip: Any
     passes: Any
     step: Any
@@ -67,84 +64,162 @@ class DPLinearEstimator(DPEstimator):
         targets: np.ndarray,
         loss: str,
         penalty: Penalty,
+        *,
         classes: np.ndarray | None = None,
-    ) -> Vector:
-        """theta by coordinate descent, and what it cost in `privacy_` and `plan_`."""
+        target_bounds: Any = None,
+    ) -> tuple[np.ndarray, float]:
+        """Coefficients and intercept by coordinate descent; sets `privacy_` and `plan_`."""
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
-        budget = self._budget()
-        bounds = None
-        if self.feature_bounds is not None:
-            lower, upper = public_bounds(self.feature_bounds, features.shape[1])
-            features = clip_to_bounds(features, lower, upper, "X")
-            bounds = np.maximum(np.abs(lower), np.abs(upper))
-        intercept = bool(self.fit_intercept)
+        budget, intercept = self._budget(), bool(self.fit_intercept)
+        scaling_key, order_key, noise_key = jax.random.split(self._key(), 3)
+        coordinates, bounded_targets = features.shape[1], target_bounds is not None
+        features, targets, bounds = self._bounded(features, targets, target_bounds)
+        columns = np.column_stack([features, targets]) if bounded_targets else features
+        center, scale, spent = self._scales(columns, bounds, coordinates, loss, budget, scaling_key)
+        target_center, target_scale = (center[-1], scale[-1]) if bounded_targets else (0.0, 1.0)
+        x_center, x_scale = center[:coordinates], scale[:coordinates]
         problem = glm(
-            features, targets, loss=loss, penalty=penalty, intercept=intercept, classes=classes
+            features - x_center,
+            targets - target_center if bounded_targets else targets,
+            loss=loss,
+            penalty=penalty,
+            intercept=intercept,
+            classes=classes,
         )
-        smoothness_key, order_key, noise_key = jax.random.split(self._key(), 3)
-        smoothness, spent = self._smoothness(problem, bounds, budget, smoothness_key)
-        plan = coordinate_descent.plan(
+        values = bounded_smoothness(loss, x_scale, intercept=intercept).values
+        smoothness = Smoothness(values, "public" if spent is None else "released")
+        self.plan_ = self._plan(problem, smoothness, float(target_scale), budget, spent, order_key)
+        theta = np.asarray(coordinate_descent.run(problem, self.plan_, noise_key))
+        if not np.isfinite(theta).all():
+            raise ValueError("step or clip must be smaller: the coefficients are not finite")
+        self.privacy_ = self._spent(self.plan_.guarantee)
+        self.n_iter_ = self.plan_.sequence.shape[0]
+        weights, constant = (theta[:-1], theta[-1]) if intercept else (theta, 0.0)
+        return weights, float(constant + target_center - weights @ x_center)
+
+    def _bounded(
+        self, features: np.ndarray, targets: np.ndarray, target_bounds: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features and targets within their bounds, and these, (2, p) or, with targets', p + 1."""
+        coordinates = features.shape[1]
+        bounds = np.full((2, coordinates), [[-np.inf], [np.inf]])
+        if self.feature_bounds is not None:
+            bounds = np.stack(public_bounds(self.feature_bounds, coordinates))
+            features = clip_to_bounds(features, bounds[0], bounds[1], "X")
+        if target_bounds is not None:
+            ends = np.stack(public_bounds(target_bounds, 1, "target_bounds"))
+            targets = clip_to_bounds(targets, ends[0], ends[1], "y")
+            bounds = np.hstack([bounds, ends])
+        return features, targets, bounds
+
+    def _inputs(self, features: Any) -> np.ndarray:
+        """Features of a prediction, within the bounds as those of `fit` were."""
+        found = self._features(features, reset=False)
+        if self.feature_bounds is None:
+            return found
+        return np.clip(found, *public_bounds(self.feature_bounds, found.shape[1]))
+
+    def _plan(
+        self,
+        problem: Problem,
+        smoothness: Smoothness,
+        target_scale: float,
+        budget: Budget,
+        spent: GDP | PureDP | None,
+        key: Key,
+    ) -> Plan:
+        """Clip, passes and step as given, or as `coordinate_descent.defaults` has them."""
+        records = problem.offset.size
+        passes = self.passes
+        chosen = coordinate_descent.defaults(
+            budget,
+            smoothness.values,
+            records,
+            self.relation,
+            target_scale=target_scale,
+            passes=None if passes is None else _check.positive_integer("passes", passes),
+        )
+        return coordinate_descent.plan(
             budget,
             smoothness=smoothness,
-            clip=self.clip,
-            records=len(features),
-            passes=_check.positive_integer("passes", self.passes),
+            clip=chosen.clip if self.clip is None else self.clip,
+            records=records,
+            passes=chosen.passes,
             relation=self.relation,
-            step=self.step,
+            step=chosen.step if self.step is None else self.step,
             allocation=self.allocation,
-            noise=self.noise,
+            noise=self._noise(),
             penalty=problem.penalty,
             spent=spent,
-            key=order_key,
+            key=key,
         )
-        theta = coordinate_descent.run(problem, plan, noise_key)
-        assert isinstance(theta, jax.Array)
-        self.plan_ = plan
-        self.privacy_ = composed([plan.guarantee])
-        self.n_iter_ = plan.sequence.shape[0]
-        return theta
 
-    def _smoothness(
-        self, problem: Problem, bounds: np.ndarray | None, budget: Budget, key: Key
-    ) -> tuple[Smoothness, PureDP | None]:
-        fraction = self.private_smoothness_fraction
-        derived = isinstance(self.smoothness, Smoothness) and self.smoothness.origin == "records"
-        if fraction is not None:
-            if not 0.0 < fraction < 1.0:
-                raise ValueError(
-                    f"private_smoothness_fraction must lie in (0, 1), got {fraction!r}"
-                )
-            if bounds is None:
-                raise ValueError(
-                    "feature_bounds must be given: private smoothness is clipped there"
-                )
-            return private_smoothness(problem, bounds, fraction * float(budget.epsilon), key)
-        if derived:
-            raise ValueError(
-                "smoothness was computed from the records and would leak them: give "
-                "private_smoothness_fraction to release it from the budget, or feature_bounds"
-            )
-        if self.smoothness is None:
-            if bounds is None:
-                raise ValueError("feature_bounds or smoothness must be given, and be public")
-            return bounded_smoothness(problem.loss, bounds, intercept=problem.intercept), None
-        values = self.smoothness
-        values = np.asarray(values.values if isinstance(values, Smoothness) else values, float)
-        coordinates = problem.design.shape[0] - problem.intercept
-        if values.shape not in ((), (coordinates,)):
-            raise ValueError(
-                f"smoothness must be a number or have shape ({coordinates},), got {values.shape}"
-            )
-        values = np.broadcast_to(values, (coordinates,))
-        if problem.intercept:
-            one = bounded_smoothness(problem.loss, np.ones(1)).values
-            values = jnp.append(values, one)
-        return Smoothness(values, "public"), None
+    def _noise(self) -> Any:
+        """What is asked for; Gaussian where there is none."""
+        return self.noise if self._is_private() else "gaussian"
 
-    def _keep(self, theta: Vector) -> tuple[np.ndarray, float]:
-        """Coefficients and intercept."""
-        values = np.asarray(theta)
-        if not np.isfinite(values).all():
-            raise ValueError("step or clip must be smaller: the coefficients are not finite")
-        return (values[:-1], float(values[-1])) if self.fit_intercept else (values, 0.0)
+    def _scales(
+        self,
+        columns: np.ndarray,
+        bounds: np.ndarray,
+        coordinates: int,
+        loss: str,
+        budget: Budget,
+        key: Key,
+    ) -> tuple[np.ndarray, np.ndarray, GDP | PureDP | None]:
+        """Where columns are measured from, in what units, and what knowing that costs.
+
+        Features, and then the targets, if they have bounds. Without an intercept all are measured
+        from 0, or it would be another model.
+        """
+        share = float(_check.real("scaling_share", self.scaling_share, 0.0, 1.0))
+        if share == 1.0:
+            raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
+        spent = None
+        if self.smoothness is not None:
+            given = _given_smoothness(self.smoothness, coordinates)
+            center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
+            center[:coordinates] = 0.0
+            scale[:coordinates] = np.sqrt(given / bounded_smoothness(loss, np.ones(1)).values)
+        elif not np.isfinite(bounds).all():
+            raise ValueError("feature_bounds or smoothness must be given, and be public")
+        elif share == 0.0:
+            center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
+        else:
+            spent = self._scaling_cost(budget, share)
+            center, scale = scaling.release(
+                columns, bounds[0], bounds[1], spent, key, relation=self.relation
+            )
+        if not self.fit_intercept:
+            center, scale = np.zeros_like(center), np.hypot(center, scale)
+        return center, scale, spent
+
+    def _scaling_cost(self, budget: Budget, share: float) -> GDP | PureDP:
+        """`share` of the budget, for noise of the descent's own kind."""
+        if self._noise() == "gaussian" or isinstance(self._noise(), Gaussian):
+            largest = largest_gdp(budget).mu
+            if not bool(largest > 0):
+                raise ValueError(
+                    "budget must be one that Gaussian noise can meet, got epsilon "
+                    f"{budget.epsilon}, delta {budget.delta}"
+                )
+            return GDP(largest * np.sqrt(share))
+        return PureDP(budget.epsilon * share)
+
+
+def _given_smoothness(smoothness: Any, coordinates: int) -> np.ndarray:
+    """M_j of the features, the caller's word that they are public."""
+    if isinstance(smoothness, Smoothness):
+        if smoothness.origin != "public":
+            raise ValueError(
+                "smoothness was computed from the records and would leak them, or its cost is "
+                "unknown here: give feature_bounds, and scales are released from the budget"
+            )
+        smoothness = smoothness.values
+    values = np.asarray(_check.positive("smoothness", smoothness))
+    if values.shape not in ((), (coordinates,)):
+        raise ValueError(
+            f"smoothness must be a number or have shape ({coordinates},), got {values.shape}"
+        )
+    return np.broadcast_to(values, (coordinates,))

@@ -20,8 +20,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1).
     classes: the two labels, public; any other label in y raises `ValueError`. Without it they are
         taken from y: it is your word then that which labels occur is public.
-    M_j is max(|lower_j|, |upper_j|)^2 / 4, and |d loss_i / d w_j| <= |x_ij|, so that a `clip` of
-    sqrt(sum_j b_j^2) over the bounds b (1 for an intercept) clips nothing.
+    M_j is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|.
     All else as in `DPLasso`. Fitted also: classes_, the larger being the positive one.
     """
 
@@ -31,14 +30,14 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         epsilon: Any,
         delta: Any,
         feature_bounds: Any = None,
+        scaling_share: Any = 0.1,
         smoothness: Any = None,
-        private_smoothness_fraction: Any = None,
-        alpha: Any = 1e-3,
+        alpha: Any = 1e-4,
         penalty: Any = "l2",
         classes: Any = None,
-        clip: Any = 1.0,
-        passes: Any = 10,
-        step: Any = 0.5,
+        clip: Any = None,
+        passes: Any = None,
+        step: Any = None,
         fit_intercept: Any = True,
         allocation: Any = "winid",
         noise: Any = "gaussian",
@@ -48,8 +47,8 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.feature_bounds = feature_bounds
+        self.scaling_share = scaling_share
         self.smoothness = smoothness
-        self.private_smoothness_fraction = private_smoothness_fraction
         self.alpha = alpha
         self.penalty = penalty
         self.classes = classes
@@ -70,8 +69,9 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         strength = _check.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
-        theta = self._descend(features, labels, "logistic", penalty, self.classes_)
-        weights, intercept = self._keep(theta)
+        weights, intercept = self._descend(
+            features, labels, "logistic", penalty, classes=self.classes_
+        )
         self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
         return self
 
@@ -85,15 +85,13 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
                 f"y must hold two labels, got {len(found)}"
             )
         if len(found) < 2:
-            raise ValueError(
-                f"y must hold two classes, got one class, {found[0]!r}: name both in `classes`"
-            )
+            raise ValueError("y must hold two classes, got one class: name both in `classes`")
         return found
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
-        """X w + b, (n,): positive for classes_[1]. Costs nothing more; X is not clipped."""
+        """X w + b, (n,), X clipped as in `fit`: positive for classes_[1]. Costs nothing more."""
         self._require_fitted()
-        return self._features(X, reset=False) @ self.coef_[0] + self.intercept_[0]
+        return self._inputs(X) @ self.coef_[0] + self.intercept_[0]
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Probabilities of the two classes, (n, 2)."""

@@ -46,7 +46,7 @@ class SSPLasso(LinearRegressor):
         """Spend the budget on (n, p) features and n targets, finite numbers."""
         features, targets = self._records(X, y, y_numeric=True)
         budget, intercept = self._budget(), bool(self.fit_intercept)
-        theta, self.privacy_ = sufficient_statistics.lasso(
+        theta, spent = sufficient_statistics.lasso(
             features,
             targets.astype(np.float64),
             _check.nonnegative("alpha", self.alpha),
@@ -59,6 +59,7 @@ class SSPLasso(LinearRegressor):
         values = np.asarray(theta)
         if not np.isfinite(values).all():
             raise ValueError(f"budget must be one that Gaussian noise can meet, got {budget}")
+        self.privacy_ = self._spent(spent)
         self.coef_ = values[:-1] if intercept else values
         self.intercept_ = float(values[-1]) if intercept else 0.0
         return self

@@ -80,7 +80,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             categories=categories,
             feature_bounds=bounds,
             relation=self.relation,
-            noise=self.noise,
+            noise=self.noise if self._is_private() else "gaussian",
             levels=self.levels,
         )
         self.model_ = naive_bayes.release(
@@ -92,7 +92,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             least_variance=self.least_variance,
         )
         self.class_count_ = np.asarray(self.model_.class_counts)
-        self.privacy_ = self.plan_.privacy
+        self.privacy_ = self._spent(self.plan_.privacy)
         return self
 
     def predict_joint_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -113,3 +113,8 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         """The likeliest class of each record."""
         best = np.argmax(self.predict_joint_log_proba(X), axis=1)
         return self.classes_[best]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags

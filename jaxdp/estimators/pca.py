@@ -64,7 +64,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         matrix = self._features(X, reset=True)
         records, dimension = matrix.shape
         budget = self._budget()
-        if self.delta == 0:
+        if budget.delta == 0:
             raise ValueError("delta must lie in (0, 1) for Gaussian noise, got 0")
         rank = dimension if self.n_components is None else self.n_components
         if not 1 <= _check.positive_integer("n_components", rank) <= dimension:
@@ -101,7 +101,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.explained_variance_ = np.asarray(values)
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
-        self.privacy_ = spent
+        self.privacy_ = self._spent(spent)
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803

@@ -5,11 +5,9 @@ from typing import Any
 import numpy as np
 
 from jaxdp import _check
-from jaxdp.allocate import allocate
 from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.solvers.covariance import share_of_mean
+from jaxdp.solvers import scaling
 
 _base = _check.extra("sklearn.base", "learn")
 
@@ -51,11 +49,11 @@ class PublicScaler(_Affine):
 class DPStandardScaler(_Affine):
     """Means and variances released with Gaussian noise; (x - mean) / deviation, clipped to limit.
 
-    Of x clipped to its bounds, in units of half their width h around their middle: the mean moves
-    by at most 2 / n and the mean square by 1 / n when a record is replaced. All 2p are released
-    together with i.n.i.d. noise (`allocate`) and cost `privacy_`, a GDP. A variance below 1e-4 of
-    h^2 is taken for that, since it may be noise. The private estimator behind it has the
-    public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost.
+    See `solvers.scaling`: in units of half the width of the bounds, where the noise is as large as
+    1/3 (means) or 1/9 (variances), half of what is released is a guess, the middle of the bounds
+    and a third of half their width. `privacy_` is a GDP. The private estimator behind it has
+    the public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost.
+    `DPLasso` and `DPLogisticRegression` scale by themselves.
     """
 
     privacy_: Spent
@@ -82,19 +80,17 @@ class DPStandardScaler(_Affine):
         limit = float(_check.positive("limit", self.limit))
         if not np.isfinite(limit):
             raise ValueError(f"limit must be finite, got {self.limit!r}")
-        records, coordinates = features.shape
-        lower, upper = public_bounds(self.feature_bounds, coordinates)
-        middle, half = (lower + upper) / 2, (upper - lower) / 2
-        unit = (clip_to_bounds(features, lower, upper, "X") - middle) / half
-        sensitivities = np.repeat([2.0, 1.0], coordinates) * share_of_mean(records)
-        scales = allocate("gaussian", sensitivities, budget)
-        if not np.isfinite(np.asarray(scales)).all():
+        bounds = public_bounds(self.feature_bounds, features.shape[1])
+        spent = largest_gdp(budget)
+        if not bool(spent.mu > 0):
             raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")
-        noise = np.asarray(Gaussian(scales).sample(self._key()))
-        means = np.clip(unit.mean(axis=0) + noise[:coordinates], -1.0, 1.0)
-        squares = (unit**2).mean(axis=0) + noise[coordinates:]
-        variances = np.clip(squares - means**2, 1e-4, 1.0)
-        self.center_, self.scale_ = middle + half * means, half * np.sqrt(variances)
+        self.center_, self.scale_ = scaling.release(
+            clip_to_bounds(features, *bounds, "X"),
+            *bounds,
+            spent,
+            self._key(),
+            relation="replace_one",
+        )
         self.limit_ = limit
-        self.privacy_ = largest_gdp(budget)
+        self.privacy_ = self._spent(spent)
         return self

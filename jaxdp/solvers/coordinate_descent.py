@@ -7,6 +7,8 @@ coordinates, steps, thresholds and noise scales, calibrated to the visits that t
 
 from jaxdp.solvers.descent_accounting import ACCOUNTING as ACCOUNTING
 from jaxdp.solvers.descent_accounting import update_budget as update_budget
+from jaxdp.solvers.descent_defaults import Defaults as Defaults
+from jaxdp.solvers.descent_defaults import defaults as defaults
 from jaxdp.solvers.descent_file import run_resumable as run_resumable
 from jaxdp.solvers.descent_plan import ITERATES as ITERATES
 from jaxdp.solvers.descent_plan import Plan as Plan

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.bracket import excess, last_feasible_quick
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._types import Reals, Vector
 from jaxdp.calibrate import calibrate
 from jaxdp.conversions import to_zcdp
@@ -23,12 +23,14 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 ACCOUNTING = ("exact", "zcdp")
+# Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
+Spent = PureDP | GDP
 _SLACK = 4e-12
 _SAME = 1e-9
 
 
 def composed(
-    noise: Noise, ratios: Vector, visits: Vector, spent: PureDP | None, accounting: str
+    noise: Noise, ratios: Vector, visits: Vector, spent: Spent | None, accounting: str
 ) -> GDP | ZCDP | PrivacyLoss:
     """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
 
@@ -48,8 +50,8 @@ def composed(
     elif isinstance(noise, Gaussian):
         squares = jnp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
         gdp = GDP(round_up(jnp.sqrt(squares), 4 + visits.size))
-        if spent is None:
-            return gdp
+        if spent is None or isinstance(spent, GDP):
+            return gdp if spent is None else gdp + spent
         total = privacy_loss(gdp)
     else:
         total = (visits * privacy_loss(Mechanism(noise, ratios))).sum(axis=-1)
@@ -61,13 +63,18 @@ def least_factor(
     relative: Vector,
     visits: Vector,
     budget: Budget,
-    spent: PureDP | None,
+    spent: Spent | None,
     accounting: str,
 ) -> Reals:
     """The least c with composed(noise, relative / c, ...) within the budget; inf where none is."""
-    if isinstance(noise, Gaussian) and spent is None and accounting == "exact":
+    if isinstance(noise, Gaussian) and not isinstance(spent, PureDP) and accounting == "exact":
         squares = jnp.sum(visits * (relative / noise.scale) ** 2)
-        return jnp.sqrt(squares) / largest_gdp(budget).mu
+        # By more than the sum, and `composed`, round.
+        mu, needed = largest_gdp(budget).mu, round_up(jnp.sqrt(squares), 16 + visits.size)
+        if spent is None:
+            return needed / mu
+        left = mu * (1.0 - 8.0 * ULP) - spent.mu
+        return needed / (jnp.sqrt(jnp.maximum(left, 0.0)) * jnp.sqrt(mu + spent.mu))
     safe, unsafe = _bracket(noise, relative, visits, budget)
 
     def total(factor: Reals) -> GDP | ZCDP | PrivacyLoss:
@@ -95,7 +102,7 @@ def _least_by_zcdp(
     relative: Vector,
     visits: Vector,
     budget: Budget,
-    spent: PureDP | None,
+    spent: Spent | None,
     safe: Reals,
     unsafe: Reals,
 ) -> Reals:

@@ -12,7 +12,6 @@ from jaxdp._pytree import pytree, static
 from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
@@ -21,6 +20,7 @@ from jaxdp.privacy_loss import PrivacyLoss
 from jaxdp.problems import Penalty, Smoothness
 from jaxdp.solvers.descent_accounting import (
     ACCOUNTING,
+    Spent,
     checked_histogram,
     composed,
     least_factor,
@@ -54,7 +54,7 @@ class Plan:
     sensitivities: Vector  # of the clipped mean gradient, between neighbours
     scales: Vector  # by which the noise is multiplied
     noise: Noise
-    spent: PureDP | None  # before the first update, on the smoothness
+    spent: Spent | None  # before the first update, on the smoothness
     records: int | None = static()  # that the sensitivities hold for; None without noise
     iterate: str = static()
     relation: str = static()
@@ -114,7 +114,7 @@ def plan(
     accounting: str = "exact",
     iterate: str = "last",
     penalty: Penalty | None = None,
-    spent: PureDP | None = None,
+    spent: Spent | None = None,
     key: Key | None = None,
 ) -> Plan:
     """A schedule whose noise meets `budget` for the visits that it makes.

@@ -1,0 +1,66 @@
+"""Thresholds, passes and steps for a budget: what coordinate descent does where no one says.
+
+All follow from one number, r = n mu / p, with mu the budget as Gaussian DP and p coordinates: in
+one pass of steps 1 / M_j with the thresholds C_j = sqrt(M_j) (the root mean square of a derivative
+at theta = 0, targets of deviation 1), noise of deviation about 2 / r moves the score x theta of a
+record. T passes, their steps falling linearly to 0, go as far as T / 2 whole ones, and end in the
+noise of about sqrt(T) of them, in place of T.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._types import RealLike
+from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.solvers.descent_schedule import RELATIONS, Schedule
+
+# measured: benchmarks/bench_estimators.py, for all four
+# Passes at most: with more, ill-conditioned problems gain little for their time.
+_MOST_PASSES = 100
+# C_j = sqrt(M_j) t at this r: with less noise a wider, less biased threshold costs little.
+_UNIT_CLIP = 60.0
+# Thresholds at least and at most: saturated derivatives still point the way; few exceed 3.
+_LEAST_CLIP, _MOST_CLIP = 0.5, 3.0
+
+
+class Defaults(NamedTuple):
+    """Arguments of `coordinate_descent.plan`, functions of public numbers alone."""
+
+    clip: float
+    passes: int
+    step: Schedule
+
+
+def defaults(
+    budget: Budget,
+    curvature: RealLike,
+    records: int,
+    relation: str,
+    *,
+    target_scale: float = 1.0,
+    passes: int | None = None,
+) -> Defaults:
+    """Clip, passes and step for M_j = `curvature` (p,) and `records` records, all public.
+
+    passes: r, in [1, 100], unless given. clip: r / 60, in [0.5, 3], times
+    `target_scale` sqrt(sum M). step: from r^2 / (1 + r^2), by which a signal as large as 1 is
+    shrunk in noise of deviation 1 / r, linearly to 0 after the last pass.
+    A pure budget counts as mu = epsilon / sqrt(2 p): one pass of Laplace noise.
+    """
+    _check.one_of("relation", relation, tuple(RELATIONS))
+    curvature = _check.positive("curvature", curvature)
+    coordinates = curvature.size
+    pure = largest_laplace_ratio(budget) / jnp.sqrt(2.0 * coordinates)
+    rate = float(jnp.where(budget.delta > 0, largest_gdp(budget).mu, pure))
+    # Bounded, so that its square is a number.
+    ratio = min(max(records * rate / coordinates * 2.0 / RELATIONS[relation], 1e-6), 1e6)
+    if passes is None:
+        passes = int(min(max(-(-ratio // 1.0), 1.0), _MOST_PASSES))
+    factor = min(max(ratio / _UNIT_CLIP, _LEAST_CLIP), _MOST_CLIP)
+    clip = factor * target_scale * float(jnp.sqrt(jnp.sum(curvature)))
+    first = 1.0 / (1.0 + ratio**-2.0)
+    return Defaults(clip, passes, lambda index: first * (1.0 - index / passes))

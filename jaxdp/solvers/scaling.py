@@ -1,0 +1,62 @@
+"""Private centres and deviations of bounded columns, by which they can be scaled.
+
+A column is clipped to its public bounds and measured from their middle in units of half their
+width, so that it lies in [-1, 1]. Its mean moves by at most 2 / n when one of n (public) records
+is replaced, by 1 / n when one is added or removed; its mean square by 1 / n in either case. All 2p
+are released at once.
+
+What is released is shrunk towards a public guess, mean 0 and deviation 1/3 (bounds of three
+deviations on either side), by the share of the noise: with few records the guess is better than
+the release. That, and all that is made of the result, is post-processing.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import Key
+from jaxdp.allocate import allocate
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.solvers.covariance import share_of_mean
+
+# Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
+# of three deviations, as a user gives them for standardised columns
+_GUESS = 1.0 / 9.0
+# By which one record moves a sum of values in [-1, 1]. derived; of squares it is 1 in both
+_MOVED = {"replace_one": 2.0, "add_remove": 1.0}
+
+
+def release(
+    values: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    spent: GDP | PureDP,
+    key: Key,
+    *,
+    relation: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(centres, deviations) of the columns of (n, p) values, which cost `spent`.
+
+    A GDP adds Gaussian noise, a PureDP Laplace noise, "inid" of `allocate`. A variance below the
+    standard deviation of its noise is taken for that; deviations are positive and at most half
+    the width. Values beyond the bounds are clipped. `key` draws the noise: use it once.
+    """
+    _check.one_of("relation", relation, tuple(_MOVED))
+    records, coordinates = values.shape
+    middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+    unit = (np.clip(values, lower, upper) - middle) / half
+    moved = np.repeat([_MOVED[relation], 1.0], coordinates) * share_of_mean(records)
+    family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
+    added = noise(allocate(family, moved, spent))
+    drawn = jnp.reshape(added.sample(key), (2, coordinates))
+    variances = np.reshape(np.asarray(added.variance()), (2, coordinates))
+    means = unit.mean(axis=0) + np.asarray(drawn[0])
+    means = np.clip(means * _GUESS / (_GUESS + variances[0]), -1.0, 1.0)
+    squares = (unit**2).mean(axis=0) + np.asarray(drawn[1])
+    trust = _GUESS**2 / (_GUESS**2 + variances[1])
+    found = np.maximum(squares - means**2, np.sqrt(variances[1]))
+    found = np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0)
+    return middle + half * means, half * np.sqrt(found)
