@@ -26,7 +26,7 @@ _LEARNING_RATE = 0.05
 # Steps of the common factor alone, of each start. chosen: it moves by up to e a step.
 _SETTLING = 16
 # How far, in logarithms, a common factor may be from the budget's to be compared.
-_NEAR = 0.1
+_NEAR = 1e-3
 # log delta nearer to 0 only says that there is too little noise.
 _LEAST_LOG = -1e-2
 
@@ -50,7 +50,7 @@ def allocate_exact(
     The relative scales start from the better of the closed forms of `allocate`, the Gaussian's and
     the Laplace's (power laws in l_j^2 / w_j and l_j / w_j), and move by Adam on the logarithm of
     the error, where delta is taken for the least exp(K(s) - s epsilon) / (s (1 + s)) over s > 0:
-    its optimum is near that of delta, and the error flat there (of 20 Laplaces 3e-4 above the
+    its optimum is near that of delta, and the error flat there (of 20 Laplaces 2.5e-4 above the
     least). For the best of all steps `calibrate` finds the common factor that exact composition
     allows, from the safe side.
     Shapes: sensitivities, weights (K,); budget scalar; result (K,); infinite where nothing meets
