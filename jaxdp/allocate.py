@@ -46,7 +46,7 @@ def allocate(
     the Laplace. "spr" (scale, perturb, rescale) takes scale_j proportional to l_j, "iid" equal
     scales on all coordinates. "exact" is "inid" where that is exact, and `allocate_exact` for
     Laplaces at delta > 0 (one budget, no counts): the least error that exact composition allows,
-    after a minute of compiling. "inid" wins over the other two for coordinates that can all reach
+    after some 15 s of compiling. "inid" wins over the other two for coordinates that can all reach
     their bounds at once; a query whose joint sensitivity is known to be smaller than the norm of
     the l_j may do better with `fit_noise` at that joint sensitivity.
 

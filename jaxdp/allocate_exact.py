@@ -1,7 +1,7 @@
 """A budget over coordinates of any noises, under exact accounting: scales by gradient."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from jax import lax
 
 from jaxdp import _check
 from jaxdp._compile import compiled
-from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._types import Bools, Index, Indices, RealLike, Reals
 from jaxdp.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -24,8 +23,12 @@ from jaxdp.noise.base import Noise
 from jaxdp.privacy_loss import PrivacyLoss
 
 _LEARNING_RATE = 0.05
-# Of the logarithm of the common factor, while the shape is searched.
-_CLOSE = 1e-6
+# Steps of the common factor alone, of each start. chosen: it moves by up to e a step.
+_SETTLING = 16
+# How far, in logarithms, a common factor may be from the budget's to be compared.
+_NEAR = 1e-3
+# log delta nearer to 0 only says that there is too little noise.
+_LEAST_LOG = -1e-2
 
 
 def allocate_exact(
@@ -47,7 +50,7 @@ def allocate_exact(
     The relative scales start from the better of the closed forms of `allocate`, the Gaussian's and
     the Laplace's (power laws in l_j^2 / w_j and l_j / w_j), and move by Adam on the logarithm of
     the error, where delta is taken for the least exp(K(s) - s epsilon) / (s (1 + s)) over s > 0:
-    its optimum is near that of delta, and the error flat there (of 20 Laplaces 3e-4 above the
+    its optimum is near that of delta, and the error flat there (of 20 Laplaces 2.5e-4 above the
     least). For the best of all steps `calibrate` finds the common factor that exact composition
     allows, from the safe side.
     Shapes: sensitivities, weights (K,); budget scalar; result (K,); infinite where nothing meets
@@ -110,42 +113,56 @@ def _bracket(query: _Query, budget: Budget, log_shape: Reals) -> tuple[Reals, Re
     return safe, 1e-4 * spread / jnp.maximum(mu, ratio) / query.relative.size
 
 
+class _State(NamedTuple):
+    log_scales: Reals
+    memory: Any  # of the optimiser
+    best: Reals
+    least: Reals
+
+
 def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: int) -> Reals:
-    """log of the relative scales: the best of both starts and of all steps."""
+    """log of the relative scales: the best of both starts and of all steps.
+
+    Every step moves the common factor by Newton's method to where the smooth delta is the budget's,
+    and the shape by Adam along it: a single evaluation of both.
+    """
     moves = query.moves
+    log_delta = jnp.log(budget.delta)
 
-    def factor(log_shape: Reals) -> Reals:
-        def residual(common: Reals) -> Reals:
-            terms = query.terms(common * jnp.exp(log_shape))
-            return excess(_smooth_log_delta(terms, budget.epsilon), budget.delta)
+    def smooth(log_scales: Reals) -> Reals:
+        return _smooth_log_delta(query.terms(jnp.exp(log_scales)), budget.epsilon)
 
-        safe, unsafe = _bracket(query, budget, log_shape)
-        return last_feasible_quick(residual, safe, unsafe, jnp.zeros(()), close=_CLOSE)
-
-    def log_error(log_shape: Reals) -> Reals:
-        shares = jnp.where(moves, costs * jnp.exp(power * log_shape), 0.0)
-        return jnp.log(jnp.sum(shares)) + power * jnp.log(factor(log_shape))
+    def log_error(log_scales: Reals) -> Reals:
+        return jnp.log(jnp.sum(jnp.where(moves, costs * jnp.exp(power * log_scales), 0.0)))
 
     # The optima under a bound on sum_j (l_j / s_j)^2, and under one on sum_j l_j / s_j.
     starts = jnp.stack([jnp.log(query.relative**k / costs) / (power + k) for k in (2.0, 1.0)])
     optimiser = optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps))
 
-    def step(state: tuple, index: Index) -> tuple[tuple, None]:
-        shape, memory, best, least = state
-        value, slope = jax.value_and_grad(log_error)(shape)
-        slope = jnp.where(jnp.isfinite(slope) & moves, slope, 0.0)
-        better: Bools = value < least
-        best, least = jnp.where(better, shape, best), jnp.where(better, value, least)
-        updates, moved = optimiser.update(slope, memory)
-        # Both starts are looked at before the better one is left.
-        looking = index < 2
-        memory = jax.tree.map(lambda old, new: jnp.where(looking, old, new), memory, moved)
-        start = jnp.where(index == 0, starts[1], best)
-        shape = jnp.where(looking, start, shape + jnp.asarray(updates))
-        return (shape, memory, best, least), None
+    def step(state: _State, index: Index) -> tuple[_State, None]:
+        value, slope = jax.value_and_grad(smooth)(state.log_scales)
+        falls = jnp.sum(slope)
+        # Of a common factor log(-log delta) is nearly linear in the logarithm.
+        away = jnp.log(log_delta / value) * value / falls
+        away = jnp.where((value < _LEAST_LOG) & jnp.isfinite(away), away, 1.0)
+        here = state.log_scales + jnp.clip(away, -1.0, 1.0)
+        error, rise = jax.value_and_grad(log_error)(here)
+        downhill = rise - power * slope / falls
+        downhill = jnp.where(jnp.isfinite(downhill) & moves, downhill, 0.0)
+        better: Bools = (error < state.least) & (jnp.abs(away) < _NEAR)
+        best = jnp.where(better, here, state.best)
+        least = jnp.where(better, error, state.least)
+        updates, moved = optimiser.update(downhill, state.memory)
+        # Both starts settle before the better one is left.
+        settling = index < 2 * _SETTLING - 1
+        memory = jax.tree.map(lambda old, new: jnp.where(settling, old, new), state.memory, moved)
+        following = jnp.where(settling, here, here + jnp.asarray(updates))
+        following = jnp.where(index == _SETTLING - 1, starts[1], following)
+        following = jnp.where(index == 2 * _SETTLING - 1, best, following)
+        return _State(following, memory, best, least), None
 
-    first = (starts[0], optimiser.init(starts[0]), starts[0], jnp.asarray(jnp.inf))
-    return lax.scan(step, first, jnp.arange(steps + 2))[0][2]
+    first = _State(starts[0], optimiser.init(starts[0]), starts[1], jnp.asarray(jnp.inf))
+    return lax.scan(step, first, jnp.arange(steps + 2 * _SETTLING))[0].best
 
 
 _shape = compiled(_searched, 4)

@@ -22,8 +22,6 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.sensitivity import JointSensitivity
 
 _LATTICE = ("discrete_gaussian", "discrete_laplace")
-# Steps of `allocate_exact`. measured: 60 lower the variance of 20 Laplaces by 5e-4.
-_STEPS = 20
 
 
 class Row(NamedTuple):
@@ -120,7 +118,7 @@ def compare(
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and not isinstance(sensitivity, JointSensitivity):
-            scales = allocate_exact(_unit(noise), sensitivity, budget, steps=_STEPS)
+            scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
     rows = [row for row in rows if np.isfinite(row.variance)]

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
+from jaxdp._compile import compiled
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._types import Index, RealLike, Reals
@@ -111,8 +112,7 @@ class _Lanes(NamedTuple):
     fold: Reals
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 6))
-def _fit(
+def _fitted(
     family: str,
     objective: str,
     accounting: str,
@@ -142,6 +142,9 @@ def _fit(
         return in_lanes((Term(*ends),), lanes.epsilon, limits).upper
 
     return _search(family, objective, lanes, log_delta)
+
+
+_fit = compiled(_fitted, (0, 1, 2, 6))
 
 
 @partial(jax.jit, static_argnums=0)
