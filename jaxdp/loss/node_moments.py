@@ -42,7 +42,9 @@ def log_moment(nodes: Nodes, powers: tuple[Reals, ...], q: Reals) -> tuple[Reals
     total = jnp.sum(terms, axis=-1)
     error = jnp.abs(total - jnp.sum(halves * terms, axis=-1))
     agreed = resolved & (error <= _AGREED * jnp.abs(total))
-    size = jnp.where(error == 0, 1.0, jnp.abs(total))  # both are 0 at the order 1
+    # At the order 1 every term is 0; elsewhere 0 / 0 says that nothing was held.
+    cancelled = near & (error == 0) & jnp.any(log_weight > -jnp.inf, axis=-1)
+    size = jnp.where(cancelled, 1.0, jnp.abs(total))
     off = ULP * jnp.sum(rounding, axis=-1) + error * jnp.sqrt(error / size)
     off = lax.stop_gradient(off)
     total += off
