@@ -47,10 +47,12 @@ def scaled(noise: Callable[..., dp.Noise]) -> Callable[..., dp.Noise]:
 SAMPLED = {"scale": 1.0, "sampling_prob": 0.01, "count": 1000.0, "sensitivity": 1.0}
 EQUAL = {"scale": 20.0, "count": 100.0, "sensitivity": 1.0}
 HUBER = {"alpha": 2.0, "gamma": 1.5, "count": 20.0, "sensitivity": 0.3}
+SUBBOTIN = {"power": 5.0, "scale": 1.5, "count": 20.0, "sensitivity": 1.0}
 KINDS = (
     Composition("gaussian", scaled(dp.Gaussian), EQUAL, 1.0, marks=()),
     Composition("laplace", scaled(dp.Laplace), EQUAL, 1.03, without=("count",)),
     Composition("flipped_huber", dp.FlippedHuber, HUBER, 1.0, without=("count",)),
+    Composition("subbotin", dp.Subbotin, SUBBOTIN, 1.0),
     Composition("sampled_gaussian", scaled(dp.Gaussian), SAMPLED, 1.0, "remove", marks=()),
     Composition("added_gaussian", scaled(dp.Gaussian), SAMPLED, 1.0, "add"),
     Composition("both_gaussian", scaled(dp.Gaussian), SAMPLED, 1.0, "add_remove"),
@@ -132,3 +134,14 @@ def test_the_moment_of_a_sampled_gaussian_moves_with_its_ratio():
 
         found = difference(lambda x: float(renyi(x)), ratio, 1e-3 * ratio)
         np.testing.assert_allclose(jax.grad(renyi)(ratio), found, rtol=1e-6)
+
+
+def test_the_cumulant_of_subbotin_noise_moves_with_its_middle():
+    """Left of 0, where it is no difference from 1: the interval ends in the middle of the shift."""
+    for power, scale, z in ((1.5, 0.5, -0.3), (5.0, 0.3, -0.45), (5.0, 1.5, 2.0)):
+
+        def cumulant(scale, power=power, z=z):
+            return dp.Subbotin(scale, power).cgf(1.0, z)
+
+        found = difference(lambda x: float(cumulant(x)), scale, 1e-3 * scale)
+        np.testing.assert_allclose(jax.grad(cumulant)(scale), found, rtol=1e-6)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._numeric.elementary import LOG_2, log1p
+from jaxdp._numeric.elementary import LOG_2, ULP, log1p
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp._numeric.power_far_cgf import log_moment_far
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
@@ -117,6 +117,10 @@ def log_moment_of_power(
     whole = -real * (shift**power / power + power * shift * shift) > 0.5
     tilt = jnp.where(whole, real, jnp.maximum(real, 0.0))
     ranges = lax.stop_gradient(_ranges(shift, tilt, power))
+    # Other ends lie where nothing is left: only the middle has to move with the shift.
+    low_end, high_end = ranges.left
+    in_middle = high_end >= 0.5 * shift * (1.0 - 8.0 * ULP)
+    ranges = ranges._replace(left=(low_end, jnp.where(in_middle, 0.5 * shift, high_end)))
 
     def factor(loss: Reals) -> RealsOrComplexes:
         """(e^(z l) - 1)(1 - e^(-(z + 1) l)), or e^(z l) + e^(-(z + 1) l), over e^(l tilt)."""
