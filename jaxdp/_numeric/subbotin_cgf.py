@@ -106,6 +106,14 @@ def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     return _Ranges(left, right, jnp.maximum(top, peak))
 
 
+def _held_ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
+    """`_ranges` as constants, but for an end in the middle: other ends lie where nothing is left."""
+    ranges = lax.stop_gradient(_ranges(shift, tilt, power))
+    low, high = ranges.left
+    in_middle = high >= 0.5 * shift * (1.0 - 8.0 * ULP)
+    return ranges._replace(left=(low, jnp.where(in_middle, 0.5 * shift, high)))
+
+
 def log_moment_of_power(
     shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False
 ) -> RealsOrComplexes:
@@ -116,11 +124,7 @@ def log_moment_of_power(
     # Where M(Re z) may be far below 1 it is not formed from M - 1. The bound is of -K.
     whole = -real * (shift**power / power + power * shift * shift) > 0.5
     tilt = jnp.where(whole, real, jnp.maximum(real, 0.0))
-    ranges = lax.stop_gradient(_ranges(shift, tilt, power))
-    # Other ends lie where nothing is left: only the middle has to move with the shift.
-    low_end, high_end = ranges.left
-    in_middle = high_end >= 0.5 * shift * (1.0 - 8.0 * ULP)
-    ranges = ranges._replace(left=(low_end, jnp.where(in_middle, 0.5 * shift, high_end)))
+    ranges = _held_ranges(shift, tilt, power)
 
     def factor(loss: Reals) -> RealsOrComplexes:
         """(e^(z l) - 1)(1 - e^(-(z + 1) l)), or e^(z l) + e^(-(z + 1) l), over e^(l tilt)."""
