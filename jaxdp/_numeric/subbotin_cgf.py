@@ -107,7 +107,7 @@ def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
 
 
 def _held_ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
-    """`_ranges` as constants, but for an end in the middle: other ends lie where nothing is left."""
+    """`_ranges`, constant but for an end in the middle: the others lie where nothing is left."""
     ranges = lax.stop_gradient(_ranges(shift, tilt, power))
     low, high = ranges.left
     in_middle = high >= 0.5 * shift * (1.0 - 8.0 * ULP)
