@@ -155,7 +155,7 @@ def test_bad_input():
     one, other = (dp.privacy_loss(dp.Mechanism(gaussian, 1.0, 0.5, r)) for r in ("add", "remove"))
     with pytest.raises(ValueError, match="cannot compose relation"):
         one + other
-    with pytest.raises(ValueError, match="relation 'add_remove'"):
+    with pytest.raises(ValueError, match="relation must be 'add_remove'"):
         one.tradeoff(0.1)
     broken = jax.jit(lambda q: dp.Mechanism(gaussian, 1.0, q, "add").log_delta(1.0))(2.0)
     assert bool(jnp.isnan(broken))
