@@ -47,6 +47,7 @@ def scaled(noise: Callable[..., dp.Noise]) -> Callable[..., dp.Noise]:
 SAMPLED = {"scale": 1.0, "sampling_prob": 0.01, "count": 1000.0, "sensitivity": 1.0}
 EQUAL = {"scale": 20.0, "count": 100.0, "sensitivity": 1.0}
 HUBER = {"alpha": 2.0, "gamma": 1.5, "count": 20.0, "sensitivity": 0.3}
+STEPS = {"alpha": 2.0, "gamma": 1.5, "sampling_prob": 0.01, "count": 1000.0, "sensitivity": 1.0}
 SUBBOTIN = {"power": 5.0, "scale": 1.5, "count": 20.0, "sensitivity": 1.0}
 KINDS = (
     Composition("gaussian", scaled(dp.Gaussian), EQUAL, 1.0, marks=()),
@@ -58,9 +59,7 @@ KINDS = (
     Composition("both_gaussian", scaled(dp.Gaussian), SAMPLED, 1.0, "add_remove"),
     Composition("replaced_gaussian", scaled(dp.Gaussian), SAMPLED, 1.5, "replace_one"),
     Composition("sampled_laplace", scaled(dp.Laplace), SAMPLED, 1.0, "add_remove"),
-    Composition(
-        "sampled_flipped_huber", dp.FlippedHuber, HUBER | {"sampling_prob": 0.1}, 0.6, "remove"
-    ),
+    Composition("sampled_flipped_huber", dp.FlippedHuber, STEPS, 0.6, "remove"),
 )
 
 
