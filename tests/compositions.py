@@ -1,0 +1,90 @@
+"""Compositions as rows of JSON: a kind, which is a way to build a loss, and its parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+import jaxdp as dp
+
+Parameters = dict[str, Any]
+NAMES_OF_RELEASES = ("count", "sensitivity", "sampling_prob")
+
+
+def released(noise: Callable[..., dp.Noise], relation: str | None = None) -> Callable[..., Any]:
+    """`count` releases of the noise of all other parameters."""
+
+    def build(count=1.0, sensitivity=1.0, sampling_prob=1.0, **parameters):
+        mechanism = dp.Mechanism(noise(**parameters), sensitivity, sampling_prob, relation)
+        return count * dp.privacy_loss(mechanism)
+
+    return build
+
+
+def laplaces(first, second, third):
+    """One release of each scale."""
+    return sum(dp.privacy_loss(dp.Mechanism(dp.Laplace(s), 1.0)) for s in (first, second, third))
+
+
+def hubers_and_laplace(alpha, gamma, ratio, scale):
+    """Two flipped Hubers of one shape, `ratio` apart in size, beside a Laplace."""
+    noises = dp.FlippedHuber(alpha, gamma), dp.FlippedHuber(ratio * alpha, ratio * gamma)
+    return sum(dp.privacy_loss(dp.Mechanism(x, 1.0)) for x in (*noises, dp.Laplace(scale)))
+
+
+def steps_and_laplaces(scale, sampling_prob, count, laplace, laplaces):
+    """Sampled Gaussians beside Laplaces that see every record."""
+    step = dp.Mechanism(dp.Gaussian(scale), 1.0, sampling_prob, "add_remove")
+    return count * dp.privacy_loss(step) + laplaces * dp.privacy_loss(
+        dp.Mechanism(dp.Laplace(laplace), 1.0)
+    )
+
+
+def two_phases(first, second, sampling_prob, count):
+    """Steps at two noise multipliers, the second at a third of the sampling probability."""
+    return sum(
+        count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "remove"))
+        for scale, q in ((first, sampling_prob), (second, sampling_prob / 3.0))
+    )
+
+
+def guarantees(epsilon, failure, mu, count):
+    """What is known by its guarantee alone."""
+    pure = dp.privacy_loss(dp.PureDP(epsilon)) + dp.privacy_loss(dp.ApproxDP(epsilon, failure))
+    return count * pure + dp.privacy_loss(dp.GDP(mu))
+
+
+def staircase(epsilon, split):
+    """At its own sensitivity 1."""
+    return dp.Staircase(epsilon, jnp.ones_like(jnp.asarray(epsilon)), split)
+
+
+KINDS: dict[str, Callable[..., dp.PrivacyLoss]] = {
+    "gaussian": released(dp.Gaussian),
+    "laplace": released(dp.Laplace),
+    "laplaces": laplaces,
+    "flipped_huber": released(dp.FlippedHuber),
+    "hubers_and_laplace": hubers_and_laplace,
+    "offset_gaussian": released(dp.OffsetGaussian),
+    "subbotin": released(dp.Subbotin),
+    "staircase": released(staircase),
+    "discrete_laplace": released(dp.DiscreteLaplace),
+    "discrete_gaussian": released(dp.DiscreteGaussian),
+    "truncated_laplace": released(dp.TruncatedLaplace),
+    "guarantees": guarantees,
+    "removed_gaussian": released(dp.Gaussian, "remove"),
+    "added_gaussian": released(dp.Gaussian, "add"),
+    "rarely_hit_gaussian": released(dp.Gaussian, "add_remove"),
+    "two_phases": two_phases,
+    "steps_and_laplaces": steps_and_laplaces,
+    "replaced_gaussian": released(dp.Gaussian, "replace_one"),
+    "sampled_laplace": released(dp.Laplace, "add_remove"),
+    "replaced_laplace": released(dp.Laplace, "replace_one"),
+    "sampled_flipped_huber": released(dp.FlippedHuber, "remove"),
+    "sampled_offset_gaussian": released(dp.OffsetGaussian, "add"),
+    "sampled_subbotin": released(dp.Subbotin, "add"),
+    "sampled_staircase": released(staircase, "remove"),
+    "sampled_discrete_laplace": released(dp.DiscreteLaplace, "add_remove"),
+    "sampled_discrete_gaussian": released(dp.DiscreteGaussian, "remove"),
+    "sampled_truncated_laplace": released(dp.TruncatedLaplace, "remove"),
+}
