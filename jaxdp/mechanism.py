@@ -101,7 +101,7 @@ class Mechanism:
         return exp_up(self.log_delta(epsilon))
 
     def epsilon(self, delta: RealLike) -> Reals:
-        """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, 1e-15 relative."""
+        """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, by a few ulps."""
         return _epsilon(self, _check.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:

@@ -70,7 +70,7 @@ class GDP(Guarantee):
 def largest_gdp(budget: BudgetLike) -> GDP:
     """The largest mu with delta(budget.epsilon) <= budget.delta: s* of the i.n.i.d. paper, (P2).
 
-    Safe side, to 1e-15 relative; batched over the budget; differentiable by the implicit
+    Safe side, by a few ulps; batched over the budget; differentiable by the implicit
     function theorem. mu = 0 (infinite noise) where nothing in (1e-300, 1e15) is feasible.
     """
     return _largest(as_budget(budget))
