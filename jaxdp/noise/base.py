@@ -287,6 +287,11 @@ class Noise(Loss):
         del at
         return jnp.nan * x, jnp.nan * (x - shift)
 
+    @property
+    def on_integers(self) -> bool:
+        """True if the noise is a whole number."""
+        return False
+
     def kinks(self) -> tuple[Reals, ...]:
         """Where log g is not smooth: in the middle."""
         return (jnp.zeros(()),)

@@ -103,6 +103,11 @@ class DiscreteGaussian(Noise):
         """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""
         return round_up(guarded(self.scale) ** 2, 1)
 
+    @property
+    def on_integers(self) -> bool:
+        """True."""
+        return True
+
     def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
         """(shift / scale^2, whether `shift` is odd)."""
         unit = ratio_of(shift, self.scale) / self.scale

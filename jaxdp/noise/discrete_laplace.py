@@ -110,6 +110,11 @@ class DiscreteLaplace(Noise):
         """Infinite: the tails are exponential."""
         return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
 
+    @property
+    def on_integers(self) -> bool:
+        """True."""
+        return True
+
     def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
         """(2 / scale, whether `shift` is odd)."""
         unit = ratio_of(2.0, self.scale)

@@ -24,6 +24,9 @@ from jaxdp.noise.base import Noise, guarded, ratio_of
 _SERIES_TERMS = 26
 _SMALL = 1e-200  # a length below it is lifted. chosen: products of two lengths are safe above
 _LIFT = 2.0**400  # by this factor. chosen: the least normal number becomes 5e-188
+_THIN = 1e-3  # of the bound: a shift below it is not left to a difference. chosen: 3 digits lost
+# log of the probability of a finite loss where there is none. chosen: its exponential is 1e-304.
+LEAST_FINITE = -700.0
 _WIDEST = 1e300  # the bound where a lifted one overflows. chosen: a double
 
 
@@ -112,6 +115,24 @@ class TruncatedLaplace(Noise):
         """Infinite, unless the shift is 0 or the bound infinite."""
         r, infinite = _loss(self.scale, self.bound, _check.nonnegative("shift", shift))
         return jnp.where(infinite, jnp.inf, round_up(r, 1))
+
+    def log_finite(self, shift: Reals) -> Reals:
+        """log(1 - P[T > bound - shift]): the loss is infinite where the other input cannot answer."""
+        scale, bound = guarded(self.scale), guarded(self.bound)
+        beyond = self.log_survival(_room(bound, shift))
+        beyond = jnp.where(shift < _THIN * bound, _log_thin(scale, bound, shift), beyond)
+        return jnp.maximum(log1m(jnp.exp(beyond)), LEAST_FINITE)
+
+    def largest_finite(self, shift: RealLike) -> Reals:
+        """min(shift, 2 bound - shift) / scale, rounded up; at least 0."""
+        shift = _check.nonnegative("shift", shift)
+        scale, bound = guarded(self.scale), guarded(self.bound)
+        shorter = jnp.clip(2.0 * bound - shift, 0.0, shift)
+        return round_up(ratio_of(jnp.where(jnp.isinf(bound), shift, shorter), scale), 4)
+
+    def kinks(self) -> tuple[Reals, ...]:
+        """0 and the ends of the support."""
+        return -self.bound, jnp.zeros(()), self.bound
 
     def sub_gaussian_proxy(self) -> Reals:
         """bound^2 / 3, the uniform law's: |T| is stochastically below a uniform |U|."""
@@ -248,3 +269,31 @@ def _cgf(scale: Reals, bound: Reals, shift: Reals, z: RealsOrComplexes) -> Reals
     value = jnp.where(shift == 0, 0.0, jnp.where(apart, -jnp.inf, value))
     value = jnp.where(infinite & (jnp.real(z) > 0), jnp.inf, value)
     return jnp.where(jnp.isnan(r + z), jnp.nan, value)
+
+
+def _room(bound: Reals, shift: Reals) -> Reals:
+    """bound - shift, infinite at an infinite bound whatever the shift."""
+    endless = jnp.isinf(bound) & ~jnp.isnan(shift)
+    return jnp.where(endless, bound, bound - shift)
+
+
+def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:
+    """log P[T > bound - shift] for a shift that bound - shift may not show."""
+    infinite = jnp.isinf(bound)
+    bound = jnp.where(infinite, 1.0, bound)
+    # (e^t - 1) / t for shift / scale and bound / scale.
+    grown = [_log_mean_exp(ratio_of(t, scale)) for t in (shift, bound)]
+    share = jnp.log(shift) - jnp.log(bound) - LOG_2
+    value = share + grown[0] - grown[1]
+    # Upwards, by what logarithms of that size lose.
+    value += 2.0 * ULP * jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
+    return jnp.where(infinite, -jnp.inf, value)
+
+
+def _log_mean_exp(t: Reals) -> Reals:
+    """log((e^t - 1) / t), t >= 0."""
+    safe = jnp.where(t > 0, t, 1.0)
+    large = safe > 1.0
+    near = jnp.log(jnp.expm1(jnp.where(large, 1.0, safe)) / safe)
+    far = safe + log1mexp(safe) - jnp.log(safe)
+    return jnp.where(t > 0, jnp.where(large, far, near), 0.0 * t)

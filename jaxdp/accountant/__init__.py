@@ -1,0 +1,1 @@
+"""From dominating pairs to delta: engines that are pure functions of arrays."""

@@ -1,0 +1,149 @@
+"""Compositions: releases of one kind of pair stacked in a term, which is evaluated at once."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._numeric.elementary import log1m, log1mexp
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import Bools, Reals, Shape
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import DominatingPair, log_of_finite
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.gaussian import Gaussian
+
+
+@final
+@pytree
+class Term:
+    """`count` releases of each pair: arrays of one shape, whose last axis composes."""
+
+    pair: DominatingPair
+    count: Reals
+
+    def __init__(self, pair: DominatingPair, count: Reals):
+        shape = jnp.broadcast_shapes(count.shape, *(jnp.shape(x) for x in jax.tree.leaves(pair)))
+        term = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), shape), (pair, count))
+        assign(self, pair=term[0], count=term[1])
+
+    @property
+    def shape(self) -> Shape:
+        """The batch; the last axis, which composes, is left out."""
+        return self.count.shape[:-1]
+
+    def broadcast(self, shape: Shape) -> "Term":
+        """The same term in a batch of `shape`."""
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
+
+    def reversed(self) -> "Term":
+        """With P and Q exchanged."""
+        return Term(self.pair.reversed(), self.count)
+
+    def total(self, each: Reals) -> Reals:
+        """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
+        return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * each), axis=-1)
+
+
+Terms = tuple[Term, ...]
+
+
+def merged(terms: Terms) -> Terms:
+    """The same composition: releases of one kind in one term, all Gaussians in one release."""
+    kinds: dict[Any, list[Term]] = {}
+    for term in terms:
+        kinds.setdefault(jax.tree.structure(term), []).append(term)
+    return tuple(_joined(alike) for alike in kinds.values())
+
+
+def _joined(alike: list[Term]) -> Term:
+    if len(alike) == 1:
+        return alike[0]
+    shape = jnp.broadcast_shapes(*(term.shape for term in alike))
+    wide = (term.broadcast(shape) for term in alike)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *wide)
+
+
+def with_one_gaussian(terms: Terms) -> Terms:
+    """All Gaussians that are not sampled as one release, of their summed mu^2.
+
+    Source: Dong, Roth & Su, JRSS B 2022, corollary 3.3.
+    """
+    return tuple(_one_release(term) if is_gaussian(term) else term for term in terms)
+
+
+def is_gaussian(term: Term) -> bool:
+    """True if the releases are Gaussians that are not sampled."""
+    return isinstance(term.pair, Additive) and isinstance(term.pair.noise, Gaussian)
+
+
+def is_sampled_gaussian(term: Term) -> bool:
+    """True if the releases are Poisson-sampled Gaussians, a record added or removed."""
+    pair = term.pair
+    return isinstance(pair, Poisson) and is_gaussian(Term(pair.base, term.count))
+
+
+def ratios_of(term: Term) -> Reals:
+    """Sensitivity over scale of each Gaussian."""
+    pair = term.pair.base if isinstance(term.pair, Poisson) else term.pair
+    assert isinstance(pair, Additive)
+    assert isinstance(pair.noise, Gaussian)
+    return ratio_of(pair.shift, pair.noise.scale)
+
+
+def _one_release(term: Term) -> Term:
+    ratio, count = ratios_of(term), jnp.where(term.count == 0, 0.0, jnp.sqrt(term.count))
+    sizes = jnp.where(count == 0, 0.0, count * ratio)
+    largest = jnp.max(jnp.where(jnp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)
+    safe = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
+    mu = safe * jnp.sqrt(jnp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
+    return Term(Additive(Gaussian(jnp.ones_like(mu)), mu), jnp.ones_like(mu))
+
+
+def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
+    """The sum of `value` over the terms."""
+    total = value(terms[0])
+    for term in terms[1:]:
+        total = total + value(term)
+    return total
+
+
+def log_finite(terms: Terms) -> Reals:
+    """log of the probability that no loss is infinite."""
+    return add_up(terms, lambda t: t.total(log_of_finite(t.pair.law(1).log_infinite)))
+
+
+def largest_finite(terms: Terms) -> Reals:
+    """No finite loss exceeds it; infinite where they are not bounded."""
+    return add_up(terms, lambda t: t.total(t.pair.law(1).largest))
+
+
+def log_hit(terms: Terms) -> Reals:
+    """log of the probability that a sample holds the record, rounded up; 0 if some are not sampled.
+
+    delta at epsilon >= 0 is no more than that.
+    """
+    pairs = [term.pair for term in terms]
+    if not all(hasattr(pair, "sampling_prob") for pair in pairs):
+        return jnp.zeros(terms[0].shape)
+    missed = add_up(terms, lambda t: t.total(log1m(getattr(t.pair, "sampling_prob"))))  # noqa: B009
+    return log1mexp(-missed) * (1.0 - 2.0**-48)
+
+
+def exchanged(terms: Terms, both: bool, shape: Shape) -> Terms:
+    """Broadcast to `shape`; with a first axis for the two directions if `both` are asked for."""
+    wide = tuple(term.broadcast(shape) for term in terms)
+    if not both:
+        return wide
+    return tuple(jax.tree.map(lambda *x: jnp.stack(x), t, t.reversed()) for t in wide)
+
+
+def reversed_where(terms: Terms, where: Bools) -> Terms:
+    """P and Q exchanged in some lanes of the batch."""
+
+    def choose(x: Reals, y: Reals) -> Reals:
+        return jnp.where(where[..., None], y, x)
+
+    return tuple(jax.tree.map(choose, term, term.reversed()) for term in terms)

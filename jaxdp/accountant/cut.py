@@ -1,0 +1,100 @@
+"""Rare large losses taken out of a law: their probability is added to delta instead.
+
+Far beyond what delta shows, unbounded losses rule the moments at large tilts, and no contour then
+settles. Each release's law is multiplied by the smooth step erfc((l - c) / w) / 2, whose place is
+where n releases exceed it with probability e^-depth; what is dropped is counted.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import log_ndtr
+
+from jaxdp._types import Reals
+from jaxdp.accountant.factors import Factor, Factors, over_releases
+from jaxdp.dominating_pair.base import Law
+
+# -log of the probability that is dropped; the last: nothing is.
+_DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
+# How far it must lie below log delta. chosen: 1e-13 of delta.
+_BELOW = 30.0
+# Of log probability, over which the step falls. chosen: several panels of a tail.
+_FALL = 8.0
+# log of the tilts at which Chernoff's bound is looked at.
+_LOG_TILTS = np.linspace(-14.0, 13.0, 40)
+
+
+class _Tail(NamedTuple):
+    """Nodes of one release in the order of their losses."""
+
+    loss: Reals
+    log_mass: Reals
+    log_beyond: Reals  # of all releases of the kind
+
+    def at(self, depth: Reals) -> Reals:
+        """The least loss with log_beyond <= -depth, inf where there is none; (D,)."""
+        index = jnp.sum(self.log_beyond > -depth[:, None], axis=-1)
+        inside = index < self.loss.size
+        return jnp.where(inside, self.loss[jnp.minimum(index, self.loss.size - 1)], jnp.inf)
+
+
+def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
+    """The factors of what is left, and log of the probability that is dropped."""
+    parts = tuple(jax.vmap(lambda f: _cut(f, depth))(part) for part in factors.parts)
+    cut = factors._replace(parts=tuple(p[0] for p in parts))
+    dropped = sum((jnp.sum(p[1]) for p in parts), jnp.zeros(()))
+    return cut, jnp.log(dropped)
+
+
+def depth_for_delta(log_delta: Reals) -> Reals:
+    """The least depth that is negligible beside delta."""
+    depths = jnp.asarray(_DEPTHS)
+    return depths[jnp.argmax(depths >= _BELOW - log_delta)]
+
+
+def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
+    """The least depth that is negligible beside Chernoff's bound on delta with it."""
+    depths, tilts = jnp.asarray(_DEPTHS), jnp.exp(jnp.asarray(_LOG_TILTS))
+
+    def each(factor: Factor) -> Reals:
+        tail = _tail(factor)
+        kept = jnp.sum(tail.log_beyond > -depths[:, None], axis=-1) - 1
+        moments = lax.cumlogsumexp(tail.log_mass + tilts[:, None] * tail.loss, axis=1)
+        return factor.count * moments[:, jnp.maximum(kept, 0)].T
+
+    own = 0.5 * factors.variance * tilts * (tilts + 1.0)
+    start = jnp.broadcast_to(own, (depths.size, tilts.size))
+    heights = over_releases(factors, start, each) - tilts * epsilon
+    heights -= jnp.log(tilts) + jnp.log1p(tilts)
+    estimate = jnp.min(jnp.where(jnp.isnan(heights), jnp.inf, heights), axis=-1)
+    negligible = (-depths <= estimate - _BELOW) | (depths == jnp.inf)
+    return depths[jnp.argmax(negligible)]
+
+
+def _tail(factor: Factor) -> _Tail:
+    loss, log_mass = lax.stop_gradient((factor.law.loss, factor.law.log_mass))
+    order = jnp.argsort(loss)
+    loss, log_mass = loss[order], log_mass[order]
+    beyond = jnp.cumsum(jnp.exp(log_mass[::-1]))[::-1]
+    return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.count, 1.0)))
+
+
+def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
+    start, end = _tail(factor).at(jnp.stack([depth, depth + _FALL]))
+    none = ~(end > start) | jnp.isinf(end)
+    centre = jnp.where(none, 0.0, 0.5 * (start + end))
+    width = jnp.where(none, 1.0, 0.25 * (end - start))
+
+    def left(law: Law) -> Law:
+        step = log_ndtr(-(law.loss - centre) * (np.sqrt(2.0) / width))
+        kept = jnp.where(none, 0.0, step)
+        return law._replace(log_mass=law.log_mass + kept, log_density=law.log_density + kept)
+
+    cut = factor._replace(law=left(factor.law), check=left(factor.check))
+    share = jnp.exp(factor.law.log_mass) * -jnp.expm1(cut.law.log_mass - factor.law.log_mass)
+    share = jnp.where(factor.law.log_mass > -jnp.inf, share, 0.0)
+    dropped = jnp.where(none, 0.0, jnp.sum(share))
+    return cut, lax.stop_gradient(factor.count * dropped)

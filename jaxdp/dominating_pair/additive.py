@@ -1,0 +1,121 @@
+"""The pair of a noise that is added to an answer which neighbouring inputs move by `shift`."""
+
+from typing import cast, final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import log1m
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.base import (
+    LEAST_FINITE,
+    DominatingPair,
+    Kinks,
+    Lattice,
+    Law,
+    Singularities,
+    Smooth,
+    atoms,
+    log_of_infinite,
+)
+from jaxdp.dominating_pair.nodes import between_kinks, expanded, on_integers
+from jaxdp.noise.base import Noise
+from jaxdp.noise.gaussian import Gaussian
+
+# Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
+_MULTIPLES = 64
+
+
+@final
+@pytree
+class Additive(DominatingPair):
+    """P is the law of the noise, Q that of the noise moved by `shift`: any `Noise`, none sampled.
+
+    Exchanged it is the same, as the noise is symmetric.
+    """
+
+    noise: Noise
+    shift: Reals
+
+    def __init__(self, noise: Noise, shift: RealLike):
+        assign(self, noise=noise, shift=_check.nonnegative("shift", shift))
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """`Noise.log_delta`."""
+        return self.noise.log_delta(self.shift, epsilon)
+
+    def law(self, order: int = 16) -> Law:
+        """By the density between its kinks, or by the atoms of a noise on the integers."""
+        shift = _full_shift(self)
+        log_infinite = log_of_infinite(self.noise.log_finite(shift))
+        largest = self.noise.largest_finite(shift)
+        if self.noise.lattice(shift) is not None and not self.noise.on_integers:
+            return _law_of_levels(self, shift, largest, log_infinite)
+        shifts = jnp.zeros_like(shift), shift
+        if self.noise.on_integers:
+            nodes = on_integers(self.noise, shifts)
+        else:
+            nodes = between_kinks(self.noise, shifts, order)
+        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
+
+        def loss_at(x: Reals) -> tuple[Reals, Reals]:
+            here, there = noise.log_density(x), noise.log_density(x - shift)
+            both = (here > -jnp.inf) & (there > -jnp.inf)
+            return jnp.where(both, here - there, 0.0), jnp.where(both, here, -jnp.inf)
+
+        along = jnp.ones_like(nodes.x)
+        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
+        log_mass = log_density + jnp.log(nodes.weight)
+        return Law(loss, log_mass, log_density - jnp.log(jnp.abs(slope)), log_infinite, largest)
+
+    def singularities(self) -> Singularities:
+        """Of the noise: on a lattice, with a pair of atoms, or smooth."""
+        shift = _full_shift(self)
+        lattice = self.noise.lattice(shift)
+        if lattice is not None:
+            return Lattice(*lattice)
+        if isinstance(self.noise, Gaussian):
+            return Smooth()
+        loss, log_mass = self.noise.loss_atom(shift)
+        return Kinks(jnp.where(log_mass > -jnp.inf, loss, jnp.nan))
+
+    def reversed(self) -> "Additive":
+        """This pair: the noise is symmetric."""
+        return self
+
+    def renyi(self, order: RealLike) -> Reals:
+        """`Noise.renyi`."""
+        return self.noise.renyi(self.shift, order)
+
+
+def _full_shift(pair: Additive) -> Reals:
+    shapes = (jnp.shape(x) for x in jax.tree.leaves(pair))
+    return jnp.broadcast_to(pair.shift, jnp.broadcast_shapes(*shapes))
+
+
+def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: Reals) -> Law:
+    """Of losses that are multiples of a unit: second differences of the profile in e^epsilon."""
+    lattice = pair.noise.lattice(shift)
+    assert lattice is not None
+    unit = lattice[0][..., None]
+    wide = cast(Additive, expanded(pair))
+    multiple = jnp.arange(_MULTIPLES + 2.0)
+    delta = jnp.exp(wide.log_delta(unit * multiple))
+    # Of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
+    beyond = (delta[..., :-1] - delta[..., 1:]) / (
+        jnp.exp(unit * multiple[:-1]) * jnp.expm1(jnp.where(unit > 0, unit, 1.0))
+    )
+    up = jnp.maximum(beyond[..., :-1] - beyond[..., 1:], 0.0)  # Q of the levels 1, 2, ...
+    losses = unit * multiple[1:-1]
+    log_up = jnp.maximum(jnp.log(up) + losses, LEAST_FINITE)
+    log_down = log_up - losses
+    level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True)
+    log_level = log1m(jnp.clip(1.0 - level, 0.0, 1.0))
+    return atoms(
+        jnp.concatenate([-losses[..., ::-1], jnp.zeros_like(unit), losses], axis=-1),
+        jnp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1),
+        log_infinite,
+        largest,
+    )

@@ -1,0 +1,210 @@
+"""The worst pairs of what is known of a mechanism: pure and approximate privacy, a bounded range.
+
+Compositions of them bound every adaptive composition of mechanisms that keep the guarantees.
+"""
+
+import math
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.bounded_range import renyi_of_range
+from jaxdp._numeric.elementary import log1m, log1p, round_up
+from jaxdp._numeric.pure import log_delta_of_approximate, log_delta_of_pure, log_delta_of_range
+from jaxdp._numeric.quadrature import gauss_legendre
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.base import (
+    LEAST_FINITE,
+    DominatingPair,
+    Kinks,
+    Lattice,
+    Law,
+    Singularities,
+    atoms,
+    log_of_infinite,
+)
+from jaxdp.dominating_pair.moments import renyi_of_law
+
+# Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.
+_PANELS = 32
+
+
+@final
+@pytree
+class Response(DominatingPair):
+    """The worst pair of (epsilon, delta)-differential privacy: randomised response, or all is told.
+
+    The loss is infinite with probability `failure`, else +-bound, up with 1 / (1 + e^-bound).
+    Source: Kairouz, Oh & Viswanath, ICML 2015.
+    """
+
+    bound: Reals  # epsilon, nats
+    failure: Reals  # delta
+
+    def __init__(self, bound: RealLike, failure: RealLike):
+        assign(
+            self,
+            bound=_check.nonnegative("bound", bound),
+            failure=_check.probability("failure", failure),
+        )
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """`ApproxDP.log_delta`, that of `PureDP` where nothing fails."""
+        epsilon = _check.real("epsilon", epsilon)
+        bound, failure, epsilon = jnp.broadcast_arrays(self.bound, self.failure, epsilon)
+        bound, failure = _check.guard(bound), _check.guard(failure, 1.0)
+        pure = log_delta_of_pure(bound, epsilon)
+        some = log_delta_of_approximate(bound, failure, epsilon)
+        return jnp.where(failure == 0, pure, some)
+
+    def law(self, order: int = 16) -> Law:
+        """Two atoms."""
+        del order
+        bound, failure = jnp.broadcast_arrays(_check.guard(self.bound), self.failure)
+        log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
+        up = log_finite - log1p(jnp.exp(-bound))
+        endless = jnp.isinf(bound)
+        finite = jnp.where(endless, 0.0, bound)
+        log_infinite = log_of_infinite(jnp.where(endless, LEAST_FINITE, log_finite))
+        return atoms(
+            jnp.stack([-finite, finite], axis=-1),
+            jnp.where(endless[..., None], LEAST_FINITE, jnp.stack([up - finite, up], axis=-1)),
+            log_infinite,
+            round_up(finite, 2),
+        )
+
+    def singularities(self) -> Singularities:
+        """Odd multiples of bound."""
+        unit = 2.0 * _check.guard(self.bound) + 0.0 * self.failure
+        return Lattice(unit, jnp.ones_like(unit))
+
+    def reversed(self) -> "Response":
+        """This pair."""
+        return self
+
+    def renyi(self, order: RealLike) -> Reals:
+        """log(p e^((a - 1) b) + (1 - p) e^(-(a - 1) b)) / (a - 1); infinite where it may fail."""
+        return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
+
+
+@final
+@pytree
+class RandomisedResponse(DominatingPair):
+    """The truth among `categories` with e^epsilon times the probability of each other answer.
+
+    The loss is +-epsilon where either input's category is answered, and 0 elsewhere.
+    Source: Kairouz, Oh & Viswanath, JMLR 2016, section 4.
+    """
+
+    bound: Reals  # epsilon, nats
+    categories: Reals
+
+    def __init__(self, epsilon: RealLike, categories: RealLike):
+        assign(
+            self,
+            bound=_check.nonnegative("epsilon", epsilon),
+            categories=_check.whole("categories", categories, 2.0),
+        )
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of 0 below epsilon = 0."""
+        epsilon = _check.real("epsilon", epsilon)
+        up, level = self._log_masses()
+        b = _check.guard(self.bound)
+        above = jnp.minimum(up + _log_gap(b - epsilon), 0.0)
+        middle = level + _log_gap(-epsilon)
+        below = up - b + _log_gap(-b - epsilon)
+        total = jnp.logaddexp(jnp.logaddexp(above, middle), below)
+        return jnp.minimum(round_up(total, 16) + 1e-15, 0.0)
+
+    def law(self, order: int = 16) -> Law:
+        """Three atoms."""
+        del order
+        up, level = self._log_masses()
+        b = jnp.broadcast_to(_check.guard(self.bound), up.shape)
+        losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
+        masses = jnp.stack([up - b, level, up], axis=-1)
+        return atoms(losses, masses, jnp.full_like(b, -jnp.inf), round_up(b, 2))
+
+    def singularities(self) -> Singularities:
+        """Multiples of epsilon."""
+        unit = _check.guard(self.bound) + 0.0 * self.categories
+        return Lattice(unit, jnp.zeros_like(unit))
+
+    def reversed(self) -> "RandomisedResponse":
+        """This pair."""
+        return self
+
+    def renyi(self, order: RealLike) -> Reals:
+        """From the three atoms."""
+        return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
+
+    def _log_masses(self) -> tuple[Reals, Reals]:
+        """log probabilities of the losses b and 0."""
+        b, k = jnp.broadcast_arrays(_check.guard(self.bound), self.categories)
+        log_total = b + log1p((k - 1.0) * jnp.exp(-b))
+        return b - log_total, jnp.log(k - 2.0) - log_total
+
+
+@final
+@pytree
+class BoundedRange(DominatingPair):
+    """The worst pair of a mechanism of bounded range b: density ~ e^(l / 2) of the loss, |l| <= b.
+
+    Bounded range: the losses of two outputs differ by b at most, as those of the exponential
+    mechanism. The largest of the profiles of the pairs of losses t and t - b over 0 <= t <= b is
+    delta(e) = (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b, convex in e^e: a profile, of the
+    density e^((b + l) / 2) / (2 (e^b - 1)). t may be chosen anew at every step.
+    Source: Durfee & Rogers, NeurIPS 2019; Dong, Durfee & Rogers, ICML 2020.
+    """
+
+    bound: Reals
+
+    def __init__(self, bound: RealLike):
+        assign(self, bound=_check.nonnegative("bound", bound))
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b; 0 above, 1 - e^e below."""
+        bound, epsilon = jnp.broadcast_arrays(
+            _check.guard(self.bound), _check.real("epsilon", epsilon)
+        )
+        return log_delta_of_range(bound, epsilon)
+
+    def law(self, order: int = 16) -> Law:
+        """Gauss-Legendre on panels of [-b, b]."""
+        x, w = gauss_legendre(order)
+        panels = jnp.arange(1.0 * _PANELS)[:, None]
+        place = jnp.ravel((panels + x) / _PANELS)
+        share = jnp.tile(w / _PANELS, _PANELS)
+        bound = _check.guard(self.bound)
+        endless = jnp.isinf(bound)
+        some = (bound > 0) & ~endless
+        b = jnp.where(some, bound, 1.0)[..., None]
+        loss = jnp.where(some[..., None], b * (2.0 * place - 1.0), 0.0)
+        log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
+        log_mass = log_density + jnp.log(2.0 * b * share)
+        log_mass = jnp.where(some[..., None], log_mass, jnp.log(share))
+        log_mass = jnp.where(endless[..., None], LEAST_FINITE, log_mass)
+        log_density = jnp.where(some[..., None], log_density, jnp.inf)
+        log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
+        return Law(loss, log_mass, log_density, log_infinite, round_up(bound, 2))
+
+    def singularities(self) -> Singularities:
+        """A density that ends at +-b."""
+        return Kinks(jnp.full_like(self.bound, jnp.nan))
+
+    def reversed(self) -> "BoundedRange":
+        """This pair."""
+        return self
+
+    def renyi(self, order: RealLike) -> Reals:
+        """Of the worst fixed pair of losses t, t - b: less than that of this pair."""
+        return renyi_of_range(self.bound, _check.real("order", order, 1.0))
+
+
+def _log_gap(gap: Reals) -> Reals:
+    """log(1 - e^-gap) for gap > 0, else -inf."""
+    some = gap > 0
+    return jnp.where(some, jnp.log(-jnp.expm1(-jnp.where(some, gap, 1.0))), -jnp.inf)

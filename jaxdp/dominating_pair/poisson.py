@@ -1,0 +1,110 @@
+"""Poisson sampling of any pair: every record takes part with a probability of its own."""
+
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import expm1, log1p, round_up
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    Kinks,
+    Law,
+    Singularities,
+    Smooth,
+)
+from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
+
+# e^loss is large from here on. chosen: less than an ulp is lost beside it.
+_FAR = 40.0
+
+
+@final
+@pytree
+class Poisson(DominatingPair):
+    """Of a base pair P, Q: the mixture (1 - q) Q + q P against Q, exchanged where `added` is 1.
+
+    added = 0: the record was there ("remove"); added = 1: "add". It dominates every neighbouring
+    pair under Poisson sampling. The base stays itself when it is exchanged.
+    Source: Zhu, Dong & Wang, AISTATS 2022, theorem 11.
+    """
+
+    base: DominatingPair
+    sampling_prob: Reals
+    added: Reals
+
+    def __init__(self, base: DominatingPair, sampling_prob: RealLike, added: RealLike):
+        assign(
+            self,
+            base=base,
+            sampling_prob=_check.probability("sampling_prob", sampling_prob),
+            added=_check.probability("added", added),
+        )
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """The base's at another epsilon: see `sampled_log_delta`."""
+        return sampled_log_delta(self.base, self.sampling_prob, self.added, epsilon)
+
+    def law(self, order: int = 16) -> Law:
+        """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
+        base = self.base.law(order)
+        q, added, _ = jnp.broadcast_arrays(self.sampling_prob, self.added, base.largest)
+        # Where the base's P has nothing: an atom at log(1 - q) under its Q.
+        only = jnp.broadcast_to(self.base.reversed().law(1).log_infinite, q.shape)
+        u = jnp.concatenate([base.loss, jnp.full_like(only, -jnp.inf)[..., None]], axis=-1)
+        under_q = jnp.concatenate([base.log_mass - base.loss, only[..., None]], axis=-1)
+        loss = log_mixed(u, q[..., None])
+        add = (added > 0)[..., None]
+        # dl / du = q e^u / (1 - q + q e^u).
+        log_slope = jnp.log(q)[..., None] + base.loss - loss[..., :-1]
+        density = base.log_density - base.loss - log_slope
+        density = jnp.where(add, density, density + loss[..., :-1])
+        end = jnp.full_like(only, jnp.inf)[..., None]
+        hidden = jnp.log(q) + base.log_infinite
+        largest = sampled_largest(base.largest, q, added)
+        return Law(
+            jnp.where(add, -loss, loss),
+            jnp.where(add, under_q, under_q + loss),
+            jnp.concatenate([density, end], axis=-1),
+            jnp.where(added > 0, -jnp.inf, hidden),
+            jnp.where((added > 0) & (only > -jnp.inf), round_up(-log1p(-q), 8), largest),
+        )
+
+    def singularities(self) -> Singularities:
+        """The base's, where they are a density's; atoms are moved apart."""
+        found = self.base.singularities()
+        return found if isinstance(found, Smooth) else Kinks(jnp.full_like(self.added, jnp.nan))
+
+    def reversed(self) -> "Poisson":
+        """`added` exchanged."""
+        return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
+
+    def renyi(self, order: RealLike) -> Reals:
+        """From the nodes where they resolve it, else a bound by Minkowski's inequality."""
+        return renyi_of_law(self, order, self._minkowski)
+
+    def _minkowski(self, order: Reals) -> Reals:
+        """order / (order - 1) log(1 - q + q e^((order - 1) / order D)), D the base's divergence."""
+        q = self.sampling_prob
+        whole = self.base.renyi(order)
+        share = (order - 1.0) / order
+        removed = log_mixed(share * whole, q) / jnp.where(order > 1, share, 1.0)
+        added = jnp.minimum(whole, jnp.where(q < 1, -log1p(-q), jnp.inf))
+        bound = jnp.where(self.added > 0, added, jnp.where(order > 1, removed, whole))
+        return jnp.where(q == 0, 0.0, round_up(bound, 64))
+
+
+def log_mixed(loss: Reals, q: Reals) -> Reals:
+    """log(1 - q + q e^loss), for infinite losses as well."""
+    far = loss > _FAR
+    excess = q * expm1(jnp.where(far, 0.0, loss))
+    near = excess > -0.5
+    rest = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
+    low = jnp.where(q < 1, jnp.log(jnp.where(rest > 0, rest, 1.0)), loss)
+    beside = q + (1.0 - q) * jnp.exp(-jnp.where(far, loss, 0.0))
+    high = loss + jnp.log(jnp.where(far, beside, 1.0))
+    value = jnp.where(far, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))
+    return jnp.where((loss == jnp.inf) & (q == 0), 0.0, value)

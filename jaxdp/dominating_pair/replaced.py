@@ -1,0 +1,87 @@
+"""Poisson sampling where neighbours differ in the value of one record."""
+
+from typing import cast, final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth
+from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.nodes import between_kinks, expanded
+from jaxdp.dominating_pair.poisson import log_mixed
+from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
+from jaxdp.noise.base import Noise
+from jaxdp.noise.gaussian import Gaussian
+
+
+@final
+@pytree
+class Replaced(DominatingPair):
+    """(1 - q) g(x) + q g(x - shift) against (1 - q) g(x) + q g(x + shift), log-concave g.
+
+    It dominates: of the tests that g passes with some probability, one on a half-line is passed
+    with the largest probability at `shift` and with the least at -shift, over all contributions
+    that large; for the Gaussian in any dimension. Exchanged it is the same. Proof: ours.
+    """
+
+    noise: Noise
+    shift: Reals
+    sampling_prob: Reals
+
+    def __init__(self, noise: Noise, shift: RealLike, sampling_prob: RealLike):
+        assign(
+            self,
+            noise=noise,
+            shift=_check.nonnegative("shift", shift),
+            sampling_prob=_check.probability("sampling_prob", sampling_prob),
+        )
+
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """See `replaced_log_delta`."""
+        at = self.sampling_prob, self.shift, _check.real("epsilon", epsilon)
+        return replaced_log_delta(self.noise, *at)
+
+    def law(self, order: int = 16) -> Law:
+        """By the three densities between their kinks."""
+        shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
+        shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
+        nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift), order)
+        largest = replaced_largest(self.noise.pure_epsilon(shift), self.sampling_prob)
+        noise, shift, q = cast(
+            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self.sampling_prob))
+        )
+
+        def loss_at(x: Reals) -> tuple[Reals, Reals]:
+            here = noise.log_density(x)
+            ahead, behind = (log_mixed(noise.log_density(x - m) - here, q) for m in (shift, -shift))
+            return ahead - behind, here + ahead
+
+        along = jnp.ones_like(nodes.x)
+        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
+        log_mass = log_density + jnp.log(nodes.weight)
+        never = jnp.full_like(largest, -jnp.inf)
+        return Law(loss, log_mass, log_density - jnp.log(jnp.abs(slope)), never, largest)
+
+    def singularities(self) -> Singularities:
+        """Smooth for a Gaussian."""
+        if isinstance(self.noise, Gaussian):
+            return Smooth()
+        return Kinks(jnp.full_like(self.shift + self.sampling_prob, jnp.nan))
+
+    def reversed(self) -> "Replaced":
+        """This pair: the noise is symmetric."""
+        return self
+
+    def renyi(self, order: RealLike) -> Reals:
+        """From the nodes where they resolve it, else a bound by convexity."""
+        return renyi_of_law(self, order, self._convex)
+
+    def _convex(self, order: Reals) -> Reals:
+        """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift."""
+        whole = self.noise.renyi(2.0 * self.shift, order)
+        excess = jnp.where(order > 1, order - 1.0, 1.0)
+        mixed = log_mixed(excess * whole, self.sampling_prob) / excess
+        return jnp.where(order > 1, mixed, self.sampling_prob * whole)

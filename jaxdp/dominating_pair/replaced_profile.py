@@ -1,0 +1,78 @@
+"""delta of one Poisson-sampled release whose record is replaced, from the noise's tails."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._types import Index, Reals
+from jaxdp.dominating_pair.poisson import log_mixed
+from jaxdp.dominating_pair.sampled_profile import sampled_largest
+from jaxdp.noise.base import Noise
+
+# Bisections of t. derived: to an ulp.
+_BISECTIONS = 70
+# log of t, in widths of the noise, where L meets epsilon. chosen: beyond, convexity bounds it.
+_LOG_REACH = (-40.0, 20.0)
+
+
+@jax.jit
+def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon: Reals) -> Reals:
+    """log of P[X > t] - e^epsilon Q[X > t] for the P and Q of `Replaced`, L(t) = epsilon.
+
+    L = log A+ - log A- is odd and rises. An upper bound, above the truth by 1e-14 of P[X > t], so
+    that it is loose where delta is far smaller than that: 1e-14 / q for small q and epsilon. Never
+    above q times the noise's delta at 2 shift, which is joint convexity.
+    delta(-e) = 1 - e^-e + e^-e delta(e).
+    """
+    given = noise, sampling_prob, shift, epsilon
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(given)))
+    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    noise, q, shift, epsilon = lax.optimization_barrier(
+        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), given)
+    )
+    size = jnp.abs(epsilon)
+    convex = round_up(noise.log_delta(2.0 * shift, size) + jnp.log(q), 4)
+    tails = _tails(noise, shift, q, size)
+    upper = jnp.where(tails < convex, tails, convex)
+    outside = (q == 0) | (size >= replaced_largest(noise.pure_epsilon(shift), q))
+    upper = jnp.where(outside, -jnp.inf, jnp.minimum(upper, 0.0))
+    mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
+    near_one = mixed > 0.5
+    close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
+    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
+    mirrored = jnp.minimum(round_up(mirrored, 8), 0.0)
+    value = jnp.where(epsilon < 0, mirrored, upper)
+    return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
+
+
+def replaced_largest(most: Reals, sampling_prob: Reals) -> Reals:
+    """The largest loss where that of the whole release is `most`: those of both directions add."""
+    zero = jnp.zeros_like(sampling_prob)
+    sides = (sampled_largest(most, sampling_prob, side) for side in (zero, zero + 1.0))
+    return round_up(sum(sides, start=zero), 1)
+
+
+def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
+    width = jnp.exp(-noise.log_density(jnp.zeros_like(epsilon)))
+
+    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        middle = 0.5 * (ends[0] + ends[1])
+        x = width * jnp.exp(middle)
+        centre = noise.log_density(x)
+        ahead, behind = (log_mixed(noise.log_density(x - m) - centre, q) for m in (shift, -shift))
+        below = ahead - behind < epsilon
+        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+    start = tuple(jnp.full_like(epsilon, end) for end in _LOG_REACH)
+    high = lax.fori_loop(0, _BISECTIONS, halve, start)[1]
+    # delta is stationary in t, whose error is of no importance.
+    t = lax.stop_gradient(jnp.where(epsilon == 0, 0.0, width * jnp.exp(high)))
+    top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
+    stays, moves, away = jnp.exp(centre - top), jnp.exp(epsilon + centre - top), far - top + epsilon
+    away = jnp.exp(away)
+    value = (1.0 - q) * (stays - moves) + q * (1.0 - away)
+    sizes = (1.0 - q) * (stays + moves) + q * (1.0 + away)
+    value += ULP * (64.0 + 8.0 * (jnp.abs(top) + epsilon)) * sizes
+    found = top + jnp.log(value)
+    return jnp.where(value > 0, round_up(found, 4), jnp.nan)

@@ -1,0 +1,72 @@
+"""delta of one Poisson-sampled release, from that of the release without sampling."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
+from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.base import DominatingPair
+
+# epsilon from which on e^-epsilon is lost beside it. derived: half an ulp of 50.
+_LARGE = 50.0
+# epsilon up to which e^epsilon is finite. derived: the largest double is e^709.
+_LARGEST = 700.0
+
+
+def sampled_log_delta(
+    base: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: RealLike
+) -> Reals:
+    """log delta of the pair `Poisson` of a base whose delta is delta_0; as exact, rounded up.
+
+    Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q). Added:
+    (1 - (1 - q) e^epsilon) delta_0(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0 from -log(1 - q)
+    on. Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
+    """
+    return _sampled_log_delta(base, sampling_prob, added, _check.real("epsilon", epsilon))
+
+
+@jax.jit
+def _sampled_log_delta(
+    pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
+) -> Reals:
+    # XLA takes the long chain of constants that a known epsilon leaves for a stuck rewrite.
+    base = pair.log_delta(lax.optimization_barrier(jnp.zeros(())))
+    q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
+    add = added > 0
+    safe_q = jnp.where(q > 0, q, 1.0)
+    finite = jnp.minimum(epsilon, _LARGEST)
+    inside = jnp.where(add, (1.0 - q) * jnp.exp(finite) < 1.0, jnp.expm1(finite) > -q)
+    e = jnp.where(inside, epsilon, 0.0)
+    # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
+    room = q - (1.0 - q) * jnp.expm1(jnp.where(add & inside, finite, 0.0))
+    room = jnp.where(add & (room > 0), room, safe_q)
+    large = e > _LARGE
+    grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
+    removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
+    at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
+    # The argument is rounded down, by what its own sums lose.
+    at = round_up(at, -4) - ULP * (8.0 + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
+    value = pair.log_delta(at) + jnp.log(jnp.where(add, room, safe_q))
+    size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
+    value += ULP * (8.0 + 4.0 * size + jnp.where(add, 4.0 / room, 0.0))
+    below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
+    value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
+    negative = epsilon < 0
+    certain = jnp.where(negative, log1mexp(jnp.where(negative, -epsilon, 1.0)), -jnp.inf)
+    value = jnp.where(q == 0, certain, value)
+    broken = jnp.isnan(base) | jnp.isnan(q + added + epsilon)
+    return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
+
+
+def sampled_largest(most: Reals, sampling_prob: Reals, added: Reals) -> Reals:
+    """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
+    # XLA takes the long chain of constants that an infinite one leaves for a stuck rewrite.
+    most = lax.optimization_barrier(most)
+    most, q, added = jnp.broadcast_arrays(most, sampling_prob, added)
+    large = most > 30.0
+    grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))
+    grown = jnp.where(large, most + jnp.log(q + (1.0 - q) * jnp.exp(-most)), grown)
+    grown = jnp.where(q == 0, 0.0, grown)
+    return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-most)), grown), 8)
