@@ -112,12 +112,12 @@ def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
 
 def log_finite(terms: Terms) -> Reals:
     """log of the probability that no loss is infinite."""
-    return add_up(terms, lambda t: t.total(log_of_finite(t.pair.law(1).log_infinite)))
+    return add_up(terms, lambda t: t.total(log_of_finite(t.pair.law().log_infinite)))
 
 
 def largest_finite(terms: Terms) -> Reals:
     """No finite loss exceeds it; infinite where they are not bounded."""
-    return add_up(terms, lambda t: t.total(t.pair.law(1).largest))
+    return add_up(terms, lambda t: t.total(t.pair.law().largest))
 
 
 def log_hit(terms: Terms) -> Reals:

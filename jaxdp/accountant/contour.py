@@ -27,10 +27,9 @@ from jaxdp.accountant.contour_plan import Plan, log_aliasing, plan_at_delta, pla
 from jaxdp.accountant.cut import depth_for_delta, depth_for_epsilon, without_rare_losses
 from jaxdp.accountant.factors import Factor, Factors, log_out_of_reach, over_releases, tilted
 from jaxdp.accountant.truncation import log_beyond
-from jaxdp.dominating_pair.base import Law
 
 # Square roots of the numbers of points of a contour, tried in turn.
-SHORT, LONG = 16, 64
+ROOTS = (16, 64)
 # Heights at which two rules are compared, in parts of the end.
 _CHECKED = np.array([0.0, *(2.0 ** np.arange(-9.0, -1.0)), 0.4, 0.55, 0.7, 0.85, 1.0])
 # Radians between neighbouring nodes at which nothing of a panel's integral is left. derived: the
@@ -209,19 +208,20 @@ def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Re
     """Of M over M(theta): by a second rule, and relatively by the rounding of losses and sums."""
     heights = end * jnp.asarray(_CHECKED)
 
-    def phi(law: Law, top: Reals) -> tuple[Reals, Reals]:
-        size = jnp.exp(law.log_mass + theta * law.loss - top)
-        turned = heights[:, None] * law.loss
+    def phi(loss: Reals, log_mass: Reals, top: Reals) -> tuple[Reals, Reals]:
+        size = jnp.exp(log_mass + theta * loss - top)
+        turned = heights[:, None] * loss
         return jnp.cos(turned) @ size, jnp.sin(turned) @ size
 
     def each(factor: Factor) -> tuple[Reals, Reals]:
-        top = jnp.max(factor.law.log_mass + theta * factor.law.loss)
-        (a, b), (c, d) = phi(factor.law, top), phi(factor.check, top)
+        law = factor.law
+        top = jnp.max(law.log_mass + theta * law.loss)
+        (a, b), (c, d) = phi(law.loss, law.log_mass, top), phi(*law.check, top)
         whole = a[0]
         off, modulus = jnp.hypot(a - c, b - d) / whole, jnp.hypot(a, b) / whole
         others = jnp.exp((factor.count - 1.0) * jnp.log(jnp.clip(modulus, 1e-300, 1.0)))
-        weight, _ = tilted(factor.law, theta)
-        size = jnp.abs(factor.law.loss) + jnp.abs(factor.law.log_mass)
+        weight, _ = tilted(law, theta)
+        size = jnp.abs(law.loss) + jnp.abs(law.log_mass)
         losses = jnp.sum(jnp.where(weight > 0, weight * size, 0.0))
         rounded = ULP * (16.0 + 4.0 * (1.0 + theta) * losses)
         return factor.count * jnp.max(off * others), factor.count * rounded

@@ -15,7 +15,6 @@ from jax.scipy.special import log_ndtr
 
 from jaxdp._types import Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases
-from jaxdp.dominating_pair.base import Law
 
 # -log of the probability that is dropped; the last: nothing is.
 _DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
@@ -23,6 +22,8 @@ _DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265
 _BELOW = 30.0
 # Of log probability, over which the step falls. chosen: several panels of a tail.
 _FALL = 8.0
+# Nodes that are one to Chernoff's bound. chosen: it need not be exact.
+_NODES_IN_ONE = 8
 # log of the tilts at which Chernoff's bound is looked at.
 _LOG_TILTS = np.linspace(-14.0, 13.0, 40)
 
@@ -60,7 +61,7 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
     depths, tilts = jnp.asarray(_DEPTHS), jnp.exp(jnp.asarray(_LOG_TILTS))
 
     def each(factor: Factor) -> Reals:
-        tail = _tail(factor)
+        tail = _coarser(_tail(factor))
         kept = jnp.sum(tail.log_beyond > -depths[:, None], axis=-1) - 1
         moments = lax.cumlogsumexp(tail.log_mass + tilts[:, None] * tail.loss, axis=1)
         return factor.count * moments[:, jnp.maximum(kept, 0)].T
@@ -82,19 +83,33 @@ def _tail(factor: Factor) -> _Tail:
     return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.count, 1.0)))
 
 
+def _coarser(tail: _Tail) -> _Tail:
+    """Every few nodes in one, at their middle."""
+    pad = -tail.loss.size % _NODES_IN_ONE
+    loss, beyond = (
+        jnp.pad(x, (0, pad), mode="edge").reshape(-1, _NODES_IN_ONE)
+        for x in (tail.loss, tail.log_beyond)
+    )
+    log_mass = jnp.pad(tail.log_mass, (0, pad), constant_values=-jnp.inf)
+    log_mass = jax.nn.logsumexp(log_mass.reshape(-1, _NODES_IN_ONE), axis=-1)
+    return _Tail(jnp.mean(loss, axis=-1), log_mass, beyond[:, 0])
+
+
 def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
     start, end = _tail(factor).at(jnp.stack([depth, depth + _FALL]))
     none = ~(end > start) | jnp.isinf(end)
     centre = jnp.where(none, 0.0, 0.5 * (start + end))
     width = jnp.where(none, 1.0, 0.25 * (end - start))
 
-    def left(law: Law) -> Law:
-        step = log_ndtr(-(law.loss - centre) * (np.sqrt(2.0) / width))
-        kept = jnp.where(none, 0.0, step)
-        return law._replace(log_mass=law.log_mass + kept, log_density=law.log_density + kept)
+    def kept(loss: Reals) -> Reals:
+        return jnp.where(none, 0.0, log_ndtr(-(loss - centre) * (np.sqrt(2.0) / width)))
 
-    cut = factor._replace(law=left(factor.law), check=left(factor.check))
-    share = jnp.exp(factor.law.log_mass) * -jnp.expm1(cut.law.log_mass - factor.law.log_mass)
-    share = jnp.where(factor.law.log_mass > -jnp.inf, share, 0.0)
+    law = factor.law
+    step, check = kept(law.loss), (law.check[0], law.check[1] + kept(law.check[0]))
+    cut = law._replace(
+        log_mass=law.log_mass + step, log_density=law.log_density + step, check=check
+    )
+    has_mass = law.log_mass > -jnp.inf
+    share = jnp.where(has_mass, jnp.exp(law.log_mass) * -jnp.expm1(step), 0.0)
     dropped = jnp.where(none, 0.0, jnp.sum(share))
-    return cut, lax.stop_gradient(factor.count * dropped)
+    return factor._replace(law=cut), lax.stop_gradient(factor.count * dropped)

@@ -46,7 +46,7 @@ class Additive(DominatingPair):
         """`Noise.log_delta`."""
         return self.noise.log_delta(self.shift, epsilon)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """By the density between its kinks, or by the atoms of a noise on the integers."""
         shift = _full_shift(self)
         log_infinite = log_of_infinite(self.noise.log_finite(shift))
@@ -57,7 +57,7 @@ class Additive(DominatingPair):
         if self.noise.on_integers:
             nodes = on_integers(self.noise, shifts)
         else:
-            nodes = between_kinks(self.noise, shifts, order)
+            nodes = between_kinks(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
@@ -67,8 +67,7 @@ class Additive(DominatingPair):
 
         along = jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
-        log_mass = log_density + jnp.log(nodes.weight)
-        return Law(loss, log_mass, log_density - jnp.log(jnp.abs(slope)), log_infinite, largest)
+        return nodes.law(loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
         """Of the noise: on a lattice, with a pair of atoms, or smooth."""

@@ -24,6 +24,7 @@ class Law(NamedTuple):
     loss: Reals  # finite losses
     log_mass: Reals  # under P; -inf for no mass
     log_density: Reals  # of the loss under P; inf at atoms
+    check: tuple[Reals, Reals]  # losses and log masses of a second rule, whose nodes are others
     log_infinite: Reals  # log P[L = inf], without the axis of nodes
     largest: Reals  # no finite loss exceeds it, without the axis of nodes
 
@@ -60,8 +61,8 @@ class DominatingPair(abc.ABC):
         """log E_P[(1 - e^(epsilon - L))_+] of one release, every real epsilon; rounded up."""
 
     @abc.abstractmethod
-    def law(self, order: int = 16) -> Law:
-        """The loss as nodes; `order`: of the quadrature rule on a panel."""
+    def law(self) -> Law:
+        """The loss as nodes."""
 
     @abc.abstractmethod
     def singularities(self) -> Singularities:
@@ -84,7 +85,8 @@ def shape_of(pair: DominatingPair) -> Shape:
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:
     """The law of finitely many losses, along a last axis."""
     losses, log_masses = jnp.broadcast_arrays(losses, log_masses)
-    return Law(losses, log_masses, jnp.full_like(losses, jnp.inf), log_infinite, largest)
+    nodes = losses, log_masses
+    return Law(*nodes, jnp.full_like(losses, jnp.inf), nodes, log_infinite, largest)
 
 
 def log_of_infinite(log_finite: Reals) -> Reals:

@@ -73,9 +73,8 @@ class Finite(DominatingPair):
         values = [_log_delta(*(jnp.asarray(x) for x in side), epsilon) for side in _sides(self)]
         return jnp.where(backward > 0, values[1], values[0])
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """The losses."""
-        del order
         there = (self.backward > 0)[..., None]
         losses = np.array(self.losses)
         log_masses = np.log(np.maximum(self.masses, LEAST))

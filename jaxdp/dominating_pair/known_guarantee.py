@@ -7,6 +7,7 @@ import math
 from typing import final
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.bounded_range import renyi_of_range
@@ -26,6 +27,7 @@ from jaxdp.dominating_pair.base import (
     log_of_infinite,
 )
 from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.nodes import CHECK_ORDER, ORDER
 
 # Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.
 _PANELS = 32
@@ -59,9 +61,8 @@ class Response(DominatingPair):
         some = log_delta_of_approximate(bound, failure, epsilon)
         return jnp.where(failure == 0, pure, some)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """Two atoms."""
-        del order
         bound, failure = jnp.broadcast_arrays(_check.guard(self.bound), self.failure)
         log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
         up = log_finite - log1p(jnp.exp(-bound))
@@ -119,9 +120,8 @@ class RandomisedResponse(DominatingPair):
         total = jnp.logaddexp(jnp.logaddexp(above, middle), below)
         return jnp.minimum(round_up(total, 16) + 1e-15, 0.0)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """Three atoms."""
-        del order
         up, level = self._log_masses()
         b = jnp.broadcast_to(_check.guard(self.bound), up.shape)
         losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
@@ -172,24 +172,24 @@ class BoundedRange(DominatingPair):
         )
         return log_delta_of_range(bound, epsilon)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """Gauss-Legendre on panels of [-b, b]."""
-        x, w = gauss_legendre(order)
-        panels = jnp.arange(1.0 * _PANELS)[:, None]
-        place = jnp.ravel((panels + x) / _PANELS)
-        share = jnp.tile(w / _PANELS, _PANELS)
         bound = _check.guard(self.bound)
         endless = jnp.isinf(bound)
         some = (bound > 0) & ~endless
         b = jnp.where(some, bound, 1.0)[..., None]
-        loss = jnp.where(some[..., None], b * (2.0 * place - 1.0), 0.0)
-        log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
-        log_mass = log_density + jnp.log(2.0 * b * share)
-        log_mass = jnp.where(some[..., None], log_mass, jnp.log(share))
-        log_mass = jnp.where(endless[..., None], LEAST_FINITE, log_mass)
-        log_density = jnp.where(some[..., None], log_density, jnp.inf)
+
+        def rule(order: int) -> tuple[Reals, Reals, Reals]:
+            place, share = _panels(order)
+            loss = jnp.where(some[..., None], b * (2.0 * place - 1.0), 0.0)
+            log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
+            log_mass = log_density + jnp.log(2.0 * b * share)
+            log_mass = jnp.where(some[..., None], log_mass, jnp.log(share))
+            log_mass = jnp.where(endless[..., None], LEAST_FINITE, log_mass)
+            return loss, log_mass, jnp.where(some[..., None], log_density, jnp.inf)
+
         log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
-        return Law(loss, log_mass, log_density, log_infinite, round_up(bound, 2))
+        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], log_infinite, round_up(bound, 2))
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""
@@ -202,6 +202,12 @@ class BoundedRange(DominatingPair):
     def renyi(self, order: RealLike) -> Reals:
         """Of the worst fixed pair of losses t, t - b: less than that of this pair."""
         return renyi_of_range(self.bound, _check.real("order", order, 1.0))
+
+
+def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of [0, 1], cut into panels of equal length."""
+    x, w = gauss_legendre(order)
+    return np.ravel((np.arange(_PANELS)[:, None] + x) / _PANELS), np.tile(w / _PANELS, _PANELS)
 
 
 def _log_gap(gap: Reals) -> Reals:

@@ -48,29 +48,35 @@ class Poisson(DominatingPair):
         """The base's at another epsilon: see `sampled_log_delta`."""
         return sampled_log_delta(self.base, self.sampling_prob, self.added, epsilon)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
-        base = self.base.law(order)
+        base = self.base.law()
         q, added, _ = jnp.broadcast_arrays(self.sampling_prob, self.added, base.largest)
         # Where the base's P has nothing: an atom at log(1 - q) under its Q.
-        only = jnp.broadcast_to(self.base.reversed().law(1).log_infinite, q.shape)
-        u = jnp.concatenate([base.loss, jnp.full_like(only, -jnp.inf)[..., None]], axis=-1)
-        under_q = jnp.concatenate([base.log_mass - base.loss, only[..., None]], axis=-1)
-        loss = log_mixed(u, q[..., None])
+        only = jnp.broadcast_to(self.base.reversed().law().log_infinite, q.shape)
         add = (added > 0)[..., None]
+
+        def mixed(u: Reals, log_mass: Reals) -> tuple[Reals, Reals]:
+            u = jnp.concatenate([u, jnp.full_like(only, -jnp.inf)[..., None]], axis=-1)
+            under_q = jnp.concatenate([log_mass - u[..., :-1], only[..., None]], axis=-1)
+            loss = log_mixed(u, q[..., None])
+            return jnp.where(add, -loss, loss), jnp.where(add, under_q, under_q + loss)
+
+        loss, log_mass = mixed(base.loss, base.log_mass)
         # dl / du = q e^u / (1 - q + q e^u).
-        log_slope = jnp.log(q)[..., None] + base.loss - loss[..., :-1]
-        density = base.log_density - base.loss - log_slope
-        density = jnp.where(add, density, density + loss[..., :-1])
+        ratio = jnp.where(add, -loss, loss)[..., :-1]
+        density = base.log_density - 2.0 * base.loss - jnp.log(q)[..., None] + ratio
+        density = jnp.where(add, density, density + ratio)
         end = jnp.full_like(only, jnp.inf)[..., None]
-        hidden = jnp.log(q) + base.log_infinite
         largest = sampled_largest(base.largest, q, added)
+        hidden = (added > 0) & (only > -jnp.inf)
         return Law(
-            jnp.where(add, -loss, loss),
-            jnp.where(add, under_q, under_q + loss),
+            loss,
+            log_mass,
             jnp.concatenate([density, end], axis=-1),
-            jnp.where(added > 0, -jnp.inf, hidden),
-            jnp.where((added > 0) & (only > -jnp.inf), round_up(-log1p(-q), 8), largest),
+            mixed(*base.check),
+            jnp.where(added > 0, -jnp.inf, jnp.log(q) + base.log_infinite),
+            jnp.where(hidden, round_up(-log1p(-q), 8), largest),
         )
 
     def singularities(self) -> Singularities:

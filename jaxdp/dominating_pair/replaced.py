@@ -44,11 +44,11 @@ class Replaced(DominatingPair):
         at = self.sampling_prob, self.shift, _check.real("epsilon", epsilon)
         return replaced_log_delta(self.noise, *at)
 
-    def law(self, order: int = 16) -> Law:
+    def law(self) -> Law:
         """By the three densities between their kinks."""
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
-        nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift), order)
+        nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift))
         largest = replaced_largest(self.noise.pure_epsilon(shift), self.sampling_prob)
         noise, shift, q = cast(
             tuple[Noise, Reals, Reals], expanded((self.noise, shift, self.sampling_prob))
@@ -61,9 +61,8 @@ class Replaced(DominatingPair):
 
         along = jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
-        log_mass = log_density + jnp.log(nodes.weight)
         never = jnp.full_like(largest, -jnp.inf)
-        return Law(loss, log_mass, log_density - jnp.log(jnp.abs(slope)), never, largest)
+        return nodes.law(loss, log_density, slope, never, largest)
 
     def singularities(self) -> Singularities:
         """Smooth for a Gaussian."""
