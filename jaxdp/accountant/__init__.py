@@ -1,0 +1,1 @@
+"""From dominating pairs to delta and epsilon of their composition, by engines of arrays."""

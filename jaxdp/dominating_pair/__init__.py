@@ -1,0 +1,1 @@
+"""What an accountant must know of one release in one adjacency direction."""
