@@ -158,21 +158,19 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
         return jnp.where(jnp.isnan(found), 1.0, jnp.maximum(found, LOWEST))
 
     def step(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high, above, below = state
+        low, high, above, below, last = state
         share = jnp.clip(above / (above - below), 0.0, 1.0)
-        share = jnp.where(jnp.isnan(share), 0.5, share)
-        x = low + share * (high - low)
+        x = low + jnp.where(jnp.isnan(share), 0.5, share) * (high - low)
         now = value(x)
         over = now > 0
-        return (
-            jnp.where(over, x, low),
-            jnp.where(over, high, x),
-            jnp.where(over, now, 0.5 * above),
-            jnp.where(over, 0.5 * below, now),
-        )
+        # An end that stays twice counts half.
+        above = jnp.where(over, now, jnp.where(last < 0, 0.5, 1.0) * above)
+        below = jnp.where(over, jnp.where(last > 0, 0.5, 1.0) * below, now)
+        side = jnp.where(over, 1.0, -1.0)
+        return jnp.where(over, x, low), jnp.where(over, high, x), above, below, side
 
-    low, high, _, _ = lax.fori_loop(0, STEPS, step, (low, high, value(low), value(high)))
-    return low, high
+    state = low, high, value(low), value(high), jnp.zeros(())
+    return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
 def _solved(lane: _Lane, guess: Reals, delta: Reals) -> EpsilonBounds:

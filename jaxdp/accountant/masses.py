@@ -30,6 +30,7 @@ from jaxdp.accountant.window import FITS, Releases
 from jaxdp.dominating_pair.base import DominatingPair
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
+ON_GRID = 4.0 * FITS  # of a loss: how far from its grid point it may be. chosen
 NEGLIGIBLE = 1e-18  # tilted mass, of the largest, whose place is of no importance. chosen
 
 
@@ -129,6 +130,42 @@ def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
     return one * jnp.exp(log_finite - grid.log_norm)
 
 
+def _errors(
+    value: Reals,
+    relative: Reals,
+    left: Reals,
+    right: Reals,
+    mass: Reals,
+    clipped: Reals,
+    kink: Reals,
+    loss: Reals,
+    raised: Reals,
+    whole: Reals,
+    log_last: Reals,
+    grid: Grid,
+    drift: Reals,
+) -> dict[str, Reals]:
+    """What `Masses` says of its errors: values and masses before they are divided by `whole`."""
+    steep = jnp.maximum(jnp.abs(left), jnp.abs(right))
+    size = jnp.abs(loss) + jnp.abs(drift)
+    # The value was taken at a loss that is off by a rounding or two: the slope times that.
+    excess = value * jnp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
+    rounding = 4.0 * ULP * jnp.sum(value > 0) * jnp.max(value)
+    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * kink
+    largest = jnp.max(jnp.where(mass > NEGLIGIBLE * jnp.max(mass), size, 0.0))
+    shared = jnp.sum(mass * size) * (1.0 + jnp.exp(grid.tilt * grid.step)) / grid.step
+    return {
+        "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
+        "log_beyond": jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
+        "blur": (ULP * jnp.sum(blur) + jnp.sum(clipped)) / whole,
+        "below": mass[0] / whole,
+        "rounding": rounding / whole,
+        "excess": (jnp.max(excess) + rounding + raised) / whole,
+        "shared": ON_GRID * shared / whole,
+        "off": ON_GRID * largest,
+    }
+
+
 def masses_of(pair: DominatingPair, facts: Releases, grid: Grid, points: int) -> Masses:
     """The masses of one release, parameters of shape (); the grid begins below 0."""
     index = jnp.arange(1.0 * points)
@@ -147,27 +184,8 @@ def masses_of(pair: DominatingPair, facts: Releases, grid: Grid, points: int) ->
     mass = mass + clipped
     whole = jnp.sum(mass)
     log_norm = grid.log_norm + jnp.log(whole)
-    # On derivatives errors have no bearing.
-    errors = lax.stop_gradient((value, relative, higher, slope, loss, mass, clipped, one, grid))
-    v, relative, higher, slope, loss, mass, clipped, one, grid = errors
-    steep = jnp.maximum(jnp.abs(higher), jnp.abs(jnp.append(slope, 0.0)))
-    # The value was taken at a loss that is off by a rounding or two: the slope times that.
-    moved = 16.0 * ULP * (jnp.abs(loss) + jnp.abs(facts.drift)) * steep
-    rounding = 4.0 * ULP * jnp.sum(v > 0) * jnp.max(v)
     raised = jnp.sum(settled - held) * jnp.expm1(grid.step)
-    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * one
-    wide = lax.stop_gradient(whole)
-    off = 4.0 * FITS * (jnp.abs(loss) + jnp.abs(facts.drift))
-    largest = jnp.max(jnp.where(mass > NEGLIGIBLE * jnp.max(mass), jnp.abs(loss), 0.0))
-    return Masses(
-        mass / whole,
-        log_norm,
-        log_infinite=log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
-        log_beyond=jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
-        blur=(ULP * jnp.sum(blur) + jnp.sum(clipped)) / wide,
-        below=mass[0] / wide,
-        rounding=rounding / wide,
-        excess=(jnp.max(v * jnp.minimum(relative, 1.0) + moved) + rounding + raised) / wide,
-        shared=jnp.sum(mass * off) * (1.0 + growth) / grid.step / wide,
-        off=4.0 * FITS * (largest + jnp.abs(facts.drift)),
-    )
+    right = jnp.append(slope, 0.0)
+    given = value, relative, higher, right, mass, clipped, one, loss, raised, whole, log_last
+    errors = _errors(*lax.stop_gradient((*given, grid, facts.drift)))
+    return Masses(mass / whole, log_norm, **errors)
