@@ -78,7 +78,8 @@ class Additive(DominatingPair):
         if isinstance(self.noise, Gaussian):
             return Smooth()
         loss, log_mass = self.noise.loss_atom(shift)
-        return Kinks(jnp.where(log_mass > -jnp.inf, loss, jnp.nan))
+        atom = jnp.where(log_mass > -jnp.inf, loss, jnp.nan)
+        return Kinks((-atom, atom))
 
     def reversed(self) -> "Additive":
         """This pair: the noise is symmetric."""

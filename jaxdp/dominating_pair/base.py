@@ -34,9 +34,9 @@ class Smooth(NamedTuple):
 
 
 class Kinks(NamedTuple):
-    """The loss has two atoms at -atom and atom, or kinks in its density; NaN: not a pair."""
+    """The loss has atoms, these among them (NaN: none), or its density has kinks."""
 
-    atom: Reals
+    atoms: tuple[Reals, ...]
 
 
 class Lattice(NamedTuple):

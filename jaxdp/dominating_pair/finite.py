@@ -91,7 +91,7 @@ class Finite(DominatingPair):
 
     def singularities(self) -> Singularities:
         """Atoms anywhere."""
-        return Kinks(jnp.full_like(self.backward, jnp.nan))
+        return Kinks((jnp.full_like(self.backward, jnp.nan),))
 
     def reversed(self) -> "Finite":
         """`backward` exchanged."""

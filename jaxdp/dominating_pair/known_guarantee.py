@@ -193,7 +193,7 @@ class BoundedRange(DominatingPair):
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""
-        return Kinks(jnp.full_like(self.bound, jnp.nan))
+        return Kinks((jnp.full_like(self.bound, jnp.nan),))
 
     def reversed(self) -> "BoundedRange":
         """This pair."""

@@ -80,9 +80,13 @@ class Poisson(DominatingPair):
         )
 
     def singularities(self) -> Singularities:
-        """The base's, where they are a density's; atoms are moved apart."""
+        """The base's, moved as its losses are; a lattice is none any more."""
         found = self.base.singularities()
-        return found if isinstance(found, Smooth) else Kinks(jnp.full_like(self.added, jnp.nan))
+        if isinstance(found, Smooth):
+            return found
+        atoms = found.atoms if isinstance(found, Kinks) else (jnp.full_like(self.added, jnp.nan),)
+        moved = (log_mixed(atom, self.sampling_prob) for atom in atoms)
+        return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in moved))
 
     def reversed(self) -> "Poisson":
         """`added` exchanged."""

@@ -68,7 +68,7 @@ class Replaced(DominatingPair):
         """Smooth for a Gaussian."""
         if isinstance(self.noise, Gaussian):
             return Smooth()
-        return Kinks(jnp.full_like(self.shift + self.sampling_prob, jnp.nan))
+        return Kinks((jnp.full_like(self.shift + self.sampling_prob, jnp.nan),))
 
     def reversed(self) -> "Replaced":
         """This pair: the noise is symmetric."""

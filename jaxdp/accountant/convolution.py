@@ -1,0 +1,256 @@
+"""The total loss of a composition as tilted masses: one FFT, and sums over them with their error.
+
+With a_i the tilted masses of the total at losses l_i = epsilon + y_i, and U = K(theta) - theta
+epsilon the logarithm of their unit,
+
+    delta_U = e^U sum_i a_i w(y_i),   w(y) = e^(-theta y) (1 - e^-y)_+ <= w_max.
+
+Errors, in units of e^U. Tilted mass misplaced by m in one factor changes delta by w_max m at most,
+since all others have mass 1; a tilted profile that is off by m everywhere, by m.
+* Windows: N points hold what wraps around. The mass outside has Chernoff bounds, from the cumulant
+  of the tilted masses themselves.
+* The transform: its relative l2 error is below 8 u log2 N, u = 2^-53 (Higham, Accuracy and
+  Stability, theorem 24.2). A product of powers n of factors <= 1 multiplies that of a factor by n,
+  and its own rounding is 4 pi n u + 12 u. A vector wrong by E in l2 has misplaced sqrt N E of mass;
+  a sum with weights w is wrong by |w|_2 E.
+* The coupling: the chord law of the total is U = P + N, where N = sum N_i over the n releases
+  whose losses are not on the grid, E[e^-N | P] = 1, and given P each N_i takes two values h apart:
+  log E e^(-s N_i) <= s (s - 1) h^2 / 8 for s outside of (0, 1), as it is 0 at both ends and its
+  second derivative at most h^2 / 4. At P = epsilon + y, N adds E (e^(-N - y) - 1)_+ for y > 0,
+  where (e^t - 1)_+ <= C e^((1 + lam) t), and E (1 - e^(-y - N))_+ for y < 0, where
+  (1 - e^-t)_+ <= C e^(lam t), both with C = lam^lam / (1 + lam)^(1 + lam). As
+  |P - epsilon| >= |U - epsilon| - |N|, and by Jensen's inequality, for every lam > 0
+
+    0 <= delta_U - delta_P <= C exp(n lam (1 + lam) h^2 / 8 + lam m) E_U e^(-lam |U - epsilon|),
+
+  E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). Best is a lam near 2 / (sqrt(n) h).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.elementary import ULP
+from jaxdp._types import Complexes, Reals
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.masses import Grid, Masses, masses_of
+from jaxdp.accountant.window import Plan, Releases
+
+RATES = (0.6, 1.0, 1.6)  # lam, in units of 2 / (sqrt(n) h). chosen: the best is at 1 without a tilt
+LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: no overflow of derivatives
+
+
+class _Sums(NamedTuple):
+    """Over the releases, count times each: what the total's error needs."""
+
+    log_norm: Reals
+    base: Reals
+    error: Reals  # l2, of the masses
+    high: Reals  # the cumulant at the upper order; at the lower one
+    low: Reals
+    blur: Reals
+    below: Reals
+    rounding: Reals
+    excess: Reals
+    shared: Reals
+    off: Reals
+    coupled: Reals  # the number of releases off the grid
+    size: Reals  # of the terms of log_norm and of base, added
+
+
+class Total(NamedTuple):
+    """Tilted masses of the total loss, less drifts, of sum 1 but for errors."""
+
+    value: Reals  # (N,)
+    loss: Reals  # (N,)
+    plan: Plan
+    sums: _Sums
+    error: Reals  # l2
+    outside: Reals
+    log_infinite: Reals  # log of what is taken for infinite
+    log_beyond: Reals  # and with the mass at the last points of the releases' grids
+
+
+def _transform_error(points: int) -> float:
+    return 4.0 * ULP * (points.bit_length() - 1)
+
+
+def _power(spectrum: Complexes, count: Reals) -> Complexes:
+    some = jnp.abs(spectrum) > LEAST_SIZE
+    safe = jnp.where(some, spectrum, 1.0)
+    power = jnp.exp(count * jnp.log(jnp.abs(safe)) + 1j * count * jnp.angle(safe))
+    return jnp.where(count == 0, 1.0, jnp.where(some, power, 0.0))
+
+
+def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
+    """log sum value e^(order loss), rounded up: orders of 1e20 leave nothing of a sum."""
+    most = jnp.max(jnp.where(value > 0, loss, -jnp.inf))
+    weights = jnp.exp(order * jnp.minimum(loss - most, 0.0))
+    top = order * most
+    return top + jnp.log(jnp.sum(value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
+
+
+def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Reals) -> _Sums:
+    """`count` times what one release adds."""
+    points = masses.value.size
+    value, step = lax.stop_gradient((masses.value, grid.step))
+    loss = lax.stop_gradient(grid.base) + step * jnp.arange(1.0 * points)
+    norm = jnp.sqrt(jnp.sum(value**2))
+    on = jnp.where(exact, 1.0, 0.0)
+    each = _Sums(
+        masses.log_norm,
+        grid.base,
+        _transform_error(points) * norm + 8.0 * jnp.pi * ULP / jnp.sqrt(1.0 * points),
+        _cumulant(value, loss, plan.order_high),
+        _cumulant(value, -loss, plan.order_low),
+        masses.blur,
+        masses.below,
+        masses.rounding,
+        masses.excess,
+        on * masses.shared,
+        on * masses.off,
+        1.0 - on,
+        lax.stop_gradient(jnp.abs(masses.log_norm) + plan.tilt * jnp.abs(grid.base)),
+    )
+    return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in each))
+
+
+def total_of(terms: Terms, facts: Releases, plan: Plan, points: int) -> Total:
+    """The total of all terms, parameters of shape (n,): one transform of each release."""
+
+    def body(state, element):
+        pair, own, log_norm, base, exact = element
+
+        def more(state):
+            spectrum, sums, infinite, beyond = state
+            grid = Grid(base, plan.step, plan.tilt, log_norm)
+            masses = masses_of(pair, own, grid, points)
+            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.count)
+            now = _summand(masses, grid, plan, own.count, exact)
+            log_count = jnp.log(jnp.maximum(own.count, 1e-300))
+            infinite = jnp.logaddexp(infinite, log_count + masses.log_infinite)
+            beyond = jnp.logaddexp(beyond, log_count + masses.log_beyond)
+            return spectrum, jax.tree.map(jnp.add, sums, now), infinite, beyond
+
+        return lax.cond(own.count == 0, lambda x: x, more, state), None
+
+    zero = jnp.zeros(())
+    nothing = jnp.full((), -jnp.inf)
+    state = (jnp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), nothing, nothing)
+    at = 0
+    for term in terms:
+        here = slice(at, at + term.count.size)
+        own = Releases(*(x[here] for x in facts))
+        each = term.pair, own, plan.log_norm[here], plan.base[here], plan.exact[here]
+        state = lax.scan(body, state, each)[0]
+        at += term.count.size
+    spectrum, sums, infinite, beyond = state
+    return _placed(spectrum, sums, plan, points)._replace(
+        log_infinite=lax.stop_gradient(infinite),
+        log_beyond=lax.stop_gradient(jnp.logaddexp(infinite, beyond)),
+    )
+
+
+def _placed(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
+    """The masses in the window; what is outside of it, or smaller than the error, is left out."""
+    step = lax.stop_gradient(plan.step)
+    first = jnp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
+    index = first + jnp.arange(1.0 * points)
+    value = jnp.fft.irfft(spectrum, points)
+    value = jnp.roll(value, -jnp.mod(first, 1.0 * points).astype(int))
+    loss = sums.base + plan.step * index
+    held, losses = lax.stop_gradient((value, loss))
+    own = (_transform_error(points) + 12.0 * ULP) * jnp.sqrt(jnp.sum(held**2))
+    sums = sums._replace(error=lax.stop_gradient(sums.error))
+    error = sums.error * jnp.exp(sums.error * jnp.sqrt(1.0 * points)) + own
+    high = jnp.minimum(plan.high, losses[-1])
+    low = jnp.maximum(plan.low, losses[0])
+    outside = jnp.exp(sums.high - plan.order_high * high)
+    outside += jnp.exp(sums.low + plan.order_low * low)
+    kept = (held > error) & (losses >= low) & (losses <= high)
+    outside += jnp.sum(jnp.where(kept, 0.0, jnp.maximum(held, 0.0)))
+    nothing = jnp.full((), -jnp.inf)
+    return Total(jnp.where(kept, value, 0.0), loss, plan, sums, error, outside, nothing, nothing)
+
+
+def _weight(total: Total, epsilon: Reals, off: Reals) -> Reals:
+    """w(y + off), whose slope counts the masses next to epsilon by their distance.
+
+    So that a derivative is that of a smooth law, right to h^2, and not that of the chord which
+    epsilon is on; but for losses that are all on the grid, whose profile is these chords.
+    """
+    tilt, step = total.plan.tilt, lax.stop_gradient(total.plan.step)
+    y = total.loss - epsilon
+    held = lax.stop_gradient(y)
+    # e^(-theta l) is the other half of a tilted mass, and moves with its loss alone.
+    moving = total.loss - lax.stop_gradient(epsilon)
+    shrunk = jnp.exp(-tilt * jnp.maximum(moving, 0.0))
+    value = shrunk * -jnp.expm1(-jnp.maximum(held + off, 0.0))
+    share = jnp.clip(0.5 * (1.0 + held / step), 0.0, 1.0)
+    share = jnp.where(total.sums.coupled > 0, share, jnp.where(held + off > 0, 1.0, 0.0))
+    slope = share * jnp.exp(-(tilt + 1.0) * jnp.where(share > 0, held, 0.0))
+    return value + lax.stop_gradient(slope) * (y - held)
+
+
+def _coupling(total: Total, epsilon: Reals, lost: Reals) -> Reals:
+    """The most by which delta_U exceeds delta_P, in units of e^U."""
+    tilt, step, n = total.plan.tilt, total.plan.step, total.sums.coupled
+    y = total.loss - epsilon
+    drift = 0.125 * n * step**2
+    mean = jnp.sqrt(0.25 * n * step**2 + drift**2)
+    root = jnp.sqrt(jnp.maximum(n, 1.0))
+    far = total.log_beyond - total.sums.log_norm + tilt * epsilon
+
+    def at(rate: float) -> Reals:
+        lam = jnp.maximum(rate * 2.0 / (root * step), tilt)
+        weight = jnp.exp(-tilt * y - lam * jnp.abs(y))
+        near = jnp.sum(total.value * weight) + lost
+        near += jnp.sqrt(jnp.sum(weight**2)) * total.error + jnp.exp(far)
+        log_c = -lam * jnp.log1p(1.0 / lam) - jnp.log1p(lam)
+        return near * jnp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
+
+    return jnp.where(n > 0, jnp.min(jnp.stack([at(rate) for rate in RATES])), 0.0)
+
+
+def _wrong(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
+    """Tilted mass that is misplaced, and what delta may be off by, in units of e^U."""
+    tilt = total.plan.tilt
+    most = jnp.exp(-tilt * jnp.log1p(1.0 / tilt)) / (1.0 + tilt)
+    # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
+    lost = 1.01 * (jnp.expm1(mass) + total.outside)
+    return lost, most * lost + 1.01 * jnp.expm1(profile)
+
+
+def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
+    """U; the rounding of log delta; that of y."""
+    tilt, size = total.plan.tilt, total.sums.size
+    span = jnp.max(jnp.abs(total.loss)) + jnp.abs(epsilon)
+    off = 8.0 * ULP * (span + size / tilt)
+    relative = ULP * (2.0 * total.value.size + 16.0 + 8.0 * (size + tilt * span))
+    unit = total.sums.log_norm - tilt * lax.stop_gradient(epsilon)
+    return unit, *lax.stop_gradient((relative, off))
+
+
+def finite_upper(total: Total, epsilon: Reals) -> Reals:
+    """Above log delta of the finite losses, at an epsilon less all drifts."""
+    unit, relative, off = _unit(total, epsilon)
+    weight = _weight(total, epsilon, off)
+    wrong = _wrong(total, total.sums.blur, total.sums.rounding)[1]
+    wrong += jnp.sqrt(jnp.sum(weight**2)) * total.error
+    found = jnp.sum(total.value * weight) + lax.stop_gradient(wrong)
+    return jnp.logaddexp(unit + jnp.log(found) + relative, total.log_infinite) + 8.0 * ULP
+
+
+def finite_lower(total: Total, epsilon: Reals) -> Reals:
+    """Below log delta of the finite losses, at an epsilon less all drifts: -inf where unknown."""
+    unit, relative, off = _unit(total, epsilon)
+    sums = total.sums
+    weight = _weight(total, epsilon, -off - lax.stop_gradient(sums.off))
+    lost, wrong = _wrong(total, sums.blur + sums.below + sums.shared, sums.excess)
+    wrong += jnp.sqrt(jnp.sum(weight**2)) * total.error + _coupling(total, epsilon, lost)
+    found = jnp.sum(total.value * weight) - lax.stop_gradient(wrong)
+    some = found > 0
+    lower = unit + jnp.log(jnp.where(some, found, 1.0)) - relative
+    return jnp.where(some, lower, -jnp.inf)

@@ -1,0 +1,191 @@
+"""One release as tilted masses on a uniform grid of losses, by the chords of its privacy profile.
+
+With x = e^epsilon, D(x) = delta(log x) is convex and falls. Masses p_i >= 0 at losses l_i have the
+profile sum p_i (1 - x / x_i)_+, x_i = e^(l_i), whose slope changes by p_i / x_i at x_i. Chords
+through the values at the grid points ("connect the dots") lie above D and are the profile of
+U = L + N, where E[e^-N | L] = 1 and N takes two values one step apart: a bound from above, and, as
+such a coupling changes little, from below (see `grid`). Losses that lie on the grid stay there.
+
+Values: D = (1 - x)_+ + T(x), where only T, known to full relative accuracy on both sides of x = 1,
+is differenced. Rounding may leave slopes that do not fall: each is raised to the largest on its
+right (on the left of x = 1, where T rises, lowered to the least), which only raises the profile.
+
+Error of the tilted profile: that of the values; N ulp from differencing N of them, since each
+slope's rounding is that of a value over a step and T falls; what raising the slopes added. Error of
+tilted mass: the rounding of the masses (`blur`), and what lies below the grid, moved up (`below`).
+Infinite losses are left out: with P, Q of finite masses p, q the loss of the pair that is left is
+L - log(p / q), the drift, and masses are those under P, of total p.
+Source of the chords: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022, algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.elementary import ULP
+from jaxdp._types import Bools, Reals
+from jaxdp.accountant.window import FITS, Releases
+from jaxdp.dominating_pair.base import DominatingPair
+
+PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
+ON_GRID = 4.0 * FITS  # of a loss: how far from its grid point it may be. chosen
+NEGLIGIBLE = 1e-18  # tilted mass, of the largest, whose place is of no importance. chosen
+
+
+class Grid(NamedTuple):
+    """The losses base + step i, i < N; masses there are times e^(tilt l - log_norm)."""
+
+    base: Reals
+    step: Reals
+    tilt: Reals
+    log_norm: Reals
+
+
+class Masses(NamedTuple):
+    """Tilted masses of total 1 of one release, and what is known about them."""
+
+    value: Reals  # (N,)
+    log_norm: Reals
+    log_infinite: Reals  # log of a finite mass that is taken for infinite
+    log_beyond: Reals  # log of the mass at the last point
+    blur: Reals  # tilted mass that may be misplaced by rounding
+    below: Reals  # tilted mass that was moved up to the first point
+    rounding: Reals  # of the tilted profile, which may lie so far below the truth
+    excess: Reals  # of the tilted profile above the chords of the true one
+    shared: Reals  # where losses are on the grid: tilted mass that rounding moved by a step
+    off: Reals  # and how far from it a loss that matters may lie
+
+
+def selected(where: Bools, pair: DominatingPair, other: DominatingPair) -> DominatingPair:
+    """`other` in some places; arrays that both share are left as they are."""
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(where, b, a), pair, other)
+
+
+def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[Reals, Reals]:
+    """log(delta - P[L = inf]), and how many times its relative error is that of delta."""
+    infinite = jnp.exp(log_infinite) * (1.0 - 4.0 * ULP)
+    some = infinite > 0
+    delta = jnp.exp(jnp.where(some, value, 0.0))
+    finite = delta - infinite
+    left = some & ~(finite <= 0)  # NaN is left
+    safe = jnp.where(left, finite, 1.0)
+    log_finite = jnp.where(left, jnp.log(safe), -jnp.inf)
+    found = jnp.where(some, log_finite, value)
+    return jnp.where(ended, -jnp.inf, found), jnp.where(left, delta / safe, 1.0)
+
+
+def _values(
+    pair: DominatingPair, facts: Releases, grid: Grid, loss: Reals
+) -> tuple[Reals, Reals, Reals]:
+    """T at the losses, tilted, rounded up; its relative error; log of the last, not tilted.
+
+    log T is log delta for loss >= 0; loss + log of the exchanged pair's delta(-loss) below.
+    """
+    left = loss < 0
+    # Nearer to 0, where T is larger, by more than the rounding of the product; then a little lower.
+    moved = loss * (1.0 - 4.0 * ULP) + facts.drift
+    off = 4.0 * ULP * jnp.abs(facts.drift)
+    epsilon = jnp.where(left, -moved, moved) - off
+    infinite = jnp.where(left, facts.exchanged_infinite, facts.log_infinite)
+    ended = epsilon >= jnp.where(left, facts.smallest, facts.largest)
+    # Where delta is 0 its logarithm has no derivative.
+    asked = jnp.where(ended, 0.0, epsilon)
+    value = selected(left, pair, pair.reversed()).log_delta(asked)
+    value, more = _finite_log_delta(value, infinite, ended)
+    log_t = value + jnp.where(left, loss + facts.drift, 0.0)
+    alive = log_t > -jnp.inf
+    size = jnp.where(alive, jnp.abs(value), 0.0)
+    exponent = jnp.where(log_t == -jnp.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
+    sizes = size + jnp.abs(loss) + jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm)
+    up = lax.stop_gradient(ULP * (8.0 * more + 2.0 * sizes))
+    tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + up), 0.0)
+    relative = lax.stop_gradient(PROFILE * more * (1.0 + size) + 2.0 * up)
+    return tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(value[-1])
+
+
+def _settled(slope: Reals, left: Bools, right: Bools, fall: Reals) -> Reals:
+    """Minus the slopes of the cells, tilted, raised so that they fall; `fall`: of log tilts."""
+    index = jnp.arange(1.0 * slope.size)
+    size = jnp.where(left, -slope, slope)
+    log_size = jnp.log(jnp.maximum(size, 0.0)) - fall * index
+    key = jnp.where(right, log_size, jnp.where(left, -log_size, -jnp.inf))
+    # On the left the maximum of -log runs over the left cells alone.
+    best = lax.cummax(jnp.where(right, key, -jnp.inf), reverse=True)
+    least = -lax.cummax(jnp.where(left, key, -jnp.inf), reverse=True)
+    raised = jnp.where(best > log_size, jnp.exp(best + fall * index), slope)
+    lowered = jnp.where(least < log_size, -jnp.exp(least + fall * index), jnp.minimum(slope, 0.0))
+    return jnp.where(right, raised, jnp.where(left, lowered, slope))
+
+
+def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
+    """The chord masses of (1 - x)_+: all at a loss of 0, or shared by the ends of its cell."""
+    index = jnp.arange(1.0 * points)
+    low = jnp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
+    upper = jnp.expm1(-low) / jnp.expm1(-grid.step)
+    one = jnp.where(index == cell, (1.0 - upper) * jnp.exp(-grid.tilt * low), 0.0)
+    rise = jnp.exp(grid.tilt * (grid.step - low))
+    one = jnp.where(index == cell + 1.0, upper * rise, one)
+    return one * jnp.exp(log_finite - grid.log_norm)
+
+
+def _errors(
+    value: Reals,
+    relative: Reals,
+    left: Reals,
+    right: Reals,
+    mass: Reals,
+    clipped: Reals,
+    kink: Reals,
+    loss: Reals,
+    raised: Reals,
+    whole: Reals,
+    log_last: Reals,
+    grid: Grid,
+    drift: Reals,
+) -> dict[str, Reals]:
+    """What `Masses` says of its errors: values and masses before they are divided by `whole`."""
+    steep = jnp.maximum(jnp.abs(left), jnp.abs(right))
+    size = jnp.abs(loss) + jnp.abs(drift)
+    # The value was taken at a loss that is off by a rounding or two: the slope times that.
+    excess = value * jnp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
+    rounding = 4.0 * ULP * jnp.sum(value > 0) * jnp.max(value)
+    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * kink
+    largest = jnp.max(jnp.where(mass > NEGLIGIBLE * jnp.max(mass), size, 0.0))
+    shared = jnp.sum(mass * size) * (1.0 + jnp.exp(grid.tilt * grid.step)) / grid.step
+    return {
+        "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
+        "log_beyond": jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
+        "blur": (ULP * jnp.sum(blur) + jnp.sum(clipped)) / whole,
+        "below": mass[0] / whole,
+        "rounding": rounding / whole,
+        "excess": (jnp.max(excess) + rounding + raised) / whole,
+        "shared": ON_GRID * shared / whole,
+        "off": ON_GRID * largest,
+    }
+
+
+def masses_of(pair: DominatingPair, facts: Releases, grid: Grid, points: int) -> Masses:
+    """The masses of one release, parameters of shape (); the grid begins below 0."""
+    index = jnp.arange(1.0 * points)
+    loss = grid.base + grid.step * index
+    value, relative, log_last = _values(pair, facts, grid, loss)
+    growth = jnp.exp(grid.tilt * grid.step)
+    raw = (value[:-1] - value[1:] / growth) / jnp.expm1(grid.step)
+    cell = lax.stop_gradient(jnp.clip(jnp.floor(-grid.base / grid.step), 0.0, points - 2.0))
+    held, fall = lax.stop_gradient((raw, (grid.tilt + 1.0) * grid.step))
+    settled = _settled(held, index[:-1] < cell, index[:-1] > cell, fall)
+    slope = raw + lax.stop_gradient(settled - held)
+    higher = jnp.append(-value[:1], slope * growth * jnp.exp(grid.step))
+    one = _kink(grid, cell, facts.log_finite, points)
+    mass = higher - jnp.append(slope, 0.0) + one
+    clipped = lax.stop_gradient(jnp.maximum(-mass, 0.0))
+    mass = mass + clipped
+    whole = jnp.sum(mass)
+    log_norm = grid.log_norm + jnp.log(whole)
+    raised = jnp.sum(settled - held) * jnp.expm1(grid.step)
+    right = jnp.append(slope, 0.0)
+    given = value, relative, higher, right, mass, clipped, one, loss, raised, whole, log_last
+    errors = _errors(*lax.stop_gradient((*given, grid, facts.drift)))
+    return Masses(mass / whole, log_norm, **errors)
