@@ -11,14 +11,14 @@ from jax import lax
 from jaxdp import _check
 from jaxdp._compile import compiled
 from jaxdp._types import Bools, Index, Indices, RealLike, Reals
+from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.contour_plan import plan_at_epsilon
+from jaxdp.accountant.factors import factors_of
 from jaxdp.calibrate import calibrate
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
-from jaxdp.loss.base import Term, Terms, cumulant
-from jaxdp.loss.line import LOG_TILTS, log_pole
-from jaxdp.loss.saddle import saddle_of
-from jaxdp.loss.truncated import as_loss
 from jaxdp.noise.base import Noise
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -98,7 +98,7 @@ class _Query(NamedTuple):
         moves, relative, scales = jnp.broadcast_arrays(self.moves, self.relative, scales)
         shifts, counts = jnp.where(moves, relative / scales, 0.0), jnp.where(moves, 1.0, 0.0)
         return tuple(
-            Term(as_loss(noise), shifts[..., index], counts[..., index])
+            Term(Additive(noise, shifts[..., index]), counts[..., index])
             for noise, index in self.groups
         )
 
@@ -170,17 +170,10 @@ _shape = compiled(_searched, 4)
 
 def _smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
     """log of the least exp(K(s) - s epsilon) / (s (1 + s)) over s > 0, and its derivatives."""
-
-    def heights(tilts: Reals) -> tuple[Reals, Reals]:
-        value = (
-            jnp.real(cumulant(terms, tilts, "loose")) - tilts * epsilon[..., None] - log_pole(tilts)
-        )
-        return value, value
-
-    low, high = (jnp.full_like(epsilon, end) for end in LOG_TILTS)
+    factors = factors_of(terms)
     # Where it is least, it does not change with s.
-    tilt = lax.stop_gradient(saddle_of(heights, low, high).theta[..., None])
-    return heights(tilt)[0][..., 0]
+    plan = lax.stop_gradient(plan_at_epsilon(factors, epsilon))
+    return plan.log_size(factors, epsilon)
 
 
 def _stacked(noises: tuple[Noise, ...]) -> tuple[tuple[Noise, Indices], ...]:

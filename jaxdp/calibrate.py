@@ -1,7 +1,7 @@
 """The least noise that meets a budget, found from the safe side."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -9,25 +9,19 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_near
+from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
-from jaxdp.loss import reported
 from jaxdp.privacy_loss import PrivacyLoss
 
-# Two compilations of a composition differ by less than this in log delta, relatively.
+# Of log delta, relatively. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12
-# Of sums over nodes that do not settle, whose number depends on what is traced.
-_UNSETTLED = 1e-4
-# Of log(parameter): the line of a composition may change from one parameter to the next.
+# Of log(parameter). chosen: log delta to 1e-9
 _CLOSE = 1e-10
-# A guess is good to a percent, and no bound.
-_NEAR, _GUESS_STEPS = 3e-3, 8
-# What is not settled by one line after so many steps is left to repeated sums.
-_QUICK_STEPS = 16
+# Steps of a search. chosen: bisection needs 60
 _MOST_STEPS = 100
-# log delta nearer to 0 is taken for this by a guess.
+# log delta nearer to 0 is not straightened. chosen: where powers are no model
 _LEAST_LOG = -1e-2
 
 
@@ -58,9 +52,7 @@ def calibrate(
     the bracket passes, bad traced input included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
-    parameter of a composition about 5 secants from where saddles have it: log delta to 1e-8 where
-    one line settles it, else as near as what is reported (traced sampled Gaussians and Laplaces:
-    1e-4).
+    parameter of a composition about a dozen secants, to 1e-10 of the parameter.
     Derivatives by the implicit function theorem, through the budget and all that `build` closes
     over, where something is traced. Compositions of known parameters are searched by calls of what
     is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
@@ -101,7 +93,7 @@ def calibrate(
         return _largest_whole(residual, found, upper, slack) if whole else found
     if not composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
-    return _least(build, residual, budget, safe, unsafe, known)
+    return _least(residual, delta, safe, unsafe, known)
 
 
 def _largest_whole(
@@ -121,34 +113,20 @@ def _never(safest: PrivacyLoss, budget: Budget) -> bool:
 
 
 def _least(
-    build: Callable,
-    residual: Callable[[Reals], Reals],
-    budget: Budget,
-    safe: Reals,
-    unsafe: Reals,
-    known: bool,
+    residual: Callable[[Reals], Reals], delta: Reals, safe: Reals, unsafe: Reals, known: bool
 ) -> Reals:
-    slack = _composed_slack(budget.delta, safe)
-    fixed = lax.stop_gradient((safe, unsafe))
-    start = lax.stop_gradient(_start(build, budget, *fixed, compiled=not known))
-    found, sure = _by_one_line(build, budget, *fixed, slack, start, compiled=not known)
-    if known and np.all(sure):
-        return found
-    guess = jnp.where(jnp.isfinite(found), found, start.guess[0]), start.guess[1]
-    if known:
+    slack = _composed_slack(delta, safe)
+    if not known:
+        return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
 
-        def reported_excess(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
-            value = build(x).log_delta(jnp.where(done, jnp.inf, budget.epsilon))
-            return excess(value, budget.delta), ~done, None
+    def straight(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
+        return _straightened(residual(x), slack, delta), ~done, None
 
-        slack = slack + reported.search_slack(build(safe).terms)
-        args = *fixed, slack, guess, _CLOSE, _MOST_STEPS
-        other = secants(reported_excess, *args, compiled=False)[0]
-        return jnp.where(sure, found, jnp.where(jnp.isnan(other), jnp.inf, other))
-    settled = lax.stop_gradient((found, sure))
-    if any(term.noise.summed for term in jax.eval_shape(build, safe).terms):
-        slack = slack + _UNSETTLED
-    return last_feasible_near(residual, safe, unsafe, slack, guess, close=_CLOSE, known=settled)
+    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
+    guess = middle, jnp.full_like(middle, -2.0)
+    args = safe, unsafe, jnp.zeros_like(middle), guess, _CLOSE, _MOST_STEPS
+    found = secants(straight, *args, compiled=False)[0]
+    return jnp.where(jnp.isnan(found), jnp.inf, found)
 
 
 @jax.jit
@@ -157,80 +135,12 @@ def _composed_slack(delta: Reals, parameters: Reals) -> Reals:
     return jnp.broadcast_to(_COMPOSED * (1.0 + jnp.abs(log_delta)), parameters.shape)
 
 
-class _Start(NamedTuple):
-    """Where saddles alone would have the root."""
-
-    guess: tuple[Reals, Reals]  # and the slope of log delta in log(parameter)
-    slope: Reals  # of `_power_gap`
-    nothing: Reals
-    tilts: Reals  # of the saddle of each direction, (*batch, directions)
-
-
-def _start(build: Callable, budget: Budget, safe: Reals, unsafe: Reals, compiled: bool) -> _Start:
-    def residual(parameter: Reals, done: Bools, _: Reals) -> tuple[Reals, Bools, Reals]:
-        loss = build(parameter)
-        rough, tilts = reported.rough_log_delta(loss.terms, budget.epsilon, loss.both)
-        return _power_gap(rough, budget.delta), ~done, tilts
-
-    middle, falling, nothing = _middle(safe, unsafe)
-    tilts = jnp.ones((*safe.shape, 2 if jax.eval_shape(build, safe).both else 1))
-    args = safe, unsafe, nothing, (middle, falling), _NEAR, _GUESS_STEPS, compiled, tilts
-    found, _, slope, tilts = secants(residual, *args)
-    return _Start(_guessed(found, middle, slope, budget.delta), slope, nothing, tilts)
-
-
 @jax.jit
-def _power_gap(rough: Reals, delta: Reals) -> Reals:
-    """Of tails as of powers: nearly straight in log(parameter)."""
-    return jnp.log(_least_log(delta) / jnp.minimum(rough, _LEAST_LOG))
-
-
-def _least_log(delta: Reals) -> Reals:
-    return jnp.minimum(jnp.log(delta), _LEAST_LOG)
-
-
-@jax.jit
-def _middle(safe: Reals, unsafe: Reals) -> tuple[Reals, Reals, Reals]:
-    """Of the bracket; a slope to begin with; no slack."""
-    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
-    return middle, jnp.full_like(middle, -2.0), jnp.zeros_like(middle)
-
-
-@jax.jit
-def _guessed(found: Reals, middle: Reals, slope: Reals, delta: Reals) -> tuple[Reals, Reals]:
-    guess = jnp.where(jnp.isfinite(found), found, middle)
-    return guess, -_least_log(delta) * slope
-
-
-def _by_one_line(
-    build: Callable,
-    budget: Budget,
-    safe: Reals,
-    unsafe: Reals,
-    slack: Reals,
-    start: _Start,
-    compiled: bool,
-) -> tuple[Reals, Bools]:
-    """The root by bounds on delta that need one line, and where the one there is settled."""
-
-    def residual(parameter: Reals, done: Bools, tilts: Reals) -> tuple[Reals, Bools, Reals]:
-        loss = build(parameter)
-        # At an infinite epsilon nothing is summed.
-        at = loss.terms, jnp.where(done, jnp.inf, budget.epsilon), tilts, loss.both
-        value, settled, found = reported.quick_log_delta(*at)
-        tilts = jnp.where(done[..., None], tilts, found)
-        return _straightened(value, slack, budget.delta), settled, tilts
-
-    guess = start.guess[0], start.slope
-    args = safe, unsafe, start.nothing, guess, _CLOSE, _QUICK_STEPS, compiled, start.tilts
-    return secants(residual, *args)[:2]
-
-
-@jax.jit
-def _straightened(log_delta: Reals, slack: Reals, delta: Reals) -> Reals:
-    """Of the sign of `excess` with the slack; far from 1 nearly straight in log(parameter)."""
-    log_delta += slack
-    far = (log_delta < _LEAST_LOG) & (jnp.log(delta) < _LEAST_LOG)
-    far &= (log_delta > -jnp.inf) & (delta > 0)
-    gap = _power_gap(jnp.where(far, log_delta, -1.0), jnp.where(far, delta, 0.5))
-    return jnp.where(far, gap, excess(log_delta, delta))
+def _straightened(excess: Reals, slack: Reals, delta: Reals) -> Reals:
+    """Of the sign of the excess with the slack; far from 1 nearly straight in log(parameter)."""
+    excess += slack
+    log_target = jnp.log(jnp.where(delta > 0, delta, 1.0))
+    log_delta = excess + log_target
+    far = (log_delta < _LEAST_LOG) & (log_target < _LEAST_LOG) & (log_delta > -jnp.inf)
+    ratio = jnp.where(far, log_target, 1.0) / jnp.where(far, log_delta, 1.0)
+    return jnp.where(far, jnp.log(jnp.where(far, ratio, 1.0)), excess)

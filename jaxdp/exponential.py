@@ -8,9 +8,9 @@ from jaxdp import _check
 from jaxdp._numeric.bounded_range import renyi_of_range, rho_of_range
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.loss.discrete import RangeLoss
 from jaxdp.noise.base import exp_up
 
 
@@ -23,9 +23,9 @@ class ExponentialMechanism:
     of pure privacy, in nats; batched. log ratios of two answers move by epsilon at most, so the
     range is bounded by epsilon; where neighbours move every score the same way (monotone), weights
     exp(epsilon score / Delta) have the same range and the same guarantee. It is better than
-    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, by the better of
-    `loss.discrete.RangeLoss` and `range_composition`. `to_zcdp` and `to_rdp` take it. Bad input:
-    `ValueError` when concrete, NaN when traced.
+    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, see
+    `range_composition`. `to_zcdp` and `to_rdp` take it. Bad input: `ValueError` when concrete, NaN
+    when traced.
     Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
     """
 
@@ -39,7 +39,7 @@ class ExponentialMechanism:
 
         0 above b, 1 - e^epsilon below -b.
         """
-        return RangeLoss(self.epsilon_bound).log_delta(1.0, epsilon)
+        return BoundedRange(self.epsilon_bound).log_delta(epsilon)
 
     def delta(self, epsilon: RealLike) -> Reals:
         """exp(log_delta), rounded up."""

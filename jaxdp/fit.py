@@ -14,14 +14,14 @@ from jaxdp._compile import compiled
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._types import Index, RealLike, Reals
+from jaxdp.accountant import evaluate
+from jaxdp.accountant.composition import Term
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.families import FAMILIES, MEMBERS
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.loss.base import Term
-from jaxdp.loss.contour import FINAL, Limits, in_lanes
-from jaxdp.loss.truncated import as_loss
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
@@ -32,9 +32,8 @@ from jaxdp.sufficient import sufficient_log_delta
 
 OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp", "sufficient")
-# While a shape is searched; a Subbotin's cumulant is asked for on its far path as well, without
-# which the bound is too wide to tell the shapes apart.
-_SEARCH, _SEARCH_FAR = (1e-6, 2**10), (5e-9, 2**10)
+# Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
+_SEARCH_POINTS = 2**11
 _SEARCH_CLOSE = 1e-7
 _CLOSE = 5e-12
 # Shapes of a round; the next one lies between the neighbours of the best.
@@ -131,15 +130,18 @@ def _fitted(
         ratio = largest_laplace_ratio(Budget(lanes.epsilon, lanes.delta))
         return Laplace(round_up(lanes.shift / ratio, 4))
 
-    def log_delta(noise: Noise, lanes: _Lanes, limits: Limits) -> Reals:
+    def log_delta(noise: Noise, lanes: _Lanes, final: bool) -> Reals:
         if accounting == "zcdp":
             xi, rho = noise.zcdp(lanes.shift)
             total = ZCDP(_check.guard(xi * lanes.fold), _check.guard(rho * lanes.fold))
             return total.log_delta(lanes.epsilon)
         if once:
             return noise.log_delta(lanes.shift, lanes.epsilon)
-        ends = jax.tree.map(lambda x: x[..., None], (as_loss(noise), lanes.shift, lanes.fold))
-        return in_lanes((Term(*ends),), lanes.epsilon, limits).upper
+        noise, shift, count = jax.tree.map(lambda x: x[..., None], (noise, lanes.shift, lanes.fold))
+        terms = (Term(Additive(noise, shift), count),)
+        if final:
+            return evaluate.log_delta(terms, lanes.epsilon, False).upper
+        return evaluate.log_bounds(terms, lanes.epsilon, False, _SEARCH_POINTS).upper
 
     return _search(family, objective, lanes, log_delta)
 
@@ -153,8 +155,8 @@ def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> 
     lanes = _Lanes(*jnp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
     norms = [jnp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
 
-    def log_delta(noise: Noise, lanes: _Lanes, limits: Limits) -> Reals:
-        del limits
+    def log_delta(noise: Noise, lanes: _Lanes, final: bool) -> Reals:
+        del final
         assert isinstance(noise, FlippedHuber)
         l1, l2 = (jnp.broadcast_to(n, lanes.shift.shape) for n in norms)
         here = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
@@ -163,31 +165,30 @@ def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> 
     return _search("flipped_huber", objective, lanes, log_delta)
 
 
-_LogDelta = Callable[[Noise, _Lanes, Limits], Reals]
+_LogDelta = Callable[[Noise, _Lanes, bool], Reals]
 
 
 def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) -> Noise:
     build, shapes = MEMBERS[family].build, MEMBERS[family].shapes
 
-    def least(shape: Reals, lanes: _Lanes, limits: Limits) -> Noise:
+    def least(shape: Reals, lanes: _Lanes, final: bool) -> Noise:
         """The least member of `shape` inside the budget."""
 
         def residual(deviation: Reals) -> Reals:
-            return excess(log_delta(build(shape, deviation), lanes, limits), lanes.delta)
+            return excess(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
         safe, unsafe = _bracket(lanes)
         slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
-        close = _CLOSE if limits is FINAL else _SEARCH_CLOSE
+        close = _CLOSE if final else _SEARCH_CLOSE
         return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
 
     def error(shape: Reals, lanes: _Lanes) -> Reals:
-        search = _SEARCH_FAR if family == "subbotin" else _SEARCH
-        value = getattr(least(shape, lanes, search), objective)()
+        value = getattr(least(shape, lanes, False), objective)()
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     start = jnp.zeros_like(lanes.shift) + shapes[0]
     if shapes[0] == shapes[1]:
-        return least(start, lanes, FINAL)
+        return least(start, lanes, True)
     column = (-1, *(1,) * lanes.shift.ndim)
     shares = jnp.linspace(0.0, 1.0, _SHAPES).reshape(column)
     tall = jax.tree.map(lambda x: jnp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
@@ -212,7 +213,7 @@ def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) ->
         lanes = lax.optimization_barrier(
             jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
         )
-    found = least(shape, lanes, FINAL)
+    found = least(shape, lanes, True)
     if family == "flipped_huber":
         both = (found, _on_plateau(lanes, log_delta))
         found = jax.tree.map(lambda *x: jnp.stack(x), *both)
@@ -246,7 +247,7 @@ def _on_plateau(lanes: _Lanes, log_delta: _LogDelta) -> Noise:
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
-        return excess(log_delta(member(shape), lanes, FINAL), lanes.delta)
+        return excess(log_delta(member(shape), lanes, True), lanes.delta)
 
     zero = jnp.zeros_like(lanes.shift)
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))

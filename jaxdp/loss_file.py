@@ -10,14 +10,13 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._types import Reals
-from jaxdp.loss.base import Term, Terms
-from jaxdp.loss.discrete import ApproxLoss, PureLoss, RangeLoss
-from jaxdp.loss.finite import FiniteLoss
-from jaxdp.loss.mixture import Mixture
-from jaxdp.loss.replaced_gaussian import ReplacedGaussian
-from jaxdp.loss.sampled import Sampled
-from jaxdp.loss.sampled_truncated import SampledTruncated
-from jaxdp.loss.truncated import TruncatedLoss
+from jaxdp.accountant.composition import Term, Terms
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.finite import Finite
+from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedResponse, Response
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
@@ -32,8 +31,8 @@ _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Gaussian, Laplace, TruncatedLaplace, Staircase, FlippedHuber, OffsetGaussian, Subbotin),
-        *(DiscreteGaussian, DiscreteLaplace, PureLoss, ApproxLoss, RangeLoss, FiniteLoss),
-        *(Sampled, Mixture, ReplacedGaussian, SampledTruncated, TruncatedLoss),
+        *(DiscreteGaussian, DiscreteLaplace, Additive, Poisson, Replaced),
+        *(Response, RandomisedResponse, BoundedRange, Finite),
     )
 }
 # By how much the masses of a finite loss may miss 1. chosen: far above their rounding.
@@ -44,10 +43,7 @@ def to_plain(terms: Terms) -> list[dict[str, Any]]:
     """The terms as JSON values: records by the name of their kind, numbers in hexadecimal."""
     if not _check.all_concrete(terms):
         raise ValueError("a loss must be concrete to be written, got traced values")
-    return [
-        {"noise": _record(t.noise), "shift": _plain(t.shift), "count": _plain(t.count)}
-        for t in terms
-    ]
+    return [{"pair": _record(t.pair), "count": _plain(t.count)} for t in terms]
 
 
 def from_plain(rows: Any) -> Terms:
@@ -66,13 +62,14 @@ def fields_of(name: str, row: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _term(row: Any) -> Term:
-    noise, shift, count = map(_value, fields_of("term", row, ("noise", "shift", "count")))
-    shift, count = _check.nonnegative("shift", shift), _check.whole("count", count)
-    if type(noise).__name__ not in _KINDS:
-        raise ValueError(f"noise must be one of {', '.join(_KINDS)}, got {type(noise).__name__}")
-    term = Term(noise, shift, count)
-    if term.shift.ndim == 0:
-        raise ValueError("shift must have an axis along which releases compose, got shape ()")
+    pair, count = map(_value, fields_of("term", row, ("pair", "count")))
+    count = _check.whole("count", count)
+    if not isinstance(pair, DominatingPair):
+        kinds = ", ".join(k for k, cls in _KINDS.items() if issubclass(cls, DominatingPair))
+        raise ValueError(f"pair must be one of {kinds}, got {type(pair).__name__}")
+    term = Term(pair, count)
+    if term.count.ndim == 0:
+        raise ValueError("count must have an axis along which releases compose, got shape ()")
     return term
 
 
@@ -139,13 +136,18 @@ def _built(kind: str, plain: dict[str, Any]) -> Any:
         hint = tuple if hint is tuple else hints[name]
         if not isinstance(value, hint):
             raise ValueError(f"{name} of {kind} must be {hint}, got {type(value).__name__}")
-    if cls is FiniteLoss:
-        _require_law(**fields)
-    return cls(**fields)
+    if cls is Finite:
+        _require_law(fields["losses"], fields["masses"], fields["infinite"], fields["hidden"])
+    return cls(*fields.values())
 
 
-def _require_law(losses: tuple[float, ...], masses: tuple[float, ...], infinite: float) -> None:
+def _require_law(
+    losses: tuple[float, ...], masses: tuple[float, ...], infinite: float, hidden: float
+) -> None:
     total = math.fsum(masses) + infinite
-    fits = len(losses) == len(masses) and min(infinite, *masses) >= 0
+    fits = len(losses) == len(masses) and min(infinite, hidden, *masses) >= 0
     if not fits or not abs(total - 1.0) <= _MASS_ERROR or not all(map(math.isfinite, losses)):
         raise ValueError(f"masses must be those of the losses and add up to 1, got {total}")
+    other = math.fsum(m * math.exp(-x) for x, m in zip(losses, masses, strict=True)) + hidden
+    if not abs(other - 1.0) <= _MASS_ERROR:
+        raise ValueError(f"masses times e^-loss must add up to 1 with hidden, got {other}")

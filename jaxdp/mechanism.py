@@ -9,11 +9,12 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._pytree import assign, pytree, static
 from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.replaced import require_log_concave
+from jaxdp.dominating_pair.replaced_profile import replaced_log_delta
+from jaxdp.dominating_pair.sampled_profile import sampled_log_delta
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.loss.replaced_profile import replaced_log_delta
-from jaxdp.loss.sampled_kinds import require_log_concave
-from jaxdp.loss.sampled_profile import sampled_log_delta
 from jaxdp.noise.base import Noise, exp_up
 
 Relation = Literal["add_remove", "add", "remove", "replace_one"]
@@ -30,7 +31,7 @@ class Mechanism:
     "add" and "remove", which can be asked for alone) or "replace_one", where the query moves by
     twice that. With sampling_prob < 1, where the relation is required, every record takes part
     with that probability, on its own (Poisson); fixed-size samples are another mechanism. A sampled
-    replacement is for log-concave noise on the reals, see `loss.mixture`.
+    replacement is for log-concave noise on the reals, see `dominating_pair.replaced`.
 
     Coordinates released together compose: see `privacy_loss`. The noises are symmetric.
     """
@@ -90,8 +91,9 @@ class Mechanism:
         epsilon = _check.real("epsilon", epsilon)
         if self.relation == "replace_one":
             return replaced_log_delta(self.noise, self.sampling_prob, self.sensitivity, epsilon)
+        whole = Additive(self.noise, self.sensitivity)
         bounds = [
-            sampled_log_delta(self.noise, self.sampling_prob, added, self.sensitivity, epsilon)
+            sampled_log_delta(whole, self.sampling_prob, added, epsilon)
             for added in directions(self.relation)
         ]
         return jnp.maximum(bounds[0], bounds[-1])
@@ -125,7 +127,7 @@ class Mechanism:
 
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:
-    """The values of `Sampled.added` whose worst a relation reports."""
+    """The values of `Poisson.added` whose worst a relation reports."""
     removed, added = jnp.zeros(()), jnp.ones(())
     if relation == "add_remove":
         return removed, added

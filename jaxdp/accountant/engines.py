@@ -15,7 +15,7 @@ inverse (terms, delta) to bounds on epsilon.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,42 +39,42 @@ from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Reals], LogBounds]
-Inverse: TypeAlias = Callable[[Terms, Reals], LogBounds]
 
+# Width of a bracket beyond which more points are tried, and beyond which the grid is.
+_SETTLED, _NEAR = 1e-8, 1e-6
 # Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000.
 _FEW_POINTS = 2**12
 # Relative error of log delta that a profile states.
 _PROFILE = 2e-12
 
 
-def engines_of(terms: Terms) -> tuple[Engine, ...]:
+class Step(NamedTuple):
+    """An engine, and the width of a bracket above which it is asked."""
+
+    engine: Engine
+    above: float = 0.0
+
+
+def engines_of(terms: Terms) -> tuple[Step, ...]:
     """The engines that are asked for log delta, in turn."""
-    if is_on_lattice(terms):
-        others = partial(grid.log_bounds, points=_FEW_POINTS), grid.log_bounds
-    else:
-        others = *(partial(_by_contour, root=root) for root in contour.ROOTS), grid.log_bounds
-    return _single_first(terms, _by_profile, others)
+    return _single_first(terms, _by_profile, _ON_LATTICE if is_on_lattice(terms) else _ON_CONTOUR)
 
 
-def inverses_of(terms: Terms) -> tuple[Inverse, ...]:
+def inverses_of(terms: Terms) -> tuple[Step, ...]:
     """The engines that are asked for epsilon, in turn."""
-    if is_on_lattice(terms):
-        others = partial(grid.epsilon_bounds, points=_FEW_POINTS), grid.epsilon_bounds
-    else:
-        along = (partial(_epsilon_by_contour, root=root) for root in contour.ROOTS)
-        others = *along, grid.epsilon_bounds
+    others = _INVERSE_ON_LATTICE if is_on_lattice(terms) else _INVERSE_ON_CONTOUR
     return _single_first(terms, _epsilon_by_profile, others)
 
 
-def _single_first(terms: Terms, single: Engine, others: tuple[Engine, ...]) -> tuple[Engine, ...]:
+def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
     """With the profile of one release where there may be one release."""
     if len(terms) > 1 or terms[0].count.shape[-1] > 1:
         return others
-    count = terms[0].count
+    count, first = terms[0].count, Step(single)
     if not _check.is_concrete(count):
-        return single, *others
+        return first, *others
     ones = np.asarray(count) == 1
-    return (single,) if ones.all() else (single, *others) if ones.any() else others
+    return (first,) if ones.all() else (first, *others) if ones.any() else others
 
 
 def is_on_lattice(terms: Terms) -> bool:
@@ -142,3 +142,17 @@ def _epsilon_by_contour(terms: Terms, delta: Reals, root: int) -> LogBounds:
     largest = largest_finite(terms)
     never = jnp.where(left == 0, largest, jnp.where(jnp.isnan(left), jnp.nan, jnp.inf))
     return LogBounds(*(jnp.where(possible, jnp.minimum(x, largest), never) for x in found))
+
+
+def _along(by_contour: Callable[..., LogBounds], on_grid: Engine) -> tuple[Step, ...]:
+    short, long = (partial(by_contour, root=root) for root in contour.ROOTS)
+    return Step(short), Step(long, _SETTLED), Step(on_grid, _NEAR)
+
+
+def _exactly(on_grid: Callable[..., LogBounds]) -> tuple[Step, ...]:
+    return Step(partial(on_grid, points=_FEW_POINTS)), Step(on_grid, _SETTLED)
+
+
+_ON_CONTOUR = _along(_by_contour, grid.log_bounds)
+_INVERSE_ON_CONTOUR = _along(_epsilon_by_contour, grid.epsilon_bounds)
+_ON_LATTICE, _INVERSE_ON_LATTICE = map(_exactly, (grid.log_bounds, grid.epsilon_bounds))

@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxdp import _check
 from jaxdp._compile import compiled, outside_traces
-from jaxdp._types import Bools, Reals
+from jaxdp._types import Reals
 from jaxdp.accountant import grid
 from jaxdp.accountant.batches import few_sizes, in_few_shapes
 from jaxdp.accountant.bounds import LogBounds
@@ -26,22 +26,17 @@ from jaxdp.accountant.composition import (
     log_finite,
     with_one_gaussian,
 )
-from jaxdp.accountant.engines import Engine, by_lanes, engines_of, inverses_of
-
-# Of log delta: brackets that are wider go on to the next engine.
-_SETTLED = 1e-8
-# Of epsilon, absolutely and relatively.
-_SETTLED_EPSILON = 1e-8
+from jaxdp.accountant.engines import Engine, Step, by_lanes, engines_of, inverses_of
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked."""
-    return _in_turn(engines_of, _is_wide, terms, epsilon, both)
+    return _in_turn(engines_of(with_one_gaussian(terms)), _width, terms, epsilon, both)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
-    found = _in_turn(inverses_of, _is_wide_epsilon, terms, delta, both)
+    found = _in_turn(inverses_of(with_one_gaussian(terms)), _epsilon_width, terms, delta, both)
     none, certain = delta == 0, delta == 1
     if _check.is_concrete(delta) and not np.any(np.asarray(none)):
         end = jnp.zeros(())
@@ -77,23 +72,21 @@ def _largest(terms: Terms, both: bool) -> Reals:
 
 
 def _in_turn(
-    engines: Callable[[Terms], tuple[Engine, ...]],
-    is_wide: Callable[[LogBounds], Bools],
+    steps: tuple[Step, ...],
+    width: Callable[[LogBounds], Reals],
     terms: Terms,
     values: Reals,
     both: bool,
 ) -> LogBounds:
     """The first engine's bounds, and the next one's where they are wide."""
     terms = with_one_gaussian(terms)
-    asked = engines(terms)
     if not _check.all_concrete(terms, values):
-        return _traced(asked, is_wide, terms, values, both)
-    found = in_few_shapes(_worst(asked[0]), terms, values, both)
-    for engine in asked[1:]:
-        wide = np.flatnonzero(np.asarray(is_wide(found)))
-        if wide.size == 0:
-            break
-        found = _tightened(engine, terms, values, both, found, wide)
+        return _traced(steps, width, terms, values, both)
+    found = in_few_shapes(_worst(steps[0].engine), terms, values, both)
+    for step in steps[1:]:
+        wide = np.flatnonzero(np.asarray(width(found)) > step.above)
+        if wide.size > 0:
+            found = _tightened(step.engine, terms, values, both, found, wide)
     return found
 
 
@@ -119,8 +112,8 @@ def _tightened(
 
 
 def _traced(
-    asked: tuple[Engine, ...],
-    is_wide: Callable[[LogBounds], Bools],
+    steps: tuple[Step, ...],
+    width: Callable[[LogBounds], Reals],
     terms: Terms,
     values: Reals,
     both: bool,
@@ -130,10 +123,10 @@ def _traced(
     way, at = tuple(t.broadcast(shape) for t in terms), jnp.broadcast_to(values, shape)
 
     def lane(terms: Terms, value: Reals) -> LogBounds:
-        found = _worst(asked[0])(terms, value, both)
-        for engine in asked[1:]:
+        found = _worst(steps[0].engine)(terms, value, both)
+        for engine, above in steps[1:]:
             found = lax.cond(
-                is_wide(found),
+                width(found) > above,
                 lambda f, e=engine: _nearer(f, _worst(e)(terms, value, both)),
                 lambda f: f,
                 found,
@@ -152,14 +145,17 @@ def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
     return LogBounds(jnp.where(better, found.lower, known.lower), upper)
 
 
-def _is_wide(found: LogBounds) -> Bools:
-    """Where another engine may say more: log delta of 0 on both sides does not."""
-    return ~((found.upper - found.lower <= _SETTLED) | (found.upper == -jnp.inf))
+def _width(found: LogBounds) -> Reals:
+    """Of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
+    width = jnp.where(found.upper == -jnp.inf, 0.0, found.upper - found.lower)
+    return jnp.where(jnp.isnan(width), jnp.inf, width)
 
 
-def _is_wide_epsilon(found: LogBounds) -> Bools:
-    near = found.upper - found.lower <= _SETTLED_EPSILON * (1.0 + found.upper)
-    return ~(near | (found.lower == jnp.inf))
+def _epsilon_width(found: LogBounds) -> Reals:
+    """Of brackets on epsilon, relatively where it is large."""
+    width = (found.upper - found.lower) / (1.0 + found.upper)
+    width = jnp.where(found.lower == jnp.inf, 0.0, width)
+    return jnp.where(jnp.isnan(width), jnp.inf, width)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from jax import lax
 from jaxdp._types import Reals
 from jaxdp.accountant.composition import Terms, is_gaussian, ratios_of
 from jaxdp.dominating_pair.base import Law
-from jaxdp.dominating_pair.nodes import DEPTH
+from jaxdp.noise.nodes import DEPTH
 
 # Nodes lighter than this in logarithms count for nothing. chosen: e^-700 is a normal number.
 _NO_MASS = -690.0

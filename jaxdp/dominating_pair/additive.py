@@ -18,11 +18,12 @@ from jaxdp.dominating_pair.base import (
     Singularities,
     Smooth,
     atoms,
+    law_on,
     log_of_infinite,
 )
-from jaxdp.dominating_pair.nodes import between_kinks, expanded, on_integers
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.nodes import between_kinks, expanded, on_integers
 
 # Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
 _MULTIPLES = 64
@@ -67,7 +68,7 @@ class Additive(DominatingPair):
 
         along = jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
-        return nodes.law(loss, log_density, slope, log_infinite, largest)
+        return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
         """Of the noise: on a lattice, with a pair of atoms, or smooth."""

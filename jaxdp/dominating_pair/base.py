@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp._types import RealLike, Reals, Shape
+from jaxdp.noise.nodes import Nodes
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
 
@@ -87,6 +88,23 @@ def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals)
     losses, log_masses = jnp.broadcast_arrays(losses, log_masses)
     nodes = losses, log_masses
     return Law(*nodes, jnp.full_like(losses, jnp.inf), nodes, log_infinite, largest)
+
+
+def law_on(
+    nodes: Nodes,
+    loss: Reals,
+    log_density: Reals,
+    slope: Reals,
+    log_infinite: Reals,
+    largest: Reals,
+) -> Law:
+    """From the loss, the log density of P and the slope of the loss at the nodes of both rules."""
+    log_mass = log_density + jnp.log(nodes.weight)
+    of_loss = log_density - jnp.log(jnp.abs(slope))
+    first = nodes.first
+    check = loss[..., first:], log_mass[..., first:]
+    kept = (x[..., :first] for x in (loss, log_mass, of_loss))
+    return Law(*kept, check, log_infinite, largest)
 
 
 def log_of_infinite(log_finite: Reals) -> Reals:

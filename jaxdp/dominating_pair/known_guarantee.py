@@ -27,7 +27,7 @@ from jaxdp.dominating_pair.base import (
     log_of_infinite,
 )
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.nodes import CHECK_ORDER, ORDER
+from jaxdp.noise.nodes import CHECK_ORDER, ORDER
 
 # Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.
 _PANELS = 32

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxdp import _check
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
-from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth
+from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.nodes import between_kinks, expanded
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.nodes import between_kinks, expanded
 
 
 @final
@@ -62,7 +62,7 @@ class Replaced(DominatingPair):
         along = jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
         never = jnp.full_like(largest, -jnp.inf)
-        return nodes.law(loss, log_density, slope, never, largest)
+        return law_on(nodes, loss, log_density, slope, never, largest)
 
     def singularities(self) -> Singularities:
         """Smooth for a Gaussian."""
@@ -84,3 +84,12 @@ class Replaced(DominatingPair):
         excess = jnp.where(order > 1, order - 1.0, 1.0)
         mixed = log_mixed(excess * whole, self.sampling_prob) / excess
         return jnp.where(order > 1, mixed, self.sampling_prob * whole)
+
+
+def require_log_concave(noise: Noise) -> None:
+    """ValueError unless `noise` has a log-concave density on all reals."""
+    if not noise.log_concave:
+        name = type(noise).__name__
+        raise ValueError(
+            f"noise must be log-concave on the reals where sampled records are replaced, got {name}"
+        )

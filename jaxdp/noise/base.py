@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import lifted, round_up
+from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
 from jaxdp._numeric.loss_edges import FarEdges, LossEdges
 from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
 
@@ -288,6 +288,11 @@ class Noise(Loss):
         return jnp.nan * x, jnp.nan * (x - shift)
 
     @property
+    def log_concave(self) -> bool:
+        """True if log g is concave on all reals."""
+        return False
+
+    @property
     def on_integers(self) -> bool:
         """True if the noise is a whole number."""
         return False
@@ -354,6 +359,20 @@ def exp_up(log_delta: Reals) -> Reals:
     tiny = jnp.finfo(jnp.float64).tiny
     value = jnp.minimum(round_up(jnp.exp(log_delta), 4), 1.0)
     return jnp.where(log_delta > -jnp.inf, jnp.maximum(value, tiny), value)
+
+
+def exp_down(log_delta: Reals) -> Reals:
+    """exp, rounded down by 4 ulp."""
+    return jnp.exp(log_delta) * (1.0 - 4.0 * jnp.finfo(jnp.float64).eps)
+
+
+def mirrored_log_delta(log_delta: Reals, size: Reals, side: float) -> Reals:
+    """log of delta(-size) = 1 - e^-size + e^-size delta(size), rounded to one side (1 or -1)."""
+    mixture = -jnp.expm1(-size) + jnp.exp(-size + log_delta)
+    near_one = mixture > 0.5
+    large = log1m(jnp.where(near_one, -jnp.expm1(log_delta) * jnp.exp(-size), 0.0))
+    value = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
+    return jnp.minimum(value + side * 16.0 * ULP * jnp.abs(value), 0.0)
 
 
 def guarded(scale: Reals) -> Reals:

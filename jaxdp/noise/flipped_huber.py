@@ -48,6 +48,11 @@ class FlippedHuber(Noise):
         alpha = _check.zero_or_positive("alpha", alpha, _LARGEST)
         assign(self, alpha=alpha, gamma=_check.positive("gamma", gamma))
 
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
     def log_density(self, x: RealLike) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""
         return _log_density(self.alpha, self.gamma, _check.real("x", x))

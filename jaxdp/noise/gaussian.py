@@ -39,6 +39,11 @@ class Gaussian(Noise):
     def __init__(self, scale: RealLike):
         assign(self, scale=_check.positive("scale", scale))
 
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
     def log_density(self, x: RealLike) -> Reals:
         """-x^2 / (2 scale^2) - log(scale sqrt(2 pi))."""
         return _log_density(self.scale, _check.real("x", x))

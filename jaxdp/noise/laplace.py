@@ -39,6 +39,11 @@ class Laplace(Noise):
     def __init__(self, scale: RealLike):
         assign(self, scale=_check.positive("scale", scale))
 
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
     def log_density(self, x: RealLike) -> Reals:
         """-|x| / scale - log(2 scale)."""
         return _log_density(self.scale, _check.real("x", x))

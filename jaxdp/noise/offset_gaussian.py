@@ -46,6 +46,11 @@ class OffsetGaussian(Noise):
         offset = _check.zero_or_positive("offset", offset, _LARGEST)
         assign(self, offset=offset, scale=_check.positive("scale", scale))
 
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
     def log_density(self, x: RealLike) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
         return _log_density(self.offset, self.scale, _check.real("x", x))

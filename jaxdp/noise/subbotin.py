@@ -40,6 +40,11 @@ class Subbotin(Noise):
         scale = _check.positive("scale", scale)
         assign(self, scale=scale, power=_check.real("power", power, 1.0, _LARGEST_POWER))
 
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
     def log_density(self, x: RealLike) -> Reals:
         """-|x / scale|^p / p - log(2 scale p^(1/p - 1) Gamma(1/p))."""
         return _log_density(self.scale, self.power, _check.real("x", x))

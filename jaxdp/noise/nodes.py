@@ -1,4 +1,4 @@
-"""Quadrature of a noise's density between its kinks: the law of the loss of one release.
+"""Quadrature of a noise's density between its kinks.
 
 Of the densities g(x - m) of a noise at shifts m, whose kinks are those of g moved by each m: the
 line is cut at all of them, every piece into panels of Gauss-Legendre nodes, graded towards a kink.
@@ -14,7 +14,6 @@ from jax import lax
 
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
 from jaxdp._types import Index, Reals
-from jaxdp.dominating_pair.base import Law
 from jaxdp.noise.base import Noise
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales.
@@ -39,21 +38,6 @@ class Nodes(NamedTuple):
     x: Reals
     weight: Reals
     first: int  # nodes of the first rule
-
-    def law(
-        self, loss: Reals, log_density: Reals, slope: Reals, log_infinite: Reals, largest: Reals
-    ) -> Law:
-        """From the loss, the log density of P and the slope of the loss at every x."""
-        log_mass = log_density + jnp.log(self.weight)
-        of_loss = log_density - jnp.log(jnp.abs(slope))
-        return Law(
-            loss[..., : self.first],
-            log_mass[..., : self.first],
-            of_loss[..., : self.first],
-            (loss[..., self.first :], log_mass[..., self.first :]),
-            log_infinite,
-            largest,
-        )
 
 
 def reach_of(noise: Noise) -> Reals:

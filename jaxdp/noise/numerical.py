@@ -1,0 +1,156 @@
+"""A noise that is known by its density, its survival function and its kinks alone."""
+
+import abc
+from typing import cast, final
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp import _check
+from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._types import Bools, Index, Key, RealLike, Reals, Shape
+from jaxdp.noise.base import Noise, mirrored_log_delta
+from jaxdp.noise.nodes import between_kinks, expanded, reach_of
+
+# Bisections. derived: to an ulp
+_BISECTIONS = 64
+# Points at which log g is tested for concavity.
+_TESTED = 257
+# By how much it may bend, relatively. chosen: above the rounding of a user's function
+_BENT = 1e-9
+
+
+class NumericalNoise(Noise):
+    """A symmetric log-concave noise from `log_density`, `log_survival` and `kinks`.
+
+    Everything else by bisection and quadrature, to about 1e-12: enough to compose, calibrate,
+    sample and compare it. A subclass is a `jaxdp.pytree` of its parameters. A density that is not
+    log-concave raises `ValueError` where it is concrete, and makes NaN where it is traced.
+    """
+
+    @abc.abstractmethod
+    def kinks(self) -> tuple[Reals, ...]:
+        """Where log g is not smooth, in the query's unit; empty for a smooth one."""
+
+    @final
+    @property
+    def log_concave(self) -> bool:
+        """True."""
+        return True
+
+    @final
+    def quantile(self, u: RealLike) -> Reals:
+        """By bisection of the survival function."""
+        u = _check.probability("u", u)
+        tail = jnp.log(jnp.minimum(u, 1.0 - u))
+        reach = reach_of(self)
+        end = jnp.broadcast_to(reach, jnp.broadcast_shapes(u.shape, reach.shape))
+
+        def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+            middle = 0.5 * (ends[0] + ends[1])
+            inside = self.log_survival(middle) > tail
+            return jnp.where(inside, middle, ends[0]), jnp.where(inside, ends[1], middle)
+
+        high = lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(end), end))[1]
+        edge = jnp.where(u == 0.5, 0.0, jnp.inf)
+        return jnp.sign(u - 0.5) * jnp.where((u == 0) | (u == 0.5) | (u == 1), edge, high)
+
+    @final
+    def sample(self, key: Key, shape: Shape = ()) -> Reals:
+        """The quantile function of uniform draws; see `Noise.sample`."""
+        shape = jnp.broadcast_shapes(shape, reach_of(self).shape)
+        u = jax.random.uniform(key, shape, minval=2.0**-53, maxval=1.0, dtype=jnp.float64)
+        return self.quantile(u)
+
+    @final
+    def absolute_moment(self, power: RealLike) -> Reals:
+        """E|T|^p by quadrature."""
+        power = _check.real("power", power, -1.0, open_lower=True)[..., None]
+        x, mass, _ = self._nodes()
+        return jnp.sum(jnp.abs(x) ** power * mass, axis=-1)
+
+    @final
+    def fisher_information(self) -> Reals:
+        """E[(d log g / dx)^2] by quadrature."""
+        x, mass, noise = self._nodes()
+        slope = jax.jvp(noise.log_density, (x,), (jnp.ones_like(x),))[1]
+        return jnp.sum(slope**2 * mass, axis=-1)
+
+    @final
+    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+        """log of P[T < t] - e^epsilon P[T < t - shift] where the loss at t is epsilon; rounded up.
+
+        The loss log g(t) / g(t - shift) falls, as g is log-concave: the best test is a half-line.
+        """
+        shift, epsilon = _check.nonnegative("shift", shift), _check.real("epsilon", epsilon)
+        size, reach = jnp.abs(epsilon), reach_of(self)
+        shape = jnp.broadcast_shapes(shift.shape, epsilon.shape, reach.shape)
+
+        def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+            middle = 0.5 * (ends[0] + ends[1])
+            above = self.log_density(middle) - self.log_density(middle - shift) > size
+            return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
+
+        ends = jnp.broadcast_to(-reach, shape), jnp.broadcast_to(reach + shift, shape)
+        # delta is stationary in t, whose error is of no importance.
+        t = lax.stop_gradient(lax.fori_loop(0, _BISECTIONS, halve, ends)[0])
+        below, other = self.log_survival(-t), self.log_survival(shift - t)
+        share = jnp.exp(size + other - below)
+        left = 1.0 - share + ULP * (64.0 + 8.0 * (jnp.abs(below) + size)) * (1.0 + share)
+        value = jnp.minimum(round_up(below + jnp.log(jnp.maximum(left, ULP)), 8), 0.0)
+        value = jnp.where(shift == 0, -jnp.inf, value)
+        value = jnp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
+        return jnp.where(self._is_concave(), value, jnp.nan)
+
+    @final
+    def cgf(self, shift: RealLike, z: RealLike) -> Reals:
+        """log E[exp(z L)] by quadrature, real z."""
+        shift, z = _check.nonnegative("shift", shift), _check.real("z", z)
+        shift, z, _ = jnp.broadcast_arrays(shift, z, reach_of(self))
+        nodes = between_kinks(self, (jnp.zeros_like(shift), shift))
+        noise, shift, z = cast(tuple[Noise, Reals, Reals], expanded((self, shift, z)))
+        x, weight = nodes.x[..., : nodes.first], nodes.weight[..., : nodes.first]
+        here = noise.log_density(x)
+        loss = here - noise.log_density(x - shift)
+        return jax.nn.logsumexp(here + jnp.log(weight) + z * loss, axis=-1)
+
+    @final
+    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """(0, inf): no bound is known; `PrivacyLoss.renyi` has every order."""
+        infinite = jnp.full_like(_check.nonnegative("shift", shift) + reach_of(self), jnp.inf)
+        return jnp.zeros_like(infinite), infinite
+
+    @final
+    def pure_epsilon(self, shift: RealLike) -> Reals:
+        """Infinite, unless the shift is 0: no bound is known."""
+        shift = _check.nonnegative("shift", shift) + 0.0 * reach_of(self)
+        return jnp.where(shift > 0, jnp.inf, shift)
+
+    @final
+    def sub_gaussian_proxy(self) -> Reals:
+        """Infinite: no bound is known."""
+        return jnp.full_like(reach_of(self), jnp.inf)
+
+    @final
+    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+        """NaN: no atom is known."""
+        unknown = jnp.full_like(_check.nonnegative("shift", shift) + reach_of(self), jnp.nan)
+        return unknown, unknown
+
+    def _nodes(self) -> tuple[Reals, Reals, Noise]:
+        """Places and masses along a new last axis, and the noise for them."""
+        nodes = between_kinks(self, (jnp.zeros_like(reach_of(self)),))
+        noise = cast(Noise, expanded(self))
+        x = nodes.x[..., : nodes.first]
+        return x, jnp.exp(noise.log_density(x)) * nodes.weight[..., : nodes.first], noise
+
+    def _is_concave(self) -> Bools:
+        """True where log g is; a `ValueError` where it is known not to be."""
+        noise, reach = cast(tuple[Noise, Reals], expanded((self, reach_of(self))))
+        height = noise.log_density(reach * jnp.linspace(-0.99, 0.99, _TESTED))
+        bend = height[..., 2:] - 2.0 * height[..., 1:-1] + height[..., :-2]
+        concave = jnp.all(bend <= _BENT * (1.0 + jnp.abs(height[..., 1:-1])), axis=-1)
+        if _check.is_concrete(concave) and not bool(jnp.all(concave)):
+            raise ValueError(f"log_density must be concave, that of {type(self).__name__} is not")
+        return concave
