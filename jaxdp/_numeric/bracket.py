@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.secants import secants
 from jaxdp._types import Bools, Index, Reals
 
 _BISECTIONS = 64
@@ -150,32 +149,6 @@ def last_feasible_quick(
 
     root = lax.custom_root(residual, safe, solve, _slope_solve)
     return jnp.where(root == unsafe, unsafe, root)
-
-
-def last_feasible_near(
-    residual: Callable[[Reals], Reals],
-    safe: Reals,
-    unsafe: Reals,
-    slack: Reals,
-    guess: tuple[Reals, Reals],
-    otherwise: float = jnp.inf,
-    close: float = 5e-12,
-    known: tuple[Reals, Bools] | None = None,
-) -> Reals:
-    """`last_feasible_quick` by `secants`: 5 evaluations. `known`: roots, where they are sure."""
-
-    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        def always_sure(x: Reals, done: Bools, known: None) -> tuple[Reals, Bools, None]:
-            del done
-            return function(x), x == x, known
-
-        def search() -> Reals:
-            found = secants(always_sure, start, unsafe, slack, guess, close, _MOST_STEPS)[0]
-            return jnp.where(jnp.isnan(found), otherwise, found)
-
-        return _unless(known, search)
-
-    return lax.custom_root(residual, safe, solve, _slope_solve)
 
 
 def _unless(known: tuple[Reals, Bools] | None, search: Callable[[], Reals]) -> Reals:

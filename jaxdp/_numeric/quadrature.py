@@ -82,20 +82,6 @@ def tanh_sinh(count: int) -> Rule:
     return Rule(nodes, 0.5 * steepness * (y[1] - y[0]))
 
 
-def clenshaw_curtis(count: int) -> Rule:
-    """At cos(pi k / (count - 1)), on [0, 1]: every second node makes such a rule again.
-
-    For an odd `count`. Source: Clenshaw & Curtis, Numer. Math. 2, 1960.
-    """
-    n = count - 1
-    angle = np.pi * np.arange(count) / n
-    j = np.arange(1, n // 2 + 1)
-    factor = np.where(2 * j == n, 1.0, 2.0) / (4.0 * j**2 - 1.0)
-    weights = (1.0 - np.cos(2.0 * np.outer(angle, j)) @ factor) / n
-    weights[[0, -1]] *= 0.5
-    return Rule(0.5 * (1.0 - np.cos(angle)), weights)
-
-
 def accumulate(rule: Rule, term: Callable[[Reals, Reals], Sums], start: Sums) -> Sums:
     """start + the sum over the rule of term(node, weight), a tree of arrays like `start`."""
 

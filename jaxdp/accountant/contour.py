@@ -77,7 +77,7 @@ def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
     )
 
 
-def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> tuple[Reals, Reals]:
+def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
     """Around the least epsilon >= 0 of one delta; NaN above where the contour does not tell."""
     log_delta = jnp.log(delta)
     factors, dropped = without_rare_losses(factors, depth_for_delta(lax.stop_gradient(log_delta)))
@@ -115,8 +115,9 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> tuple[Reals, Re
     upper = epsilon + (value + wide) / slope
     lower = epsilon + lax.stop_gradient((value - wide - aliased / total) / slope)
     bad = lax.stop_gradient(~(jnp.abs(value) < 1e-6) | ~(wide < 0.1))
-    return jnp.where(bad, 0.0, jnp.maximum(lower, 0.0)), jnp.where(
-        bad, jnp.nan, jnp.maximum(upper, 0.0)
+    return LogBounds(
+        jnp.where(bad, 0.0, jnp.maximum(lower, 0.0)),
+        jnp.where(bad, jnp.nan, jnp.maximum(upper, 0.0)),
     )
 
 
@@ -160,9 +161,11 @@ def _log_phi(factor: Factor, plan: Plan, root: int) -> tuple[Reals, Reals, Reals
     angle += mean * plan.step * jnp.arange(1.0 * root * root)
     # Of a block of heights by that at its end, where phases turn furthest.
     turn = jnp.abs(jnp.diff(offset, append=offset[-1:])) * (far + far[1])[:, None]
-    unresolved = 2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ weight
+    spread = jnp.where(jnp.isfinite(factor.law.log_density), weight, 0.0)
+    unresolved = 2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ spread
     doubt = jnp.log1p(jnp.repeat(unresolved, root) * jnp.exp(-log_size))
-    return tuple(factor.count * x for x in (log_size, angle, lax.stop_gradient(doubt)))
+    count = factor.releases
+    return count * log_size, count * angle, count * lax.stop_gradient(doubt)
 
 
 def _products(weight: Reals, offset: Reals, near: Reals, far: Reals) -> tuple[Reals, Reals]:
@@ -219,11 +222,11 @@ def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Re
         (a, b), (c, d) = phi(law.loss, law.log_mass, top), phi(*law.check, top)
         whole = a[0]
         off, modulus = jnp.hypot(a - c, b - d) / whole, jnp.hypot(a, b) / whole
-        others = jnp.exp((factor.count - 1.0) * jnp.log(jnp.clip(modulus, 1e-300, 1.0)))
+        others = jnp.exp((factor.releases - 1.0) * jnp.log(jnp.clip(modulus, 1e-300, 1.0)))
         weight, _ = tilted(law, theta)
         size = jnp.abs(law.loss) + jnp.abs(law.log_mass)
         losses = jnp.sum(jnp.where(weight > 0, weight * size, 0.0))
         rounded = ULP * (16.0 + 4.0 * (1.0 + theta) * losses)
-        return factor.count * jnp.max(off * others), factor.count * rounded
+        return factor.releases * jnp.max(off * others), factor.releases * rounded
 
     return over_releases(factors, (jnp.zeros(()), jnp.zeros(())), each)

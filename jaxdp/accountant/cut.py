@@ -64,7 +64,7 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
         tail = _coarser(_tail(factor))
         kept = jnp.sum(tail.log_beyond > -depths[:, None], axis=-1) - 1
         moments = lax.cumlogsumexp(tail.log_mass + tilts[:, None] * tail.loss, axis=1)
-        return factor.count * moments[:, jnp.maximum(kept, 0)].T
+        return factor.releases * moments[:, jnp.maximum(kept, 0)].T
 
     own = 0.5 * factors.variance * tilts * (tilts + 1.0)
     start = jnp.broadcast_to(own, (depths.size, tilts.size))
@@ -80,7 +80,7 @@ def _tail(factor: Factor) -> _Tail:
     order = jnp.argsort(loss)
     loss, log_mass = loss[order], log_mass[order]
     beyond = jnp.cumsum(jnp.exp(log_mass[::-1]))[::-1]
-    return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.count, 1.0)))
+    return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.releases, 1.0)))
 
 
 def _coarser(tail: _Tail) -> _Tail:
@@ -112,4 +112,4 @@ def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
     has_mass = law.log_mass > -jnp.inf
     share = jnp.where(has_mass, jnp.exp(law.log_mass) * -jnp.expm1(step), 0.0)
     dropped = jnp.where(none, 0.0, jnp.sum(share))
-    return factor._replace(law=cut), lax.stop_gradient(factor.count * dropped)
+    return factor._replace(law=cut), lax.stop_gradient(factor.releases * dropped)

@@ -1,11 +1,11 @@
 """Which engine answers a composition: the one decision table.
 
-| composition                                         | engine             | the error that it states |
-|-----------------------------------------------------|--------------------|--------------------------|
-| one release; Gaussians, which are one               | its own profile    | 2e-12 (1 + |log delta|)  |
-| every loss on a lattice                             | `grid`, exact      | 1e-10                    |
-| everything else: first                              | `contour`          | 1e-8, or what it finds   |
-| where that is wide (few releases, atoms, rare hits) | `grid`             | the bracket              |
+| composition                                         | engine           | error stated            |
+|-----------------------------------------------------|------------------|-------------------------|
+| one release; Gaussians, which are one               | its own profile  | 2e-12 (1 + |log delta|) |
+| every loss on a lattice                             | `grid`, exact    | 1e-10                   |
+| everything else: first                              | `contour`        | 1e-8, or what it finds  |
+| where that is wide (few releases, atoms, rare hits) | `grid`           | the bracket             |
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one. What is
 wide goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
@@ -68,9 +68,10 @@ def inverses_of(terms: Terms) -> tuple[Step, ...]:
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
     """With the profile of one release where there may be one release."""
-    if len(terms) > 1 or terms[0].count.shape[-1] > 1:
+    counts = [term.count for term in terms]
+    if len(counts) > 1 or counts[0].shape[-1] > 1:
         return others
-    count, first = terms[0].count, Step(single)
+    count, first = counts[0], Step(single)
     if not _check.is_concrete(count):
         return first, *others
     ones = np.asarray(count) == 1

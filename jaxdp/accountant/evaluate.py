@@ -49,9 +49,7 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Those of the grid."""
     terms = with_one_gaussian(terms)
-    return in_few_shapes(
-        _worst(functools.partial(grid.log_bounds, points=points)), terms, epsilon, both
-    )
+    return in_few_shapes(_on_grid(points), terms, epsilon, both)
 
 
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
@@ -156,6 +154,11 @@ def _epsilon_width(found: LogBounds) -> Reals:
     width = (found.upper - found.lower) / (1.0 + found.upper)
     width = jnp.where(found.lower == jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
+
+
+@functools.cache
+def _on_grid(points: int) -> Callable[[Terms, Reals, bool], LogBounds]:
+    return _worst(functools.partial(grid.log_bounds, points=points))
 
 
 @functools.cache

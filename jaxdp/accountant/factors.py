@@ -23,7 +23,7 @@ class Factor(NamedTuple):
     """Releases of one kind: nodes (n, J) and their counts (n,)."""
 
     law: Law
-    count: Reals
+    releases: Reals
 
 
 class Factors(NamedTuple):
@@ -55,7 +55,7 @@ def over_releases(factors: Factors, start: Any, value: Any) -> Any:
 
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
         each = value(factor)
-        none = factor.count == 0
+        none = factor.releases == 0
         return jax.tree.map(lambda a, b: a + jnp.where(none, 0.0, b), total, each), None
 
     for part in factors.parts:
@@ -68,7 +68,7 @@ def cumulants(factors: Factors, tilts: Reals) -> Reals:
 
     def each(factor: Factor) -> Reals:
         exponent = factor.law.log_mass + tilts[:, None] * factor.law.loss
-        return factor.count * jax.nn.logsumexp(exponent, axis=-1)
+        return factor.releases * jax.nn.logsumexp(exponent, axis=-1)
 
     own = 0.5 * factors.variance * tilts * (tilts + 1.0)
     return over_releases(factors, own, each)
@@ -83,5 +83,5 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
 
 def log_out_of_reach(factors: Factors) -> Reals:
     """log of a bound on the probability that any noise lies beyond the last node."""
-    releases = over_releases(factors, jnp.zeros(()), lambda f: f.count)
+    releases = over_releases(factors, jnp.zeros(()), lambda f: f.releases)
     return jnp.log(2.0 * jnp.maximum(releases, 1.0)) - DEPTH

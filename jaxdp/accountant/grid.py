@@ -36,13 +36,6 @@ LOWEST = -1e4  # log delta in a search, in place of -inf. chosen: below every nu
 T = TypeVar("T", bound=tuple[Reals, ...])
 
 
-class EpsilonBounds(NamedTuple):
-    """On the least epsilon >= 0 with delta(epsilon) <= delta."""
-
-    lower: Reals
-    upper: Reals
-
-
 class _Lane(NamedTuple):
     """One composition at a plan: all that its delta at any epsilon takes."""
 
@@ -102,10 +95,10 @@ def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
     return _by_lanes(one, terms, epsilon)
 
 
-def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> EpsilonBounds:
+def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta (*batch,), feasible above."""
 
-    def one(terms: Terms, delta: Reals) -> EpsilonBounds:
+    def one(terms: Terms, delta: Reals) -> LogBounds:
         facts = releases(terms)
         guess = lax.stop_gradient(_chernoff(terms, facts, delta))
         lane = _lane(terms, facts, guess, points)
@@ -173,7 +166,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
     return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
-def _solved(lane: _Lane, guess: Reals, delta: Reals) -> EpsilonBounds:
+def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta meet delta."""
     held, log_delta = lax.stop_gradient((lane, jnp.log(delta)))
     zero = jnp.zeros(())
@@ -202,4 +195,4 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> EpsilonBounds:
     newton = -(moving - lax.stop_gradient(moving)) / jnp.where(slope < 0, slope, -jnp.inf)
     upper = jnp.where(inside, upper + newton, upper)
     bad = jnp.isnan(lane.total.sums.log_norm + delta)
-    return EpsilonBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
+    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))

@@ -29,7 +29,7 @@ def log_beyond(factors: Factors, tilt: Reals, end: Reals) -> Reals:
     """log of a bound on |M(tilt + it)| / M(tilt) for all t >= end."""
     heights = end * jnp.asarray(_HEIGHTS)
     own = -0.5 * factors.variance * heights**2
-    bounds = over_releases(factors, own, lambda f: f.count * _log_bounds(f, tilt, heights))
+    bounds = over_releases(factors, own, lambda f: f.releases * _log_bounds(f, tilt, heights))
     return jnp.max(bounds)
 
 

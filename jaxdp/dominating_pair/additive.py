@@ -66,7 +66,7 @@ class Additive(DominatingPair):
             both = (here > -jnp.inf) & (there > -jnp.inf)
             return jnp.where(both, here - there, 0.0), jnp.where(both, here, -jnp.inf)
 
-        along = jnp.ones_like(nodes.x)
+        along = jnp.zeros_like(nodes.x) if self.noise.on_integers else jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
         return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 

@@ -7,11 +7,10 @@ mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS
 import abc
 from typing import NamedTuple, Self, TypeAlias
 
-import jax
 import jax.numpy as jnp
 
 from jaxdp._numeric.elementary import log1m, log1mexp
-from jaxdp._types import RealLike, Reals, Shape
+from jaxdp._types import RealLike, Reals
 from jaxdp.noise.nodes import Nodes
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
@@ -78,11 +77,6 @@ class DominatingPair(abc.ABC):
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
 
 
-def shape_of(pair: DominatingPair) -> Shape:
-    """The common shape of the parameters."""
-    return jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(pair)))
-
-
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:
     """The law of finitely many losses, along a last axis."""
     losses, log_masses = jnp.broadcast_arrays(losses, log_masses)
@@ -102,9 +96,14 @@ def law_on(
     log_mass = log_density + jnp.log(nodes.weight)
     of_loss = log_density - jnp.log(jnp.abs(slope))
     first = nodes.first
-    check = loss[..., first:], log_mass[..., first:]
-    kept = (x[..., :first] for x in (loss, log_mass, of_loss))
-    return Law(*kept, check, log_infinite, largest)
+    return Law(
+        loss[..., :first],
+        log_mass[..., :first],
+        of_loss[..., :first],
+        (loss[..., first:], log_mass[..., first:]),
+        log_infinite,
+        largest,
+    )
 
 
 def log_of_infinite(log_finite: Reals) -> Reals:

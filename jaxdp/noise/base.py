@@ -1,8 +1,7 @@
-"""What every noise offers. A distribution is final: nothing here is overridden."""
+"""What every noise offers."""
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,38 +9,21 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
-from jaxdp._numeric.loss_edges import FarEdges, LossEdges
-from jaxdp._types import Bools, Complexes, Indices, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 
 NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
 
 
-class Points(NamedTuple):
-    """Points theta + i step index of a vertical line: theta, step, limit of one shape."""
+class Noise(abc.ABC):
+    """A symmetric scalar distribution that is added to a query's answer.
 
-    theta: Reals
-    step: Reals
-    limit: Reals  # of the index; what lies beyond is not looked at
-    indices: Indices  # consecutive, (points,)
-    far: bool = False  # whether `cgf` is asked where `near_cgf` knows nothing
+    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and
+    `x` are in the query's unit; epsilon and privacy losses in nats; delta is a probability.
+    Bad concrete input raises `ValueError`; bad traced input gives NaN, never a small delta.
 
-    def heights(self) -> Reals:
-        """step index, along a new last axis; 0 beyond the limit."""
-        indices = self.indices[(None,) * self.step.ndim]
-        return self.step[..., None] * jnp.where(indices < self.limit[..., None], indices, 0)
-
-
-class LossPair(NamedTuple):
-    """The two atoms of a loss, and the logarithms of their masses: -inf where there are none."""
-
-    high: Reals
-    low: Reals
-    log_high: Reals
-    log_low: Reals
-
-
-class Loss(abc.ABC):
-    """The privacy loss of one release, as a composition needs it. `shift` may mean nothing."""
+    With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
+    or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
+    """
 
     @abc.abstractmethod
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
@@ -65,183 +47,6 @@ class Loss(abc.ABC):
 
         p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
         """
-
-    def loss_pair(self, shift: Reals) -> LossPair:
-        """Where the loss has two atoms and no other; else masses of 0 or NaN."""
-        r, log_mass = self.loss_atom(shift)
-        return LossPair(r, -r, log_mass, log_mass - r)
-
-    def edges(self, shift: Reals) -> LossEdges | None:
-        """Where the loss is two atoms and a density of exponent 1/2 between; None: it is not."""
-        del shift
-        return None
-
-    def far_height(self, shift: Reals) -> Reals | None:
-        """The height from which on `far_edges` are all there is; None: there are no such."""
-        edges = self.edges(shift)
-        return None if edges is None else jnp.zeros_like(edges.height)
-
-    def far_edges(self, shift: Reals, z: Complexes) -> FarEdges:
-        """Of the loss at z (*shape, points), Im z >= `far_height`."""
-        edges = self.edges(shift)
-        assert edges is not None
-        return edges.far(z)
-
-    def beyond(self, shift: Reals, theta: Reals, height: Reals) -> tuple[Reals, Reals]:
-        """Bounds on the parts of |M(theta + it)| / M(theta) from t = height on: atoms, density."""
-        del shift
-        return 0.0 * theta, 1.0 + 0.0 * height
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether exchanging the two inputs leaves the loss as it is."""
-        return True
-
-    @property
-    def recurs(self) -> bool:
-        """Whether |E exp((theta + it) L)| may come back up at large t, as with (near) atoms."""
-        return True
-
-    @property
-    def summed(self) -> int:
-        """The nodes of the sum that `cgf` is the log of; 0 where it has a closed form."""
-        return 0
-
-    @property
-    def rough(self) -> bool:
-        """Whether `rough_cgf` is more than `cgf`."""
-        return False
-
-    @property
-    def scattered(self) -> bool:
-        """Whether there are many atoms on no lattice: they nearly recur at heights nobody knows."""
-        return False
-
-    @property
-    def lowered(self) -> bool:
-        """Whether a line far below the saddle, where atoms fade less, takes fewer points."""
-        return False
-
-    @property
-    def contoured(self) -> bool:
-        """Whether `cgf` takes complex arguments."""
-        return True
-
-    @property
-    def gridded(self) -> bool:
-        """Whether the grid may say more than a line that is wide."""
-        return False
-
-    def lattice(self, shift: Reals) -> tuple[Reals, Reals] | None:
-        """(unit, odd) where every finite loss is a whole multiple of a unit, plus odd / 2 units.
-
-        odd is 0 or 1; a unit of 0: the loss is 0. None where it is of no such kind.
-        """
-        del shift
-        return None
-
-    @property
-    def falls(self) -> bool:
-        """Whether |E exp((theta + it) L)| falls from t = 0 to half a period of the lattice."""
-        return False
-
-    def recurrence(self, shift: Reals) -> Reals:
-        """The t at which a pair of atoms is in phase again: inf without atoms, NaN if unknown."""
-        r, log_mass = self.loss_atom(shift)
-        paired = (log_mass > -jnp.inf) & (r > 0)
-        height = jnp.where(paired, jnp.pi / jnp.where(paired, r, 1.0), jnp.inf)
-        return jnp.where(paired | (log_mass == -jnp.inf), height, jnp.nan)
-
-    def reversed(self, where: Bools) -> "Loss":
-        """With the two inputs exchanged, in some places: K(z) becomes K(-1 - z)."""
-        del where
-        return self
-
-    def rough_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """K at real z, good enough to choose a line by, and never too low."""
-        return cast(Reals, self.cgf(shift, z))
-
-    def rough_and_above(self, shift: Reals, z: Reals) -> tuple[Reals, Reals]:
-        """`rough_cgf`, and how far it may be above K, but for the rounding of a sum."""
-        rough = self.rough_cgf(shift, z)
-        return rough, jnp.zeros_like(rough)
-
-    def rough_rounding(self, shift: Reals, z: Reals) -> Reals:
-        """How many times 64 ulp `rough_cgf` may round by where it is a sum, absolutely."""
-        del shift
-        return (1.0 + jnp.abs(z)) * float(self.summed > 0)
-
-    def loose_cgf(self, shift: Reals, z: Reals) -> Reals:
-        """K at real z, to a part in a hundred or so: where a search may begin."""
-        return self.rough_cgf(shift, z)
-
-    def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-        """`cgf`, or NaN where that costs much more than on the real axis."""
-        return self.cgf(shift, z)
-
-    def fall(self, shift: Reals, theta: Reals, heights: Reals, far: bool) -> Reals:
-        """log |M(theta + it)| / M(theta) at heights (*shift.shape, points); NaN: not resolved.
-
-        `far`: whether `cgf` is asked where `near_cgf` knows nothing.
-        """
-        noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, theta))
-        evaluate = noise.cgf if far else noise.near_cgf
-        return jnp.real(evaluate(shift, theta + 1j * heights)) - noise.cgf(shift, theta)
-
-    def nodes(self, shift: Reals, theta: Reals) -> Reals:
-        """About how many terms a point of the line through theta takes, where that differs."""
-        del shift
-        return jnp.zeros_like(theta)
-
-    def on_line(self, shift: Reals, theta: Reals, step: Reals) -> Any:
-        """What `rise` needs at every point theta + i k step, computed once: here K(theta)."""
-        del step
-        return self.cgf(shift, theta)
-
-    def rise(self, shift: Reals, points: Points, known: Any) -> Complexes:
-        """K(theta + it) - K(theta), points along a new last axis; NaN where it is not resolved.
-
-        `known` is `on_line` there.
-        """
-        noise, shift, theta = jax.tree.map(lambda x: x[..., None], (self, shift, points.theta))
-        z = theta + 1j * points.heights()
-        evaluate = noise.cgf if points.far else noise.near_cgf
-        return cast(Complexes, evaluate(shift, z) - known[..., None])
-
-    def falling(self, shift: Reals, theta: Reals, height: Reals, risen: Complexes) -> Reals:
-        """log of a bound on |M(theta + it)| / M(theta) from t = height on; `risen`: `rise` there.
-
-        Where it does not recur: it falls.
-        """
-        del shift, theta, height
-        return jnp.real(risen)
-
-    def log_finite(self, shift: Reals) -> Reals:
-        """log of the probability that the loss is finite; `cgf` is of that part."""
-        return jnp.zeros_like(shift)
-
-    def largest_finite(self, shift: RealLike) -> Reals:
-        """The least epsilon that no finite loss exceeds: infinite where there is none."""
-        return self.pure_epsilon(shift)
-
-    def drift(self, shift: Reals) -> Reals:
-        """The l with E[e^(l - L); L < inf] = P[L < inf]: below 0 where only one loss is infinite.
-
-        Of the pair that is left, and its exchange.
-        """
-        return jnp.zeros_like(shift)
-
-
-class Noise(Loss):
-    """A symmetric scalar distribution that is added to a query's answer.
-
-    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and
-    `x` are in the query's unit; epsilon and privacy losses in nats; delta is a probability.
-    Bad concrete input raises `ValueError`; bad traced input gives NaN, never a small delta.
-
-    With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
-    or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
-    """
 
     @abc.abstractmethod
     def log_density(self, x: RealLike) -> Reals:
@@ -279,13 +84,21 @@ class Noise(Loss):
     def sub_gaussian_proxy(self) -> Reals:
         """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
 
-    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
-        """log g(x) but for a constant, and log g(x - shift) / g(x), complex x.
+    def lattice(self, shift: Reals) -> tuple[Reals, Reals] | None:
+        """(unit, odd) where every finite loss is a whole multiple of a unit, plus odd / 2 units.
 
-        Both as they are around the point `at` of the axis. NaN where g is not analytic.
+        odd is 0 or 1; a unit of 0: the loss is 0. None where it is of no such kind.
         """
-        del at
-        return jnp.nan * x, jnp.nan * (x - shift)
+        del shift
+        return None
+
+    def log_finite(self, shift: Reals) -> Reals:
+        """log of the probability that the loss is finite."""
+        return jnp.zeros_like(shift)
+
+    def largest_finite(self, shift: RealLike) -> Reals:
+        """The least epsilon that no finite loss exceeds: infinite where there is none."""
+        return self.pure_epsilon(shift)
 
     @property
     def log_concave(self) -> bool:

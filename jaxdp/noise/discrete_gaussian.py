@@ -113,11 +113,6 @@ class DiscreteGaussian(Noise):
         unit = ratio_of(shift, self.scale) / self.scale
         return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
 
-    @property
-    def falls(self) -> bool:
-        """Yes: of Jacobi's product for the theta function every |1 + r e^(ix)| falls."""
-        return True
-
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
         r = ratio_of(_check.whole("shift", shift), self.scale)

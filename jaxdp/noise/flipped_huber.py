@@ -9,15 +9,13 @@ import numpy as np
 from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 
 from jaxdp import _check
-from jaxdp._numeric import flipped_huber_cgf, flipped_huber_delta, flipped_huber_far
+from jaxdp._numeric import flipped_huber_cgf, flipped_huber_delta
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.least_offset import least_offset
-from jaxdp._numeric.loss_edges import FarEdges
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp._numeric.quadratics import Quadratic, continued
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -107,31 +105,9 @@ class FlippedHuber(Noise):
         shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
         return _cgf(self.alpha, self.gamma, shift, z)
 
-    def far_height(self, shift: Reals) -> Reals:
-        """Where the normal tails' own transform is gone: 9.2 gamma / shift, and 2."""
-        d = ratio_of(shift, self.gamma)
-        return jnp.where(d > 0, flipped_huber_far.far_height(jnp.where(d > 0, d, 1.0)), jnp.inf)
-
-    def far_edges(self, shift: Reals, z: Complexes) -> FarEdges:
-        """Up to six edges, where the loss or its slope jumps. Source: ours."""
-        return _far_edges(self.alpha, self.gamma, shift, z)
-
     def kinks(self) -> tuple[Reals, ...]:
         """0 and +-alpha."""
         return -self.alpha, jnp.zeros(()), self.alpha
-
-    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
-        """Quadratic between the kinks."""
-        return continued(self._around(at), self._around(at - shift), x, shift)
-
-    def _around(self, at: Reals) -> Quadratic:
-        """-rho near `at`."""
-        inside, square = jnp.abs(at) < self.alpha, 1.0 / self.gamma**2
-        return Quadratic(
-            jnp.where(inside, 0.0, -0.5 * square * self.alpha**2),
-            jnp.where(inside, -jnp.sign(at) * self.alpha * square, 0.0),
-            jnp.where(inside, 0.0, -0.5 * square),
-        )
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 gamma^2), the least possible, and its least xi.
@@ -272,17 +248,6 @@ def _cgf(alpha: Reals, gamma: Reals, shift: Reals, z: RealsOrComplexes) -> Reals
     sign = jnp.real(z) * (jnp.real(z) + 1.0)
     limit = jnp.where(sign > 0, jnp.inf, jnp.where(sign < 0, -jnp.inf, 0.0))
     return jnp.where(endless, limit, value)
-
-
-@jax.jit
-def _far_edges(alpha: Reals, gamma: Reals, shift: Reals, z: Complexes) -> FarEdges:
-    a, d = (
-        jnp.broadcast_to(ratio_of(x, gamma)[..., None], z.shape)
-        for x in (_guarded_alpha(alpha), shift)
-    )
-    at, log_part = flipped_huber_far.far_parts(a, d, z)
-    at, log_part = jnp.moveaxis(at, 0, -1), jnp.moveaxis(log_part, 0, -2)
-    return FarEdges(at[..., 0, :], log_part)
 
 
 @jax.jit

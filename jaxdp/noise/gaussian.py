@@ -99,11 +99,6 @@ class Gaussian(Noise):
         """scale^2, with equality."""
         return guarded(self.scale) ** 2
 
-    @property
-    def recurs(self) -> bool:
-        """No: |phi| is exp(-mu^2 t^2 / 2)."""
-        return False
-
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """None: the loss is normal. At no shift it is 0: two halves at r = 0."""
         mu = ratio_of(_check.nonnegative("shift", shift), self.scale)

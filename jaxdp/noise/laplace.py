@@ -18,10 +18,8 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
-from jaxdp._numeric.loss_edges import LossEdges
-from jaxdp._numeric.quadratics import Quadratic, continued
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
@@ -89,14 +87,6 @@ class Laplace(Noise):
         """
         return _cgf(self.scale, _check.nonnegative("shift", shift), _check.argument("z", z))
 
-    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
-        """Linear on either side."""
-        return continued(self._around(at), self._around(at - shift), x, shift)
-
-    def _around(self, at: Reals) -> Quadratic:
-        """-|x| / scale near `at`."""
-        return Quadratic(0.0 * at, -jnp.sign(at) / self.scale, 0.0 * at)
-
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.
 
@@ -120,11 +110,6 @@ class Laplace(Noise):
         """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
         r = ratio_of(_check.nonnegative("shift", shift), self.scale)
         return r, jnp.where(r >= 0, -LOG_2, jnp.nan)
-
-    def edges(self, shift: Reals) -> LossEdges:
-        """p = 1/2, a = 1/4."""
-        r, log_atom = self.loss_atom(shift)
-        return LossEdges(r, log_atom, log_atom - LOG_2)
 
 
 @jax.jit

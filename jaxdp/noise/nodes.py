@@ -71,7 +71,7 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
             unit, share = _piece(i, count, order)
             x.append(starts[..., i, None] + lengths[..., i, None] * unit)
             weight.append(lengths[..., i, None] * share)
-    first = sum(part.shape[-1] for part in x[:count])
+    first = sum(int(part.shape[-1]) for part in x[:count])
     return Nodes(jnp.concatenate(x, axis=-1), jnp.concatenate(weight, axis=-1), first)
 
 
@@ -84,8 +84,10 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     stride = lax.stop_gradient(jnp.maximum(stride, 1.0))[..., None]
     x = lax.stop_gradient(low)[..., None] + stride * jnp.arange(1.0 * _LATTICE_NODES)
     weight = jnp.broadcast_to(stride, x.shape)
-    twice = (jnp.concatenate([a, a], axis=-1) for a in (x, weight))
-    return Nodes(*twice, _LATTICE_NODES)
+    # Where nodes stand for several integers the second rule says that nothing is known.
+    doubt = jnp.where(stride > 1, 2.0, 1.0) * weight
+    both = jnp.concatenate([weight, doubt], axis=-1)
+    return Nodes(jnp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
 
 
 def _piece(index: int, count: int, order: int) -> tuple[np.ndarray, np.ndarray]:

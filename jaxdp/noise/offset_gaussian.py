@@ -12,9 +12,8 @@ from jaxdp._numeric import offset_gaussian_cgf, offset_gaussian_delta
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.least_offset import least_offset
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp._numeric.quadratics import Quadratic, continued
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -104,15 +103,6 @@ class OffsetGaussian(Noise):
         """
         shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
         return _cgf(self.offset, self.scale, shift, z)
-
-    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
-        """Quadratic on either side."""
-        return continued(self._around(at), self._around(at - shift), x, shift)
-
-    def _around(self, at: Reals) -> Quadratic:
-        """-t (t + 2 h) / 2 near `at`."""
-        square = 1.0 / self.scale**2
-        return Quadratic(0.0 * at, -jnp.sign(at) * self.offset * square, -0.5 * square + 0.0 * at)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 scale^2), the least possible, and its least xi.

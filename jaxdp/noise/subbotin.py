@@ -15,7 +15,7 @@ from jaxdp._numeric.subbotin_cgf import log_moment_of_power
 from jaxdp._numeric.subbotin_delta import log_delta_of_power
 from jaxdp._numeric.subbotin_zcdp import rho_of_power
 from jaxdp._pytree import assign, pytree
-from jaxdp._types import Complexes, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.laplace import Laplace
 
@@ -103,27 +103,6 @@ class Subbotin(Noise):
         """
         shift = _check.nonnegative("shift", shift)
         return _cgf(self.scale, self.power, shift, _check.argument("z", z), True)
-
-    def near_cgf(self, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-        """By quadrature alone, without the far path."""
-        return _cgf(self.scale, self.power, shift, z, False)
-
-    @property
-    def summed(self) -> int:
-        """The points of that quadrature."""
-        return 1024
-
-    def continued(self, at: Reals, x: Complexes, shift: Reals) -> tuple[Complexes, Complexes]:
-        """-(x / scale)^p / p on the right, mirrored on the left: branches end at 0."""
-
-        def around(at: Reals, x: Complexes) -> Complexes:
-            size = jnp.where(at < 0, -x, x) / self.scale
-            none = size == 0
-            power = jnp.exp(self.power * jnp.log(jnp.where(none, 1.0, size)))
-            return jnp.where(none, 0.0, -power / self.power)
-
-        here = around(at, x)
-        return here, around(at - shift, x - shift) - here
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.

@@ -117,7 +117,7 @@ class TruncatedLaplace(Noise):
         return jnp.where(infinite, jnp.inf, round_up(r, 1))
 
     def log_finite(self, shift: Reals) -> Reals:
-        """log(1 - P[T > bound - shift]): the loss is infinite where the other input cannot answer."""
+        """log(1 - P[T > bound - shift]): infinite losses are where the other input has nothing."""
         scale, bound = guarded(self.scale), guarded(self.bound)
         beyond = self.log_survival(_room(bound, shift))
         beyond = jnp.where(shift < _THIN * bound, _log_thin(scale, bound, shift), beyond)

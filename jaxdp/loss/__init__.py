@@ -1,1 +1,0 @@
-"""The privacy loss of a composition: its cumulant, and delta from it."""
