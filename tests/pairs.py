@@ -46,7 +46,7 @@ class LossPair(DominatingPair):
         infinite = -jnp.expm1(self.loss.log_finite(self.shift))
         largest = self.loss.largest_finite(self.shift) + 0.0 * self.shift
         other = self.reversed()
-        ends = [_end(pair, largest) for pair in (self, other)]
+        ends = [_end(pair) for pair in (self, other)]
         grid = jnp.sinh(jnp.linspace(0.0, 6.0, NODES)) / jnp.sinh(6.0)
         loss = jnp.concatenate([-ends[1][..., None] * grid[:0:-1], ends[0][..., None] * grid], -1)
         wide = jax.tree.map(lambda x: x[..., None], (self, other))
@@ -62,13 +62,17 @@ class LossPair(DominatingPair):
         return Law(loss, jnp.log(jnp.maximum(mass, 0.0)), jnp.log(infinite), largest)
 
 
-def _end(pair: LossPair, largest: Reals) -> Reals:
+def _end(pair: LossPair) -> Reals:
+    """About where the finite losses end, or where no more than e^-300 is left of them."""
+    largest = pair.loss.largest_finite(pair.shift)
     tried = jnp.exp2(jnp.linspace(-40.0, 20.0, 241))
     wide = jax.tree.map(lambda x: x[..., None], pair)
     infinite = jnp.log(-jnp.expm1(pair.loss.log_finite(pair.shift)))[..., None]
     some = wide.log_delta(tried) > jnp.maximum(infinite + 1e-9, -300.0)
     end = tried[jnp.sum(some, axis=-1)]
-    return jnp.minimum(end, jnp.where(jnp.isfinite(largest), largest * 1.000001, jnp.inf))
+    return jnp.maximum(
+        jnp.minimum(end, jnp.where(largest < jnp.inf, largest * 1.000001, end)), 1e-9
+    )
 
 
 def terms_of(loss: dp.PrivacyLoss) -> Terms:
