@@ -24,7 +24,7 @@ from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._types import Bools, Index, Reals
 from jaxdp.accountant.convolution import Total, finite_lower, finite_upper, total_of
 from jaxdp.accountant.masses import selected
-from jaxdp.accountant.window import LOG_TILTS, Releases, cumulants, plan_of, releases, total
+from jaxdp.accountant.window import LOG_TILTS, Laws, Releases, cumulants, plan_of, releases, total
 from jaxdp.dominating_pair.base import Term, Terms
 from jaxdp.loss.exchange import LogBounds
 
@@ -79,10 +79,10 @@ def _log_add(a: Reals, b: Reals) -> Reals:
     return jnp.where(some, both, jnp.where(b > -jnp.inf, b, a))
 
 
-def _lane(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> _Lane:
+def _lane(terms: Terms, laws: Laws, facts: Releases, epsilon: Reals, points: int) -> _Lane:
     """Of parameters of shape (n,), planned for one epsilon."""
     drift = total(facts.count, facts.drift)
-    plan = plan_of(terms, facts, epsilon - drift, points)
+    plan = plan_of(laws, facts, epsilon - drift, points)
     whole = total_of(terms, facts, plan, points)
     largest = total(facts.count, facts.largest)
     return _Lane(whole, drift, largest, total(facts.count, facts.log_finite))
@@ -96,8 +96,8 @@ def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
         terms = tuple(
             Term(selected(epsilon < 0, t.pair, t.pair.reversed()), t.count) for t in terms
         )
-        facts = releases(terms)
-        lane = _lane(terms, facts, size, points)
+        facts, laws = releases(terms)
+        lane = _lane(terms, laws, facts, size, points)
         found = LogBounds(lane.lower(size), lane.upper(size)).mirrored(epsilon < 0, size)
         bad = _bad(facts) | jnp.isnan(epsilon)
         lower = jnp.where(jnp.isnan(found.lower), -jnp.inf, found.lower)
@@ -111,9 +111,9 @@ def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> EpsilonB
     """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta (*batch,), feasible above."""
 
     def one(terms: Terms, delta: Reals) -> EpsilonBounds:
-        facts = releases(terms)
-        guess = lax.stop_gradient(_chernoff(terms, facts, delta))
-        lane = _lane(terms, facts, guess, points)
+        facts, laws = releases(terms)
+        guess = lax.stop_gradient(_chernoff(laws, facts, delta))
+        lane = _lane(terms, laws, facts, guess, points)
         bad = _bad(facts) | jnp.isnan(delta)
         return EpsilonBounds(*(jnp.where(bad, jnp.nan, x) for x in _solved(lane, guess, delta)))
 
@@ -138,7 +138,7 @@ def _by_lanes(function: Callable[[Terms, Reals], T], terms: Terms, values: Reals
     return jax.tree.map(lambda x: x.reshape(values.shape), found)
 
 
-def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
+def _chernoff(laws: Laws, facts: Releases, delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, from the nodes of the laws: at least 0.
 
     delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
@@ -150,7 +150,7 @@ def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
     def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
         tried = jnp.linspace(state[0], state[1], TRIED)
         z = jnp.exp(tried)
-        height = total(facts.count, cumulants(terms, facts.drift, z))
+        height = total(facts.count, cumulants(laws, facts.drift, z))
         found = (height - jnp.log1p(z) - z * jnp.log1p(1.0 / z) - log_delta) / z
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
         best = jnp.argmin(found)

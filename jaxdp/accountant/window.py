@@ -10,7 +10,7 @@ Nothing here need be exact: the mass outside of a window is bounded again, from 
 held fixed in derivatives but the step and the grids' places, which move with the atoms.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax import lax
 
 from jaxdp._numeric.elementary import log1m
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.dominating_pair.base import Kinks, Lattice, Term, Terms
+from jaxdp.dominating_pair.base import Kinks, Lattice, Law, Term, Terms
 from jaxdp.loss.infinite import LEAST_FINITE
 
 LOG_TILTS = (-23.0, 50.0)  # logarithms of the tilts searched. chosen: all that a float64 may need
@@ -33,6 +33,9 @@ GROWTH = 10.0  # log growth of tilted masses over a unit. chosen: ulps that move
 LEAST_PARTS = 4.0  # steps between two atoms, from which on they are aligned. chosen
 LARGEST_PART = 1000  # the common unit is a whole part of the largest, down to this. chosen
 FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: rounding of units
+
+
+Laws: TypeAlias = tuple[Law, ...]  # one of each term, (n, J)
 
 
 class Releases(NamedTuple):
@@ -64,13 +67,15 @@ class Plan(NamedTuple):
     order_high: Reals
 
 
-def releases(terms: Terms) -> Releases:
-    """Facts about every release of all terms, parameters of shape (n,)."""
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *(_releases(term) for term in terms))
+def releases(terms: Terms) -> tuple[Releases, Laws]:
+    """Facts about every release of all terms, parameters of shape (n,), and their nodes."""
+    laws = tuple(term.pair.law() for term in terms)
+    facts = (_releases(term, law) for term, law in zip(terms, laws, strict=True))
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *facts), lax.stop_gradient(laws)
 
 
-def _releases(term: Term) -> Releases:
-    law, exchanged = term.pair.law(), term.pair.reversed().law()
+def _releases(term: Term, law: Law) -> Releases:
+    exchanged = term.pair.reversed().law()
     finite, other = (_log_finite(x.log_infinite) for x in (law, exchanged))
     drift = finite - other
     zero = 0.0 * drift
@@ -109,23 +114,21 @@ def total(counts: Reals, each: Reals) -> Reals:
     return jnp.sum(jnp.where(counts == 0, 0.0, counts * each), axis=0)
 
 
-def cumulants(terms: Terms, drift: Reals, z: Reals) -> Reals:
+def cumulants(laws: Laws, drift: Reals, z: Reals) -> Reals:
     """K of one release of each, less its drift, at z (Z,): (F, Z)."""
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
         return jax.nn.logsumexp(log_mass + z[:, None] * loss, axis=-1)
 
-    laws = [term.pair.law() for term in terms]
     found = [lax.map(each, (law.loss, law.log_mass)) for law in laws]
     return jnp.concatenate(found) - z * drift[:, None]
 
 
-def _slopes(terms: Terms, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
+def _slopes(laws: Laws, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
     """K' and K'' of one release of each, (F,)."""
     found = []
-    for term in terms:
-        law = term.pair.law()
+    for law in laws:
         share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
         mean = jnp.sum(share * law.loss, axis=-1)
         found.append((mean, jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)))
@@ -133,7 +136,7 @@ def _slopes(terms: Terms, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
     return mean - drift, variance
 
 
-def tilt_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Reals:
+def tilt_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
     bound = total(facts.count, jnp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
@@ -145,7 +148,7 @@ def tilt_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Reals
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
         z = jnp.exp(middle)
-        slope = total(facts.count, _slopes(terms, facts.drift, z)[0])
+        slope = total(facts.count, _slopes(laws, facts.drift, z)[0])
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
 
@@ -179,17 +182,17 @@ def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) 
     )
 
 
-def plan_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Plan:
+def plan_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Plan:
     """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
-    held_terms, held, epsilon = lax.stop_gradient((terms, facts, epsilon))
+    held, epsilon = lax.stop_gradient((facts, epsilon))
     counts, drift = held.count, held.drift
-    tilt = tilt_of(held_terms, held, epsilon, points)
-    deviation = jnp.sqrt(total(counts, _slopes(held_terms, drift, tilt)[1]))
+    tilt = tilt_of(laws, held, epsilon, points)
+    deviation = jnp.sqrt(total(counts, _slopes(laws, drift, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
     orders = jnp.exp2(octaves) * jnp.sqrt(2.0 * OUTSIDE) / jnp.maximum(deviation, 1e-150)
     orders = jnp.where(deviation > 0, orders, jnp.exp2(2.0 * octaves))
     tilts = jnp.concatenate([tilt[None], tilt + orders, tilt - orders])
-    every = cumulants(held_terms, drift, tilts)
+    every = cumulants(laws, drift, tilts)
     at, up, down = jnp.split(every, (1, 1 + ORDERS), axis=-1)
     up, down = up - at, down - at
     bounds = -(held.smallest + drift), held.largest - drift
