@@ -48,7 +48,9 @@ class LossPair(DominatingPair):
         other = self.reversed()
         ends = [_end(pair) for pair in (self, other)]
         grid = jnp.sinh(jnp.linspace(0.0, 6.0, NODES)) / jnp.sinh(6.0)
-        loss = jnp.concatenate([-ends[1][..., None] * grid[:0:-1], ends[0][..., None] * grid], -1)
+        grid = grid[(None,) * self.shift.ndim]
+        low, high = -ends[1][..., None] * grid[..., :0:-1], ends[0][..., None] * grid
+        loss = jnp.concatenate([low, high], -1)
         wide = jax.tree.map(lambda x: x[..., None], (self, other))
         p, q = (x.loss.log_finite(x.shift) for x in wide)
         d = jnp.exp(wide[0].log_delta(loss)) - infinite[..., None]
@@ -59,7 +61,9 @@ class LossPair(DominatingPair):
         left = jnp.concatenate([-d[..., :1], slope * jnp.exp(jnp.diff(loss))], -1)
         right = jnp.concatenate([slope, 0.0 * d[..., :1]], -1)
         mass = left - right + jnp.where(loss == 0, jnp.exp(p), 0.0)
-        return Law(loss, jnp.log(jnp.maximum(mass, 0.0)), jnp.log(infinite), largest)
+        some = infinite > 0
+        log_infinite = jnp.where(some, jnp.log(jnp.where(some, infinite, 1.0)), -jnp.inf)
+        return Law(loss, jnp.log(jnp.maximum(mass, 0.0)), log_infinite, largest)
 
 
 def _end(pair: LossPair) -> Reals:
@@ -68,8 +72,9 @@ def _end(pair: LossPair) -> Reals:
     tried = jnp.exp2(jnp.linspace(-40.0, 20.0, 241))
     wide = jax.tree.map(lambda x: x[..., None], pair)
     infinite = jnp.log(-jnp.expm1(pair.loss.log_finite(pair.shift)))[..., None]
+    tried = tried[(None,) * pair.shift.ndim]
     some = wide.log_delta(tried) > jnp.maximum(infinite + 1e-9, -300.0)
-    end = tried[jnp.sum(some, axis=-1)]
+    end = tried.ravel()[jnp.sum(some, axis=-1)]
     return jnp.maximum(
         jnp.minimum(end, jnp.where(largest < jnp.inf, largest * 1.000001, end)), 1e-9
     )

@@ -81,11 +81,11 @@ def _log_add(a: Reals, b: Reals) -> Reals:
 
 def _lane(terms: Terms, laws: Laws, facts: Releases, epsilon: Reals, points: int) -> _Lane:
     """Of parameters of shape (n,), planned for one epsilon."""
-    drift = total(facts.count, facts.drift)
+    drift = total(facts.number, facts.drift)
     plan = plan_of(laws, facts, epsilon - drift, points)
     whole = total_of(terms, facts, plan, points)
-    largest = total(facts.count, facts.largest)
-    return _Lane(whole, drift, largest, total(facts.count, facts.log_finite))
+    largest = total(facts.number, facts.largest)
+    return _Lane(whole, drift, largest, total(facts.number, facts.log_finite))
 
 
 def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -122,8 +122,8 @@ def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> EpsilonB
 
 def _bad(facts: Releases) -> Bools:
     """True where some release has a parameter that is not a number: never a small delta."""
-    given = facts.count, facts.largest, facts.smallest, facts.log_finite, facts.drift
-    unused = facts.count == 0
+    given = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
+    unused = facts.number == 0
     return jnp.any(jnp.stack([jnp.isnan(x) & ~unused for x in given]))
 
 
@@ -143,14 +143,14 @@ def _chernoff(laws: Laws, facts: Releases, delta: Reals) -> Reals:
 
     delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
     """
-    log_finite = total(facts.count, facts.log_finite)
+    log_finite = total(facts.number, facts.log_finite)
     infinite = jnp.where(log_finite < 0, jnp.exp(_log_infinite(log_finite)), 0.0)
     log_delta = jnp.log(jnp.maximum(delta - infinite, 1e-300))
 
     def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
         tried = jnp.linspace(state[0], state[1], TRIED)
         z = jnp.exp(tried)
-        height = total(facts.count, cumulants(laws, facts.drift, z))
+        height = total(facts.number, cumulants(laws, facts.drift, z))
         found = (height - jnp.log1p(z) - z * jnp.log1p(1.0 / z) - log_delta) / z
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
         best = jnp.argmin(found)
@@ -159,7 +159,9 @@ def _chernoff(laws: Laws, facts: Releases, delta: Reals) -> Reals:
 
     low, high = (jnp.asarray(x) for x in LOG_TILTS)
     found = lax.fori_loop(0, ROUNDS, narrow, (low, high, low))[2]
-    found = jnp.minimum(found + total(facts.count, facts.drift), total(facts.count, facts.largest))
+    found = jnp.minimum(
+        found + total(facts.number, facts.drift), total(facts.number, facts.largest)
+    )
     return jnp.where(jnp.isfinite(found), jnp.maximum(found, 0.0), 0.0 * found)
 
 

@@ -41,7 +41,7 @@ Laws: TypeAlias = tuple[Law, ...]  # one of each term, (n, J)
 class Releases(NamedTuple):
     """What the plan needs of every release, (F,)."""
 
-    count: Reals
+    number: Reals  # how many there are
     log_finite: Reals  # log P[L < inf]
     drift: Reals  # log_finite less that of the exchanged pair
     largest: Reals  # finite loss
@@ -119,10 +119,10 @@ def cumulants(laws: Laws, drift: Reals, z: Reals) -> Reals:
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
-        return jax.nn.logsumexp(log_mass + z[:, None] * loss, axis=-1)
+        return jax.nn.logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
 
     found = [lax.map(each, (law.loss, law.log_mass)) for law in laws]
-    return jnp.concatenate(found) - z * drift[:, None]
+    return jnp.concatenate(found) - z[None] * drift[:, None]
 
 
 def _slopes(laws: Laws, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
@@ -138,17 +138,17 @@ def _slopes(laws: Laws, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
 
 def tilt_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
-    bound = total(facts.count, jnp.maximum(facts.largest, facts.smallest))
+    bound = total(facts.number, jnp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
     most = jnp.where(bound < jnp.inf, jnp.clip(0.1 * points / bound, 1e-9, 1e20), jnp.inf)
-    widest = jnp.max(jnp.where((facts.count > 0) & facts.lattice, facts.spacing, 0.0))
-    alone = jnp.all(facts.lattice | (facts.count == 0)) & (widest > 0)
+    widest = jnp.max(jnp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
+    alone = jnp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
     most = jnp.minimum(most, jnp.where(alone, GROWTH / jnp.where(alone, widest, 1.0), jnp.inf))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
         z = jnp.exp(middle)
-        slope = total(facts.count, _slopes(laws, facts.drift, z)[0])
+        slope = total(facts.number, _slopes(laws, facts.drift, z)[0])
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
 
@@ -169,7 +169,8 @@ class _Window(NamedTuple):
 
 def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) -> _Window:
     """Chernoff's, from K at the tilt + and - orders (..., Z), less K there, of bounded losses."""
-    high, low = (up + OUTSIDE) / orders, -(down + OUTSIDE) / orders
+    wide = orders[(None,) * (up.ndim - 1)]
+    high, low = (up + OUTSIDE) / wide, -(down + OUTSIDE) / wide
     high = jnp.where(jnp.isfinite(high), high, jnp.inf)
     low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
     top = jnp.minimum(jnp.min(high, axis=-1), bounds[1])
@@ -185,7 +186,7 @@ def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) 
 def plan_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Plan:
     """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
     held, epsilon = lax.stop_gradient((facts, epsilon))
-    counts, drift = held.count, held.drift
+    counts, drift = held.number, held.drift
     tilt = tilt_of(laws, held, epsilon, points)
     deviation = jnp.sqrt(total(counts, _slopes(laws, drift, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
@@ -233,31 +234,31 @@ def _single(
 
     Up to where what lies beyond is little beside delta: there it is taken for infinite.
     """
-    height = total(held.count, at[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
+    height = total(held.number, at[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
     bounds = -(held.smallest + held.drift), held.largest - held.drift
     alone = _window(up, down, orders, bounds)
-    share = up + at + OUTSIDE + jnp.log(jnp.maximum(held.count, 1.0))[:, None] - height
-    reach = share / (tilt + orders)
+    share = up + at + OUTSIDE + jnp.log(jnp.maximum(held.number, 1.0))[:, None] - height
+    reach = share / (tilt + orders)[None]
     reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
     high = jnp.maximum(jnp.minimum(reach, bounds[1]), 0.0)
     low = jnp.minimum(alone.low, 0.0)
-    return low, jnp.max(jnp.where(held.count == 0, 0.0, high - low))
+    return low, jnp.max(jnp.where(held.number == 0, 0.0, high - low))
 
 
 def _step(facts: Releases, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
     """The step, and for which releases every loss lies on the grid."""
-    used = (facts.count > 0) & (facts.spacing > 0)
+    used = (facts.number > 0) & (facts.spacing > 0)
     largest = jnp.max(jnp.where(used & facts.lattice, facts.spacing, 0.0))
     safe = jnp.where(largest > 0, largest, 1.0)
     ratio = lax.stop_gradient(jnp.where(used & facts.lattice, facts.spacing / safe, 1.0))
-    multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)
+    multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)[None]
     fits = jnp.abs(multiples - jnp.round(multiples)) <= FITS * multiples
     fitting = jnp.all(fits, axis=0)
     unit = largest / (1.0 + jnp.argmax(fitting))
-    still = (facts.count == 0) | (facts.lattice & _on_grid(facts, unit))
+    still = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
     common = jnp.all(still) & jnp.any(fitting) & (largest > 0) & (unit >= least)
     # Else the most frequent release whose atoms are some steps apart decides.
-    weight = jnp.where(used & (facts.spacing >= LEAST_PARTS * wide), facts.count, 0.0)
+    weight = jnp.where(used & (facts.spacing >= LEAST_PARTS * wide), facts.number, 0.0)
     spacing = facts.spacing[jnp.argmax(weight)]
     parts = lax.stop_gradient(jnp.maximum(jnp.floor(spacing / wide), 1.0))
     aligned = jnp.where(jnp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide))

@@ -1,8 +1,9 @@
 """A dominating pair: what an accountant must know of one release in one adjacency direction."""
 
 import abc
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias, final
 
+from jaxdp._pytree import pytree
 from jaxdp._types import RealLike, Reals
 
 
@@ -51,11 +52,13 @@ class DominatingPair(abc.ABC):
         """Where the law of the loss is not smooth."""
 
     @abc.abstractmethod
-    def reversed(self) -> Self:
+    def reversed(self) -> "DominatingPair":
         """P and Q exchanged."""
 
 
-class Term(NamedTuple):
+@final
+@pytree
+class Term:
     """`count` releases of `pair`: arrays of one shape, whose last axis composes."""
 
     pair: DominatingPair
