@@ -17,7 +17,9 @@ from jaxdp.dominating_pair.base import Term
 
 ROWS = json.loads((Path(__file__).parent / "reference" / "engine.json").read_text())
 GRIDDED = ["laplace", "laplaces", "flipped_huber", "subbotin", "truncated_laplace", "guarantees"]
-ON_LATTICE = ["staircase", "discrete_laplace"]
+ON_LATTICE = ["staircase", "discrete_laplace", "discrete_gaussian"]
+# The frozen derivative of a discrete Gaussian was taken across a kink.
+SMOOTH = [*GRIDDED, "staircase", "discrete_laplace"]
 POINTS, FEW = 2**16, 2**12
 
 
@@ -44,19 +46,19 @@ def bracket(kind, row, points):
     return np.asarray(found.lower), np.asarray(found.upper)
 
 
-@pytest.mark.parametrize("kind", GRIDDED + ON_LATTICE)
+@pytest.mark.parametrize("kind", [*GRIDDED, "hubers_and_laplace", *ON_LATTICE])
 def test_frozen_values_lie_in_the_bracket(kind):
     for row in rows_of(kind)[:3]:
         lower, upper = bracket(kind, row, FEW if kind in ON_LATTICE else POINTS)
         frozen, error = np.array(row["log_delta"]), np.array(row["log_delta_error"])
         assert np.all(upper >= frozen - error)
         assert np.all(lower <= frozen)
-        above, wide = (1e-10, 3e-9) if kind in ON_LATTICE else (1e-5, 1e-3)
+        above, wide = (2e-10, 6e-9) if kind in ON_LATTICE else (1e-5, 1e-3)
         assert np.all(upper - frozen <= above)
         assert np.all(upper - lower <= wide)
 
 
-@pytest.mark.parametrize("kind", GRIDDED + ON_LATTICE)
+@pytest.mark.parametrize("kind", SMOOTH)
 def test_frozen_derivatives(kind):
     row = rows_of(kind)[0]
     known = row["derivative"]
