@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Reals
+from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.masses import Grid, Masses, masses_of
 from jaxdp.accountant.window import Plan, Releases
@@ -92,7 +92,7 @@ def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
     return top + jnp.log(jnp.sum(value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
 
 
-def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Reals) -> _Sums:
+def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
     """`count` times what one release adds."""
     points = masses.value.size
     value, step = lax.stop_gradient((masses.value, grid.step))
@@ -127,14 +127,14 @@ def total_of(terms: Terms, facts: Releases, plan: Plan, points: int) -> Total:
             spectrum, sums, infinite, beyond = state
             grid = Grid(base, plan.step, plan.tilt, log_norm)
             masses = masses_of(pair, own, grid, points)
-            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.count)
-            now = _summand(masses, grid, plan, own.count, exact)
-            log_count = jnp.log(jnp.maximum(own.count, 1e-300))
+            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.number)
+            now = _summand(masses, grid, plan, own.number, exact)
+            log_count = lax.stop_gradient(jnp.log(jnp.maximum(own.number, 1e-300)))
             infinite = jnp.logaddexp(infinite, log_count + masses.log_infinite)
             beyond = jnp.logaddexp(beyond, log_count + masses.log_beyond)
             return spectrum, jax.tree.map(jnp.add, sums, now), infinite, beyond
 
-        return lax.cond(own.count == 0, lambda x: x, more, state), None
+        return lax.cond(own.number == 0, lambda x: x, more, state), None
 
     zero = jnp.zeros(())
     nothing = jnp.full((), -jnp.inf)

@@ -29,6 +29,7 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Term,
     Terms,
+    is_gaussian,
     largest_finite,
     log_finite,
     log_hit,
@@ -72,6 +73,8 @@ def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tup
     if len(counts) > 1 or counts[0].shape[-1] > 1:
         return others
     count, first = counts[0], Step(single)
+    if is_gaussian(terms[0]):
+        return (first,)
     if not _check.is_concrete(count):
         return first, *others
     ones = np.asarray(count) == 1

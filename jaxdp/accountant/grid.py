@@ -21,17 +21,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP, log1mexp
-from jaxdp._types import Index, Reals
+from jaxdp._types import Bools, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.convolution import Total, finite_lower, finite_upper, total_of
 from jaxdp.accountant.masses import selected
-from jaxdp.accountant.window import LOG_TILTS, Releases, cumulants, plan_of, releases, total
+from jaxdp.accountant.window import LOG_TILTS, Laws, Releases, cumulants, plan_of, releases, total
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases; a lattice needs few
 TRIED, ROUNDS = 65, 4  # tilts of Chernoff's epsilon, and finer grids around the best. chosen
-STEPS = 14  # of a search for epsilon. measured: 8 to 11 settle to 1e-12
-LOWEST = -1e4  # log delta in a search, in place of -inf. chosen: below every number's
+STEPS = 18  # of a search for epsilon. measured: 8 to 14 settle to 1e-12
+LEAST = -1e4  # log delta in place of log 0. chosen: below every number's
+BACK = 8  # half octaves back from a feasible epsilon. chosen: the bracket changes little there
+FAR = 30.0  # of log delta, more than which a search does not see. chosen: nearly halves there
 
 T = TypeVar("T", bound=tuple[Reals, ...])
 
@@ -70,13 +72,13 @@ def _log_add(a: Reals, b: Reals) -> Reals:
     return jnp.where(some, both, jnp.where(b > -jnp.inf, b, a))
 
 
-def _lane(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> _Lane:
+def _lane(terms: Terms, laws: Laws, facts: Releases, epsilon: Reals, points: int) -> _Lane:
     """Of parameters of shape (n,), planned for one epsilon."""
-    drift = total(facts.count, facts.drift)
-    plan = plan_of(terms, facts, epsilon - drift, points)
+    drift = total(facts.number, facts.drift)
+    plan = plan_of(laws, facts, epsilon - drift, points)
     whole = total_of(terms, facts, plan, points)
-    largest = total(facts.count, facts.largest)
-    return _Lane(whole, drift, largest, total(facts.count, facts.log_finite))
+    largest = total(facts.number, facts.largest)
+    return _Lane(whole, drift, largest, total(facts.number, facts.log_finite))
 
 
 def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -87,10 +89,13 @@ def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
         terms = tuple(
             Term(selected(epsilon < 0, t.pair, t.pair.reversed()), t.count) for t in terms
         )
-        lane = _lane(terms, releases(terms), size, points)
+        facts, laws = releases(terms)
+        lane = _lane(terms, laws, facts, size, points)
         found = LogBounds(lane.lower(size), lane.upper(size)).mirrored(epsilon < 0, size)
-        bad = jnp.isnan(found.upper) | jnp.isnan(epsilon)
-        return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in found))
+        bad = _bad(facts) | jnp.isnan(epsilon)
+        lower = jnp.where(jnp.isnan(found.lower), -jnp.inf, found.lower)
+        upper = jnp.where(jnp.isnan(found.upper), 0.0, found.upper)
+        return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
 
     return _by_lanes(one, terms, epsilon)
 
@@ -99,12 +104,20 @@ def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> LogBound
     """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta (*batch,), feasible above."""
 
     def one(terms: Terms, delta: Reals) -> LogBounds:
-        facts = releases(terms)
-        guess = lax.stop_gradient(_chernoff(terms, facts, delta))
-        lane = _lane(terms, facts, guess, points)
-        return _solved(lane, guess, delta)
+        facts, laws = releases(terms)
+        guess = lax.stop_gradient(_chernoff(laws, facts, delta))
+        lane = _lane(terms, laws, facts, guess, points)
+        bad = _bad(facts) | jnp.isnan(delta)
+        return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in _solved(lane, guess, delta)))
 
     return _by_lanes(one, terms, delta)
+
+
+def _bad(facts: Releases) -> Bools:
+    """True where some release has a parameter that is not a number: never a small delta."""
+    given = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
+    unused = facts.number == 0
+    return jnp.any(jnp.stack([jnp.isnan(x) & ~unused for x in given]))
 
 
 def _by_lanes(function: Callable[[Terms, Reals], T], terms: Terms, values: Reals) -> T:
@@ -118,19 +131,19 @@ def _by_lanes(function: Callable[[Terms, Reals], T], terms: Terms, values: Reals
     return jax.tree.map(lambda x: x.reshape(values.shape), found)
 
 
-def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
+def _chernoff(laws: Laws, facts: Releases, delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, from the nodes of the laws: at least 0.
 
     delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
     """
-    log_finite = total(facts.count, facts.log_finite)
+    log_finite = total(facts.number, facts.log_finite)
     infinite = jnp.where(log_finite < 0, jnp.exp(_log_infinite(log_finite)), 0.0)
     log_delta = jnp.log(jnp.maximum(delta - infinite, 1e-300))
 
     def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
         tried = jnp.linspace(state[0], state[1], TRIED)
         z = jnp.exp(tried)
-        height = total(facts.count, cumulants(terms, facts.drift, z))
+        height = total(facts.number, cumulants(laws, facts.drift, z))
         found = (height - jnp.log1p(z) - z * jnp.log1p(1.0 / z) - log_delta) / z
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
         best = jnp.argmin(found)
@@ -139,7 +152,9 @@ def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
 
     low, high = (jnp.asarray(x) for x in LOG_TILTS)
     found = lax.fori_loop(0, ROUNDS, narrow, (low, high, low))[2]
-    found = jnp.minimum(found + total(facts.count, facts.drift), total(facts.count, facts.largest))
+    found = jnp.minimum(
+        found + total(facts.number, facts.drift), total(facts.number, facts.largest)
+    )
     return jnp.where(jnp.isfinite(found), jnp.maximum(found, 0.0), 0.0 * found)
 
 
@@ -148,7 +163,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
 
     def value(x: Reals) -> Reals:
         found = function(x)
-        return jnp.where(jnp.isnan(found), 1.0, jnp.maximum(found, LOWEST))
+        return jnp.where(jnp.isnan(found), FAR, jnp.clip(found, -FAR, FAR))
 
     def step(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, above, below, last = state
@@ -166,9 +181,24 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
     return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
+def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
+    """The largest epsilon tried, from `upper` on down, whose lower bound exceeds delta; else 0."""
+    gap = log_delta - lane.lower(upper)
+    slope = jax.jvp(lane.upper, (upper,), (jnp.ones(()),))[1]
+    width = jnp.clip(gap, 1e-13, 1.0) / jnp.maximum(-slope, 1e-300)
+
+    def back(k: Index | int, lower: Reals) -> Reals:
+        tried = jnp.maximum(upper - 1.02 * width * jnp.exp2(0.5 * k), 0.0)
+        better = (lane.lower(tried) > log_delta) & (tried > lower)
+        return jnp.where(better, tried, lower)
+
+    lower = lax.fori_loop(0, BACK, back, jnp.zeros(()))
+    return jnp.where(gap < 0, upper, lower)
+
+
 def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta meet delta."""
-    held, log_delta = lax.stop_gradient((lane, jnp.log(delta)))
+    held, log_delta = lax.stop_gradient((lane, jnp.maximum(jnp.log(delta), LEAST)))
     zero = jnp.zeros(())
 
     def above(epsilon: Reals) -> Reals:
@@ -182,11 +212,8 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     upper = jnp.where(feasible, _search(above, zero, high)[1], jnp.inf)
     upper = jnp.where(above(zero) <= 0, 0.0, upper)
 
-    def below(epsilon: Reals) -> Reals:
-        return held.lower(epsilon) - log_delta
-
     last = jnp.where(jnp.isfinite(upper), upper, end)
-    lower = jnp.where(below(zero) > 0, _search(below, zero, last)[0], 0.0)
+    lower = _infeasible(held, last, log_delta)
     # A step of Newton's that is 0 carries the derivatives.
     inside = (upper > 0) & (upper < held.largest) & jnp.isfinite(upper)
     at = jnp.where(inside, upper, 0.5 * end)
@@ -194,5 +221,4 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     moving = lane.upper(at) - jnp.log(delta)
     newton = -(moving - lax.stop_gradient(moving)) / jnp.where(slope < 0, slope, -jnp.inf)
     upper = jnp.where(inside, upper + newton, upper)
-    bad = jnp.isnan(lane.total.sums.log_norm + delta)
-    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
+    return LogBounds(lower, upper)
