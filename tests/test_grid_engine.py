@@ -13,6 +13,7 @@ from compositions import KINDS
 import jaxdp as dp
 from jaxdp.accountant.composition import Term
 from jaxdp.accountant.grid import epsilon_bounds, log_bounds
+from jaxdp.dominating_pair.additive import Additive
 
 ROWS = json.loads((Path(__file__).parent / "reference" / "engine.json").read_text())
 GRIDDED = ["laplace", "laplaces", "flipped_huber", "subbotin", "truncated_laplace", "guarantees"]

@@ -67,7 +67,7 @@ def cumulants(factors: Factors, tilts: Reals) -> Reals:
     """K at real tilts (T,)."""
 
     def each(factor: Factor) -> Reals:
-        exponent = factor.law.log_mass + tilts[:, None] * factor.law.loss
+        exponent = factor.law.log_mass[None] + tilts[:, None] * factor.law.loss[None]
         return factor.releases * jax.nn.logsumexp(exponent, axis=-1)
 
     own = 0.5 * factors.variance * tilts * (tilts + 1.0)
