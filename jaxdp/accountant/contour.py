@@ -97,12 +97,8 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
 
     def step(_: int, epsilon: Reals) -> Reals:
         value, slope = gap(still, epsilon, held[0])
-        moved = value / jnp.maximum(slope, 1e-300)
-        return jnp.where(
-            jnp.isfinite(moved),
-            epsilon + jnp.clip(moved, -0.7, 0.7) * (jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)),
-            jnp.nan,
-        )
+        most = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
+        return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -most, most)
 
     epsilon = lax.fori_loop(0, _NEWTON_STEPS, step, epsilon)
     epsilon = lax.stop_gradient(epsilon)

@@ -44,10 +44,8 @@ class _Tail(NamedTuple):
 
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
     """The factors of what is left, and log of the probability that is dropped."""
-    parts = tuple(jax.vmap(lambda f: _cut(f, depth))(part) for part in factors.parts)
-    cut = factors._replace(parts=tuple(p[0] for p in parts))
-    dropped = sum((jnp.sum(p[1]) for p in parts), jnp.zeros(()))
-    return cut, jnp.log(dropped)
+    each, dropped = jax.vmap(lambda factor: _cut(factor, depth))(factors.each)
+    return factors._replace(each=each), jnp.log(jnp.sum(dropped))
 
 
 def depth_for_delta(log_delta: Reals) -> Reals:

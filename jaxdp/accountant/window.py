@@ -10,17 +10,14 @@ Nothing here need be exact: the mass outside of a window is bounded again, from 
 held fixed in derivatives but the step and the grids' places, which move with the atoms.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import log1m
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.accountant.composition import Term, Terms
-from jaxdp.dominating_pair.base import Kinks, Lattice, Law
-from jaxdp.noise.truncated_laplace import LEAST_FINITE
+from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # logarithms of the tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10
@@ -34,24 +31,6 @@ GROWTH = 10.0  # log growth of tilted masses over a unit. chosen: ulps that move
 LEAST_PARTS = 4.0  # steps between two atoms, from which on they are aligned. chosen
 LARGEST_PART = 1000  # the common unit is a whole part of the largest, down to this. chosen
 FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: rounding of units
-
-
-Laws: TypeAlias = tuple[Law, ...]  # one of each term, (n, J)
-
-
-class Releases(NamedTuple):
-    """What the plan needs of every release, (F,)."""
-
-    number: Reals  # how many there are
-    log_finite: Reals  # log P[L < inf]
-    drift: Reals  # log_finite less that of the exchanged pair
-    largest: Reals  # finite loss
-    exchanged_infinite: Reals  # log Q[L = -inf]
-    smallest: Reals  # minus the smallest finite loss
-    log_infinite: Reals
-    anchor: Reals  # a loss that the grid should meet
-    spacing: Reals  # between atoms; 0 where there is nothing to align
-    lattice: Bools  # True where every loss is anchor + j spacing
 
 
 class Plan(NamedTuple):
@@ -68,76 +47,33 @@ class Plan(NamedTuple):
     order_high: Reals
 
 
-def releases(terms: Terms) -> tuple[Releases, Laws]:
-    """Facts about every release of all terms, parameters of shape (n,), and their nodes."""
-    laws = tuple(term.pair.law() for term in terms)
-    facts = (_releases(term, law) for term, law in zip(terms, laws, strict=True))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *facts), lax.stop_gradient(laws)
-
-
-def _releases(term: Term, law: Law) -> Releases:
-    exchanged = term.pair.reversed().law()
-    finite, other = (_log_finite(x.log_infinite) for x in (law, exchanged))
-    drift = finite - other
-    zero = 0.0 * drift
-    found = term.pair.singularities()
-    if isinstance(found, Lattice):
-        anchor, spacing = 0.5 * found.odd * found.unit, found.unit
-    elif isinstance(found, Kinks):
-        atoms = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in found.atoms])
-        anchor = jnp.max(atoms, axis=0)
-        spacing = anchor - jnp.min(atoms, axis=0)
-    else:
-        anchor, spacing = zero, zero
-    valid = jnp.isfinite(anchor) & jnp.isfinite(spacing)
-    lattice = valid if isinstance(found, Lattice) else jnp.zeros_like(valid)
-    return Releases(
-        term.count + zero,
-        finite,
-        drift,
-        law.largest + zero,
-        exchanged.log_infinite + zero,
-        exchanged.largest + zero,
-        law.log_infinite + zero,
-        jnp.where(valid, anchor - drift, 0.0),
-        jnp.where(valid, spacing, 0.0),
-        lattice,
-    )
-
-
-def _log_finite(log_infinite: Reals) -> Reals:
-    return jnp.maximum(log1m(jnp.exp(jnp.minimum(log_infinite, 0.0))), LEAST_FINITE)
-
-
 def total(counts: Reals, each: Reals) -> Reals:
     """The sum of counts times each, (F, ...), where a count of 0 is no release."""
     counts = counts.reshape(counts.shape + (1,) * (each.ndim - 1))
     return jnp.sum(jnp.where(counts == 0, 0.0, counts * each), axis=0)
 
 
-def cumulants(laws: Laws, drift: Reals, z: Reals) -> Reals:
+def cumulants(table: Table, z: Reals) -> Reals:
     """K of one release of each, less its drift, at z (Z,): (F, Z)."""
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
         return jax.nn.logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
 
-    found = [lax.map(each, (law.loss, law.log_mass)) for law in laws]
-    return jnp.concatenate(found) - z[None] * drift[:, None]
+    found = lax.map(each, (table.law.loss, table.law.log_mass))
+    return found - z[None] * table.drift[:, None]
 
 
-def _slopes(laws: Laws, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
+def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
     """K' and K'' of one release of each, (F,)."""
-    found = []
-    for law in laws:
-        share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
-        mean = jnp.sum(share * law.loss, axis=-1)
-        found.append((mean, jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)))
-    mean, variance = (jnp.concatenate(x) for x in zip(*found, strict=True))
-    return mean - drift, variance
+    law = table.law
+    share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
+    mean = jnp.sum(share * law.loss, axis=-1)
+    variance = jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)
+    return mean - table.drift, variance
 
 
-def tilt_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Reals:
+def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
     bound = total(facts.number, jnp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
@@ -149,7 +85,7 @@ def tilt_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Reals:
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
         z = jnp.exp(middle)
-        slope = total(facts.number, _slopes(laws, facts.drift, z)[0])
+        slope = total(facts.number, _slopes(facts, z)[0])
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
 
@@ -184,17 +120,17 @@ def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) 
     )
 
 
-def plan_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Plan:
+def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
     held, epsilon = lax.stop_gradient((facts, epsilon))
     counts, drift = held.number, held.drift
-    tilt = tilt_of(laws, held, epsilon, points)
-    deviation = jnp.sqrt(total(counts, _slopes(laws, drift, tilt)[1]))
+    tilt = tilt_of(held, epsilon, points)
+    deviation = jnp.sqrt(total(counts, _slopes(held, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
     orders = jnp.exp2(octaves) * jnp.sqrt(2.0 * OUTSIDE) / jnp.maximum(deviation, 1e-150)
     orders = jnp.where(deviation > 0, orders, jnp.exp2(2.0 * octaves))
     tilts = jnp.concatenate([tilt[None], tilt + orders, tilt - orders])
-    every = cumulants(laws, drift, tilts)
+    every = cumulants(held, tilts)
     at, up, down = jnp.split(every, (1, 1 + ORDERS), axis=-1)
     up, down = up - at, down - at
     bounds = -(held.smallest + drift), held.largest - drift
@@ -229,7 +165,7 @@ def plan_of(laws: Laws, facts: Releases, epsilon: Reals, points: int) -> Plan:
 
 
 def _single(
-    held: Releases, at: Reals, up: Reals, down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
+    held: Table, at: Reals, up: Reals, down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
 ) -> tuple[Reals, Reals]:
     """The lowest loss of each release's grid, (F,), and the longest window of one release.
 
@@ -246,7 +182,7 @@ def _single(
     return low, jnp.max(jnp.where(held.number == 0, 0.0, high - low))
 
 
-def _step(facts: Releases, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
+def _step(facts: Table, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
     """The step, and for which releases every loss lies on the grid."""
     used = (facts.number > 0) & (facts.spacing > 0)
     largest = jnp.max(jnp.where(used & facts.lattice, facts.spacing, 0.0))
@@ -267,7 +203,7 @@ def _step(facts: Releases, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
     return step, facts.lattice & _on_grid(facts, step)
 
 
-def _on_grid(facts: Releases, step: Reals) -> Bools:
+def _on_grid(facts: Table, step: Reals) -> Bools:
     """True where the spacing is a whole multiple of the step."""
     multiple = lax.stop_gradient(facts.spacing / jnp.where(step > 0, step, 1.0))
     whole = jnp.round(multiple)
