@@ -1,0 +1,1 @@
+"""Engines that turn releases into bounds on delta: pure functions of arrays."""
