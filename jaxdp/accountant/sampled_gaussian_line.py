@@ -48,7 +48,7 @@ class Line(NamedTuple):
     def value(self, epsilon: Reals, size: Reals) -> tuple[Reals, Reals]:
         """The sum and its derivative in epsilon, in units of e^size."""
         move = epsilon - self.centre
-        scale = jnp.exp(self.scale - self.theta * move - size)
+        scale = jnp.exp(jnp.minimum(self.scale - self.theta * move - size, 100.0))
         turned = self.term * jnp.exp(-1j * self.t * move)
         slope = jnp.sum((self.theta + 1j * self.t) * turned).real
         return scale * jnp.sum(turned).real, -scale * slope
@@ -144,8 +144,8 @@ def line(nodes: Nodes, part: str, sigma, q, sign, n, top, cut, tilt, epsilon, si
 
 
 def _exp(x: Complexes) -> Complexes:
-    """exp where it is not negligible: no subnormal numbers."""
-    kept = x.real > -600.0
+    """exp where it is not negligible nor wrong: no subnormal numbers, none that overflow."""
+    kept = jnp.abs(x.real) < 600.0
     return jnp.where(kept, jnp.exp(jnp.where(kept, x, 0.0)), 0.0)
 
 

@@ -22,6 +22,8 @@ TILTS = np.exp(np.arange(-4.0, 17.0, 0.65))  # chosen: from 1e6 releases to one 
 GROUP = 2  # real nodes between two cuts. chosen: .76 noises
 LEFT_OUT = 20.0  # nats below delta of what lies above the top. chosen: 2e-9 of delta
 CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 in bulk
+SMALLER = 12.0  # nats by which A^n is to stay below the rest. chosen: A has no jumps of its own
+ONE_SADDLE = 1.0  # nats that a cut must win. chosen
 
 _STEP = REAL_STRIDE * LIGHT.step
 _X = LOW + _STEP * np.arange(LIGHT.size // REAL_STRIDE)
@@ -74,7 +76,9 @@ def plan(sigma, q, sign, n, epsilon, log_delta) -> Plan:
     if epsilon is None:
         epsilon = _epsilon(below, top, n, size + CHERNOFF_SLACK)
     small, large = _bounds(below, top, n, epsilon)
-    cut = jnp.argmin(jnp.logaddexp(small[0], large[0]))
+    score = jnp.maximum(small[0] + SMALLER, large[0])
+    one = small[0][top] < jnp.min(jnp.logaddexp(small[0], large[0])) + ONE_SADDLE
+    cut = jnp.where(one, top, jnp.argmin(score))
     at = jnp.asarray(_CUTS)
     return Plan(
         at[top], at[cut], epsilon, size, tilts[small[1][top]], tilts[small[1][cut]],
@@ -101,10 +105,11 @@ def _parts(below: Reals, top: Index, n: Reals) -> tuple[Reals, Reals]:
 def _bounds(below, top, n, epsilon):
     """Least Chernoff bounds of both parts at every cut, with the tilts' indices."""
     tilts = jnp.asarray(TILTS)
+    shape = tilts * jnp.log1p(1.0 / tilts) - jnp.log(tilts)  # to the integrand's modulus
     found = []
     for cumulant in _parts(below, top, n):
         bound = cumulant + (log_chernoff(tilts) - tilts * epsilon)[None]
-        found.append((jnp.min(bound, -1), jnp.argmin(bound - jnp.log1p(1 / tilts)[None], -1)))
+        found.append((jnp.min(bound, -1), jnp.argmin(bound + shape[None], -1)))
     return found
 
 
