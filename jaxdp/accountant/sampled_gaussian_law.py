@@ -22,7 +22,7 @@ from jax.scipy.special import log_ndtr
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, expm1, log1p
 from jaxdp._types import Complexes, Index, Reals
 
-LOW = -9.25  # leftmost node. derived: N(0, 1) has 1e-20 below
+LOW = -8.5  # leftmost node. derived: N(0, 1) has 1e-17 below
 REAL_STRIDE = 2  # real nodes and those of bounds are every second one. chosen: errors below 1e-6
 LEGENDRE_NODES = 200  # nodes of a table of erfc. chosen: 1e-15 for every height in use
 
@@ -32,7 +32,7 @@ class Nodes:
 
     def __init__(self, size: int, step: float, width: float, block: int, heights: tuple):
         """`heights[0]` is eta, the others serve bounds; the cut falls within about 3 `width`."""
-        self.size, self.step, self.block = size, step, block
+        self.size, self.step, self.width, self.block = size, step, width, block
         self.x = LOW + step * np.arange(size)
         self.height, self.heights = heights[0], np.asarray(heights)
         distance = step * np.arange(1 - size, size)
@@ -65,8 +65,8 @@ def _log_half_erfc(z: np.ndarray) -> np.ndarray:
 
 # step, heights: derived: e^(-2 pi .9 / .19) = 1e-13 and as much above for sigma >= .6
 LIGHT = Nodes(128, 0.19, 0.5, 16, (0.9, 0.35, 0.6, 1.3, 1.8))
-# derived: e^(-2 pi .55 / .1) = 1e-15, the same above for sigma >= .35; a narrow cut
-FULL = Nodes(256, 0.1, 0.35, 32, (0.55, 0.2, 0.35, 0.8, 1.05))
+# derived: e^(-2 pi .5 / .09) = 1e-15, the same above for sigma >= .5; a narrow cut
+FULL = Nodes(256, 0.09, 0.25, 32, (0.5, 0.12, 0.25, 1.0, 1.5))
 
 
 class Law(NamedTuple):

@@ -30,6 +30,8 @@ ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
 SLACK = 1.0  # nats for real nodes in a bound. chosen: their error is below 1e-6 a release
 OTHER_TILTS = np.asarray([0, 0.03, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 1.1, 1.2, 1.4, 1.7, 2.2, 3, 6])
 ZOOMS = (0.7, 0.25, 0.1)  # half-widths in log tilt. chosen: 1e-3 of the Chernoff bound
+END = 5.5  # widths from a cut to the end. derived: e^-30
+FALL = 24.0  # nats by which a tilted law falls to its end, times n. chosen: 4e-11
 NOTHING = -1e30  # log weight where there is none
 ROUNDING = 8.0  # ulps of one term's modulus. measured: 2 to 4
 
@@ -105,6 +107,25 @@ def _split(nodes: Nodes, part: str, sigma, q, sign, top, cut, rows: slice, strid
     return Split(loss, small, large, out + cuts(nodes.above, top))
 
 
+def _ends(nodes: Nodes, cut: Reals, top: Reals) -> Reals:
+    """Last side nodes of A and of D, where their cuts have fallen; the tail beyond is dropped."""
+    reach = int(END * nodes.width / nodes.step)
+    last = (nodes.size - 1) // REAL_STRIDE
+    return jnp.minimum((jnp.stack([cut, top]) + reach) // REAL_STRIDE, last)
+
+
+def _ended(split: Split, ends: Reals, stride: int) -> Split:
+    """A and D up to their ends; the rest is left out."""
+    index = jnp.arange(split.loss.shape[-1]) * stride
+    kept = (index[None] <= REAL_STRIDE * ends[:, None])[:, None]
+    small, large = jnp.where(kept, jnp.stack([split.small, split.large]), NOTHING)
+    if split.loss.shape[0] == 1:
+        return Split(split.loss, small, large, split.out)
+    beyond = jnp.where(kept, NOTHING, jnp.stack([split.small, split.large])).real
+    out = jnp.logaddexp(split.out.real, jnp.logaddexp(beyond[0], beyond[1]))
+    return Split(split.loss, small, large, out.astype(split.out.dtype))
+
+
 def line(nodes: Nodes, part: str, sigma, q, sign, n, top, cut, tilt, epsilon, size) -> Line:
     """Terms near `epsilon` of the part "large", (A + D)^n - A^n; or A^n: "small", or "plain" alone.
 
@@ -113,10 +134,12 @@ def line(nodes: Nodes, part: str, sigma, q, sign, n, top, cut, tilt, epsilon, si
     held = lax.stop_gradient
     args = (nodes, part, sigma, q, sign, nodes.nearest(top), nodes.nearest(cut))
     sides = held(_split(*args, slice(None), REAL_STRIDE))
+    ends = _ends(nodes, args[-1], args[-2])
+    sides = _ended(sides, ends, REAL_STRIDE)
     real = Split(*(x[-1].real for x in sides))
-    steps = held(_steps(nodes, part, real, sigma, q, sign, n, tilt, epsilon, size))
+    steps = held(_steps(nodes, part, real, ends, sigma, q, sign, n, tilt, epsilon, size))
     theta, step = steps.theta, 2.0 * jnp.pi / steps.period
-    split = Split(*(x[0] for x in _split(*args, slice(0, 1), 1)))
+    split = Split(*(x[0] for x in _ended(_split(*args, slice(0, 1), 1), ends, 1)))
     loss, weights = split.loss, jnp.stack([split.small, split.large]) + theta * split.loss[None]
     weights = weights[: 1 + (part == "large")]
     largest = held(jnp.max(weights.real))
@@ -130,10 +153,10 @@ def line(nodes: Nodes, part: str, sigma, q, sign, n, top, cut, tilt, epsilon, si
     weight = jnp.where(t == 0, 0.5, 1.0) * step / jnp.pi / (z * (z + 1.0))
     term = power * jnp.exp(1j * (t * (n * mean - epsilon))) * weight
     # Errors: of phi, relative to the moment; of turning its power; and all terms left out.
-    above, tail = _moduli(nodes, sides, sigma, theta, log_moment, t[-1] + step, n)
+    above, tail = _moduli(nodes, sides, ends, sigma, theta, log_moment, t[-1] + step, n)
     modulus = jnp.abs(weights)
     of_phi = (np.exp(-2.0 * np.pi * nodes.height / nodes.step) + ROUNDING * ULP) * modulus.sum(-1)
-    of_phi += above[: len(weights)] + 3.0 * (modulus[:, 0] + modulus[:, -1])
+    of_phi += above[: len(weights)]
     wander = jnp.sum(modulus * jnp.abs(loss - mean)[None], -1)
     of_phi = of_phi[:, None] + (ROUNDING * ULP) * wander[:, None] * t[None]
     turning = ULP * (t * (n * jnp.abs(mean) + epsilon) + ROUNDING * n + 40.0) * jnp.abs(power)
@@ -183,7 +206,7 @@ def _power(phi: Complexes, n: Reals) -> tuple[Complexes, Reals]:
     return power, jnp.stack([of_small, n * jnp.exp((n - 1.0) * log_whole.real)])
 
 
-def _moduli(nodes, sides: Split, sigma, theta, log_moment, t, n) -> tuple[Reals, Reals]:
+def _moduli(nodes, sides: Split, ends, sigma, theta, log_moment, t, n) -> tuple[Reals, Reals]:
     """Quadrature errors of A and D from above the line, and a bound of the power beyond `t`."""
     height = jnp.asarray(nodes.heights)
     analytic = height < 0.97 * jnp.pi * sigma
@@ -192,6 +215,10 @@ def _moduli(nodes, sides: Split, sigma, theta, log_moment, t, n) -> tuple[Reals,
     rise = jnp.exp(-2.0 * jnp.pi * (height - nodes.height) / nodes.step)
     rise = jnp.where(analytic & (height > nodes.height), rise, jnp.inf)
     above = jnp.min(rise[None] * jnp.sum(jnp.exp(logs), -1), -1)
+    # An end costs the way down to the real axis, in nodes, times the largest modulus there.
+    edge = jnp.stack([jnp.max(logs[k, :, at]) for k, at in enumerate(ends)])
+    edge = jnp.exp(edge) + jnp.exp(jnp.max(logs[:, :, 0], -1))
+    above += (2.0 + nodes.height / nodes.step) / REAL_STRIDE * edge
     small, large = jnp.sum(jnp.exp(logs - t * loss.imag[None]), -1)
     plain = jnp.min(jnp.where(analytic, n * jnp.log(small), jnp.inf))
     cut = jnp.log(n * large) + (n - 1.0) * jnp.log(small + large)
@@ -199,7 +226,7 @@ def _moduli(nodes, sides: Split, sigma, theta, log_moment, t, n) -> tuple[Reals,
     return above, jnp.exp(jnp.where(jnp.all(large == 0), plain, cut))
 
 
-def _steps(nodes, part, real: Split, sigma, q, sign, n, tilt, epsilon, size) -> Steps:
+def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, size) -> Steps:
     """Abscissa at the saddle of the integrand's modulus, and the step that Chernoff bounds allow."""
 
     def moments(tilts):
@@ -209,7 +236,12 @@ def _steps(nodes, part, real: Split, sigma, q, sign, n, tilt, epsilon, size) -> 
         return log_excess(small, large, n) if part == "large" else n * small
 
     def modulus(tilts):
-        return moments(tilts) - tilts * epsilon - jnp.log(tilts) - jnp.log1p(tilts)
+        ends_high = jnp.full_like(tilts, -jnp.inf)
+        for at, x in zip(ends, (real.small, real.large), strict=True):
+            kept = jax.nn.logsumexp(x[None] + tilts[:, None] * real.loss[None], -1)
+            ends_high = jnp.maximum(ends_high, jnp.where(x[at] > NOTHING, x[at] + tilts * real.loss[at] - kept, NOTHING))
+        penalty = 1e3 * jnp.maximum(ends_high + jnp.log(n) + FALL, 0.0)
+        return moments(tilts) - tilts * epsilon - jnp.log(tilts) - jnp.log1p(tilts) + penalty
 
     theta = tilt
     if part != "plain":  # the tilt of a law that ends at the cut is not that of a smooth cut
