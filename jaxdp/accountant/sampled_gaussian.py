@@ -46,7 +46,7 @@ def epsilon(sigma: Reals, q: Reals, count: Reals, log_delta: Reals) -> Bracket:
     """
 
     def is_wide(lower: Reals, upper: Reals) -> Reals:
-        return ~(upper - lower <= WIDE * upper)
+        return ~((upper - lower <= WIDE * upper) & jnp.isfinite(upper))
 
     return _in_chunks(_epsilon_lane, is_wide, sigma, q, count, log_delta)
 
