@@ -87,13 +87,13 @@ def _lines(kind: str, planned, sigma, q, sign, n, epsilon, size) -> list[Line]:
     if kind == "plain":
         return [line(LIGHT, "plain", *args, planned.top, planned.tilt, epsilon, size)]
     return [
-        line(FULL, "small", *args, planned.cut, planned.small_tilt, epsilon, size),
-        line(FULL, "large", *args, planned.cut, planned.large_tilt, epsilon, size),
+        line(FULL, "small", *args, planned.cut, planned.tilt, epsilon, size),
+        line(FULL, "large", *args, planned.cut, planned.tilt, epsilon, size),
     ]
 
 
 def _log_delta_lane(kind, sigma, q, n, epsilon, sign) -> Bracket:
-    planned = lax.stop_gradient(plan(sigma, q, sign, n, epsilon, None))
+    planned = lax.stop_gradient(plan(kind, sigma, q, sign, n, epsilon, None))
     size = planned.size
     lines = _lines(kind, planned, sigma, q, sign, n, epsilon, size)
     lower, upper = 0.0, 0.0
@@ -107,7 +107,7 @@ def _log_delta_lane(kind, sigma, q, n, epsilon, sign) -> Bracket:
 
 
 def _epsilon_lane(kind, sigma, q, n, log_delta, sign) -> Bracket:
-    planned = lax.stop_gradient(plan(sigma, q, sign, n, None, log_delta))
+    planned = lax.stop_gradient(plan(kind, sigma, q, sign, n, None, log_delta))
     start = planned.epsilon
     lines = _lines(kind, planned, sigma, q, sign, n, start, lax.stop_gradient(log_delta))
     errors = [x.errors(start, planned.size) for x in lines]

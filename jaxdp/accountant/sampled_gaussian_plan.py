@@ -10,6 +10,7 @@ Source: one big jump: Foss, Korshunov & Zachary, Heavy-Tailed and Subexponential
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,12 +23,13 @@ TILTS = np.exp(np.arange(-8.0, 16.5, 0.7))  # chosen: 1e6 releases of all the ba
 GROUP = 2  # real nodes between two cuts. chosen: .76 noises
 LEFT_OUT = 24.0  # nats below delta of what lies above the top. chosen: 4e-11 of delta, more where the top is smooth
 CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 in bulk
-SMALLER = 12.0  # nats by which A^n is to stay below the rest. chosen: A has no jumps of its own
+LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest brackets are wide
 ONE_SADDLE = 1.0  # nats that a cut must win. chosen
 
 _STEP = REAL_STRIDE * LIGHT.step
 _X = LOW + _STEP * np.arange(LIGHT.size // REAL_STRIDE)
 _CUTS = _X[GROUP - 1 :: GROUP] + 0.5 * _STEP
+_SHAPE = TILTS * np.log1p(1.0 / TILTS) - np.log(TILTS)  # log |1 / z (z + 1)| less Chernoff's
 _FIRST_CUT = int(np.searchsorted(_CUTS, 0.5))
 
 
@@ -38,9 +40,7 @@ class Plan(NamedTuple):
     cut: Reals
     epsilon: Reals
     size: Reals
-    tilt: Reals  # of the law below the top, where it is not cut
-    small_tilt: Reals  # of A^n
-    large_tilt: Reals  # of (A + D)^n - A^n
+    tilt: Reals  # about that of the law below the top, where it is not cut
 
 
 def log_chernoff(tilt: Reals) -> Reals:
@@ -56,34 +56,47 @@ def log_excess(base: Reals, more: Reals, n: Reals) -> Reals:
     return n * base + jnp.where(rise > 30.0, rise, grown)
 
 
-def plan(sigma, q, sign, n, epsilon, log_delta) -> Plan:
-    """Plan at `epsilon`, or where that is None at an epsilon of about `log_delta`."""
+def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
+    """Plan at `epsilon`, or where that is None at an epsilon of about `log_delta`.
+
+    A "plain" plan searches no cut.
+    """
     loss, log_weight = law(sigma, q, sign, jnp.asarray(_X), _STEP)
     tilts = jnp.asarray(TILTS)
-    grouped = (log_weight[:, None] + loss[:, None] * tilts[None]).reshape(-1, GROUP, len(TILTS))
-    below = lax.cumlogsumexp(jnp.logaddexp(grouped[:, 0], grouped[:, 1]))  # cuts, tilts
+    tilted = log_weight[:, None] + loss[:, None] * tilts[None]
     mass = jnp.logaddexp(log_weight[0::GROUP], log_weight[1::GROUP])
     beyond = jnp.append(lax.cumlogsumexp(mass, reverse=True)[1:], -jnp.inf) + jnp.log(n)
     beyond = beyond.at[-1].set(beyond[-2] - 3.0)
-    if epsilon is None:
-        size = log_delta
-    else:
-        chernoff = jnp.min(n * below + (log_chernoff(tilts) - tilts * epsilon)[None], -1)
-        top = _top(beyond - chernoff)
-        small, large = _bounds(below, top, n, epsilon)
-        size = jnp.min(jnp.logaddexp(small[0], large[0])) - CHERNOFF_SLACK
+
+    def chernoff(top):
+        kept = (jnp.arange(len(_X)) < GROUP * (top + 1))[:, None]
+        cumulant = jax.nn.logsumexp(jnp.where(kept, tilted, -jnp.inf), 0)
+        return n * cumulant + log_chernoff(tilts)
+
+    size = log_delta
+    if epsilon is not None:
+        bound = jnp.min(chernoff(len(_CUTS) - 1) - tilts * epsilon)
+        bound = jnp.min(chernoff(_top(beyond - bound)) - tilts * epsilon)
+        size = bound - CHERNOFF_SLACK
     top = _top(beyond - size)
+    bound = chernoff(top)
+    at = jnp.asarray(_CUTS)
+    if kind == "plain":
+        if epsilon is None:
+            epsilon = jnp.maximum(jnp.min((bound - size - CHERNOFF_SLACK) / tilts), 0.0)
+        tilt = tilts[jnp.argmin(bound - tilts * epsilon + _SHAPE)]
+        return Plan(at[top], at[top], epsilon, size, tilt)
+    grouped = tilted.reshape(-1, GROUP, len(TILTS))
+    below = lax.cumlogsumexp(jnp.logaddexp(grouped[:, 0], grouped[:, 1]))  # cuts, tilts
     if epsilon is None:
         epsilon = _epsilon(below, top, n, size + CHERNOFF_SLACK)
     small, large = _bounds(below, top, n, epsilon)
-    score = jnp.maximum(small[0] + SMALLER, large[0])
-    one = small[0][top] < jnp.min(jnp.logaddexp(small[0], large[0])) + ONE_SADDLE
-    cut = jnp.where(one, top, jnp.argmin(score))
-    at = jnp.asarray(_CUTS)
-    return Plan(
-        at[top], at[cut], epsilon, size, tilts[small[1][top]], tilts[small[1][cut]],
-        tilts[large[1][cut]],
-    )  # fmt: skip
+    best = jnp.min(jnp.logaddexp(small, large))
+    one = small[top] < best + ONE_SADDLE
+    cut = jnp.where(one, top, jnp.argmin(jnp.maximum(small - LARGER, large)))
+    if log_delta is None:
+        size = best - CHERNOFF_SLACK
+    return Plan(at[top], at[cut], epsilon, size, jnp.ones_like(epsilon))
 
 
 def _top(beyond: Reals) -> Index:
@@ -102,15 +115,12 @@ def _parts(below: Reals, top: Index, n: Reals) -> tuple[Reals, Reals]:
     return jnp.where(allowed, n * below, 1e30), jnp.where(allowed, rest, 1e30)
 
 
-def _bounds(below, top, n, epsilon):
-    """Least Chernoff bounds of both parts at every cut, with the tilts' indices."""
+def _bounds(below: Reals, top: Index, n: Reals, epsilon: Reals) -> tuple[Reals, Reals]:
+    """Least Chernoff bounds of both parts at every cut."""
     tilts = jnp.asarray(TILTS)
-    shape = tilts * jnp.log1p(1.0 / tilts) - jnp.log(tilts)  # to the integrand's modulus
-    found = []
-    for cumulant in _parts(below, top, n):
-        bound = cumulant + (log_chernoff(tilts) - tilts * epsilon)[None]
-        found.append((jnp.min(bound, -1), jnp.argmin(bound + shape[None], -1)))
-    return found
+    fall = (log_chernoff(tilts) - tilts * epsilon)[None]
+    small, large = (jnp.min(cumulant + fall, -1) for cumulant in _parts(below, top, n))
+    return small, large
 
 
 def _epsilon(below, top, n, size) -> Reals:
