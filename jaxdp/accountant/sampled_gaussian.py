@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Reals
+from jaxdp._types import Bools, Reals
 from jaxdp.accountant.sampled_gaussian_law import FULL, LIGHT
 from jaxdp.accountant.sampled_gaussian_line import Line, line
 from jaxdp.accountant.sampled_gaussian_plan import plan
@@ -33,7 +33,7 @@ def log_delta(sigma: Reals, q: Reals, count: Reals, epsilon: Reals) -> LogBounds
     Args are of one shape, 0 < q < 1. A bracket is wide where the engine does not serve.
     """
 
-    def is_wide(lower: Reals, upper: Reals) -> Reals:
+    def is_wide(lower: Reals, upper: Reals) -> Bools:
         return ~(upper - lower < WIDE)
 
     return LogBounds(*_in_chunks(_log_delta_lane, is_wide, sigma, q, count, epsilon))
@@ -45,7 +45,7 @@ def epsilon(sigma: Reals, q: Reals, count: Reals, log_delta: Reals) -> Bracket:
     The upper one is safe, and infinite where the engine does not serve.
     """
 
-    def is_wide(lower: Reals, upper: Reals) -> Reals:
+    def is_wide(lower: Reals, upper: Reals) -> Bools:
         return ~((upper - lower <= WIDE * upper) & jnp.isfinite(upper))
 
     return _in_chunks(_epsilon_lane, is_wide, sigma, q, count, log_delta)
@@ -68,7 +68,8 @@ def _in_chunks(lane: Callable, is_wide: Callable, *args: Reals) -> Bracket:
     def finer(x):
         lanes, (lower, upper), wide = x
         cut = jax.vmap(lambda *y: lane("cut", *y))(*lanes)
-        return jnp.where(wide, cut[0], lower), jnp.where(wide, cut[1], upper)
+        is_lower, is_upper = wide & (cut[0] > lower), wide & (cut[1] < upper)
+        return jnp.where(is_lower, cut[0], lower), jnp.where(is_upper, cut[1], upper)
 
     lanes = tuple(padded(x) for x in lanes)
     found = lax.map(plain, lanes)
@@ -111,18 +112,20 @@ def _epsilon_lane(kind, sigma, q, n, log_delta, sign) -> Bracket:
     start = planned.epsilon
     lines = _lines(kind, planned, sigma, q, sign, n, start, lax.stop_gradient(log_delta))
     errors = [x.errors(start, planned.size) for x in lines]
-    serve = [x.value(start, planned.size)[0] + e[1] < e[2] for x, e in zip(lines, errors)]
+    serve = [
+        x.value(start, planned.size)[0] + e[1] < e[2] for x, e in zip(lines, errors, strict=True)
+    ]
 
     def summed(at, lines=lines):
         found = [x.value(at, log_delta) for x in lines]
-        value = sum(jnp.where(s, x[0], 0.0) for s, x in zip(serve, found))
-        return value, sum(jnp.where(s, x[1], 0.0) for s, x in zip(serve, found))
+        value = sum(jnp.where(s, x[0], 0.0) for s, x in zip(serve, found, strict=True))
+        return value, sum(jnp.where(s, x[1], 0.0) for s, x in zip(serve, found, strict=True))
 
     def safe(at):
         """Errors below and above at `at`, a bound where a line does not serve."""
         found = [x.errors(at, log_delta) for x in lines]
-        short = sum(jnp.where(s, e[0], 0.0) for s, e in zip(serve, found))
-        return short, sum(jnp.where(s, e[1], e[2]) for s, e in zip(serve, found))
+        short = sum(jnp.where(s, e[0], 0.0) for s, e in zip(serve, found, strict=True))
+        return short, sum(jnp.where(s, e[1], e[2]) for s, e in zip(serve, found, strict=True))
 
     unit = 1.0 / lines[0].theta
 

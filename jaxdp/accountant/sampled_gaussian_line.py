@@ -1,17 +1,18 @@
 """delta of equal sampled Gaussians by inversion along one vertical contour, with its error.
 
-Computes int (1 - e^(epsilon - y))_+ mu(dy) for mu = A^n, or mu = (A + D)^n - A^n, convolution powers
-of the law below a smooth cut and between it and a smooth top (`sampled_gaussian_plan`). With the
-transform M(z) = int e^(z y) mu(dy) and any abscissa theta > 0 the trapezoidal sum
+Computes int (1 - e^(epsilon - y))_+ mu(dy) for mu = A^n, or mu = (A + D)^n - A^n, convolution
+powers of the law below a smooth cut and between it and a smooth top (`sampled_gaussian_plan`); each
+ends a few widths later, where the tilted law is next to nothing. Chosen by `sampled_gaussian`. With
+the transform M(z) = int e^(z y) mu(dy) and any abscissa theta > 0 the trapezoidal sum
 
     (h / 2 pi) sum_k M(z_k) e^(-z_k epsilon) / (z_k (z_k + 1)),   z_k = theta + i h k
 
 is the integral plus the aliased ones, at epsilon + 2 pi m / h and times e^(2 pi m theta / h). They
 are positive, so that the sum is above the truth; Chernoff bounds at other tilts say by how much.
 
-Errors added: truncation, as |phi(t)| <= sum_j |w_j| e^(-t Im l_j) on nodes of any height, which falls
-in t, bounds all that is left; quadrature and rounding of phi, n |phi|^(n-1) times; losses that the
-top leaves out. Source: Abate & Whitt, Queueing Systems 10, 1992; design of the sums: this package.
+Errors added: truncation, as |phi(t)| <= sum_j |w_j| e^(-t Im l_j) on nodes of any height, which
+falls in t, bounds all that is left; quadrature and rounding of phi, n |phi|^(n-1) times; losses
+that top and ends leave out. Source: Abate & Whitt, Queueing Systems 10, 1992, for the sum.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Reals
+from jaxdp._types import Complexes, Index, Indices, Reals
 from jaxdp.accountant.sampled_gaussian_law import REAL_STRIDE, Nodes, law, log_tail
 from jaxdp.accountant.sampled_gaussian_plan import TILTS, log_chernoff, log_excess
 
@@ -107,14 +108,14 @@ def _split(nodes: Nodes, part: str, sigma, q, sign, top, cut, rows: slice, strid
     return Split(loss, small, large, out + cuts(nodes.above, top))
 
 
-def _ends(nodes: Nodes, cut: Reals, top: Reals) -> Reals:
+def _ends(nodes: Nodes, cut: Index, top: Index) -> Indices:
     """Last side nodes of A and of D, where their cuts have fallen; the tail beyond is dropped."""
     reach = int(END * nodes.width / nodes.step)
     last = (nodes.size - 1) // REAL_STRIDE
     return jnp.minimum((jnp.stack([cut, top]) + reach) // REAL_STRIDE, last)
 
 
-def _ended(split: Split, ends: Reals, stride: int) -> Split:
+def _ended(split: Split, ends: Indices, stride: int) -> Split:
     """A and D up to their ends; the rest is left out."""
     index = jnp.arange(split.loss.shape[-1]) * stride
     kept = (index[None] <= REAL_STRIDE * ends[:, None])[:, None]
@@ -215,7 +216,10 @@ def _moduli(nodes, sides: Split, ends, sigma, theta, log_moment, t, n) -> tuple[
     height = jnp.asarray(nodes.heights)
     analytic = height < 0.97 * jnp.pi * sigma
     loss = sides.loss[:-1]
-    logs = jnp.stack([sides.small[:-1], sides.large[:-1]]).real + (theta * loss.real - log_moment)[None]
+    logs = (
+        jnp.stack([sides.small[:-1], sides.large[:-1]]).real
+        + (theta * loss.real - log_moment)[None]
+    )
     rise = jnp.exp(-2.0 * jnp.pi * (height - nodes.height) / nodes.step)
     rise = jnp.where(analytic & (height > nodes.height), rise, jnp.inf)
     above = jnp.min(rise[None] * jnp.sum(jnp.exp(logs), -1), -1)
@@ -231,11 +235,12 @@ def _moduli(nodes, sides: Split, ends, sigma, theta, log_moment, t, n) -> tuple[
 
 
 def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, size) -> Steps:
-    """Abscissa at the saddle of the integrand's modulus, and the step that Chernoff bounds allow."""
+    """Abscissa where the integrand's modulus is least, and the step that Chernoff bounds allow."""
 
     def moments(tilts):
         small, large = (
-            jax.nn.logsumexp(x[None] + tilts[:, None] * real.loss[None], -1) for x in (real.small, real.large)
+            jax.nn.logsumexp(x[None] + tilts[:, None] * real.loss[None], -1)
+            for x in (real.small, real.large)
         )
         return log_excess(small, large, n) if part == "large" else n * small
 
@@ -243,7 +248,9 @@ def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, siz
         ends_high = jnp.full_like(tilts, -jnp.inf)
         for at, x in zip(ends, (real.small, real.large), strict=True):
             kept = jax.nn.logsumexp(x[None] + tilts[:, None] * real.loss[None], -1)
-            ends_high = jnp.maximum(ends_high, jnp.where(x[at] > NOTHING, x[at] + tilts * real.loss[at] - kept, NOTHING))
+            ends_high = jnp.maximum(
+                ends_high, jnp.where(x[at] > NOTHING, x[at] + tilts * real.loss[at] - kept, NOTHING)
+            )
         penalty = 1e3 * jnp.maximum(ends_high + jnp.log(n) + FALL, 0.0)
         return moments(tilts) - tilts * epsilon - jnp.log(tilts) - jnp.log1p(tilts) + penalty
 
@@ -267,6 +274,8 @@ def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, siz
     out = jnp.logaddexp(out, tail) + jnp.log(n) + SLACK
     if part == "small":
         out = jnp.full_like(out, -jnp.inf)
-    kept = jnp.logaddexp(*(jax.nn.logsumexp(x + theta * real.loss) for x in (real.small, real.large)))
+    kept = jnp.logaddexp(
+        *(jax.nn.logsumexp(x + theta * real.loss) for x in (real.small, real.large))
+    )
     tilted = out[1] + (n - 1.0) * kept + jnp.exp(out[1] - kept) + log_chernoff(theta)
     return Steps(theta, period, others, bounds, out[0], tilted - theta * epsilon)

@@ -19,9 +19,9 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp._types import Index, Reals
 from jaxdp.accountant.sampled_gaussian_law import LIGHT, LOW, REAL_STRIDE, law
 
-TILTS = np.exp(np.arange(-8.0, 16.5, 0.7))  # chosen: 1e6 releases of all the batch, or one at q = 1e-5
+TILTS = np.exp(np.arange(-8.0, 16.5, 0.7))  # chosen: 1e6 releases of all, or one at q = 1e-5
 GROUP = 2  # real nodes between two cuts. chosen: .76 noises
-LEFT_OUT = 24.0  # nats below delta of what lies above the top. chosen: 4e-11 of delta, more where the top is smooth
+LEFT_OUT = 24.0  # nats below delta of what lies above the top. chosen: 4e-11, if the top is sharp
 CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 in bulk
 LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest brackets are wide
 ONE_SADDLE = 1.0  # nats that a cut must win. chosen
@@ -109,7 +109,9 @@ def _parts(below: Reals, top: Index, n: Reals) -> tuple[Reals, Reals]:
     """log of A^n and of (A + D)^n - A^n at every cut and tilt: infinite where no cut may be."""
     k = jnp.arange(len(_CUTS))[:, None]
     whole = below[top][None]
-    rest = jnp.where(k < top, whole + jnp.log(-jnp.expm1(jnp.minimum(below - whole, -1e-16))), -1e30)
+    rest = jnp.where(
+        k < top, whole + jnp.log(-jnp.expm1(jnp.minimum(below - whole, -1e-16))), -1e30
+    )
     rest = jnp.where(k < top, log_excess(below, rest, n), -1e30)
     allowed = (k >= _FIRST_CUT) & (k <= top)
     return jnp.where(allowed, n * below, 1e30), jnp.where(allowed, rest, 1e30)
@@ -127,6 +129,7 @@ def _epsilon(below, top, n, size) -> Reals:
     """The least epsilon at which both Chernoff bounds are `size`."""
     tilts = jnp.asarray(TILTS)
     small, large = (
-        jnp.min((k + (log_chernoff(tilts) - size)[None]) / tilts[None], -1) for k in _parts(below, top, n)
+        jnp.min((k + (log_chernoff(tilts) - size)[None]) / tilts[None], -1)
+        for k in _parts(below, top, n)
     )
     return jnp.maximum(jnp.min(jnp.maximum(small, large)), 0.0)
