@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Reals
+from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.masses import Grid, Masses, masses_of
 from jaxdp.accountant.window import Plan, Releases
@@ -92,7 +92,7 @@ def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
     return top + jnp.log(jnp.sum(value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
 
 
-def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Reals) -> _Sums:
+def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
     """`count` times what one release adds."""
     points = masses.value.size
     value, step = lax.stop_gradient((masses.value, grid.step))

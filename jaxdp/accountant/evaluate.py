@@ -63,7 +63,7 @@ def largest_loss(terms: Terms, both: bool) -> Reals:
     return _largest(exchanged(terms, both, shape), both)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(compiled, static_argnums=1)
 def _largest(terms: Terms, both: bool) -> Reals:
     value = jnp.where(log_finite(terms) < 0, jnp.inf, largest_finite(terms))
     return jnp.max(value, axis=0) if both else value

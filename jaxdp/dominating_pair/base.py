@@ -5,7 +5,7 @@ mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS
 """
 
 import abc
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
@@ -69,7 +69,7 @@ class DominatingPair(abc.ABC):
         """What keeps the characteristic function of the loss from falling."""
 
     @abc.abstractmethod
-    def reversed(self) -> Self:
+    def reversed(self) -> "DominatingPair":
         """P and Q exchanged; a pytree of the same structure."""
 
     @abc.abstractmethod
