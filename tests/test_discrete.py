@@ -56,7 +56,7 @@ def test_pure_compositions(e, n):
     for value, point in zip(total.log_delta(epsilon), epsilon, strict=True):
         exact = exact_delta(e, n, point)
         if exact > mp.mpf("1e-3000"):
-            check(value, exact, 3e-11 if value > -1000 else 1e-9)
+            check(value, exact, 1e-9)
     assert total.delta(e * n * (1 + 1e-14)) == 0
     # At the largest loss itself its rounding is what is left.
     assert total.delta(e * n) < 1e-12
@@ -75,7 +75,7 @@ def with_a_gaussian(e, n, mu, epsilon):
 
 @pytest.mark.parametrize(
     ("e", "n", "mu", "tolerance"),
-    [(0.1, 2000, 0.05, 1e-10), (1.0, 400, 0.05, 1e-10), (1.0, 100, 1e-3, 1e-3)],
+    [(0.1, 2000, 0.05, 1e-8), (1.0, 400, 0.05, 1e-8), (1.0, 100, 1e-3, 1e-3)],
 )
 def test_atoms_fade_behind_a_gaussian(e, n, mu, tolerance):
     """|phi| comes back up at pi / e: the sum knows how much of it the Gaussian leaves there."""
@@ -106,7 +106,7 @@ def test_the_next_epsilon_after_an_atom():
             if exact == 0:
                 assert value < -30
             else:
-                check(value, exact, 1e-11 if j < n else 40.0)
+                check(value, exact, 1e-9 if j < n else 40.0)
 
 
 def test_reference_compositions():
@@ -115,7 +115,7 @@ def test_reference_compositions():
         total = row["inputs"]["count"] * dp.privacy_loss(dp.PureDP(row["params"]["epsilon"]))
         value = float(total.epsilon(row["inputs"]["delta"]))
         excess = mp.mpf(value) / expected(row) - 1
-        assert 0 <= excess < 2e-11, (row["id"], excess)
+        assert 0 <= excess < 1e-9, (row["id"], excess)
 
 
 @pytest.mark.long
@@ -125,7 +125,7 @@ def test_approximate_compositions(failure):
     total = 10 * dp.privacy_loss(dp.ApproxDP(1.0, failure))
     epsilon = np.array([-12.0, -3.0, 0.0, 1.0, 5.0, 9.5, 9.999])
     for value, point in zip(total.log_delta(epsilon), epsilon, strict=True):
-        check(value, exact_delta(1.0, 10, point, failure), 1e-10)
+        check(value, exact_delta(1.0, 10, point, failure), 1e-9)
     infinite = float(-mp.expm1(10 * mp.log1p(-mp.mpf(failure))))
     beyond = total.delta(jnp.array([10.1, 1e6]))
     assert np.all(beyond >= infinite)
