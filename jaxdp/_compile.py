@@ -19,7 +19,6 @@ _SOONER: dict[str, bool | int] = {
 
 def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]) -> Any:
     """jax.jit, which for known values does without what XLA's CPU backend spends most of it on."""
-    function = ranks_promoted(function)
     traced = jax.jit(function, static_argnums=static_argnums)
 
     @functools.cache
@@ -34,17 +33,6 @@ def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]
             return sooner()(*args)
 
     return call
-
-
-def ranks_promoted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function where constants along an axis may meet batches, whatever the user has set."""
-
-    @functools.wraps(function)
-    def promoted(*args: Any) -> Any:
-        with jax.numpy_rank_promotion("allow"):
-            return function(*args)
-
-    return promoted
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from jaxdp._compile import compiled
 from jaxdp._types import Bools, Index, Indices, RealLike, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
+from jaxdp.accountant.engines import tabled
 from jaxdp.accountant.factors import factors_of
 from jaxdp.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
@@ -170,7 +171,7 @@ _shape = compiled(_searched, 4)
 
 def _smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
     """log of the least exp(K(s) - s epsilon) / (s (1 + s)) over s > 0, and its derivatives."""
-    factors = factors_of(terms)
+    factors = factors_of(tabled(terms))
     # Where it is least, it does not change with s.
     plan = lax.stop_gradient(plan_at_epsilon(factors, epsilon))
     return plan.log_size(factors, epsilon)

@@ -17,7 +17,7 @@ from jaxdp._numeric.elementary import ULP, log1p, round_up
 from jaxdp._types import Reals
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import Terms, add_up, exchanged
+from jaxdp.accountant.composition import Terms, add_up
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import log_delta_of_cgf, rounding_slack
 
@@ -66,10 +66,9 @@ def _lesser(
 
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
-    """A bound on log delta at every real epsilon, by the best order; of the worse direction."""
-    way, epsilon = _directions(terms, epsilon, both)
-    value = log_delta_of_cgf(functools.partial(_cumulant, way), epsilon)
-    return jnp.max(value, axis=0) if both else value
+    """A bound on log delta at every real epsilon, by the best order."""
+    way, epsilon = _broadcast(terms, epsilon)
+    return log_delta_of_cgf(functools.partial(_cumulant, way, both), epsilon)
 
 
 def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
@@ -77,33 +76,36 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
 
     The least over orders of (K(s) - log(1 + s) - s log(1 + 1/s) - log delta) / s.
     """
-    way, delta = _directions(terms, delta, both)
+    way, delta = _broadcast(terms, delta)
     some = delta > 0
     log_delta = jnp.log(jnp.where(some, delta, 1.0)) - rounding_slack(jnp.where(some, delta, 1.0))
 
     def of_order(s: Reals) -> Reals:
-        gain, entropy = _cumulant(way, s), log1p(s) + s * log1p(1.0 / s)
+        gain, entropy = _cumulant(way, both, s), log1p(s) + s * log1p(1.0 / s)
         size = gain + entropy + jnp.abs(log_delta)
         return (gain - entropy - log_delta + 16.0 * ULP * size) / s
 
     found = least_value(of_order, *(jnp.full(delta.shape, end) for end in _ORDERS))
-    value = jnp.where(some, jnp.maximum(found, 0.0), jnp.inf)
-    return jnp.max(value, axis=0) if both else value
+    return jnp.where(some, jnp.maximum(found, 0.0), jnp.inf)
 
 
 _compiled_log_delta = compiled(_log_delta, 2)
 _compiled_epsilon = compiled(_epsilon, 2)
 
 
-def _cumulant(terms: Terms, s: Reals) -> Reals:
-    """K(s) of all terms, in the shape of `s`, rounded up; infinite where one is not known."""
+def _cumulant(terms: Terms, both: bool, s: Reals) -> Reals:
+    """K(s) of all terms, in the shape of `s`, rounded up; of the worse direction if `both`.
+
+    Infinite where one is not known.
+    """
     order = 1.0 + s[..., None]
-    value = s * add_up(terms, lambda term: term.total(term.pair.renyi(order)))
-    return jnp.where(jnp.isnan(value), jnp.inf, round_up(value, _ROUNDED))
+    value = add_up(terms, lambda term: term.total(term.pair.renyi(order)))
+    if both:
+        back = add_up(terms, lambda term: term.total(term.pair.reversed().renyi(order)))
+        value = jnp.maximum(value, back)
+    return jnp.where(jnp.isnan(value), jnp.inf, round_up(s * value, _ROUNDED))
 
 
-def _directions(terms: Terms, values: Reals, both: bool) -> tuple[Terms, Reals]:
-    """All in one shape, with a first axis for the two directions if both are asked for."""
+def _broadcast(terms: Terms, values: Reals) -> tuple[Terms, Reals]:
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-    way = exchanged(terms, both, shape)
-    return way, jnp.broadcast_to(values, way[0].shape)
+    return tuple(term.broadcast(shape) for term in terms), jnp.broadcast_to(values, shape)

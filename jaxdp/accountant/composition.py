@@ -1,16 +1,17 @@
 """Compositions: releases of one kind of pair stacked in a term, which is evaluated at once."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 
-from jaxdp._numeric.elementary import log1m, log1mexp
+from jaxdp._compile import compiled
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Reals, Shape
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair, log_of_finite
+from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
@@ -37,10 +38,6 @@ class Term:
     def broadcast(self, shape: Shape) -> "Term":
         """The same term in a batch of `shape`."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
-
-    def reversed(self) -> "Term":
-        """With P and Q exchanged."""
-        return Term(self.pair.reversed(), self.count)
 
     def total(self, each: Reals) -> Reals:
         """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
@@ -93,6 +90,7 @@ def ratios_of(term: Term) -> Reals:
     return ratio_of(pair.shift, pair.noise.scale)
 
 
+@partial(compiled, static_argnums=())
 def _one_release(term: Term) -> Term:
     ratio, count = ratios_of(term), jnp.where(term.count == 0, 0.0, jnp.sqrt(term.count))
     sizes = jnp.where(count == 0, 0.0, count * ratio)
@@ -110,34 +108,16 @@ def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
     return total
 
 
-def log_finite(terms: Terms) -> Reals:
-    """log of the probability that no loss is infinite."""
-    return add_up(terms, lambda t: t.total(log_of_finite(t.pair.law().log_infinite)))
+def exchanged(terms: Terms, join: Callable[[list[Any]], Any]) -> Terms:
+    """The lanes of a batch along one axis, and those of the other direction after them."""
+    return tuple(jax.tree.map(lambda *x: join(list(x)), term, _reversed(term)) for term in terms)
 
 
-def largest_finite(terms: Terms) -> Reals:
-    """No finite loss exceeds it; infinite where they are not bounded."""
-    return add_up(terms, lambda t: t.total(t.pair.law().largest))
-
-
-def log_hit(terms: Terms) -> Reals:
-    """log of the probability that a sample holds the record, rounded up; 0 if some are not sampled.
-
-    delta at epsilon >= 0 is no more than that.
-    """
-    pairs = [term.pair for term in terms]
-    if not all(hasattr(pair, "sampling_prob") for pair in pairs):
-        return jnp.zeros(terms[0].shape)
-    missed = add_up(terms, lambda t: t.total(log1m(getattr(t.pair, "sampling_prob"))))  # noqa: B009
-    return log1mexp(-missed) * (1.0 - 2.0**-48)
-
-
-def exchanged(terms: Terms, both: bool, shape: Shape) -> Terms:
-    """Broadcast to `shape`; with a first axis for the two directions if `both` are asked for."""
-    wide = tuple(term.broadcast(shape) for term in terms)
-    if not both:
-        return wide
-    return tuple(jax.tree.map(lambda *x: jnp.stack(x), t, t.reversed()) for t in wide)
+def _reversed(term: Term) -> Term:
+    """With P and Q exchanged."""
+    return jax.tree.unflatten(
+        jax.tree.structure(term), jax.tree.leaves((term.pair.reversed(), term.count))
+    )
 
 
 def reversed_where(terms: Terms, where: Bools) -> Terms:
@@ -146,4 +126,4 @@ def reversed_where(terms: Terms, where: Bools) -> Terms:
     def choose(x: Reals, y: Reals) -> Reals:
         return jnp.where(where[..., None], y, x)
 
-    return tuple(jax.tree.map(choose, term, term.reversed()) for term in terms)
+    return tuple(jax.tree.map(choose, term, _reversed(term)) for term in terms)

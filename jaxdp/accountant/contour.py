@@ -97,12 +97,8 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
 
     def step(_: Index | int, epsilon: Reals) -> Reals:
         value, slope = gap(still, epsilon, held[0])
-        moved = value / jnp.maximum(slope, 1e-300)
-        return jnp.where(
-            jnp.isfinite(moved),
-            epsilon + jnp.clip(moved, -0.7, 0.7) * (jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)),
-            jnp.nan,
-        )
+        most = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
+        return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -most, most)
 
     epsilon = lax.fori_loop(0, _NEWTON_STEPS, step, epsilon)
     epsilon = lax.stop_gradient(epsilon)
@@ -160,7 +156,7 @@ def _log_phi(factor: Factor, plan: Plan, root: int) -> tuple[Reals, Reals, Reals
     angle = jnp.arctan2(jnp.where(some, imag, 0.0), jnp.where(some, real, 1.0))
     angle += mean * plan.step * jnp.arange(1.0 * root * root)
     # Of a block of heights by that at its end, where phases turn furthest.
-    turn = jnp.abs(jnp.diff(offset, append=offset[-1:])) * (far + far[1])[:, None]
+    turn = jnp.abs(jnp.diff(offset, append=offset[-1:]))[None] * (far + far[1])[:, None]
     spread = jnp.where(jnp.isfinite(factor.law.log_density), weight, 0.0)
     unresolved = 2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ spread
     doubt = jnp.log1p(jnp.repeat(unresolved, root) * jnp.exp(-log_size))
@@ -170,9 +166,9 @@ def _log_phi(factor: Factor, plan: Plan, root: int) -> tuple[Reals, Reals, Reals
 
 def _products(weight: Reals, offset: Reals, near: Reals, far: Reals) -> tuple[Reals, Reals]:
     """Real and imaginary parts of sum_j w_j e^(i (far + near) l_j), as one matrix product."""
-    across, along = near[:, None] * offset, far[:, None] * offset
+    across, along = near[:, None] * offset[None], far[:, None] * offset[None]
     right = jnp.concatenate([jnp.cos(across), jnp.sin(across)], axis=-1)
-    real, imag = weight * jnp.cos(along), weight * jnp.sin(along)
+    real, imag = weight[None] * jnp.cos(along), weight[None] * jnp.sin(along)
     upper, lower = jnp.concatenate([real, -imag], axis=-1), jnp.concatenate([imag, real], axis=-1)
     product = jnp.concatenate([upper, lower]) @ right.T
     return product[: far.size].ravel(), product[far.size :].ravel()
@@ -213,7 +209,7 @@ def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Re
 
     def phi(loss: Reals, log_mass: Reals, top: Reals) -> tuple[Reals, Reals]:
         size = jnp.exp(log_mass + theta * loss - top)
-        turned = heights[:, None] * loss
+        turned = heights[:, None] * loss[None]
         return jnp.cos(turned) @ size, jnp.sin(turned) @ size
 
     def each(factor: Factor) -> tuple[Reals, Reals]:

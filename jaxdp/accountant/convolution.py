@@ -26,7 +26,9 @@ since all others have mass 1; a tilted profile that is off by m everywhere, by m
   E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). Best is a lam near 2 / (sqrt(n) h).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +36,16 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Bools, Complexes, Reals
-from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.masses import Grid, Masses, masses_of
-from jaxdp.accountant.window import Plan, Releases
+from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
+from jaxdp.accountant.tables import Table
+from jaxdp.accountant.window import Plan
 
 RATES = (0.6, 1.0, 1.6)  # lam, in units of 2 / (sqrt(n) h). chosen: the best is at 1 without a tilt
 LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: no overflow of derivatives
+
+
+# Rows of arrays (n, ...), and what makes the values of a release of one: values(row, facts, grid).
+Profile: TypeAlias = tuple[Any, Callable[..., Values]]
 
 
 class _Sums(NamedTuple):
@@ -117,35 +123,36 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
     return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in each))
 
 
-def total_of(terms: Terms, facts: Releases, plan: Plan, points: int) -> Total:
-    """The total of all terms, parameters of shape (n,): one transform of each release."""
+def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> Total:
+    """The total of all releases of a table (F,): one transform of each."""
 
-    def body(state, element):
-        pair, own, log_norm, base, exact = element
+    def body(state: Any, element: Any, values: Callable[..., Values]) -> tuple[Any, None]:
+        row, own, log_norm, base, exact = element
 
-        def more(state):
+        def more(state: Any) -> Any:
             spectrum, sums, infinite, beyond = state
             grid = Grid(base, plan.step, plan.tilt, log_norm)
-            masses = masses_of(pair, own, grid, points)
-            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.count)
-            now = _summand(masses, grid, plan, own.count, exact)
-            log_count = jnp.log(jnp.maximum(own.count, 1e-300))
+            masses = masses_of(values(row, own, grid), own, grid, points)
+            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.number)
+            now = _summand(masses, grid, plan, own.number, exact)
+            log_count = lax.stop_gradient(jnp.log(jnp.maximum(own.number, 1e-300)))
             infinite = jnp.logaddexp(infinite, log_count + masses.log_infinite)
             beyond = jnp.logaddexp(beyond, log_count + masses.log_beyond)
             return spectrum, jax.tree.map(jnp.add, sums, now), infinite, beyond
 
-        return lax.cond(own.count == 0, lambda x: x, more, state), None
+        return lax.cond(own.number == 0, lambda x: x, more, state), None
 
     zero = jnp.zeros(())
     nothing = jnp.full((), -jnp.inf)
     state = (jnp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), nothing, nothing)
     at = 0
-    for term in terms:
-        here = slice(at, at + term.count.size)
-        own = Releases(*(x[here] for x in facts))
-        each = term.pair, own, plan.log_norm[here], plan.base[here], plan.exact[here]
-        state = lax.scan(body, state, each)[0]
-        at += term.count.size
+    for rows, values in profiles:
+        size = jax.tree.leaves(rows)[0].shape[0]
+        here = slice(at, at + size)
+        own = jax.tree.map(lambda x, here=here: x[here], table)
+        each = rows, own, plan.log_norm[here], plan.base[here], plan.exact[here]
+        state = lax.scan(partial(body, values=values), state, each)[0]
+        at += size
     spectrum, sums, infinite, beyond = state
     return _placed(spectrum, sums, plan, points)._replace(
         log_infinite=lax.stop_gradient(infinite),

@@ -37,17 +37,15 @@ class _Tail(NamedTuple):
 
     def at(self, depth: Reals) -> Reals:
         """The least loss with log_beyond <= -depth, inf where there is none; (D,)."""
-        index = jnp.sum(self.log_beyond > -depth[:, None], axis=-1)
+        index = jnp.sum(self.log_beyond[None] > -depth[:, None], axis=-1)
         inside = index < self.loss.size
         return jnp.where(inside, self.loss[jnp.minimum(index, self.loss.size - 1)], jnp.inf)
 
 
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
     """The factors of what is left, and log of the probability that is dropped."""
-    parts = tuple(jax.vmap(lambda f: _cut(f, depth))(part) for part in factors.parts)
-    cut = factors._replace(parts=tuple(p[0] for p in parts))
-    dropped = sum((jnp.sum(p[1]) for p in parts), jnp.zeros(()))
-    return cut, jnp.log(dropped)
+    each, dropped = jax.vmap(lambda factor: _cut(factor, depth))(factors.each)
+    return factors._replace(each=each), jnp.log(jnp.sum(dropped))
 
 
 def depth_for_delta(log_delta: Reals) -> Reals:
@@ -62,14 +60,14 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
 
     def each(factor: Factor) -> Reals:
         tail = _coarser(_tail(factor))
-        kept = jnp.sum(tail.log_beyond > -depths[:, None], axis=-1) - 1
-        moments = lax.cumlogsumexp(tail.log_mass + tilts[:, None] * tail.loss, axis=1)
+        kept = jnp.sum(tail.log_beyond[None] > -depths[:, None], axis=-1) - 1
+        moments = lax.cumlogsumexp(tail.log_mass[None] + tilts[:, None] * tail.loss[None], axis=1)
         return factor.releases * moments[:, jnp.maximum(kept, 0)].T
 
     own = 0.5 * factors.variance * tilts * (tilts + 1.0)
     start = jnp.broadcast_to(own, (depths.size, tilts.size))
-    heights = over_releases(factors, start, each) - tilts * epsilon
-    heights -= jnp.log(tilts) + jnp.log1p(tilts)
+    own = tilts * epsilon + jnp.log(tilts) + jnp.log1p(tilts)
+    heights = over_releases(factors, start, each) - own[None]
     estimate = jnp.min(jnp.where(jnp.isnan(heights), jnp.inf, heights), axis=-1)
     negligible = (-depths <= estimate - _BELOW) | (depths == jnp.inf)
     return depths[jnp.argmax(negligible)]

@@ -9,8 +9,8 @@
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one. What is
 wide goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
-reported. An engine maps (terms, epsilon), arrays of one batch, to bounds on log delta, and its
-inverse (terms, delta) to bounds on epsilon.
+reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bounds: on log delta
+at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
 """
 
 from collections.abc import Callable
@@ -23,18 +23,15 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
+from jaxdp._compile import compiled
+from jaxdp._threads import in_threads
 from jaxdp._types import Reals
 from jaxdp.accountant import contour, grid
+from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import (
-    Term,
-    Terms,
-    largest_finite,
-    log_finite,
-    log_hit,
-    reversed_where,
-)
+from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.factors import factors_of
+from jaxdp.accountant.tables import Table, joined, table_of
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 from jaxdp.guarantee.base import epsilon_of
 
@@ -42,7 +39,7 @@ Engine: TypeAlias = Callable[[Terms, Reals], LogBounds]
 
 # Width of a bracket beyond which more points are tried, and beyond which the grid is.
 _SETTLED, _NEAR = 1e-8, 1e-6
-# Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000.
+# Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000
 _FEW_POINTS = 2**12
 # Relative error of log delta that a profile states.
 _PROFILE = 2e-12
@@ -57,24 +54,26 @@ class Step(NamedTuple):
 
 def engines_of(terms: Terms) -> tuple[Step, ...]:
     """The engines that are asked for log delta, in turn."""
-    return _single_first(terms, _by_profile, _ON_LATTICE if is_on_lattice(terms) else _ON_CONTOUR)
+    others = _ON_LATTICE if is_on_lattice(terms) else _ON_CONTOUR
+    return _single_first(terms, by_profile, others)
 
 
 def inverses_of(terms: Terms) -> tuple[Step, ...]:
     """The engines that are asked for epsilon, in turn."""
     others = _INVERSE_ON_LATTICE if is_on_lattice(terms) else _INVERSE_ON_CONTOUR
-    return _single_first(terms, _epsilon_by_profile, others)
+    return _single_first(terms, epsilon_by_profile, others)
 
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
     """With the profile of one release where there may be one release."""
-    counts = [term.count for term in terms]
+    counts, first = [term.count for term in terms], Step(single)
     if len(counts) > 1 or counts[0].shape[-1] > 1:
         return others
-    count, first = counts[0], Step(single)
-    if not _check.is_concrete(count):
+    if is_gaussian(terms[0]):
+        return (first,)
+    if not _check.is_concrete(counts[0]):
         return first, *others
-    ones = np.asarray(count) == 1
+    ones = np.asarray(counts[0]) == 1
     return (first,) if ones.all() else (first, *others) if ones.any() else others
 
 
@@ -84,29 +83,77 @@ def is_on_lattice(terms: Terms) -> bool:
     return all(isinstance(singularities, Lattice) for singularities in found)
 
 
-def by_lanes(
-    function: Callable[[Terms, Reals], LogBounds], terms: Terms, values: Reals
-) -> LogBounds:
-    """function(terms, value) of every lane, one after the other: each fills the cache."""
-
-    def flat(x: Reals) -> Reals:
-        return x.reshape(-1, *x.shape[values.ndim :])
-
-    lanes = jax.tree.map(flat, (terms, values))
-    found = lax.map(lambda lane: function(*lane), lanes)
-    return jax.tree.map(lambda x: x.reshape(values.shape), found)
-
-
-def _by_profile(terms: Terms, epsilon: Reals) -> LogBounds:
+def by_profile(terms: Terms, epsilon: Reals) -> LogBounds:
     """Of one release; nothing where there are more."""
+    return _lanes(_profile_bounds, terms, epsilon)
+
+
+def epsilon_by_profile(terms: Terms, delta: Reals) -> LogBounds:
+    """Of one release; nothing where there are more."""
+    return _lanes(_profile_epsilon, terms, delta)
+
+
+def by_contour(terms: Terms, epsilon: Reals, root: int) -> LogBounds:
+    """From root^2 points of a contour; infinite losses are added."""
+    program = _CONTOURS[root]
+    return _lanes(lambda terms, values: program(tabled(terms), values), terms, epsilon)
+
+
+def epsilon_by_contour(terms: Terms, delta: Reals, root: int) -> LogBounds:
+    """From root^2 points of a contour."""
+    program = _INVERSE_CONTOURS[root]
+    return _lanes(lambda terms, values: program(tabled(terms), values), terms, delta)
+
+
+def by_grid(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
+    """From masses on a grid of so many points."""
+    return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
+
+
+def epsilon_by_grid(terms: Terms, delta: Reals, points: int) -> LogBounds:
+    """From masses on a grid of so many points."""
+    return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
+
+
+def tabled(terms: Terms) -> Table:
+    """The table of all terms; of concrete ones padded to a power of two of releases."""
+    releases = sum(term.count.shape[-1] for term in terms)
+    if _check.all_concrete(terms):
+        releases = 1 << (releases - 1).bit_length()
+    return _joined(tuple(_table_of(term) for term in terms), releases)
+
+
+def _lanes(function: Engine, terms: Terms, values: Reals) -> LogBounds:
+    """function(terms, values), concrete ones in pieces."""
+    if not _check.all_concrete(terms, values):
+        return function(terms, values)
+    releases = sum(term.count.shape[-1] for term in terms)
+    return in_pieces(function, (terms, values), releases)
+
+
+def _one_by_one(
+    function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Reals
+) -> LogBounds:
+    """function(terms, table, value) of every lane: each fills the cache."""
+    if not _check.all_concrete(terms, values):
+        return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
+
+    def one(i: int) -> LogBounds:
+        lane, value = jax.tree.map(lambda x: np.asarray(x)[i], (terms, values))
+        return function(lane, tabled(lane), value)
+
+    found = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
+    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
+
+
+def _profile(terms: Terms, epsilon: Reals) -> LogBounds:
     (term,) = terms
     upper = term.pair.log_delta(epsilon[..., None])[..., 0]
     width = _PROFILE * (1.0 + jnp.abs(jnp.where(upper > -jnp.inf, upper, 0.0)))
     return _only_one(term, LogBounds(upper - lax.stop_gradient(width), upper))
 
 
-def _epsilon_by_profile(terms: Terms, delta: Reals) -> LogBounds:
-    """Of one release; nothing where there are more."""
+def _epsilon_of_profile(terms: Terms, delta: Reals) -> LogBounds:
     (term,) = terms
     pair = jax.tree.map(lambda x: x[..., 0], term.pair)
     upper = epsilon_of(pair.log_delta, delta)
@@ -119,41 +166,51 @@ def _only_one(term: Term, found: LogBounds) -> LogBounds:
     return LogBounds(lower, jnp.where(jnp.isnan(term.count[..., 0]), jnp.nan, upper))
 
 
-def _by_contour(terms: Terms, epsilon: Reals, root: int) -> LogBounds:
-    """At every real epsilon: infinite losses are added, negative epsilons exchanged."""
-    negative, size = epsilon < 0, jnp.abs(epsilon)
-    way = reversed_where(terms, negative)
-    found = by_lanes(lambda t, e: contour.log_bounds(factors_of(t), e, root), way, size)
-    none = size >= largest_finite(way)
+def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
+    def lane(at: tuple[Table, Reals]) -> LogBounds:
+        return contour.log_bounds(factors_of(at[0]), at[1], root)
+
+    found = lax.map(lane, (table, epsilon))
+    none = epsilon >= table.total(table.largest)
     found = LogBounds(*(jnp.where(none, -jnp.inf, x) for x in found))
-    log_infinite = log_of_infinite(log_finite(way))
+    log_infinite = log_of_infinite(table.total(table.log_finite))
     some = log_infinite > -jnp.inf
     found = LogBounds(*(jnp.where(some, jnp.logaddexp(x, log_infinite), x) for x in found))
-    upper = jnp.minimum(found.upper, log_hit(way))
-    found = LogBounds(jnp.minimum(found.lower, upper), upper)
-    return found.mirrored(negative, size)
+    upper = jnp.minimum(found.upper, table.log_hit)
+    return LogBounds(jnp.minimum(found.lower, upper), upper)
 
 
-def _epsilon_by_contour(terms: Terms, delta: Reals, root: int) -> LogBounds:
-    """Around the least epsilon >= 0; infinite where some loss is with a larger probability."""
-    left = delta + jnp.expm1(log_finite(terms))
+def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
+    left = delta + jnp.expm1(table.total(table.log_finite))
     possible = left > 0
-    at = jnp.where(possible, left, 0.5)
-    found = by_lanes(lambda t, d: contour.epsilon_bounds(factors_of(t), d, root), terms, at)
-    largest = largest_finite(terms)
+
+    def lane(at: tuple[Table, Reals]) -> LogBounds:
+        return contour.epsilon_bounds(factors_of(at[0]), at[1], root)
+
+    found = lax.map(lane, (table, jnp.where(possible, left, 0.5)))
+    largest = table.total(table.largest)
     never = jnp.where(left == 0, largest, jnp.where(jnp.isnan(left), jnp.nan, jnp.inf))
     return LogBounds(*(jnp.where(possible, jnp.minimum(x, largest), never) for x in found))
 
 
-def _along(by_contour: Callable[..., LogBounds], on_grid: Engine) -> tuple[Step, ...]:
-    short, long = (partial(by_contour, root=root) for root in contour.ROOTS)
-    return Step(short), Step(long, _SETTLED), Step(on_grid, _NEAR)
+_profile_bounds, _profile_epsilon = compiled(_profile, ()), compiled(_epsilon_of_profile, ())
+_table_of, _joined = compiled(table_of, ()), compiled(joined, 1)
+_CONTOURS = {root: compiled(partial(_contour, root=root), ()) for root in contour.ROOTS}
+_INVERSE_CONTOURS = {
+    root: compiled(partial(_epsilon_of_contour, root=root), ()) for root in contour.ROOTS
+}
+
+
+def _along(along: Callable[..., LogBounds], on_grid: Callable[..., LogBounds]) -> tuple[Step, ...]:
+    short, long = (partial(along, root=root) for root in contour.ROOTS)
+    return Step(short), Step(long, _SETTLED), Step(partial(on_grid, points=grid.POINTS), _NEAR)
 
 
 def _exactly(on_grid: Callable[..., LogBounds]) -> tuple[Step, ...]:
-    return Step(partial(on_grid, points=_FEW_POINTS)), Step(on_grid, _SETTLED)
+    few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
+    return Step(few), Step(many, _SETTLED)
 
 
-_ON_CONTOUR = _along(_by_contour, grid.log_bounds)
-_INVERSE_ON_CONTOUR = _along(_epsilon_by_contour, grid.epsilon_bounds)
-_ON_LATTICE, _INVERSE_ON_LATTICE = map(_exactly, (grid.log_bounds, grid.epsilon_bounds))
+_ON_CONTOUR = _along(by_contour, by_grid)
+_INVERSE_ON_CONTOUR = _along(epsilon_by_contour, epsilon_by_grid)
+_ON_LATTICE, _INVERSE_ON_LATTICE = map(_exactly, (by_grid, epsilon_by_grid))

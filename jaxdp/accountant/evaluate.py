@@ -1,11 +1,13 @@
-"""What a composition reports: the engines of `engines` asked in turn, over a batch.
+"""What a composition reports: the engines of `engines`, asked in turn for every lane of a batch.
 
-Concrete batches are worked off in a few sizes, so that few shapes compile, and in pieces side by
-side on the cores of a CPU; traced ones in one program, lane by lane.
+Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to the next engine;
+traced ones take the same steps in one program, every lane on its own.
 """
 
-import functools
+import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,30 +15,37 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._compile import compiled, outside_traces
+from jaxdp._compile import compiled
 from jaxdp._types import Reals
-from jaxdp.accountant import grid
-from jaxdp.accountant.batches import few_sizes, in_few_shapes
+from jaxdp.accountant import engines
+from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Terms,
     add_up,
     exchanged,
-    largest_finite,
-    log_finite,
+    reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.engines import Engine, Step, by_lanes, engines_of, inverses_of
+from jaxdp.accountant.engines import Step, tabled
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked."""
-    return _in_turn(engines_of(with_one_gaussian(terms)), _width, terms, epsilon, both)
+    terms = with_one_gaussian(terms)
+    return _at_epsilon(engines.engines_of(terms), terms, epsilon, both)
+
+
+def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
+    """Those of a grid of so many points."""
+    step = Step(partial(engines.by_grid, points=points))
+    return _at_epsilon((step,), with_one_gaussian(terms), epsilon, both)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
-    found = _in_turn(inverses_of(with_one_gaussian(terms)), _epsilon_width, terms, delta, both)
+    terms = with_one_gaussian(terms)
+    found = _in_turn(engines.inverses_of(terms), _epsilon_width, terms, delta, both)
     none, certain = delta == 0, delta == 1
     if _check.is_concrete(delta) and not np.any(np.asarray(none)):
         end = jnp.zeros(())
@@ -46,27 +55,48 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     return LogBounds(jnp.where(none | certain, upper, found.lower), upper)
 
 
-def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
-    """Those of the grid."""
-    terms = with_one_gaussian(terms)
-    return in_few_shapes(_on_grid(points), terms, epsilon, both)
-
-
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """The Renyi divergence of an order from 1 on: the releases' add, of the worse direction."""
-    return in_few_shapes(_renyi, terms, order, both)
+    return _worst(_renyi, terms, order, both)
 
 
 def largest_loss(terms: Terms, both: bool) -> Reals:
     """The least epsilon with delta = 0; infinite where there is none."""
-    shape = jnp.broadcast_shapes(*(term.shape for term in terms))
-    return _largest(exchanged(terms, both, shape), both)
+    return _worst(lambda terms, _: _largest(tabled(terms)), terms, jnp.zeros(()), both)
 
 
-@functools.partial(compiled, static_argnums=1)
-def _largest(terms: Terms, both: bool) -> Reals:
-    value = jnp.where(log_finite(terms) < 0, jnp.inf, largest_finite(terms))
-    return jnp.max(value, axis=0) if both else value
+@partial(compiled, static_argnums=())
+def _renyi(terms: Terms, order: Reals) -> Reals:
+    return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
+
+
+@partial(compiled, static_argnums=())
+def _largest(table: engines.Table) -> Reals:
+    infinite = table.total(table.log_finite) < 0
+    return jnp.where(infinite, jnp.inf, table.total(table.largest))
+
+
+def _worst(
+    function: Callable[[Terms, Reals], Reals], terms: Terms, values: Reals, both: bool
+) -> Reals:
+    """The largest function(terms, values) of the directions."""
+    shape, terms, values = _laid_out(terms, values, both)
+    if _check.all_concrete(terms, values):
+        found = in_pieces(function, (terms, values), _releases(terms))
+    else:
+        found = function(terms, values)
+    return _of_worse(found, shape, both)
+
+
+def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
+    """At every real epsilon: at a negative one from the exchanged pair."""
+    shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
+    negative, size = epsilon < 0, jnp.abs(epsilon)
+    if not (_check.is_concrete(epsilon) and not np.any(np.asarray(negative))):
+        wide = tuple(term.broadcast(shape) for term in terms)
+        terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
+    found = _in_turn(steps, _width, terms, size, both)
+    return found.mirrored(negative, size)
 
 
 def _in_turn(
@@ -77,36 +107,24 @@ def _in_turn(
     both: bool,
 ) -> LogBounds:
     """The first engine's bounds, and the next one's where they are wide."""
-    terms = with_one_gaussian(terms)
+    shape, terms, values = _laid_out(terms, values, both)
     if not _check.all_concrete(terms, values):
-        return _traced(steps, width, terms, values, both)
-    found = in_few_shapes(_worst(steps[0].engine), terms, values, both)
-    for step in steps[1:]:
-        wide = np.flatnonzero(np.asarray(width(found)) > step.above)
-        if wide.size > 0:
-            found = _tightened(step.engine, terms, values, both, found, wide)
-    return found
-
-
-def _tightened(
-    engine: Engine, terms: Terms, values: Reals, both: bool, found: LogBounds, lanes: np.ndarray
-) -> LogBounds:
-    """With the engine's bounds in some lanes of the batch."""
-    shape = found.upper.shape
-    index = np.resize(lanes, few_sizes(lanes.size))
-    with outside_traces():
-        some = tuple(
-            jax.tree.map(lambda x: x.reshape(-1, x.shape[-1])[index], term.broadcast(shape))
-            for term in terms
-        )
-        again = in_few_shapes(
-            _worst(engine), some, jnp.broadcast_to(values, shape).ravel()[index], both
-        )
-        flat = LogBounds(*(x.ravel() for x in found))
-        nearer = _nearer(LogBounds(*(x[index] for x in flat)), again)
-        return LogBounds(
-            *(x.at[index].set(y).reshape(shape) for x, y in zip(flat, nearer, strict=True))
-        )
+        found = _traced(steps, width, terms, values, both)
+        return LogBounds(*(_of_worse(x, shape, both) for x in found))
+    found = steps[0].engine(terms, values)
+    ways = 2 if both else 1
+    for engine, above in steps[1:]:
+        worse = LogBounds(*(np.max(x.reshape(ways, -1), axis=0) for x in found))
+        wide = np.flatnonzero(np.asarray(width(worse)) > above)
+        if wide.size == 0:
+            continue
+        index = (np.arange(ways)[:, None] * worse.upper.size + wide).ravel()
+        index = np.resize(index, few_sizes(index.size))
+        lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
+        again = _nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
+        for old, new in zip(found, again, strict=True):
+            old[index] = np.asarray(new)
+    return LogBounds(*(_of_worse(x, shape, both) for x in found))
 
 
 def _traced(
@@ -116,31 +134,65 @@ def _traced(
     values: Reals,
     both: bool,
 ) -> LogBounds:
-    """In one program: every lane goes on to the next engine on its own."""
-    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-    way, at = tuple(t.broadcast(shape) for t in terms), jnp.broadcast_to(values, shape)
+    """In one program: every lane, with its directions, goes on to the next engine on its own."""
+    ways = 2 if both else 1
 
-    def lane(terms: Terms, value: Reals) -> LogBounds:
-        found = _worst(steps[0].engine)(terms, value, both)
+    def lane(at: tuple[Terms, Reals]) -> LogBounds:
+        terms, values = at
+        found = steps[0].engine(terms, values)
         for engine, above in steps[1:]:
+            worse = LogBounds(*(jnp.max(x) for x in found))
             found = lax.cond(
-                width(found) > above,
-                lambda f, e=engine: _nearer(f, _worst(e)(terms, value, both)),
-                lambda f: f,
+                width(worse) > above,
+                lambda known, engine=engine: _nearer(known, engine(terms, values)),
+                lambda known: known,
                 found,
             )
         return found
 
-    return by_lanes(lane, way, at)
+    def by_lane(x: Reals) -> Reals:
+        return jnp.moveaxis(x.reshape(ways, -1, *x.shape[1:]), 1, 0)
+
+    found = lax.map(lane, jax.tree.map(by_lane, (terms, values)))
+    return LogBounds(*(x.T.ravel() for x in found))
+
+
+def _laid_out(terms: Terms, values: Reals, both: bool) -> tuple[tuple[int, ...], Terms, Reals]:
+    """The batch's shape, and its lanes along one axis: those of the second direction last."""
+    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    size = math.prod(shape)
+    known = _check.all_concrete(terms, values)
+    lib: Any = np if known else jnp
+    if known:
+        terms, values = jax.tree.map(np.asarray, (terms, values))
+    values = lib.broadcast_to(values, shape).reshape(size)
+
+    def flat(x: Reals) -> Reals:
+        return lib.broadcast_to(x, (*shape, x.shape[-1])).reshape(size, x.shape[-1])
+
+    lanes = jax.tree.map(flat, terms)
+    if both:
+        lanes = exchanged(lanes, lib.concatenate)
+        values = lib.concatenate([values, values])
+    return shape, lanes, values
+
+
+def _of_worse(found: Reals, shape: tuple[int, ...], both: bool) -> Reals:
+    """The larger of both directions, in the batch's shape."""
+    found = jnp.asarray(found)
+    return jnp.max(found.reshape(2, *shape), axis=0) if both else found.reshape(shape)
+
+
+def _releases(terms: Terms) -> int:
+    return sum(term.count.shape[-1] for term in terms)
 
 
 def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
     """The nearer bounds; of NaN the other."""
-    upper = jnp.where(
-        (found.upper < known.upper) | jnp.isnan(known.upper), found.upper, known.upper
-    )
+    less = (found.upper < known.upper) | jnp.isnan(known.upper)
     better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
-    return LogBounds(jnp.where(better, found.lower, known.lower), upper)
+    lower = jnp.where(better, found.lower, known.lower)
+    return LogBounds(lower, jnp.where(less, found.upper, known.upper))
 
 
 def _width(found: LogBounds) -> Reals:
@@ -154,31 +206,3 @@ def _epsilon_width(found: LogBounds) -> Reals:
     width = (found.upper - found.lower) / (1.0 + found.upper)
     width = jnp.where(found.lower == jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
-
-
-@functools.cache
-def _on_grid(points: int) -> Callable[[Terms, Reals, bool], LogBounds]:
-    return _worst(functools.partial(grid.log_bounds, points=points))
-
-
-@functools.cache
-def _worst(engine: Engine) -> Callable[[Terms, Reals, bool], LogBounds]:
-    """The engine's bounds of the worse direction, compiled."""
-
-    def worst(terms: Terms, values: Reals, both: bool) -> LogBounds:
-        shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-        way = exchanged(terms, both, shape)
-        at = jnp.broadcast_to(values, way[0].shape)
-        found = engine(way, at)
-        return LogBounds(*(jnp.max(x, axis=0) for x in found)) if both else found
-
-    return compiled(worst, 2)
-
-
-@functools.partial(compiled, static_argnums=2)
-def _renyi(terms: Terms, order: Reals, both: bool) -> Reals:
-    shape = jnp.broadcast_shapes(order.shape, *(term.shape for term in terms))
-    way = exchanged(terms, both, shape)
-    at = jnp.broadcast_to(order, way[0].shape)[..., None]
-    value = add_up(way, lambda t: t.total(t.pair.renyi(at)))
-    return jnp.max(value, axis=0) if both else value

@@ -4,6 +4,7 @@ M(z) = e^(v z (z + 1) / 2) prod_f phi_f(z)^(n_f), phi_f(z) = sum_j w_j e^(z l_j)
 one release and v the summed mu^2 of all Gaussians that are not sampled.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._types import Reals
-from jaxdp.accountant.composition import Terms, is_gaussian, ratios_of
+from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import Law
 from jaxdp.noise.nodes import DEPTH
 
@@ -20,54 +21,45 @@ _NO_MASS = -690.0
 
 
 class Factor(NamedTuple):
-    """Releases of one kind: nodes (n, J) and their counts (n,)."""
+    """Releases of one pair: nodes (J,) and how many there are."""
 
     law: Law
     releases: Reals
 
 
 class Factors(NamedTuple):
-    """One composition in one lane."""
+    """One composition in one lane: factors (F,)."""
 
-    parts: tuple[Factor, ...]
+    each: Factor
     variance: Reals
 
 
-def factors_of(terms: Terms) -> Factors:
-    """Of terms with the shape (n,): one lane."""
-    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
-    terms = lax.optimization_barrier(terms)
-    variance, parts = jnp.zeros(()), []
-    for term in terms:
-        if is_gaussian(term):
-            variance += jnp.sum(ratios_of(term) ** 2 * term.count)
-        else:
-            parts.append(Factor(term.pair.law(), term.count))
-    return Factors(tuple(parts), variance)
+def factors_of(table: Table) -> Factors:
+    """Of a table in one lane, whose Gaussians that are not sampled are the variance."""
+    others = jnp.where(table.variance > 0, 0.0, table.number)
+    return Factors(Factor(table.law, others), table.total(table.variance))
 
 
-def over_releases(factors: Factors, start: Any, value: Any) -> Any:
-    """start + the sum over the releases f of value(factor f), a tree of arrays like `start`.
+def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
+    """start + the sum of value(factor) over the factors, a tree of arrays like `start`.
 
-    value(factor) has the parameters of one release; a count of 0 adds nothing.
+    A factor of no release is not looked at.
     """
-    total = start
 
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
-        each = value(factor)
-        none = factor.releases == 0
-        return jax.tree.map(lambda a, b: a + jnp.where(none, 0.0, b), total, each), None
+        def more(factor: Factor) -> Any:
+            return jax.tree.map(jnp.add, total, value(factor))
 
-    for part in factors.parts:
-        total = lax.scan(jax.checkpoint(add), total, part)[0]
-    return total
+        return lax.cond(factor.releases == 0, lambda _: total, more, factor), None
+
+    return lax.scan(jax.checkpoint(add), start, factors.each)[0]
 
 
 def cumulants(factors: Factors, tilts: Reals) -> Reals:
     """K at real tilts (T,)."""
 
     def each(factor: Factor) -> Reals:
-        exponent = factor.law.log_mass + tilts[:, None] * factor.law.loss
+        exponent = factor.law.log_mass[None] + tilts[:, None] * factor.law.loss[None]
         return factor.releases * jax.nn.logsumexp(exponent, axis=-1)
 
     own = 0.5 * factors.variance * tilts * (tilts + 1.0)
@@ -83,5 +75,5 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
 
 def log_out_of_reach(factors: Factors) -> Reals:
     """log of a bound on the probability that any noise lies beyond the last node."""
-    releases = over_releases(factors, jnp.zeros(()), lambda f: f.releases)
-    return jnp.log(2.0 * jnp.maximum(releases, 1.0)) - DEPTH
+    releases = jnp.maximum(jnp.sum(factors.each.releases), 1.0)
+    return jnp.log(2.0 * releases) - DEPTH

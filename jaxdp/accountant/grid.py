@@ -14,26 +14,32 @@ NeurIPS 2021 (one FFT, and a coupling of a discretised loss).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from jaxdp import _check
+from jaxdp._compile import compiled
 from jaxdp._numeric.elementary import ULP, log1mexp
-from jaxdp._types import Index, Reals
+from jaxdp._types import Bools, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.accountant.convolution import Total, finite_lower, finite_upper, total_of
-from jaxdp.accountant.masses import selected
-from jaxdp.accountant.window import LOG_TILTS, Releases, cumulants, plan_of, releases, total
+from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
+from jaxdp.accountant.masses import Grid, Values, values_of
+from jaxdp.accountant.tables import Table
+from jaxdp.accountant.window import LOG_TILTS, Plan, cumulants, plan_of, total
+from jaxdp.dominating_pair.base import DominatingPair
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases; a lattice needs few
 TRIED, ROUNDS = 65, 4  # tilts of Chernoff's epsilon, and finer grids around the best. chosen
-STEPS = 14  # of a search for epsilon. measured: 8 to 11 settle to 1e-12
-LOWEST = -1e4  # log delta in a search, in place of -inf. chosen: below every number's
-
-T = TypeVar("T", bound=tuple[Reals, ...])
+STEPS = 18  # of a search for epsilon. measured: 8 to 14 settle to 1e-12
+LEAST = -1e4  # log delta in place of log 0. chosen: below every number's
+BACK = 8  # half octaves back from a feasible epsilon. chosen: the bracket changes little there
+FAR = 30.0  # of log delta, more than which a search does not see. chosen: nearly halves there
 
 
 class _Lane(NamedTuple):
@@ -70,67 +76,127 @@ def _log_add(a: Reals, b: Reals) -> Reals:
     return jnp.where(some, both, jnp.where(b > -jnp.inf, b, a))
 
 
-def _lane(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> _Lane:
-    """Of parameters of shape (n,), planned for one epsilon."""
-    drift = total(facts.count, facts.drift)
-    plan = plan_of(terms, facts, epsilon - drift, points)
-    whole = total_of(terms, facts, plan, points)
-    largest = total(facts.count, facts.largest)
-    return _Lane(whole, drift, largest, total(facts.count, facts.log_finite))
+def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
+    """Bounds on log delta at epsilon >= 0 in one lane: parameters of shape (F,)."""
+    if not _check.all_concrete(terms, table, epsilon):
+        plan = plan_at(table, epsilon, points)
+        return bounds_at(_profiles(terms, points), table, plan, epsilon, points)
+    plan = _plan_at(table, epsilon, points)
+    return _bounds_at(_values(terms, table, plan, points), table, plan, epsilon, points)
 
 
-def log_bounds(terms: Terms, epsilon: Reals, points: int = POINTS) -> LogBounds:
-    """Bounds on log delta at every real epsilon (*batch,), of terms (*batch, n)."""
+def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINTS) -> LogBounds:
+    """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta in one lane; feasible above."""
+    if not _check.all_concrete(terms, table, delta):
+        guess = chernoff_epsilon(table, delta)
+        plan = plan_at(table, guess, points)
+        return solved_at(_profiles(terms, points), table, plan, guess, delta, points)
+    guess = _chernoff_epsilon(table, delta)
+    plan = _plan_at(table, guess, points)
+    return _solved_at(_values(terms, table, plan, points), table, plan, guess, delta, points)
 
-    def one(terms: Terms, epsilon: Reals) -> LogBounds:
-        size = jnp.abs(epsilon)
-        terms = tuple(
-            Term(selected(epsilon < 0, t.pair, t.pair.reversed()), t.count) for t in terms
+
+def plan_at(table: Table, epsilon: Reals, points: int) -> Plan:
+    """The plan for epsilon, which includes the drifts."""
+    return plan_of(table, epsilon - total(table.number, table.drift), points)
+
+
+def bounds_at(
+    profiles: tuple[Profile, ...], table: Table, plan: Plan, epsilon: Reals, points: int
+) -> LogBounds:
+    """Bounds on log delta from the profiles on the grid of a plan."""
+    lane = _lane(profiles, table, plan, points)
+    lower, upper = lane.lower(epsilon), lane.upper(epsilon)
+    lower = jnp.where(jnp.isnan(lower), -jnp.inf, lower)
+    upper = jnp.where(jnp.isnan(upper), 0.0, upper)
+    bad = _bad(table) | jnp.isnan(epsilon)
+    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
+
+
+def solved_at(
+    profiles: tuple[Profile, ...],
+    table: Table,
+    plan: Plan,
+    guess: Reals,
+    delta: Reals,
+    points: int,
+) -> LogBounds:
+    """Bounds on epsilon from the profiles on the grid of a plan."""
+    found = _solved(_lane(profiles, table, plan, points), guess, delta)
+    bad = _bad(table) | jnp.isnan(delta)
+    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in found))
+
+
+def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> _Lane:
+    whole = total_of(profiles, table, plan, points)
+    sums = (total(table.number, x) for x in (table.drift, table.largest, table.log_finite))
+    return _Lane(whole, *sums)
+
+
+def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
+    """The pairs themselves, whose profile is taken where it is used."""
+
+    def values(pair: DominatingPair, facts: Table, grid: Grid) -> Values:
+        return values_of(pair, facts, grid, points)
+
+    return tuple((term.pair, values) for term in terms)
+
+
+@partial(compiled, static_argnums=3)
+def _term_values(term: Term, table: Table, plan: Plan, points: int) -> Values:
+    """Of all releases of one kind, (n, N): the one program that depends on the kind of pair."""
+
+    def each(row: Any) -> Values:
+        pair, facts, log_norm, base = row
+        return values_of(pair, facts, Grid(base, plan.step, plan.tilt, log_norm), points)
+
+    return lax.map(each, (term.pair, table, plan.log_norm, plan.base))
+
+
+def _values(terms: Terms, table: Table, plan: Plan, points: int) -> Values:
+    """Of all releases of a table, padded ones among them."""
+    found, at = [], 0
+    for term in terms:
+        here = slice(at, at + term.count.shape[-1])
+        own, base, log_norm = jax.tree.map(
+            lambda x, here=here: np.asarray(x)[here], (table, plan.base, plan.log_norm)
         )
-        lane = _lane(terms, releases(terms), size, points)
-        found = LogBounds(lane.lower(size), lane.upper(size)).mirrored(epsilon < 0, size)
-        bad = jnp.isnan(found.upper) | jnp.isnan(epsilon)
-        return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in found))
-
-    return _by_lanes(one, terms, epsilon)
-
-
-def epsilon_bounds(terms: Terms, delta: Reals, points: int = POINTS) -> LogBounds:
-    """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta (*batch,), feasible above."""
-
-    def one(terms: Terms, delta: Reals) -> LogBounds:
-        facts = releases(terms)
-        guess = lax.stop_gradient(_chernoff(terms, facts, delta))
-        lane = _lane(terms, facts, guess, points)
-        return _solved(lane, guess, delta)
-
-    return _by_lanes(one, terms, delta)
+        found.append(_term_values(term, own, plan._replace(base=base, log_norm=log_norm), points))
+        at = here.stop
+    spare = table.number.shape[-1] - at
+    found.append(jax.tree.map(lambda x: np.repeat(np.asarray(x)[-1:], spare, axis=0), found[-1]))
+    return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x]), *found)
 
 
-def _by_lanes(function: Callable[[Terms, Reals], T], terms: Terms, values: Reals) -> T:
-    """The lanes of a batch, one after the other."""
-
-    def flat(x: Reals) -> Reals:
-        return x.reshape(values.size, *x.shape[values.ndim :])
-
-    lanes = jax.tree.map(flat, (terms, values))
-    found = lax.map(lambda lane: function(*lane), lanes)
-    return jax.tree.map(lambda x: x.reshape(values.shape), found)
+def _known(values: Values) -> tuple[Profile, ...]:
+    return ((values, lambda row, facts, grid: row),)
 
 
-def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
+_plan_at = compiled(plan_at, 2)
+_bounds_at = compiled(lambda values, *args: bounds_at(_known(values), *args), 4)
+_solved_at = compiled(lambda values, *args: solved_at(_known(values), *args), 5)
+
+
+def _bad(facts: Table) -> Bools:
+    """True where some release has a parameter that is not a number: never a small delta."""
+    given = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
+    unused = facts.number == 0
+    return jnp.any(jnp.stack([jnp.isnan(x) & ~unused for x in given]))
+
+
+def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, from the nodes of the laws: at least 0.
 
     delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
     """
-    log_finite = total(facts.count, facts.log_finite)
+    log_finite = total(facts.number, facts.log_finite)
     infinite = jnp.where(log_finite < 0, jnp.exp(_log_infinite(log_finite)), 0.0)
     log_delta = jnp.log(jnp.maximum(delta - infinite, 1e-300))
 
     def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
         tried = jnp.linspace(state[0], state[1], TRIED)
         z = jnp.exp(tried)
-        height = total(facts.count, cumulants(terms, facts.drift, z))
+        height = total(facts.number, cumulants(facts, z))
         found = (height - jnp.log1p(z) - z * jnp.log1p(1.0 / z) - log_delta) / z
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
         best = jnp.argmin(found)
@@ -139,8 +205,13 @@ def _chernoff(terms: Terms, facts: Releases, delta: Reals) -> Reals:
 
     low, high = (jnp.asarray(x) for x in LOG_TILTS)
     found = lax.fori_loop(0, ROUNDS, narrow, (low, high, low))[2]
-    found = jnp.minimum(found + total(facts.count, facts.drift), total(facts.count, facts.largest))
-    return jnp.where(jnp.isfinite(found), jnp.maximum(found, 0.0), 0.0 * found)
+    found = jnp.minimum(
+        found + total(facts.number, facts.drift), total(facts.number, facts.largest)
+    )
+    return lax.stop_gradient(jnp.where(jnp.isfinite(found), jnp.maximum(found, 0.0), 0.0 * found))
+
+
+_chernoff_epsilon = compiled(chernoff_epsilon, ())
 
 
 def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tuple[Reals, Reals]:
@@ -148,7 +219,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
 
     def value(x: Reals) -> Reals:
         found = function(x)
-        return jnp.where(jnp.isnan(found), 1.0, jnp.maximum(found, LOWEST))
+        return jnp.where(jnp.isnan(found), FAR, jnp.clip(found, -FAR, FAR))
 
     def step(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, above, below, last = state
@@ -166,9 +237,24 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
     return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
+def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
+    """The largest epsilon tried, from `upper` on down, whose lower bound exceeds delta; else 0."""
+    gap = log_delta - lane.lower(upper)
+    slope = jax.jvp(lane.upper, (upper,), (jnp.ones(()),))[1]
+    width = jnp.clip(gap, 1e-13, 1.0) / jnp.maximum(-slope, 1e-300)
+
+    def back(k: Index | int, lower: Reals) -> Reals:
+        tried = jnp.maximum(upper - 1.02 * width * jnp.exp2(0.5 * k), 0.0)
+        better = (lane.lower(tried) > log_delta) & (tried > lower)
+        return jnp.where(better, tried, lower)
+
+    lower = lax.fori_loop(0, BACK, back, jnp.zeros(()))
+    return jnp.where(gap < 0, upper, lower)
+
+
 def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta meet delta."""
-    held, log_delta = lax.stop_gradient((lane, jnp.log(delta)))
+    held, log_delta = lax.stop_gradient((lane, jnp.maximum(jnp.log(delta), LEAST)))
     zero = jnp.zeros(())
 
     def above(epsilon: Reals) -> Reals:
@@ -182,11 +268,8 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     upper = jnp.where(feasible, _search(above, zero, high)[1], jnp.inf)
     upper = jnp.where(above(zero) <= 0, 0.0, upper)
 
-    def below(epsilon: Reals) -> Reals:
-        return held.lower(epsilon) - log_delta
-
     last = jnp.where(jnp.isfinite(upper), upper, end)
-    lower = jnp.where(below(zero) > 0, _search(below, zero, last)[0], 0.0)
+    lower = _infeasible(held, last, log_delta)
     # A step of Newton's that is 0 carries the derivatives.
     inside = (upper > 0) & (upper < held.largest) & jnp.isfinite(upper)
     at = jnp.where(inside, upper, 0.5 * end)
@@ -194,5 +277,4 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     moving = lane.upper(at) - jnp.log(delta)
     newton = -(moving - lax.stop_gradient(moving)) / jnp.where(slope < 0, slope, -jnp.inf)
     upper = jnp.where(inside, upper + newton, upper)
-    bad = jnp.isnan(lane.total.sums.log_norm + delta)
-    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
+    return LogBounds(lower, upper)

@@ -26,7 +26,8 @@ from jax import lax
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Bools, Reals
-from jaxdp.accountant.window import FITS, Releases
+from jaxdp.accountant.tables import Table
+from jaxdp.accountant.window import FITS
 from jaxdp.dominating_pair.base import DominatingPair
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
@@ -76,13 +77,20 @@ def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[
     return jnp.where(ended, -jnp.inf, found), jnp.where(left, delta / safe, 1.0)
 
 
-def _values(
-    pair: DominatingPair, facts: Releases, grid: Grid, loss: Reals
-) -> tuple[Reals, Reals, Reals]:
-    """T at the losses, tilted, rounded up; its relative error; log of the last, not tilted.
+class Values(NamedTuple):
+    """The profile T of one release on its grid."""
+
+    tilted: Reals  # (N,), rounded up
+    relative: Reals  # (N,): its error
+    log_last: Reals  # at the last point, not tilted
+
+
+def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Values:
+    """The profile of one release, parameters of shape ().
 
     log T is log delta for loss >= 0; loss + log of the exchanged pair's delta(-loss) below.
     """
+    loss = grid.base + grid.step * jnp.arange(1.0 * points)
     left = loss < 0
     # Nearer to 0, where T is larger, by more than the rounding of the product; then a little lower.
     moved = loss * (1.0 - 4.0 * ULP) + facts.drift
@@ -102,7 +110,7 @@ def _values(
     up = lax.stop_gradient(ULP * (8.0 * more + 2.0 * sizes))
     tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + up), 0.0)
     relative = lax.stop_gradient(PROFILE * more * (1.0 + size) + 2.0 * up)
-    return tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(value[-1])
+    return Values(tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(value[-1]))
 
 
 def _settled(slope: Reals, left: Bools, right: Bools, fall: Reals) -> Reals:
@@ -166,11 +174,11 @@ def _errors(
     }
 
 
-def masses_of(pair: DominatingPair, facts: Releases, grid: Grid, points: int) -> Masses:
+def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     """The masses of one release, parameters of shape (); the grid begins below 0."""
     index = jnp.arange(1.0 * points)
     loss = grid.base + grid.step * index
-    value, relative, log_last = _values(pair, facts, grid, loss)
+    value, relative, log_last = values
     growth = jnp.exp(grid.tilt * grid.step)
     raw = (value[:-1] - value[1:] / growth) / jnp.expm1(grid.step)
     cell = lax.stop_gradient(jnp.clip(jnp.floor(-grid.base / grid.step), 0.0, points - 2.0))

@@ -38,7 +38,7 @@ def _log_bounds(factor: Factor, tilt: Reals, heights: Reals) -> Reals:
     weight, mean = tilted(factor.law, tilt)
     offset = factor.law.loss - mean
     following = jnp.append(heights[1:], jnp.inf)
-    near = jnp.abs(offset) <= 0.5 * jnp.pi / following[:, None]
+    near = jnp.abs(offset)[None] <= 0.5 * jnp.pi / following[:, None]
     powers = jnp.stack([weight, weight * offset, weight * offset**2], axis=-1)
     m0, m1, m2 = (near.astype(float) @ powers).T
     square = 1.0 - (2.0 * heights / jnp.pi) ** 2 * jnp.maximum(m0 * m2 - m1**2, 0.0)
@@ -60,8 +60,8 @@ def _atoms_and_variation(factor: Factor, tilt: Reals, heights: Reals) -> Reals:
     density = jnp.exp(law.log_density + tilt * law.loss - log_total + log_scale)
     density = jnp.where(law.log_mass > -jnp.inf, density, 0.0)
     caps = jnp.asarray(_CAPS)[:, None]
-    over = jnp.where(density > caps, 1.0 - caps / density, 0.0) @ weight
-    below = jnp.pad(jnp.minimum(density, caps), ((0, 0), (1, 1)))
+    over = jnp.where(density[None] > caps, 1.0 - caps / density[None], 0.0) @ weight
+    below = jnp.pad(jnp.minimum(density[None], caps), ((0, 0), (1, 1)))
     variation = _BETWEEN * jnp.sum(jnp.abs(jnp.diff(below, axis=-1)), axis=-1)
-    at = variation / (spread * heights[:, None])
-    return lax.stop_gradient(jnp.min(jnp.where(spread > 0, over + at, 1.0), axis=-1))
+    at = variation[None] / (spread * heights[:, None])
+    return lax.stop_gradient(jnp.min(jnp.where(spread > 0, over[None] + at, 1.0), axis=-1))

@@ -16,11 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._numeric.elementary import log1m
 from jaxdp._types import Bools, Index, Reals
-from jaxdp.accountant.composition import Term, Terms
-from jaxdp.dominating_pair.base import Kinks, Lattice
-from jaxdp.noise.truncated_laplace import LEAST_FINITE
+from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # logarithms of the tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10
@@ -30,25 +27,10 @@ LOWEST_ORDER = -16.0  # in half octaves, of sqrt(2 OUTSIDE) / deviation. chosen:
 SPARE = 1.25  # growth of the step that its own chords may cause. chosen
 FILL = 0.98  # share of the points that a window may fill. chosen
 MARGIN = 4.0  # steps kept free at either end. chosen
-GROWTH = 60.0  # log of what a tilted mass may grow by from step to step. chosen: no overflow
+GROWTH = 10.0  # log growth of tilted masses over a unit. chosen: ulps that move a step stay few
 LEAST_PARTS = 4.0  # steps between two atoms, from which on they are aligned. chosen
 LARGEST_PART = 1000  # the common unit is a whole part of the largest, down to this. chosen
 FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: rounding of units
-
-
-class Releases(NamedTuple):
-    """What the plan needs of every release, (F,)."""
-
-    count: Reals
-    log_finite: Reals  # log P[L < inf]
-    drift: Reals  # log_finite less that of the exchanged pair
-    largest: Reals  # finite loss
-    exchanged_infinite: Reals  # log Q[L = -inf]
-    smallest: Reals  # minus the smallest finite loss
-    log_infinite: Reals
-    anchor: Reals  # a loss that the grid should meet
-    spacing: Reals  # between atoms; 0 where there is nothing to align
-    lattice: Bools  # True where every loss is anchor + j spacing
 
 
 class Plan(NamedTuple):
@@ -65,88 +47,45 @@ class Plan(NamedTuple):
     order_high: Reals
 
 
-def releases(terms: Terms) -> Releases:
-    """Facts about every release of all terms, parameters of shape (n,)."""
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *(_releases(term) for term in terms))
-
-
-def _releases(term: Term) -> Releases:
-    law, exchanged = term.pair.law(), term.pair.reversed().law()
-    finite, other = (_log_finite(x.log_infinite) for x in (law, exchanged))
-    drift = finite - other
-    zero = 0.0 * drift
-    found = term.pair.singularities()
-    if isinstance(found, Lattice):
-        anchor, spacing = 0.5 * found.odd * found.unit, found.unit
-    elif isinstance(found, Kinks):
-        atoms = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in found.atoms])
-        anchor = jnp.max(atoms, axis=0)
-        spacing = anchor - jnp.min(atoms, axis=0)
-    else:
-        anchor, spacing = zero, zero
-    valid = jnp.isfinite(anchor) & jnp.isfinite(spacing)
-    lattice = valid if isinstance(found, Lattice) else jnp.zeros_like(valid)
-    return Releases(
-        term.count + zero,
-        finite,
-        drift,
-        law.largest + zero,
-        exchanged.log_infinite + zero,
-        exchanged.largest + zero,
-        law.log_infinite + zero,
-        jnp.where(valid, anchor - drift, 0.0),
-        jnp.where(valid, spacing, 0.0),
-        lattice,
-    )
-
-
-def _log_finite(log_infinite: Reals) -> Reals:
-    return jnp.maximum(log1m(jnp.exp(jnp.minimum(log_infinite, 0.0))), LEAST_FINITE)
-
-
 def total(counts: Reals, each: Reals) -> Reals:
     """The sum of counts times each, (F, ...), where a count of 0 is no release."""
     counts = counts.reshape(counts.shape + (1,) * (each.ndim - 1))
     return jnp.sum(jnp.where(counts == 0, 0.0, counts * each), axis=0)
 
 
-def cumulants(terms: Terms, drift: Reals, z: Reals) -> Reals:
+def cumulants(table: Table, z: Reals) -> Reals:
     """K of one release of each, less its drift, at z (Z,): (F, Z)."""
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
-        return jax.nn.logsumexp(log_mass + z[:, None] * loss, axis=-1)
+        return jax.nn.logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
 
-    laws = [term.pair.law() for term in terms]
-    found = [lax.map(each, (law.loss, law.log_mass)) for law in laws]
-    return jnp.concatenate(found) - z * drift[:, None]
+    found = lax.map(each, (table.law.loss, table.law.log_mass))
+    return found - z[None] * table.drift[:, None]
 
 
-def _slopes(terms: Terms, drift: Reals, z: Reals) -> tuple[Reals, Reals]:
+def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
     """K' and K'' of one release of each, (F,)."""
-    found = []
-    for term in terms:
-        law = term.pair.law()
-        share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
-        mean = jnp.sum(share * law.loss, axis=-1)
-        found.append((mean, jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)))
-    mean, variance = (jnp.concatenate(x) for x in zip(*found, strict=True))
-    return mean - drift, variance
+    law = table.law
+    share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
+    mean = jnp.sum(share * law.loss, axis=-1)
+    variance = jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)
+    return mean - table.drift, variance
 
 
-def tilt_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Reals:
+def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
-    bound = total(facts.count, jnp.maximum(facts.largest, facts.smallest))
+    bound = total(facts.number, jnp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
     most = jnp.where(bound < jnp.inf, jnp.clip(0.1 * points / bound, 1e-9, 1e20), jnp.inf)
-    widest = jnp.max(jnp.where((facts.count > 0) & facts.lattice, facts.spacing, 0.0))
-    alone = jnp.all(facts.lattice | (facts.count == 0)) & (widest > 0)
+    widest = jnp.max(jnp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
+    alone = jnp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
     most = jnp.minimum(most, jnp.where(alone, GROWTH / jnp.where(alone, widest, 1.0), jnp.inf))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
         z = jnp.exp(middle)
-        slope = total(facts.count, _slopes(terms, facts.drift, z)[0])
+        slope = total(facts.number, _slopes(facts, z)[0])
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
 
@@ -167,7 +106,8 @@ class _Window(NamedTuple):
 
 def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) -> _Window:
     """Chernoff's, from K at the tilt + and - orders (..., Z), less K there, of bounded losses."""
-    high, low = (up + OUTSIDE) / orders, -(down + OUTSIDE) / orders
+    wide = orders[(None,) * (up.ndim - 1)]
+    high, low = (up + OUTSIDE) / wide, -(down + OUTSIDE) / wide
     high = jnp.where(jnp.isfinite(high), high, jnp.inf)
     low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
     top = jnp.minimum(jnp.min(high, axis=-1), bounds[1])
@@ -180,17 +120,17 @@ def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) 
     )
 
 
-def plan_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Plan:
+def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
-    held_terms, held, epsilon = lax.stop_gradient((terms, facts, epsilon))
-    counts, drift = held.count, held.drift
-    tilt = tilt_of(held_terms, held, epsilon, points)
-    deviation = jnp.sqrt(total(counts, _slopes(held_terms, drift, tilt)[1]))
+    held, epsilon = lax.stop_gradient((facts, epsilon))
+    counts, drift = held.number, held.drift
+    tilt = tilt_of(held, epsilon, points)
+    deviation = jnp.sqrt(total(counts, _slopes(held, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
     orders = jnp.exp2(octaves) * jnp.sqrt(2.0 * OUTSIDE) / jnp.maximum(deviation, 1e-150)
     orders = jnp.where(deviation > 0, orders, jnp.exp2(2.0 * octaves))
     tilts = jnp.concatenate([tilt[None], tilt + orders, tilt - orders])
-    every = cumulants(held_terms, drift, tilts)
+    every = cumulants(held, tilts)
     at, up, down = jnp.split(every, (1, 1 + ORDERS), axis=-1)
     up, down = up - at, down - at
     bounds = -(held.smallest + drift), held.largest - drift
@@ -225,37 +165,37 @@ def plan_of(terms: Terms, facts: Releases, epsilon: Reals, points: int) -> Plan:
 
 
 def _single(
-    held: Releases, at: Reals, up: Reals, down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
+    held: Table, at: Reals, up: Reals, down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
 ) -> tuple[Reals, Reals]:
     """The lowest loss of each release's grid, (F,), and the longest window of one release.
 
     Up to where what lies beyond is little beside delta: there it is taken for infinite.
     """
-    height = total(held.count, at[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
+    height = total(held.number, at[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
     bounds = -(held.smallest + held.drift), held.largest - held.drift
     alone = _window(up, down, orders, bounds)
-    share = up + at + OUTSIDE + jnp.log(jnp.maximum(held.count, 1.0))[:, None] - height
-    reach = share / (tilt + orders)
+    share = up + at + OUTSIDE + jnp.log(jnp.maximum(held.number, 1.0))[:, None] - height
+    reach = share / (tilt + orders)[None]
     reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
     high = jnp.maximum(jnp.minimum(reach, bounds[1]), 0.0)
     low = jnp.minimum(alone.low, 0.0)
-    return low, jnp.max(jnp.where(held.count == 0, 0.0, high - low))
+    return low, jnp.max(jnp.where(held.number == 0, 0.0, high - low))
 
 
-def _step(facts: Releases, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
+def _step(facts: Table, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
     """The step, and for which releases every loss lies on the grid."""
-    used = (facts.count > 0) & (facts.spacing > 0)
+    used = (facts.number > 0) & (facts.spacing > 0)
     largest = jnp.max(jnp.where(used & facts.lattice, facts.spacing, 0.0))
     safe = jnp.where(largest > 0, largest, 1.0)
     ratio = lax.stop_gradient(jnp.where(used & facts.lattice, facts.spacing / safe, 1.0))
-    multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)
+    multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)[None]
     fits = jnp.abs(multiples - jnp.round(multiples)) <= FITS * multiples
     fitting = jnp.all(fits, axis=0)
     unit = largest / (1.0 + jnp.argmax(fitting))
-    still = (facts.count == 0) | (facts.lattice & _on_grid(facts, unit))
+    still = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
     common = jnp.all(still) & jnp.any(fitting) & (largest > 0) & (unit >= least)
     # Else the most frequent release whose atoms are some steps apart decides.
-    weight = jnp.where(used & (facts.spacing >= LEAST_PARTS * wide), facts.count, 0.0)
+    weight = jnp.where(used & (facts.spacing >= LEAST_PARTS * wide), facts.number, 0.0)
     spacing = facts.spacing[jnp.argmax(weight)]
     parts = lax.stop_gradient(jnp.maximum(jnp.floor(spacing / wide), 1.0))
     aligned = jnp.where(jnp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide))
@@ -263,7 +203,7 @@ def _step(facts: Releases, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
     return step, facts.lattice & _on_grid(facts, step)
 
 
-def _on_grid(facts: Releases, step: Reals) -> Bools:
+def _on_grid(facts: Table, step: Reals) -> Bools:
     """True where the spacing is a whole multiple of the step."""
     multiple = lax.stop_gradient(facts.spacing / jnp.where(step > 0, step, 1.0))
     whole = jnp.round(multiple)

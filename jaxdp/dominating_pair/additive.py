@@ -4,6 +4,7 @@ from typing import cast, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import log1m
@@ -23,7 +24,7 @@ from jaxdp.dominating_pair.base import (
 )
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import between_kinks, expanded, on_integers
+from jaxdp.noise.nodes import along_last, between_kinks, expanded, on_integers
 
 # Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
 _MULTIPLES = 64
@@ -102,14 +103,14 @@ def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: R
     assert lattice is not None
     unit = lattice[0][..., None]
     wide = cast(Additive, expanded(pair))
-    multiple = jnp.arange(_MULTIPLES + 2.0)
+    multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
     delta = jnp.exp(wide.log_delta(unit * multiple))
     # Of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
     beyond = (delta[..., :-1] - delta[..., 1:]) / (
-        jnp.exp(unit * multiple[:-1]) * jnp.expm1(jnp.where(unit > 0, unit, 1.0))
+        jnp.exp(unit * multiple[..., :-1]) * jnp.expm1(jnp.where(unit > 0, unit, 1.0))
     )
     up = jnp.maximum(beyond[..., :-1] - beyond[..., 1:], 0.0)  # Q of the levels 1, 2, ...
-    losses = unit * multiple[1:-1]
+    losses = unit * multiple[..., 1:-1]
     log_up = jnp.maximum(jnp.log(up) + losses, LEAST_FINITE)
     log_down = log_up - losses
     level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True)

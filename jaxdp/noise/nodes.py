@@ -68,7 +68,7 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     x, weight = [], []
     for order in (ORDER, CHECK_ORDER):
         for i in range(count):
-            unit, share = _piece(i, count, order)
+            unit, share = (along_last(rule, len(shape)) for rule in _piece(i, count, order))
             x.append(starts[..., i, None] + lengths[..., i, None] * unit)
             weight.append(lengths[..., i, None] * share)
     first = sum(int(part.shape[-1]) for part in x[:count])
@@ -82,7 +82,9 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     low = jnp.floor(jnp.min(ends, axis=-1) - reach)
     stride = jnp.ceil((jnp.max(ends, axis=-1) + reach - low) / _LATTICE_NODES)
     stride = lax.stop_gradient(jnp.maximum(stride, 1.0))[..., None]
-    x = lax.stop_gradient(low)[..., None] + stride * jnp.arange(1.0 * _LATTICE_NODES)
+    x = lax.stop_gradient(low)[..., None] + stride * along_last(
+        np.arange(1.0 * _LATTICE_NODES), low.ndim
+    )
     weight = jnp.broadcast_to(stride, x.shape)
     # Where nodes stand for several integers the second rule says that nothing is known.
     doubt = jnp.where(stride > 1, 2.0, 1.0) * weight
@@ -104,6 +106,11 @@ def _piece(index: int, count: int, order: int) -> tuple[np.ndarray, np.ndarray]:
         nodes.append((panel + x) / panels)
         weights.append((w[::-1] if at_end else w) / panels)
     return np.concatenate(nodes), np.concatenate(weights)
+
+
+def along_last(values: np.ndarray, rank: int) -> Reals:
+    """A constant vector along the axis after `rank` others."""
+    return jnp.asarray(values)[(None,) * rank]
 
 
 def expanded(tree: object) -> object:

@@ -1,0 +1,128 @@
+"""What the engines know of the releases of a composition: arrays, whatever their pairs are.
+
+One small program for each kind of pair makes them; every engine behind is then one program for all
+kinds, compiled once for each padded size.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._numeric.elementary import log1mexp
+from jaxdp._types import Bools, Reals, Shape
+from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
+from jaxdp.dominating_pair.base import Kinks, Lattice, Law, log_of_finite
+
+# Numbers of nodes are multiples of this. chosen: nearly every density has 1,536 then
+_NODES = 512
+
+
+class Table(NamedTuple):
+    """Of every release of a composition, arrays (*batch, F), nodes along a further axis."""
+
+    law: Law
+    number: Reals  # how many there are
+    log_finite: Reals  # log P[L < inf]
+    drift: Reals  # log_finite less that of the exchanged pair
+    largest: Reals  # finite loss
+    exchanged_infinite: Reals  # log Q[L = -inf]
+    smallest: Reals  # minus the smallest finite loss
+    log_infinite: Reals
+    anchor: Reals  # a loss that a grid should meet
+    spacing: Reals  # between atoms; 0 where there is nothing to align
+    lattice: Bools  # True where every loss is anchor + j spacing
+    log_missed: Reals  # log of the probability that a sample misses the record; -inf: all are seen
+    variance: Reals  # mu^2 of a Gaussian that is not sampled, else 0
+
+    @property
+    def shape(self) -> Shape:
+        """The batch."""
+        return self.number.shape[:-1]
+
+    @property
+    def log_hit(self) -> Reals:
+        """log of the probability that a sample holds the record, rounded up; 0 if all see it.
+
+        delta at epsilon >= 0 is no more than that.
+        """
+        missed = self.total(self.log_missed)
+        some = missed > -jnp.inf
+        value = log1mexp(jnp.where(some, -missed, 1.0)) * (1.0 - 2.0**-48)
+        return jnp.where(some, value, 0.0)
+
+    def total(self, each: Reals) -> Reals:
+        """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""
+        return jnp.sum(jnp.where(self.number == 0, 0.0, self.number * each), axis=-1)
+
+
+def table_of(term: Term) -> Table:
+    """The releases of one term."""
+    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    term = lax.optimization_barrier(term)
+    law, other = term.pair.law(), term.pair.reversed().law()
+    log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, other))
+    drift = log_finite - log_other
+    anchor, spacing, lattice = _alignment(term, drift)
+    missed = jnp.log1p(-getattr(term.pair, "sampling_prob", jnp.ones_like(drift)))
+    variance = ratios_of(term) ** 2 if is_gaussian(term) else jnp.zeros_like(drift)
+    columns = (
+        *(term.count, log_finite, drift, law.largest, other.log_infinite, other.largest),
+        *(law.log_infinite, anchor, spacing, lattice, missed, variance),
+    )
+    return Table(_padded(law), *(jnp.broadcast_to(x, term.count.shape) for x in columns))
+
+
+def joined(tables: tuple[Table, ...], releases: int) -> Table:
+    """One table of all releases, padded to so many by releases that are none."""
+    nodes = max(table.law.loss.shape[-1] for table in tables)
+    checks = max(table.law.check[0].shape[-1] for table in tables)
+    wide = (t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
+    axis = len(tables[0].shape)
+    table = jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *wide)
+    spare = releases - table.number.shape[-1]
+
+    def pad(x: Reals) -> Reals:
+        return jnp.pad(x, [(0, spare if i == axis else 0) for i in range(x.ndim)], mode="edge")
+
+    used = jnp.arange(releases) < releases - spare
+    table = jax.tree.map(pad, table)
+    return table._replace(number=jnp.where(used[(None,) * axis], table.number, 0.0))
+
+
+def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:
+    found = term.pair.singularities()
+    anchor, spacing = jnp.zeros_like(drift), jnp.zeros_like(drift)
+    if isinstance(found, Lattice):
+        anchor, spacing = 0.5 * found.odd * found.unit, found.unit
+    elif isinstance(found, Kinks):
+        places = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in found.atoms])
+        anchor = jnp.max(places, axis=0)
+        spacing = anchor - jnp.min(places, axis=0)
+    valid = jnp.isfinite(anchor) & jnp.isfinite(spacing)
+    lattice = valid if isinstance(found, Lattice) else jnp.zeros_like(valid)
+    return jnp.where(valid, anchor - drift, 0.0), jnp.where(valid, spacing, 0.0), lattice
+
+
+def _padded(law: Law) -> Law:
+    sizes = (-(-x.shape[-1] // _NODES) * _NODES for x in (law.loss, law.check[0]))
+    return _to_nodes(law, *sizes)
+
+
+def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
+    """With nodes of no mass at the last loss."""
+
+    def pad(x: Reals, to: int, mass: bool = False) -> Reals:
+        width = [(0, 0)] * (x.ndim - 1) + [(0, to - x.shape[-1])]
+        if mass:
+            return jnp.pad(x, width, constant_values=-jnp.inf)
+        return jnp.pad(x, width, mode="edge")
+
+    loss, log_mass = law.check
+    return law._replace(
+        loss=pad(law.loss, nodes),
+        log_mass=pad(law.log_mass, nodes, True),
+        log_density=pad(law.log_density, nodes),
+        check=(pad(loss, checks), pad(log_mass, checks, True)),
+    )
