@@ -188,7 +188,6 @@ def test_bad_values():
         RandomisedResponse(1.0, 1.0)
     for name in ("laplace", "removed_gaussian", "replaced_gaussian"):
 
-
         @jax.jit
         def values(x, pair=PAIRS[name]):
             bad = jax.tree.map(lambda _: jnp.broadcast_to(x, (1,)), pair)
