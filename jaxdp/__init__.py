@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxdp import interop as interop
     from jaxdp import plot as plot
     from jaxdp import solvers as solvers
+    from jaxdp._pytree import pytree as pytree
     from jaxdp.allocate import allocate as allocate
     from jaxdp.allocate import allocation_error as allocation_error
     from jaxdp.allocate_exact import allocate_exact as allocate_exact
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from jaxdp.conversions import to_pure as to_pure
     from jaxdp.conversions import to_rdp as to_rdp
     from jaxdp.conversions import to_zcdp as to_zcdp
+    from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
+    from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
     from jaxdp.estimators import DPPCA as DPPCA
     from jaxdp.estimators import DPLasso as DPLasso
     from jaxdp.estimators import DPLogisticRegression as DPLogisticRegression
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from jaxdp.noise.histogram import Certificate as Certificate
     from jaxdp.noise.histogram import Histogram as Histogram
     from jaxdp.noise.laplace import Laplace as Laplace
+    from jaxdp.noise.numerical import NumericalNoise as NumericalNoise
     from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
     from jaxdp.noise.staircase import Staircase as Staircase
     from jaxdp.noise.staircase import staircase_split as staircase_split
@@ -92,11 +96,14 @@ if TYPE_CHECKING:
 else:
     _MODULES = ("datasets", "estimators", "interop", "plot", "solvers")
     _NAMES = {
+        "_pytree": "pytree",
         "allocate": "allocate allocation_error",
         "allocate_exact": "allocate_exact",
         "calibrate": "calibrate",
         "compare": "Comparison compare",
         "conversions": "to_approx to_gdp to_pure to_rdp to_zcdp",
+        "dominating_pair.base": "DominatingPair",
+        "dominating_pair.known_guarantee": "RandomisedResponse",
         "estimators": "DPPCA DPLasso DPLogisticRegression DPNaiveBayes",
         "exponential": "ExponentialMechanism",
         "fit": "fit_noise",
@@ -116,6 +123,7 @@ else:
         "noise.gaussian": "Gaussian",
         "noise.histogram": "Certificate Histogram",
         "noise.laplace": "Laplace",
+        "noise.numerical": "NumericalNoise",
         "noise.offset_gaussian": "OffsetGaussian",
         "noise.staircase": "Staircase staircase_split",
         "noise.subbotin": "Subbotin",

@@ -19,7 +19,7 @@ from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.finite import worst_of_shifts
+from jaxdp.dominating_pair.finite import finite_pair, worst_of_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.replaced import Replaced
@@ -146,6 +146,24 @@ class PrivacyLoss:
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(terms, self.relation)
 
+    @classmethod
+    def from_pmf(cls, losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> "PrivacyLoss":
+        """The loss of a pair of finite laws: `losses[j]` has mass masses_p[j] under P, masses_q[j]
+        under Q.
+
+        What is missing of a total of 1 lies at an infinite loss under P, at minus infinity under Q.
+        Vectors of known numbers; `ValueError` where losses[j] is not log(masses_p[j] / masses_q[j])
+        to 1e-9, or a total exceeds 1.
+
+        >>> import jaxdp as dp
+        >>> loss = dp.PrivacyLoss.from_pmf([-1.0, 1.0], [0.2689414213699951, 0.7310585786300049],
+        ...                                [0.7310585786300049, 0.2689414213699951])
+        >>> round(float((10 * loss).epsilon(1e-3)), 6) == round(
+        ...     float((10 * dp.privacy_loss(dp.PureDP(1.0))).epsilon(1e-3)), 6)
+        True
+        """
+        return cls((Term(_expanded(finite_pair(losses, masses_p, masses_q)), jnp.ones(1)),))
+
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.
 
@@ -234,15 +252,20 @@ class PrivacyLoss:
         )
 
 
-def privacy_loss(mechanism: Mechanism | Guarantee | ExponentialMechanism) -> PrivacyLoss:
+def privacy_loss(
+    mechanism: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
+) -> PrivacyLoss:
     """The privacy loss of one release of `mechanism`, batched like it.
 
     Sampled coordinates that are summed are sampled independently. Of a `Histogram`: the worst of
     all shifts at once, which bounds adaptive compositions as well; its sensitivity is one number,
     known before tracing. Of a guarantee (PureDP, ApproxDP, GDP), or the exponential mechanism: the
-    loss of the worst mechanism that keeps it.
+    loss of the worst mechanism that keeps it. A dominating pair (`RandomisedResponse`, or one of
+    your own) is taken as it is, in its one direction.
     """
     once = jnp.ones(1)
+    if isinstance(mechanism, DominatingPair):
+        return PrivacyLoss((Term(_expanded(mechanism), once),))
     if not isinstance(mechanism, Mechanism):
         return PrivacyLoss((Term(_worst_of(mechanism), once),))
     sampling_prob = mechanism.sampling_prob[..., None]

@@ -4,7 +4,8 @@
 |-----------------------------------------------------|------------------|-------------------------|
 | one release; Gaussians, which are one               | its own profile  | 2e-12 (1 + |log delta|) |
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
-| everything else: first                              | `contour`        | 1e-8, or what it finds  |
+| equal Poisson-sampled Gaussians (many lanes: first) | sampled_gaussian | 1e-8, or what it finds  |
+| everything else, and few of those lanes: first      | `contour`        | 1e-8, or what it finds  |
 | where that is wide (few releases, atoms, rare hits) | `grid`           | the bracket             |
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one. What is
@@ -26,13 +27,21 @@ from jaxdp import _check
 from jaxdp._compile import compiled
 from jaxdp._threads import in_threads
 from jaxdp._types import Reals
-from jaxdp.accountant import contour, grid
+from jaxdp.accountant import contour, grid, sampled_gaussian
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import Term, Terms, is_gaussian
+from jaxdp.accountant.composition import (
+    Term,
+    Terms,
+    is_gaussian,
+    is_sampled_gaussian,
+    ratios_of,
+)
 from jaxdp.accountant.factors import factors_of
+from jaxdp.accountant.sampled_gaussian import Kind, Releases
 from jaxdp.accountant.tables import Table, joined, table_of
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
+from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Reals], LogBounds]
@@ -41,6 +50,8 @@ Engine: TypeAlias = Callable[[Terms, Reals], LogBounds]
 _SETTLED, _NEAR = 1e-8, 1e-6
 # Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000
 _FEW_POINTS = 2**12
+# Lanes of sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
+_MANY = 64
 # Relative error of log delta that a profile states.
 _PROFILE = 2e-12
 
@@ -52,16 +63,33 @@ class Step(NamedTuple):
     above: float = 0.0
 
 
-def engines_of(terms: Terms) -> tuple[Step, ...]:
+def engines_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
     """The engines that are asked for log delta, in turn."""
-    others = _ON_LATTICE if is_on_lattice(terms) else _ON_CONTOUR
-    return _single_first(terms, by_profile, others)
+    return _single_first(terms, by_profile, _BOUNDS.of(terms, lanes))
 
 
-def inverses_of(terms: Terms) -> tuple[Step, ...]:
+def inverses_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
     """The engines that are asked for epsilon, in turn."""
-    others = _INVERSE_ON_LATTICE if is_on_lattice(terms) else _INVERSE_ON_CONTOUR
-    return _single_first(terms, epsilon_by_profile, others)
+    return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, lanes))
+
+
+class _Table(NamedTuple):
+    """The engines of every kind of composition."""
+
+    on_lattice: tuple[Step, ...]
+    on_contour: tuple[Step, ...]
+    few_sampled_gaussians: tuple[Step, ...]
+    many_sampled_gaussians: tuple[Step, ...]
+
+    def of(self, terms: Terms, lanes: int) -> tuple[Step, ...]:
+        """Those of a composition; a program for many lanes is compiled only where it pays."""
+        if is_on_lattice(terms):
+            return self.on_lattice
+        equal = len(terms) == 1 and terms[0].count.shape[-1] == 1
+        if not (equal and is_sampled_gaussian(terms[0])):
+            return self.on_contour
+        many = lanes >= _MANY or not _check.all_concrete(terms)
+        return self.many_sampled_gaussians if many else self.few_sampled_gaussians
 
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -115,6 +143,16 @@ def epsilon_by_grid(terms: Terms, delta: Reals, points: int) -> LogBounds:
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
+def by_sampled_gaussian(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
+    """Along one contour, or with the law cut."""
+    return _lanes(_SAMPLED[kind], terms, epsilon)
+
+
+def epsilon_by_sampled_gaussian(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
+    """Along one contour, or with the law cut."""
+    return _lanes(_INVERSE_SAMPLED[kind], terms, delta)
+
+
 def tabled(terms: Terms) -> Table:
     """The table of all terms; of concrete ones padded to a power of two of releases."""
     releases = sum(term.count.shape[-1] for term in terms)
@@ -166,6 +204,23 @@ def _only_one(term: Term, found: LogBounds) -> LogBounds:
     return LogBounds(lower, jnp.where(jnp.isnan(term.count[..., 0]), jnp.nan, upper))
 
 
+def _sampled(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
+    found = sampled_gaussian.log_bounds(_equal_releases(terms), epsilon, kind)
+    return LogBounds(found.lower, jnp.minimum(found.upper, tabled(terms).log_hit))
+
+
+def _epsilon_of_sampled(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
+    return sampled_gaussian.epsilon_bounds(_equal_releases(terms), delta, kind)
+
+
+def _equal_releases(terms: Terms) -> Releases:
+    (term,) = terms
+    assert isinstance(term.pair, Poisson)
+    sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
+    columns = 1.0 / ratios_of(term), term.pair.sampling_prob, sign, term.count
+    return Releases(*(x[..., 0] for x in columns))
+
+
 def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
     def lane(at: tuple[Table, Reals]) -> LogBounds:
         return contour.log_bounds(factors_of(at[0]), at[1], root)
@@ -201,16 +256,27 @@ _INVERSE_CONTOURS = {
 }
 
 
-def _along(along: Callable[..., LogBounds], on_grid: Callable[..., LogBounds]) -> tuple[Step, ...]:
+_KINDS: tuple[Kind, ...] = ("plain", "cut")
+_SAMPLED = {kind: compiled(partial(_sampled, kind=kind), ()) for kind in _KINDS}
+_INVERSE_SAMPLED = {kind: compiled(partial(_epsilon_of_sampled, kind=kind), ()) for kind in _KINDS}
+
+
+def _in_turn(
+    along: Callable[..., LogBounds],
+    sampled: Callable[..., LogBounds],
+    on_grid: Callable[..., LogBounds],
+) -> _Table:
     short, long = (partial(along, root=root) for root in contour.ROOTS)
-    return Step(short), Step(long, _SETTLED), Step(partial(on_grid, points=grid.POINTS), _NEAR)
-
-
-def _exactly(on_grid: Callable[..., LogBounds]) -> tuple[Step, ...]:
+    plain, cut = (partial(sampled, kind=kind) for kind in _KINDS)
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
-    return Step(few), Step(many, _SETTLED)
+    last = Step(many, _NEAR)
+    return _Table(
+        on_lattice=(Step(few), Step(many, _SETTLED)),
+        on_contour=(Step(short), Step(long, _SETTLED), last),
+        few_sampled_gaussians=(Step(short), Step(long, _SETTLED), Step(cut, _NEAR), last),
+        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), last),
+    )
 
 
-_ON_CONTOUR = _along(by_contour, by_grid)
-_INVERSE_ON_CONTOUR = _along(epsilon_by_contour, epsilon_by_grid)
-_ON_LATTICE, _INVERSE_ON_LATTICE = map(_exactly, (by_grid, epsilon_by_grid))
+_BOUNDS = _in_turn(by_contour, by_sampled_gaussian, by_grid)
+_INVERSES = _in_turn(epsilon_by_contour, epsilon_by_sampled_gaussian, epsilon_by_grid)

@@ -33,7 +33,7 @@ from jaxdp.accountant.engines import Step, tabled
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked."""
     terms = with_one_gaussian(terms)
-    return _at_epsilon(engines.engines_of(terms), terms, epsilon, both)
+    return _at_epsilon(engines.engines_of(terms, _lanes(terms, epsilon)), terms, epsilon, both)
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
@@ -45,7 +45,9 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
-    found = _in_turn(engines.inverses_of(terms), _epsilon_width, terms, delta, both)
+    found = _in_turn(
+        engines.inverses_of(terms, _lanes(terms, delta)), _epsilon_width, terms, delta, both
+    )
     none, certain = delta == 0, delta == 1
     if _check.is_concrete(delta) and not np.any(np.asarray(none)):
         end = jnp.zeros(())
@@ -181,6 +183,10 @@ def _of_worse(found: Reals, shape: tuple[int, ...], both: bool) -> Reals:
     """The larger of both directions, in the batch's shape."""
     found = jnp.asarray(found)
     return jnp.max(found.reshape(2, *shape), axis=0) if both else found.reshape(shape)
+
+
+def _lanes(terms: Terms, values: Reals) -> int:
+    return math.prod(jnp.broadcast_shapes(values.shape, *(term.shape for term in terms)))
 
 
 def _releases(terms: Terms) -> int:

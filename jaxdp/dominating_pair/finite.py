@@ -29,6 +29,10 @@ from jaxdp.noise.histogram import Histogram
 
 # A shift is known to this part of a cell. chosen: below an ulp of any double.
 _PART = 2**60
+# By how much losses and masses of a user may contradict each other. chosen: rounding of inputs
+_LOSS_ERROR = 1e-9
+# Missing mass that is rounding. derived: of sums of doubles
+_ROUNDED = 1e-14
 # Masses whose logarithm is taken. derived: the least normal number.
 LEAST = 1e-307
 
@@ -100,6 +104,29 @@ class Finite(DominatingPair):
     def renyi(self, order: RealLike) -> Reals:
         """From the atoms."""
         return renyi_of_law(self, order, lambda a: self.law().largest + 0.0 * a)
+
+
+def finite_pair(losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> Finite:
+    """The pair whose loss is losses[j] with mass masses_p[j] under P and masses_q[j] under Q.
+
+    Host-side. What is missing of a total of 1 lies at infinity; `ValueError` for what is no law.
+    """
+    if not all(map(_check.is_concrete, (losses, masses_p, masses_q))):
+        raise ValueError("losses and masses must be known before tracing: they shape the program")
+    place, p, q = (np.asarray(x, dtype=np.float64) for x in (losses, masses_p, masses_q))
+    if place.ndim != 1 or not place.shape == p.shape == q.shape or place.size == 0:
+        shapes = place.shape, p.shape, q.shape
+        raise ValueError(f"losses and masses must be vectors of one length, got shapes {shapes}")
+    if not (np.all(np.isfinite(place)) and np.all(p > 0) and np.all(q > 0)):
+        raise ValueError("losses must be finite and masses positive: leave out what has no mass")
+    if not np.all(np.abs(np.log(p / q) - place) <= _LOSS_ERROR * (1.0 + np.abs(place))):
+        raise ValueError("losses must be log(masses_p / masses_q)")
+    missing = [1.0 - math.fsum(masses) for masses in (p, q)]
+    if min(missing) < -_LOSS_ERROR:
+        raise ValueError(f"masses must add up to at most 1, got {1.0 - min(missing)}")
+    order = np.argsort(place)
+    infinite, hidden = (x if x > _ROUNDED else 0.0 for x in missing)
+    return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
 
 
 def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finite:

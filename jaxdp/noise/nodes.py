@@ -58,7 +58,8 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """Nodes for the densities at all `shifts`, all of one shape."""
     shape = shifts[0].shape
     reach = jnp.broadcast_to(reach_of(noise), shape)
-    kinks = [jnp.broadcast_to(kink, shape) + m for kink in noise.kinks() for m in shifts]
+    places = noise.kinks() or (jnp.zeros(()),)
+    kinks = [jnp.broadcast_to(kink, shape) + m for kink in places for m in shifts]
     ends = jnp.stack(shifts, axis=-1)
     low, high = jnp.min(ends, axis=-1) - reach, jnp.max(ends, axis=-1) + reach
     breaks = jnp.sort(jnp.clip(jnp.stack(kinks, axis=-1), low[..., None], high[..., None]), axis=-1)
