@@ -98,7 +98,9 @@ def test_epsilon_is_feasible_and_not_wasteful(kind):
     finite = log_delta > -700.0
     found = np.asarray(loss.epsilon(np.exp(np.where(finite, log_delta, -1.0))))
     reported = np.asarray(loss.log_delta(found))
-    assert np.all((reported <= log_delta) | ~finite), reported - log_delta
+    # Two brackets on a grid are two grids.
+    slack = 1e-6 if kind in WIDTHS else 1e-10
+    assert np.all((reported <= log_delta + slack) | ~finite), reported - log_delta
     # An epsilon of which delta is known, so that the least one is no larger.
     wide = np.minimum(known_error, 1.0) + max(WIDTHS.get(kind, 0.0), 1e-7)
     more = np.asarray(loss.log_delta(epsilon * (1.0 - 1e-3))) - log_delta

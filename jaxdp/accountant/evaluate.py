@@ -195,7 +195,7 @@ def _releases(terms: Terms) -> int:
 
 def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
     """The nearer bounds; of NaN the other."""
-    less = (found.upper < known.upper) | jnp.isnan(known.upper)
+    less = (found.upper < known.upper) | jnp.isnan(known.upper) | (known.upper == jnp.inf)
     better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
     lower = jnp.where(better, found.lower, known.lower)
     return LogBounds(lower, jnp.where(less, found.upper, known.upper))
