@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, UInt32
 
 RealLike: TypeAlias = ArrayLike | Sequence[Any]
 Bools: TypeAlias = Bool[Array, "..."]
 Reals: TypeAlias = Float[Array, "..."]
+# Lanes of a batch, which NumPy lays out where they are known.
+Lanes: TypeAlias = Float[Array, "..."] | Float[np.ndarray, "..."]
 Complexes: TypeAlias = Complex[Array, "..."]
 RealsOrComplexes: TypeAlias = Inexact[Array, "..."]
 Index: TypeAlias = Int[Array, ""]

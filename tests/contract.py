@@ -13,10 +13,11 @@ import pytest
 from scipy import stats
 
 from jaxdp import Noise
-from jaxdp.loss.line import LOG_TILTS
 
 # Chance that a correct sampler fails `check_sampler`: once in a million keys.
 FALSE_ALARM = 1e-6
+# Logarithms of the tilts that a saddlepoint may have.
+LOG_TILTS = (-23.0, 50.0)
 SCALES = (0.3, 1.0, 7.5)
 SMOOTH = ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0))
 

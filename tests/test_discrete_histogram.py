@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
-from jaxdp.loss.finite import worst_loss
+from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.optimal.exact import exact_delta
 
 WEIGHTS = (1, 2, 5, 11, 30, 11, 5, 2, 1)
@@ -98,7 +98,7 @@ def test_other_sensitivities_losses_and_compositions():
         / noise.total**2
     )
     # One shift: what composes is its loss, atom by atom.
-    loss = worst_loss(noise, 1.0)
+    loss = worst_of_shifts(noise, 1.0)
     losses, masses = np.append(loss.losses, np.inf), np.append(loss.masses, loss.infinite)
     gains = np.maximum(-np.expm1(2.0 - np.add.outer(losses, losses)), 0.0)
     assert np.sum(gains * np.outer(masses, masses)) == pytest.approx(both, rel=1e-9)

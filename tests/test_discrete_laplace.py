@@ -136,7 +136,7 @@ def test_composition_record():
         np.testing.assert_allclose(np.log(masses @ gain), float(expected(row)), rtol=1e-13)
         loss = float(count) * dp.privacy_loss(dp.Mechanism(dp.DiscreteLaplace(scale), float(shift)))
         error = float(loss.log_delta(inputs["eps"])) - float(expected(row))
-        assert -1e-13 <= error < 1e-11, row["id"]
+        assert -1e-13 <= error < 1e-9, row["id"]
 
 
 def test_moments():

@@ -7,7 +7,9 @@ ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
     ("_types", "_pytree", "_check", "_compile", "_key", "_threads", "_numeric", "profiles"),
     ("noise",),
-    ("guarantee", "loss"),
+    ("guarantee",),
+    ("dominating_pair",),
+    ("accountant",),
     (
         "mechanism",
         "conversions",
@@ -40,64 +42,38 @@ FLOORS = (
 CONTAINED = {
     ("noise.subbotin", "jaxdp.noise.laplace"),
     ("noise.discrete_histogram", "jaxdp.noise.histogram"),
+    ("noise.numerical", "jaxdp.noise.nodes"),
     ("estimators.lasso", "jaxdp.estimators.linear"),
     ("estimators.logistic", "jaxdp.estimators.linear"),
     ("estimators.moments", "jaxdp.estimators.linear"),
 }
-# An engine in several files, each on the ones before.
-LOSS = (
+# In several files, each on the ones before.
+PAIRS = (
     "base",
-    "exchange",
-    "infinite",
-    "shapes",
+    "moments",
     "sampled_profile",
-    "sampled",
-    "pieces",
-    "node_moments",
-    "tilted_nodes",
-    "piece_paths",
-    "sampled_kinds",
-    "atom_nodes",
-    "profile_cumulant",
-    "replaced_profile",
-    "mixture",
-    "replaced_gaussian",
-    "discrete",
+    "additive",
+    "known_guarantee",
     "finite",
-    "truncated",
-    "sampled_truncated",
-    "window",
-    "grid",
-    "bracket",
-    "saddle",
-    "line",
-    "lattice",
-    "alike",
-    "chunked",
-    "atoms",
-    "edge_table",
-    "edge_sum",
-    "edges",
-    "ray_sum",
-    "rays",
-    "parts",
-    "decay",
-    "scattered",
-    "few",
-    "jump_rest",
-    "jump_sizes",
-    "jump_parts",
-    "jump_gap",
-    "jump_window",
-    "jumps",
-    "line_sum",
-    "slopes",
+    "poisson",
+    "replaced_profile",
+    "replaced",
+)
+ACCOUNTANT = (
+    "bounds",
+    "composition",
+    "factors",
+    "truncation",
+    "cut",
+    "contour_plan",
     "contour",
-    "guess",
-    "quick_sum",
-    "inverse",
-    "directions",
-    "reported",
+    "window",
+    "masses",
+    "convolution",
+    "grid",
+    "engines",
+    "batches",
+    "evaluate",
 )
 OPTIMAL = (
     "measure",
@@ -134,7 +110,12 @@ SOLVERS = (
     "regularised_exponential",
     "__init__",
 )
-ORDERED = {"loss": LOSS, "optimal": OPTIMAL, "solvers": SOLVERS}
+ORDERED = {
+    "dominating_pair": PAIRS,
+    "accountant": ACCOUNTANT,
+    "optimal": OPTIMAL,
+    "solvers": SOLVERS,
+}
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
 

@@ -66,7 +66,7 @@ def spoilt():
         return changed
 
     array = {"shape": [1], "values": ["-0x1.0p+0"]}
-    term, noise = ("terms", 0), ("terms", 0, "noise")
+    term, pair = ("terms", 0), ("terms", 0, "pair")
     yield put(1, "more"), "text"
     yield {"terms": body["terms"]}, "text"
     yield put("sideways", "relation"), "relation"
@@ -75,22 +75,22 @@ def spoilt():
     yield put({}, "terms"), "terms"
     yield put(3, *term), "term"
     yield put(array, *term, "more"), "term"
-    yield put(array, *term, "shift"), "shift"
+    yield put(array, *pair, "base", "shift"), "shift"
     yield put({"shape": [1], "values": [(1.5).hex()]}, *term, "count"), "count"
     yield put({"shape": [], "values": [(1.0).hex()]}, *term, "count"), None
     yield put({"shape": [2], "values": ["0x1p+0"]}, *term, "count"), "array"
     yield put({"shape": [True], "values": ["0x1p+0"]}, *term, "count"), "array"
     yield put({"shape": [1], "values": [1.0]}, *term, "count"), "hexadecimal"
     yield put({"shape": [1], "values": ["nan"]}, *term, "count"), "array"
-    yield put("os", *noise, "kind"), "kind"
-    yield put(array, *noise), "noise"
-    yield put(array, *noise, "more"), "Sampled"
-    yield put(array, *noise, "sampling_prob"), "sampling_prob"
-    yield put(array, *noise, "noise", "scale"), "scale"
-    yield put(array, *noise, "noise"), "noise"
-    yield put({"kind": "PureLoss", "epsilon": array}, *noise, "noise"), "epsilon"
-    yield put(["0x0p+0"], *noise, "masses", into=finite), "masses"
-    yield put("0x1p+0", *noise, "infinite", into=finite), "masses"
+    yield put("os", *pair, "kind"), "kind"
+    yield put(array, *pair), "pair"
+    yield put(array, *pair, "more"), "Poisson"
+    yield put(array, *pair, "sampling_prob"), "sampling_prob"
+    yield put(array, *pair, "base", "noise", "scale"), "scale"
+    yield put(array, *pair, "base", "noise"), "noise"
+    yield put({"kind": "BoundedRange", "epsilon": array}, *pair, "base"), "epsilon"
+    yield put(["0x0p+0"], *pair, "masses", into=finite), "masses"
+    yield put("0x1p+0", *pair, "infinite", into=finite), "masses"
 
 
 def test_malformed_text_is_refused():

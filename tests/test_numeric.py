@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from jaxdp._numeric import elementary
-from jaxdp._numeric.bracket import last_feasible, last_feasible_near, least_value
-from jaxdp._numeric.circular import angle_of, sine_cosine
+from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
-from jaxdp.loss.saddle import saddle_of
 
 mp.mp.dps = 50
 RNG = np.random.default_rng(0)
@@ -69,51 +67,6 @@ def test_special_functions(function, truth, points, ulps):
         assert worst(function, truth, points) < ulps
 
 
-def test_circular_functions():
-    small = RNG.choice([-1, 1], 400) * 10 ** RNG.uniform(-18, np.log10(np.pi / 4), 400)
-    with mp.workdps(60):
-        assert worst(lambda x: sine_cosine(x)[0], mp.sin, small) < 2
-        assert worst(lambda x: sine_cosine(x)[1], mp.cos, small) < 2
-        large = np.concatenate([RNG.uniform(-40, 40, 400), RNG.uniform(-1e6, 1e6, 400)])
-        found = sine_cosine(jnp.asarray(large))
-        for values, truth in zip(found, (mp.sin, mp.cos), strict=True):
-            exact = np.array([float(truth(mp.mpf(float(x)))) for x in large])
-            assert np.abs(values - exact).max() < 2 * ULP
-        huge = 10 ** RNG.uniform(6, 12, 400)
-        for values, truth in zip(sine_cosine(jnp.asarray(huge)), (mp.sin, mp.cos), strict=True):
-            exact = np.array([float(truth(mp.mpf(float(x)))) for x in huge])
-            assert (np.abs(values - exact) / huge).max() < 2 * ULP
-        slope = np.concatenate([10 ** RNG.uniform(-18, 18, 400), -(10 ** RNG.uniform(-18, 18, 99))])
-        assert worst(lambda x: angle_of(x, jnp.ones_like(x)), mp.atan, slope) < 4
-    assert bool(jnp.all(jnp.isnan(jnp.stack(sine_cosine(jnp.array([jnp.inf, -jnp.inf]))))))
-    np.testing.assert_allclose(angle_of(jnp.ones(1), jnp.zeros(1)), np.pi / 2, rtol=1e-15)
-
-
-def test_a_saddle_is_that_of_a_parabola_wherever_the_grid_lies():
-    """Also where it lies midway between two points of the last grid."""
-    where = jnp.linspace(-1.0, 1.0, 101)
-
-    def values(tilts):
-        height = 7.0 + 50.0 * (jnp.log(tilts) - where[:, None]) ** 2
-        return height, height
-
-    found = saddle_of(values, jnp.full(101, -23.0), jnp.full(101, 50.0))
-    np.testing.assert_allclose(jnp.log(found.theta), where, atol=1e-12)
-    np.testing.assert_allclose(found.least, 7.0, rtol=1e-13)
-    np.testing.assert_allclose(found.bend, 100.0, rtol=1e-9)
-
-
-def test_a_saddle_below_a_wall_is_not_beyond_it():
-    def values(tilts):
-        size = jnp.log(tilts)
-        height = jnp.where(size > 1.0, 1e4 * (size - 1.0), 0.0) + 5.0 * (size - 1.5) ** 2
-        return height, height
-
-    found = saddle_of(values, jnp.array([-23.0]), jnp.array([50.0]))
-    assert abs(float(jnp.log(found.theta[0])) - 1.0) < 0.1
-    assert abs(float(found.least[0]) - 1.25) < 0.7
-
-
 def test_mills_difference_keeps_its_digits():
     lower = 10 ** RNG.uniform(-12, 6, 400)
     width = 10 ** RNG.uniform(-12, 6, 400)
@@ -146,33 +99,6 @@ def test_product_gap_is_exact_to_the_last_place():
         truth = mp.mpf(float(z)) - mp.mpf(float(x)) * mp.mpf(float(y))
         assert abs(mp.mpf(float(gap)) - truth) <= 2 * ULP * abs(truth)
     assert elementary.product_gap(*jnp.array([0.0005, 0.001, 0.5])) == 0
-
-
-def test_a_guess_never_decides_the_result():
-    """4,000 roots over 20 decades, guesses exact, far off or NaN, slopes off by half of e."""
-    rng, count = np.random.default_rng(0), 4000
-    root, power = np.exp(rng.uniform(-20, 25, count)), rng.uniform(0.3, 8.0, count)
-    spread = rng.choice([0.0, 1e-3, 0.1, 1.0, 10.0], count)
-    guess = root * np.exp(rng.normal(size=count) * spread)
-    guess[::50] = np.nan
-    slope = -power * np.exp(rng.normal(size=count) * rng.choice([0.0, 0.01, 0.5], count))
-
-    def residual(x):
-        distance = jnp.log(x / root)
-        return -power * (distance + 0.3 * jnp.sinh(jnp.clip(distance, -20.0, 20.0)))
-
-    def solve(function, guess, slope):
-        ends = (jnp.full(guess.shape, end) for end in (1e12, 1e-9, 1e-13))
-        return last_feasible_near(function, *ends, (jnp.asarray(guess), jnp.asarray(slope)))
-
-    found = solve(residual, guess, slope)
-    assert jnp.all(residual(found) <= 0)
-    assert jnp.all(jnp.abs(jnp.log(found / root)) < 1e-9)
-    one = jnp.ones(1)
-    for everywhere, expected in ((1.0, np.inf), (-1.0, 1e-9), (np.nan, np.inf)):
-        assert solve(lambda x, v=everywhere: 0.0 * x + v, one, -one) == expected
-    stepped = solve(lambda x: jnp.where(x < 5, jnp.inf, -jnp.log(x / 7)), one, -one)
-    np.testing.assert_allclose(stepped, 7.0, rtol=3e-11)
 
 
 def test_last_feasible_ends_on_the_safe_side():

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp._numeric import node_blocks, sampled_gaussian, sampled_rough
-from jaxdp.loss import reported
 
 pytestmark = pytest.mark.heavy
 
@@ -42,8 +40,10 @@ def test_reference_compositions(family, direction):
     assert rows
     for row in rows:
         total = row["inputs"]["K"] * dp.privacy_loss(mechanism(row))
-        value = float(total.log_delta(row["inputs"]["eps"]))
-        assert 0 <= mp.expm1(mp.mpf(value) - expected(row)) < 1e-10, row["id"]
+        epsilon = row["inputs"]["eps"]
+        value, error = (float(f(epsilon)) for f in (total.log_delta, total.log_delta_error))
+        assert 0 <= mp.mpf(value) - expected(row) <= error, (row["id"], error)
+        assert error < 1e-8, (row["id"], error)
 
 
 def test_reference_renyi():
@@ -98,17 +98,6 @@ def test_epsilon_meets_delta_as_reported():
     gap = total.log_delta(epsilon) - jnp.log(delta)
     assert bool(jnp.all((gap <= 0) & (gap > -1e-8)))
     assert bool(jnp.all(jnp.diff(epsilon, axis=1) > 0) & jnp.all(jnp.diff(epsilon, axis=0) < 0))
-
-
-@pytest.mark.long
-def test_near_deltas_share_a_line():
-    release = dp.Mechanism(dp.Gaussian(jnp.array([[0.7], [2.0]])), 1.0, 0.02, "add_remove")
-    total = 1000 * dp.privacy_loss(release)
-    delta = jnp.array([[1e-4, 1e-6, 1e-9]])
-    epsilon = total.epsilon(delta)
-    gap = total.log_delta(epsilon) - jnp.log(delta)
-    assert bool(jnp.all((gap <= 0) & (gap > -7e-10)))
-    np.testing.assert_allclose(epsilon[:, 1], total.epsilon(1e-6)[:, 0], rtol=1e-9)
 
 
 # Every one takes a second or two.
@@ -184,9 +173,8 @@ def test_moments_of_steep_ratios_keep_their_tails():
         (0.02, 0.03, 1500.0),
     ):
         release = dp.Mechanism(dp.Gaussian(1.0), shift, q, "add" if w < 0 else "remove")
-        (term,) = dp.privacy_loss(release).terms
         z = -w if w < 0 else w - 1.0
-        value = float(jnp.real(term.cgf(jnp.array([z])))[0])
+        value = z * float(dp.privacy_loss(release).renyi(1.0 + z))
         with mp.workdps(60):
             c, p = mp.mpf(shift), mp.mpf(q)
 
@@ -195,39 +183,6 @@ def test_moments_of_steep_ratios_keep_their_tails():
 
             truth = mp.log(mp.quad(integrand, mp.linspace(-15, 15 + 3 * shift, 60)))
             assert abs(value / truth - 1) < 1e-7, (shift, q, w)
-
-
-@pytest.mark.parametrize("added", [0.0, 1.0])
-def test_moments_from_few_nodes_are_bounds(added, monkeypatch):
-    """Against those from as many as it takes, down to where the ratio's kink is not resolved."""
-    ratio, q, z = np.meshgrid(
-        [0.05, 0.6, 1.4, 2.2, 3.3], [1e-6, 1e-3, 0.1, 0.9], [0.01, 2, 40, 1e3]
-    )
-    ratio, q, z = (jnp.asarray(x.ravel()) for x in (ratio, q, z))
-    w = -z if added else 1.0 + z
-    monkeypatch.setattr(node_blocks, "_MOST", 2**12)
-    exact = sampled_gaussian.log_moment(ratio, q, w)
-    size = 1e-13 * (1.0 + jnp.abs(exact)) * (1.0 + jnp.abs(w))
-    usual = (ratio < 1.0) & (z < 100.0)
-    steep = (ratio > 1.0) & (q < 1e-2) & (w < 0.0)
-    for nodes in (32, 64, 128, 4096):
-        monkeypatch.setattr(node_blocks, "_MOST", nodes // node_blocks.NODES)
-        bound = sampled_rough.rough_log_moment(ratio, q, w)
-        assert bool(jnp.all(bound >= exact - size))
-        # Added records at steep ratios: without a bound below e^w no line would be found there.
-        assert nodes < 4096 or bool(jnp.all((bound <= exact + 1e-4) | ~(usual | steep)))
-    guess = sampled_rough.loose_log_moment(ratio, q, w, 48)
-    assert bool(jnp.all((jnp.abs(guess - exact) < 0.02 * (1.0 + jnp.abs(exact))) | ~usual))
-
-
-def test_guesses_are_near():
-    """log delta to a tenth where hits are many; epsilon from it to a fiftieth of its distance."""
-    scale, q = jnp.array([0.8, 1.0, 2.0, 18.7]), jnp.array([0.05, 0.02, 0.01, 0.05])
-    total = 10000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
-    epsilon = total.epsilon(1e-6)
-    rough, tilts = reported.rough_log_delta(total.terms, epsilon, True)
-    np.testing.assert_allclose(rough, np.log(1e-6), atol=0.1)
-    assert tilts.shape == (4, 2)
 
 
 @pytest.mark.long

@@ -4,60 +4,10 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import mpmath as mp
 import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp._numeric.sampled_truncated import log_moment
-
-
-class Pair:
-    """P0 and P1 of scale 1, in mpmath."""
-
-    def __init__(self, shift, bound, q):
-        self.shift, self.bound, self.q = mp.mpf(shift), mp.mpf(bound), mp.mpf(q)
-        self.whole = -2 * mp.expm1(-self.bound)
-
-    def density(self, t, at=0):
-        return mp.exp(-abs(t - at)) / self.whole if abs(t - at) <= self.bound else mp.mpf(0)
-
-    def mixed(self, t):
-        return (1 - self.q) * self.density(t) + self.q * self.density(t, self.shift)
-
-    def integral(self, value):
-        ends = {0, self.shift, *(x + s for x in (0, self.shift) for s in (-self.bound, self.bound))}
-        ends = sorted(mp.mpf(x) for x in ends)
-        return mp.fsum(mp.quad(value, [a, (a + b) / 2, b]) for a, b in itertools.pairwise(ends))
-
-
-@pytest.mark.parametrize(
-    ("r", "x", "q", "w"),
-    [
-        (0.5, 3.0, 0.1, 2.0),
-        (0.5, 3.0, 0.1, -1.5),
-        (2.0, 3.0, 0.3, 5.0),
-        (4.0, 3.0, 0.3, 3.0),
-        (5.9, 3.0, 0.2, -2.0),
-        (1.0, 1.0, 0.01, 10.0),
-        (0.1, 0.2, 0.5, 1.5),
-        (7.0, 3.0, 0.2, 2.0),
-        (3.0, 40.0, 0.01, 30.0),
-        (1e-3, 5.0, 0.01, 2.5),
-        (2.9, 3.0, 0.3, 40.0),
-    ],
-)
-def test_moments(r, x, q, w):
-    with mp.workdps(30):
-        pair = Pair(r, x, q)
-
-        def moment(t):
-            base = pair.density(t)
-            return base * (pair.mixed(t) / base) ** mp.mpf(w) if base > 0 else mp.mpf(0)
-
-        truth = float(mp.log(pair.integral(moment)))
-    found = log_moment(*(jnp.asarray(v) for v in (r, x, q, w)))
-    np.testing.assert_allclose(found, truth, rtol=5e-14)
 
 
 def loss_of(scale, bound, shift, q, relation="add_remove"):
@@ -146,8 +96,7 @@ def test_bad_input():
 
     @jax.jit
     def values(scale, bound, q):
-        term = loss_of(scale, bound, 0.5, q, "remove").terms[0]
-        return term.noise.cgf(0.5, 0.7), term.noise.log_delta(0.5, 0.1)
+        return (3 * loss_of(scale, bound, 0.5, q, "remove")).log_delta(0.1)
 
     for at in ((1.0, 3.0, 1.0), (1.0, 3.0, jnp.nan), (-1.0, 3.0, 0.1), (1.0, jnp.nan, 0.1)):
-        assert all(bool(jnp.all(jnp.isnan(x))) for x in values(*at))
+        assert bool(jnp.isnan(values(*at))), at

@@ -108,7 +108,7 @@ def test_records_of_compositions():
         np.testing.assert_allclose(log_delta_of_equal(noise, count, epsilon), truth, rtol=1e-11)
         loss = count * dp.privacy_loss(dp.Mechanism(noise, noise.sensitivity))
         error = float(loss.log_delta(epsilon)) - truth
-        assert -1e-13 <= error < 1e-11, row["id"]
+        assert -1e-13 <= error < 1e-9, row["id"]
 
 
 def test_split_is_accurate_and_smooth_from_tiny_to_huge_epsilon():

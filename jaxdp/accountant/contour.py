@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Reals
+from jaxdp._types import Complexes, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import Plan, log_aliasing, plan_at_delta, plan_at_epsilon
 from jaxdp.accountant.cut import depth_for_delta, depth_for_epsilon, without_rare_losses
@@ -95,7 +95,7 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
         value = jnp.log(safe) + log_size - log_delta
         return jnp.where(total > 0, value, jnp.nan), slope / safe
 
-    def step(_: int, epsilon: Reals) -> Reals:
+    def step(_: Index | int, epsilon: Reals) -> Reals:
         value, slope = gap(still, epsilon, held[0])
         most = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
         return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -most, most)

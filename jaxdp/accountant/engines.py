@@ -26,7 +26,7 @@ from jax import lax
 from jaxdp import _check
 from jaxdp._compile import compiled
 from jaxdp._threads import in_threads
-from jaxdp._types import Reals
+from jaxdp._types import Lanes, Reals
 from jaxdp.accountant import contour, grid, sampled_gaussian
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
@@ -44,7 +44,7 @@ from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.guarantee.base import epsilon_of
 
-Engine: TypeAlias = Callable[[Terms, Reals], LogBounds]
+Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
 # Width of a bracket beyond which more points are tried, beyond which the grid is, and beyond which
 # it is for many lanes. chosen: a grid takes 50 ms and is seldom nearer than the last
@@ -112,44 +112,44 @@ def is_on_lattice(terms: Terms) -> bool:
     return all(isinstance(singularities, Lattice) for singularities in found)
 
 
-def by_profile(terms: Terms, epsilon: Reals) -> LogBounds:
+def by_profile(terms: Terms, epsilon: Lanes) -> LogBounds:
     """Of one release; nothing where there are more."""
     return _lanes(_profile_bounds, terms, epsilon)
 
 
-def epsilon_by_profile(terms: Terms, delta: Reals) -> LogBounds:
+def epsilon_by_profile(terms: Terms, delta: Lanes) -> LogBounds:
     """Of one release; nothing where there are more."""
     return _lanes(_profile_epsilon, terms, delta)
 
 
-def by_contour(terms: Terms, epsilon: Reals, root: int) -> LogBounds:
+def by_contour(terms: Terms, epsilon: Lanes, root: int) -> LogBounds:
     """From root^2 points of a contour; infinite losses are added."""
     program = _CONTOURS[root]
     return _lanes(lambda terms, values: program(tabled(terms), values), terms, epsilon)
 
 
-def epsilon_by_contour(terms: Terms, delta: Reals, root: int) -> LogBounds:
+def epsilon_by_contour(terms: Terms, delta: Lanes, root: int) -> LogBounds:
     """From root^2 points of a contour."""
     program = _INVERSE_CONTOURS[root]
     return _lanes(lambda terms, values: program(tabled(terms), values), terms, delta)
 
 
-def by_grid(terms: Terms, epsilon: Reals, points: int) -> LogBounds:
+def by_grid(terms: Terms, epsilon: Lanes, points: int) -> LogBounds:
     """From masses on a grid of so many points."""
     return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
 
 
-def epsilon_by_grid(terms: Terms, delta: Reals, points: int) -> LogBounds:
+def epsilon_by_grid(terms: Terms, delta: Lanes, points: int) -> LogBounds:
     """From masses on a grid of so many points."""
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
-def by_sampled_gaussian(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
+def by_sampled_gaussian(terms: Terms, epsilon: Lanes, kind: Kind) -> LogBounds:
     """Along one contour, or with the law cut."""
     return _lanes(_SAMPLED[kind], terms, epsilon)
 
 
-def epsilon_by_sampled_gaussian(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
+def epsilon_by_sampled_gaussian(terms: Terms, delta: Lanes, kind: Kind) -> LogBounds:
     """Along one contour, or with the law cut."""
     return _lanes(_INVERSE_SAMPLED[kind], terms, delta)
 
@@ -162,7 +162,7 @@ def tabled(terms: Terms) -> Table:
     return _joined(tuple(_table_of(term) for term in terms), releases)
 
 
-def _lanes(function: Engine, terms: Terms, values: Reals) -> LogBounds:
+def _lanes(function: Engine, terms: Terms, values: Lanes) -> LogBounds:
     """function(terms, values), concrete ones in pieces."""
     if not _check.all_concrete(terms, values):
         return function(terms, values)
@@ -171,7 +171,7 @@ def _lanes(function: Engine, terms: Terms, values: Reals) -> LogBounds:
 
 
 def _one_by_one(
-    function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Reals
+    function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
 ) -> LogBounds:
     """function(terms, table, value) of every lane: each fills the cache."""
     if not _check.all_concrete(terms, values):
@@ -179,7 +179,7 @@ def _one_by_one(
 
     def one(i: int) -> LogBounds:
         lane, value = jax.tree.map(lambda x: np.asarray(x)[i], (terms, values))
-        return function(lane, tabled(lane), value)
+        return function(lane, tabled(lane), jnp.asarray(value))
 
     found = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)

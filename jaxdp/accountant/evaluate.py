@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxdp import _check
 from jaxdp._compile import compiled
-from jaxdp._types import Reals
+from jaxdp._types import Lanes, Reals
 from jaxdp.accountant import engines
 from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds
@@ -160,7 +160,7 @@ def _traced(
     return LogBounds(*(x.T.ravel() for x in found))
 
 
-def _laid_out(terms: Terms, values: Reals, both: bool) -> tuple[tuple[int, ...], Terms, Reals]:
+def _laid_out(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
     """The batch's shape, and its lanes along one axis: those of the second direction last."""
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
@@ -170,7 +170,7 @@ def _laid_out(terms: Terms, values: Reals, both: bool) -> tuple[tuple[int, ...],
         terms, values = jax.tree.map(np.asarray, (terms, values))
     values = lib.broadcast_to(values, shape).reshape(size)
 
-    def flat(x: Reals) -> Reals:
+    def flat(x: Lanes) -> Lanes:
         return lib.broadcast_to(x, (*shape, x.shape[-1])).reshape(size, x.shape[-1])
 
     lanes = jax.tree.map(flat, terms)
@@ -180,13 +180,13 @@ def _laid_out(terms: Terms, values: Reals, both: bool) -> tuple[tuple[int, ...],
     return shape, lanes, values
 
 
-def _of_worse(found: Reals, shape: tuple[int, ...], both: bool) -> Reals:
+def _of_worse(found: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     """The larger of both directions, in the batch's shape."""
     found = jnp.asarray(found)
     return jnp.max(found.reshape(2, *shape), axis=0) if both else found.reshape(shape)
 
 
-def _lanes(terms: Terms, values: Reals) -> int:
+def _lanes(terms: Terms, values: Lanes) -> int:
     return math.prod(jnp.broadcast_shapes(values.shape, *(term.shape for term in terms)))
 
 
@@ -196,7 +196,7 @@ def _releases(terms: Terms) -> int:
 
 def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
     """The nearer bounds; of NaN the other."""
-    less = (found.upper < known.upper) | jnp.isnan(known.upper)
+    less = (found.upper < known.upper) | jnp.isnan(known.upper) | (known.upper == jnp.inf)
     better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
     lower = jnp.where(better, found.lower, known.lower)
     return LogBounds(lower, jnp.where(less, found.upper, known.upper))
@@ -204,12 +204,13 @@ def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
 
 def _width(found: LogBounds) -> Reals:
     """Of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
-    width = jnp.where(found.upper == -jnp.inf, 0.0, found.upper - found.lower)
+    width = jnp.subtract(found.upper, found.lower)
+    width = jnp.where(found.upper == -jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
 
 
 def _epsilon_width(found: LogBounds) -> Reals:
     """Of brackets on epsilon, relatively where it is large."""
-    width = (found.upper - found.lower) / (1.0 + found.upper)
+    width = jnp.subtract(found.upper, found.lower) / jnp.add(1.0, found.upper)
     width = jnp.where(found.lower == jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)

@@ -83,7 +83,7 @@ def joined(tables: tuple[Table, ...], releases: int) -> Table:
     table = jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *wide)
     spare = releases - table.number.shape[-1]
 
-    def pad(x: Reals) -> Reals:
+    def pad(x: Reals | Bools) -> Reals | Bools:
         return jnp.pad(x, [(0, spare if i == axis else 0) for i in range(x.ndim)], mode="edge")
 
     used = jnp.arange(releases) < releases - spare

@@ -45,7 +45,7 @@ def renyi_of_law(
     resolved &= (excess * error <= _RESOLVED) & jnp.isfinite(found)
     bound = jnp.broadcast_to(otherwise(order), order.shape)
     value = jnp.where(resolved & (found + error < bound), found + error, bound)
-    largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest) + 0.0 * order
+    largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
     largest = jnp.broadcast_to(
         jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest), order.shape
     )

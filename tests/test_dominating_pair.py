@@ -1,0 +1,196 @@
+"""Dominating pairs: laws, profiles, exchange and divergences of one release agree."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.finite import worst_of_shifts
+from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedResponse, Response
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.replaced import Replaced
+
+NOISES = {
+    "gaussian": dp.Gaussian(1.3),
+    "laplace": dp.Laplace(1.3),
+    "flipped_huber": dp.FlippedHuber(1.5, 1.1),
+    "offset_gaussian": dp.OffsetGaussian(0.7, 1.2),
+    "subbotin": dp.Subbotin(1.3, 1.7),
+    "staircase": dp.Staircase(0.8, 1.0, 0.3),
+    "truncated_laplace": dp.TruncatedLaplace(1.0, 6.0),
+    "discrete_laplace": dp.DiscreteLaplace(1.7),
+    "discrete_gaussian": dp.DiscreteGaussian(1.7),
+}
+HISTOGRAM = dp.Histogram(0.5, np.array([1.0, 3, 9, 3, 2]), 0.1)
+PAIRS = {
+    **{name: Additive(noise, 1.0) for name, noise in NOISES.items()},
+    **{f"removed_{name}": Poisson(Additive(x, 1.0), 0.1, 0.0) for name, x in NOISES.items()},
+    **{f"added_{name}": Poisson(Additive(x, 1.0), 0.1, 1.0) for name, x in NOISES.items()},
+    "replaced_gaussian": Replaced(NOISES["gaussian"], 1.0, 0.1),
+    "replaced_laplace": Replaced(NOISES["laplace"], 1.0, 0.1),
+    "pure": Response(0.7, 0.0),
+    "approximate": Response(0.7, 0.01),
+    "randomised_response": RandomisedResponse(0.7, 5.0),
+    "range": BoundedRange(0.7),
+    "histogram": worst_of_shifts(HISTOGRAM, 1.0),
+    "sampled_response": Poisson(Response(0.7, 0.0), 0.2, 0.0),
+}
+# Compile alike: some stand for all in the default suite.
+QUICK = (
+    "laplace",
+    "staircase",
+    "truncated_laplace",
+    "discrete_gaussian",
+    "removed_gaussian",
+    "added_truncated_laplace",
+    "replaced_gaussian",
+    "approximate",
+    "randomised_response",
+    "range",
+    "histogram",
+    "sampled_response",
+)
+
+every_pair = pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=() if x in QUICK else pytest.mark.long) for x in PAIRS]
+)
+
+
+@pytest.fixture(autouse=True)
+def _constants_meet_batches():
+    """As where the engines ask."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def one(pair):
+    """With an axis along which releases compose."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (1,)), pair)
+
+
+@every_pair
+def test_a_law_is_that_of_the_profile(name):
+    """Masses of P and Q, and delta at every epsilon; largest and infinite losses."""
+    pair = one(PAIRS[name])
+    law, back = pair.law(), pair.reversed().law()
+    loss, mass = law.loss[0], jnp.exp(law.log_mass[0])
+    infinite, hidden = (float(jnp.exp(x.log_infinite[0])) for x in (law, back))
+    np.testing.assert_allclose(float(jnp.sum(mass)) + infinite, 1.0, atol=1e-9)
+    held = law.log_mass[0] > -600.0
+    under_q = jnp.where(held, jnp.exp(jnp.where(held, law.log_mass[0] - loss, 0.0)), 0.0)
+    np.testing.assert_allclose(float(jnp.sum(under_q)) + hidden, 1.0, atol=1e-9)
+    assert bool(jnp.all((loss <= law.largest[0] * (1.0 + 1e-12) + 1e-12) | ~held))
+    for epsilon in (-0.3, 0.0, 0.02, 0.2, 0.5):
+        sticks = float(jnp.sum(mass * jnp.maximum(-jnp.expm1(epsilon - loss), 0.0))) + infinite
+        np.testing.assert_allclose(
+            sticks, float(jnp.exp(pair.log_delta(epsilon)[0])), rtol=5e-3, atol=1e-9
+        )
+
+
+@every_pair
+def test_exchanged_twice_it_is_the_pair(name):
+    pair = one(PAIRS[name])
+    back = pair.reversed()
+    assert jax.tree.structure(back) == jax.tree.structure(pair)
+    jax.tree.map(np.testing.assert_array_equal, back.reversed(), pair)
+    # delta'(e) = 1 - e^e (1 - delta(-e)).
+    for epsilon in (0.02, 0.3):
+        forward = float(jnp.exp(pair.log_delta(-epsilon)[0]))
+        backward = float(jnp.exp(back.log_delta(epsilon)[0]))
+        np.testing.assert_allclose(
+            backward, 1.0 - np.exp(epsilon) * (1.0 - forward), rtol=1e-9, atol=1e-12
+        )
+
+
+@every_pair
+def test_divergences_are_moments_of_the_law(name):
+    """From above, growing with the order; the largest loss at infinity."""
+    pair = one(PAIRS[name])
+    law, orders = pair.law(), (1.5, 2.0, 4.0)
+    infinite = float(law.log_infinite[0]) > -np.inf
+    found = [float(pair.renyi(a)[0]) for a in orders]
+    for a, value in zip(orders, found, strict=True):
+        moment = jax.nn.logsumexp(law.log_mass[0] + (a - 1.0) * law.loss[0]) / (a - 1.0)
+        if infinite:
+            assert value == np.inf
+        elif name == "range":  # an adversary who may not choose anew is told less
+            assert value < float(moment)
+        else:
+            assert value == pytest.approx(float(moment), rel=1e-8)
+    assert sorted(found) == found
+    largest = float(pair.renyi(np.inf)[0])
+    assert largest == (np.inf if infinite else pytest.approx(float(law.largest[0]), rel=1e-12))
+
+
+def test_randomised_response_is_exact():
+    """k answers: profile and divergences by both atoms and the rest, in 40 digits."""
+    for bound, categories in ((0.7, 2.0), (0.7, 5.0), (3.0, 1000.0), (1e-3, 7.0)):
+        pair = RandomisedResponse(bound, categories)
+        with mp.workdps(40):
+            b, k = mp.mpf(bound), mp.mpf(categories)
+            whole = mp.exp(b) + k - 1
+            atoms = [(b, mp.exp(b) / whole), (-b, 1 / whole), (mp.mpf(0), (k - 2) / whole)]
+            for epsilon in (-2.0 * bound, -0.4 * bound, 0.0, 0.6 * bound):
+                e = mp.mpf(epsilon)
+                truth = mp.log(mp.fsum(p * max(1 - mp.exp(e - x), 0) for x, p in atoms))
+                excess = float(mp.mpf(float(pair.log_delta(epsilon))) - truth)
+                assert -1e-30 <= excess < 1e-11 * (1 + abs(float(truth))), (bound, epsilon)
+            for order in (1.5, 2.0, 30.0):
+                s = mp.mpf(order) - 1
+                truth = mp.log(mp.fsum(p * mp.exp(s * x) for x, p in atoms)) / s
+                value = float(pair.renyi(order))
+                assert -1e-14 <= float(value / truth - 1) < 1e-9, (bound, order)
+        assert pair.log_delta(bound) == -np.inf
+
+
+def test_divergences_against_integrals():
+    """Poisson sampling and replacement of a Gaussian, in 30 digits."""
+    q, c = mp.mpf("0.1"), 1 / mp.mpf(1.3)
+
+    def ratio(x, side):
+        return 1 - q + q * mp.exp(side * c * x - c * c / 2)
+
+    cases = (
+        (PAIRS["removed_gaussian"], lambda x, a: ratio(x, 1) ** a),
+        (PAIRS["added_gaussian"], lambda x, a: ratio(x, 1) ** (1 - a)),
+        (PAIRS["replaced_gaussian"], lambda x, a: ratio(x, 1) ** a * ratio(x, -1) ** (1 - a)),
+    )
+    for pair, moment in cases:
+        for order in (1.5, 3.0, 12.0):
+            with mp.workdps(30):
+                points = mp.linspace(-14, 14 + order * c, 60)
+                whole = mp.quad(lambda x, m=moment, a=order: mp.npdf(x) * m(x, a), points)
+                truth = float(mp.log(whole) / (mp.mpf(order) - 1))
+            value = float(one(pair).renyi(order)[0])
+            assert truth * (1 - 1e-14) <= value <= truth * (1 + 1e-8), (order, value, truth)
+
+
+def test_a_histogram_s_worst_shift_holds_all_its_mass():
+    pair = worst_of_shifts(HISTOGRAM, 1.0)
+    assert sum(pair.masses) + pair.infinite == pytest.approx(1.0, abs=1e-14)
+    for shift in (0.25, 0.5, 1.0):
+        for epsilon in (-1.0, 0.0, 0.4, 2.0):
+            one_shift = float(HISTOGRAM.log_delta(shift, epsilon))
+            assert float(pair.log_delta(epsilon)) >= one_shift - 1e-13
+
+
+def test_bad_values():
+    for make in (lambda x: Response(x, 0.0), lambda x: BoundedRange(x)):
+        with pytest.raises(ValueError, match="must lie in"):
+            make(-1.0)
+        assert bool(jnp.isnan(jax.jit(lambda x, m=make: m(x).log_delta(0.1))(-1.0)))
+    with pytest.raises(ValueError, match="sampling_prob must lie in"):
+        Poisson(PAIRS["gaussian"], 1.5, 0.0)
+    with pytest.raises(ValueError, match="categories"):
+        RandomisedResponse(1.0, 1.0)
+    for name in ("laplace", "removed_gaussian", "replaced_gaussian"):
+
+        @jax.jit
+        def values(x, pair=PAIRS[name]):
+            bad = jax.tree.map(lambda _: jnp.broadcast_to(x, (1,)), pair)
+            return bad.log_delta(0.1)[0], bad.renyi(2.0)[0]
+
+        assert all(bool(jnp.isnan(x)) for x in values(jnp.nan)), name

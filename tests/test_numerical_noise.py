@@ -1,0 +1,99 @@
+"""A noise of a user's own, and pairs of finite laws: what they compose to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+
+@dp.pytree
+class Plain(dp.NumericalNoise):
+    """A Laplace by its density and its survival function alone."""
+
+    scale: jax.Array
+
+    def log_density(self, x):
+        return -jnp.abs(jnp.asarray(x)) / self.scale - jnp.log(2.0 * self.scale)
+
+    def log_survival(self, x):
+        y = jnp.asarray(x) / self.scale
+        below = jnp.log1p(-0.5 * jnp.exp(jnp.minimum(y, 0.0)))
+        return jnp.where(y > 0, -y - jnp.log(2.0), below)
+
+    def kinks(self):
+        return (jnp.zeros(()),)
+
+
+@dp.pytree
+class Heavy(dp.NumericalNoise):
+    """A Cauchy, whose density is not log-concave."""
+
+    scale: jax.Array
+
+    def log_density(self, x):
+        return -jnp.log1p((jnp.asarray(x) / self.scale) ** 2) - jnp.log(np.pi * self.scale)
+
+    def log_survival(self, x):
+        return jnp.log(0.5 - jnp.arctan(jnp.asarray(x) / self.scale) / np.pi)
+
+    def kinks(self):
+        return ()
+
+
+PLAIN, KNOWN = Plain(jnp.array(2.0)), dp.Laplace(2.0)
+
+
+def test_one_release_is_that_of_the_closed_form():
+    epsilon = jnp.array([-0.4, -0.1, 0.0, 0.2, 0.45])
+    found, truth = (noise.log_delta(1.0, epsilon) for noise in (PLAIN, KNOWN))
+    assert bool(jnp.all(found >= truth - 1e-14))
+    np.testing.assert_allclose(found, truth, rtol=1e-11, atol=1e-11)
+    for power in (1.0, 2.0, 3.5):
+        np.testing.assert_allclose(
+            PLAIN.absolute_moment(power), KNOWN.absolute_moment(power), rtol=1e-11
+        )
+    u = jnp.array([1e-9, 0.2, 0.5, 0.9])
+    np.testing.assert_allclose(PLAIN.quantile(u), KNOWN.quantile(u), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(PLAIN.fisher_information(), 0.25, rtol=1e-11)
+    draws = PLAIN.sample(jax.random.key(3), (20_000,))
+    np.testing.assert_allclose(jnp.mean(jnp.abs(draws)), 2.0, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [(), pytest.param((0.1, "remove"), marks=pytest.mark.long), (0.1, "add_remove")],
+)
+def test_it_composes(sampled):
+    losses = [10 * dp.privacy_loss(dp.Mechanism(x, 1.0, *sampled)) for x in (PLAIN, KNOWN)]
+    epsilon = jnp.array([0.05, 0.3])
+    found, truth = (loss.log_delta(epsilon) for loss in losses)
+    errors = [loss.log_delta_error(epsilon) for loss in losses]
+    assert bool(jnp.all(found - errors[0] <= truth)) & bool(jnp.all(truth - errors[1] <= found))
+    np.testing.assert_allclose(found, truth, atol=1e-4)
+
+
+def test_what_is_not_log_concave_is_refused():
+    with pytest.raises(ValueError, match="log_density must be concave"):
+        Heavy(jnp.array(1.0)).log_delta(1.0, 0.5)
+
+
+def test_finite_laws_are_those_of_the_response():
+    often, rarely = 0.576116884765829, 0.2119415576170855
+    law = [-1.0, 0.0, 1.0], [rarely, rarely, often], [often, rarely, rarely]
+    found = 10 * dp.PrivacyLoss.from_pmf(*law)
+    known = 10 * dp.privacy_loss(dp.RandomisedResponse(epsilon=1.0, categories=3))
+    epsilon = jnp.array([0.3, 2.0, 5.5])
+    np.testing.assert_allclose(found.log_delta(epsilon), known.log_delta(epsilon), atol=1e-4)
+    # A tenth of P, and nothing of Q, is where the other has nothing.
+    some = dp.PrivacyLoss.from_pmf([0.0], [0.9], [0.9])
+    np.testing.assert_allclose((2 * some).delta(3.0), 1 - 0.9**2, rtol=1e-9)
+    for bad, name in (
+        (([0.0, 1.0], [0.5, 0.5], [0.5, 0.5]), "log"),
+        (([0.0], [0.5, 0.5], [0.5, 0.5]), "length"),
+        (([0.0], [1.5], [1.5]), "add up"),
+        (([0.0], [0.0], [0.0]), "positive"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            dp.PrivacyLoss.from_pmf(*bad)
