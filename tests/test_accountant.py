@@ -33,12 +33,13 @@ def check(loss, epsilon, truth, width):
 
 
 def integrated(k, x):
-    """The (k + 1)-fold integral of sinh-like growth: a series of positive terms."""
-    if x <= 0:
-        return mp.mpf(0)
-    return mp.nsum(
-        lambda j: x ** (2 * j + k + 1) / (mp.mpf(4) ** j * mp.factorial(2 * j + k + 1)), [0, mp.inf]
-    )
+    """sum over j of x^(2 j + k + 1) / (4^j (2 j + k + 1)!)."""
+    term = total = x ** (k + 1) / mp.factorial(k + 1) if x > 0 else mp.mpf(0)
+    power = k + 1
+    while term > total * mp.mpf(10) ** -40:
+        term *= x * x / (4 * (power + 1) * (power + 2))
+        total, power = total + term, power + 2
+    return total
 
 
 def edges(kind, size):
@@ -73,7 +74,7 @@ def delta_of(releases, epsilon):
 HEIGHTS = st.floats(0.01, 3.0)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(
     st.tuples(HEIGHTS, HEIGHTS, HEIGHTS, HEIGHTS),
     st.tuples(*(st.integers(0, 3),) * 4).filter(any),

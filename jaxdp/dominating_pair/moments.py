@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, lifted, log1p, round_up
@@ -36,8 +37,10 @@ def renyi_of_law(
     law = pair.law()
     order = jnp.broadcast_to(order, jnp.broadcast_shapes(order.shape, law.largest.shape))
     excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-    found, again = (_divergence(*x, excess) for x in ((law.loss, law.log_mass), law.check))
-    error = jnp.abs(found - again) + 16.0 * ULP * found
+    (found, size), (again, _) = (
+        _divergence(*x, excess) for x in ((law.loss, law.log_mass), law.check)
+    )
+    error = jnp.abs(found - again) + 16.0 * ULP * (found + size)
     exponent = law.log_mass + excess[..., None] * law.loss
     ends = jnp.max(exponent[..., (*range(_END_NODES), *range(-_END_NODES, 0))], axis=-1)
     is_density = jnp.isfinite(law.log_density[..., 0])
@@ -55,11 +58,12 @@ def renyi_of_law(
     return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
 
 
-def _divergence(loss: Reals, log_mass: Reals, excess: Reals) -> Reals:
-    """log E[e^(s L)] / s, by e^(s L) - 1 where the exponents are small."""
+def _divergence(loss: Reals, log_mass: Reals, excess: Reals) -> tuple[Reals, Reals]:
+    """log E[e^(s L)] / s, by e^(s L) - 1 where the exponents are small; the size of its terms."""
     exponent = excess[..., None] * loss
     small = jnp.max(jnp.where(log_mass > -jnp.inf, jnp.abs(exponent), 0.0), axis=-1) < 1.0
     grown = jnp.expm1(jnp.where(small[..., None], exponent, 0.0))
     near = log1p(jnp.sum(jnp.exp(log_mass) * grown, axis=-1))
     far = jax.nn.logsumexp(log_mass + exponent, axis=-1)
-    return jnp.where(small, near, far) / excess
+    size = jnp.sum(jnp.exp(log_mass) * jnp.abs(grown), axis=-1)
+    return jnp.where(small, near, far) / excess, lax.stop_gradient(size / excess)
