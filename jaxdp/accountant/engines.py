@@ -74,6 +74,11 @@ def inverses_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
     return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, lanes))
 
 
+def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
+    """The engines that bracket log delta by masses on a grid of so many points, in turn."""
+    return _single_first(terms, by_profile, (Step(partial(by_grid, points=points)),))
+
+
 class _Table(NamedTuple):
     """The engines of every kind of composition."""
 
@@ -155,10 +160,10 @@ def epsilon_by_sampled_gaussian(terms: Terms, delta: Lanes, kind: Kind) -> LogBo
 
 
 def tabled(terms: Terms) -> Table:
-    """The table of all terms; of concrete ones padded to a power of two of releases."""
+    """The table of all terms; of concrete ones padded to a power of four of releases."""
     releases = sum(term.count.shape[-1] for term in terms)
     if _check.all_concrete(terms):
-        releases = 1 << (releases - 1).bit_length()
+        releases = 4 ** -(-(releases - 1).bit_length() // 2)
     return _joined(tuple(_table_of(term) for term in terms), releases)
 
 

@@ -37,9 +37,9 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
-    """Those of a grid of so many points."""
-    step = Step(partial(engines.by_grid, points=points))
-    return _at_epsilon((step,), with_one_gaussian(terms), epsilon, both)
+    """Those of a grid of so many points; of one release those of its profile."""
+    terms = with_one_gaussian(terms)
+    return _at_epsilon(engines.brackets_of(terms, points), terms, epsilon, both)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:

@@ -15,8 +15,8 @@ from jaxdp._types import Bools, Reals, Shape
 from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
 from jaxdp.dominating_pair.base import Kinks, Lattice, Law, log_of_finite
 
-# Numbers of nodes are multiples of this. chosen: nearly every density has 1,536 then
-_NODES = 512
+# Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
+_NODES = 1536
 
 
 class Table(NamedTuple):

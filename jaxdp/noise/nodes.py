@@ -32,7 +32,7 @@ _LOG_REACH = 12.0
 # Bisections of the reach. derived: to 1e-12 of it.
 _BISECTIONS = 44
 # Atoms of a lattice noise that become nodes of their own; beyond, nodes stand for several.
-_LATTICE_NODES = 2048
+_LATTICE_NODES = 1500
 
 
 class Nodes(NamedTuple):
