@@ -98,7 +98,7 @@ def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: boo
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
     found = _in_turn(steps, _width, terms, size, both)
-    return found.mirrored(negative, size)
+    return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _in_turn(
