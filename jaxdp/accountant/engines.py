@@ -46,8 +46,9 @@ from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
-# Width of a bracket beyond which more points are tried, and beyond which the grid is.
-_SETTLED, _NEAR = 1e-8, 1e-6
+# Width of a bracket beyond which more points are tried, beyond which the grid is, and beyond which
+# it is for many lanes. chosen: a grid takes 50 ms and is seldom nearer than the last
+_SETTLED, _NEAR, _FAR = 1e-8, 1e-6, 1e-4
 # Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000
 _FEW_POINTS = 2**12
 # Lanes of sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
@@ -274,7 +275,7 @@ def _in_turn(
         on_lattice=(Step(few), Step(many, _SETTLED)),
         on_contour=(Step(short), Step(long, _SETTLED), last),
         few_sampled_gaussians=(Step(short), Step(long, _SETTLED), Step(cut, _NEAR), last),
-        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), last),
+        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), Step(many, _FAR)),
     )
 
 

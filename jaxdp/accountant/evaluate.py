@@ -117,7 +117,8 @@ def _in_turn(
     ways = 2 if both else 1
     for engine, above in steps[1:]:
         worse = LogBounds(*(np.max(x.reshape(ways, -1), axis=0) for x in found))
-        wide = np.flatnonzero(np.asarray(width(worse)) > above)
+        with np.errstate(invalid="ignore"):
+            wide = np.flatnonzero(np.asarray(width(worse)) > above)
         if wide.size == 0:
             continue
         index = (np.arange(ways)[:, None] * worse.upper.size + wide).ravel()

@@ -28,7 +28,7 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Bools, Reals
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import FITS
-from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.base import DominatingPair, Law
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
 ON_GRID = 4.0 * FITS  # of a loss: how far from its grid point it may be. chosen
@@ -174,6 +174,11 @@ def _errors(
     }
 
 
+def _last_node(law: Law) -> Reals:
+    """The largest loss of a node that has mass."""
+    return jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf))
+
+
 def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     """The masses of one release, parameters of shape (); the grid begins below 0."""
     index = jnp.arange(1.0 * points)
@@ -190,6 +195,10 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     mass = higher - jnp.append(slope, 0.0) + one
     clipped = lax.stop_gradient(jnp.maximum(-mass, 0.0))
     mass = mass + clipped
+    # Beyond the last node there is only what rounding leaves of a bounded loss.
+    beyond = loss > lax.stop_gradient(_last_node(facts.law)) + 2.0 * grid.step
+    clipped += lax.stop_gradient(jnp.where(beyond, mass, 0.0))
+    mass = jnp.where(beyond, 0.0, mass)
     whole = jnp.sum(mass)
     log_norm = grid.log_norm + jnp.log(whole)
     raised = jnp.sum(settled - held) * jnp.expm1(grid.step)

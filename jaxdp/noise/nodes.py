@@ -5,6 +5,7 @@ line is cut at all of them, every piece into panels of Gauss-Legendre nodes, gra
 Source: Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12 (the grading).
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -22,6 +23,8 @@ DEPTH = 300.0
 ORDER, CHECK_ORDER = 16, 14
 # Panels of a tail. measured: 24 lose 1e-9 of a Gaussian's.
 TAIL_PANELS = 32
+# Panels of a tail end at powers of this of equal parts. chosen: short ones in the middle
+_GROWTH = 1.5
 # Panels between two kinks.
 INNER_PANELS = 4
 # log of the largest reach in widths of the noise. chosen: exponential tails end at log 300.
@@ -98,14 +101,16 @@ def _piece(index: int, count: int, order: int) -> tuple[np.ndarray, np.ndarray]:
     tail = index in (0, count - 1)
     panels = TAIL_PANELS if tail else INNER_PANELS
     plain, graded = gauss_legendre(order), graded_gauss_legendre(order + 8)
+    edges = np.linspace(0.0, 1.0, panels + 1) ** (_GROWTH if tail else 1.0)
+    edges = 1.0 - edges[::-1] if index == 0 else edges
     nodes, weights = [], []
-    for panel in range(panels):
+    for panel, (start, end) in enumerate(itertools.pairwise(edges)):
         at_start = panel == 0 and index > 0
         at_end = panel == panels - 1 and index < count - 1
         x, w = graded if at_start or at_end else plain
-        x = 1.0 - x[::-1] if at_end else x
-        nodes.append((panel + x) / panels)
-        weights.append((w[::-1] if at_end else w) / panels)
+        x, w = (1.0 - x[::-1], w[::-1]) if at_end else (x, w)
+        nodes.append(start + (end - start) * x)
+        weights.append((end - start) * w)
     return np.concatenate(nodes), np.concatenate(weights)
 
 

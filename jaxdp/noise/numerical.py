@@ -11,12 +11,14 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._types import Bools, Index, Key, RealLike, Reals, Shape
 from jaxdp.noise.base import Noise, mirrored_log_delta
-from jaxdp.noise.nodes import between_kinks, expanded, reach_of
+from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
 
 # Bisections. derived: to an ulp
 _BISECTIONS = 64
 # Points at which log g is tested for concavity.
 _TESTED = 257
+# By how much two slopes of a tail may differ that has a limit, relatively. chosen
+_SAME = 1e-9
 # By how much it may bend, relatively. chosen: above the rounding of a user's function
 _BENT = 1e-9
 
@@ -99,7 +101,9 @@ class NumericalNoise(Noise):
         share = jnp.exp(size + other - below)
         left = 1.0 - share + ULP * (64.0 + 8.0 * (jnp.abs(below) + size)) * (1.0 + share)
         value = jnp.minimum(round_up(below + jnp.log(jnp.maximum(left, ULP)), 8), 0.0)
-        value = jnp.where(shift == 0, -jnp.inf, value)
+        # Beyond the reach nothing is looked at.
+        value = jnp.maximum(value, -DEPTH)
+        value = jnp.where(size >= self.pure_epsilon(shift), -jnp.inf, value)
         value = jnp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
         return jnp.where(self._is_concave(), value, jnp.nan)
 
@@ -123,9 +127,17 @@ class NumericalNoise(Noise):
 
     @final
     def pure_epsilon(self, shift: RealLike) -> Reals:
-        """Infinite, unless the shift is 0: no bound is known."""
-        shift = _check.nonnegative("shift", shift) + 0.0 * reach_of(self)
-        return jnp.where(shift > 0, jnp.inf, shift)
+        """shift times the slope of log g in the tail, where that has a limit; else infinite.
+
+        A limit: the slope is the same at the reach and at twice that, where P[T > x] < e^-300.
+        """
+        shift, reach = _check.nonnegative("shift", shift), reach_of(self)
+        near, far = (
+            jax.jvp(self.log_density, (x,), (jnp.ones_like(x),))[1] for x in (reach, 2.0 * reach)
+        )
+        limit = jnp.where(jnp.abs(far - near) <= _SAME * jnp.abs(far), -far, jnp.inf)
+        value = round_up(shift * jnp.where(shift > 0, limit, 1.0) * (1.0 + _SAME), 8)
+        return jnp.where(jnp.isnan(far), jnp.nan, value)
 
     @final
     def sub_gaussian_proxy(self) -> Reals:
