@@ -91,12 +91,9 @@ def test_beside_other_releases():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match=r"sampling_prob must lie in \[0, 1\)"):
-        loss_of(1.0, 3.0, 0.5, jnp.array([0.1, 1.0]))
-
     @jax.jit
     def values(scale, bound, q):
         return (3 * loss_of(scale, bound, 0.5, q, "remove")).log_delta(0.1)
 
-    for at in ((1.0, 3.0, 1.0), (1.0, 3.0, jnp.nan), (-1.0, 3.0, 0.1), (1.0, jnp.nan, 0.1)):
+    for at in ((1.0, 3.0, 1.5), (1.0, 3.0, jnp.nan), (-1.0, 3.0, 0.1), (1.0, jnp.nan, 0.1)):
         assert bool(jnp.isnan(values(*at))), at

@@ -79,7 +79,7 @@ def _largest(table: engines.Table) -> Reals:
 
 
 def _worst(
-    function: Callable[[Terms, Reals], Reals], terms: Terms, values: Reals, both: bool
+    function: Callable[[Terms, Lanes], Reals], terms: Terms, values: Lanes, both: bool
 ) -> Reals:
     """The largest function(terms, values) of the directions."""
     shape, terms, values = _laid_out(terms, values, both)
@@ -98,14 +98,14 @@ def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: boo
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
     found = _in_turn(steps, _width, terms, size, both)
-    return found.mirrored(negative, size)
+    return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _in_turn(
     steps: tuple[Step, ...],
     width: Callable[[LogBounds], Reals],
     terms: Terms,
-    values: Reals,
+    values: Lanes,
     both: bool,
 ) -> LogBounds:
     """The first engine's bounds, and the next one's where they are wide."""
@@ -134,7 +134,7 @@ def _traced(
     steps: tuple[Step, ...],
     width: Callable[[LogBounds], Reals],
     terms: Terms,
-    values: Reals,
+    values: Lanes,
     both: bool,
 ) -> LogBounds:
     """In one program: every lane, with its directions, goes on to the next engine on its own."""

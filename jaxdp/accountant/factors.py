@@ -74,7 +74,7 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
 
 
 def log_out_of_reach(factors: Factors) -> Reals:
-    """log of a bound on the probability that a noise with unbounded losses lies beyond its nodes."""
+    """log of a bound on the probability that noise of unbounded losses lies beyond its nodes."""
     unbounded = jnp.isfinite(factors.each.law.log_density[:, 0])
     releases = jnp.sum(jnp.where(unbounded, factors.each.releases, 0.0))
     return jnp.where(releases > 0, jnp.log(2.0 * jnp.maximum(releases, 1.0)) - DEPTH, -jnp.inf)
