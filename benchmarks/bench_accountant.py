@@ -1,8 +1,8 @@
 """Composed privacy losses: cost a lane, first calls, accuracy by kind, next to dp_accounting.
 
 Inputs are a grid of ordinary DP-SGD settings and runs drawn at random, no lane left out. Accuracy
-is asserted before the clock starts: brackets hold the values that `tests/reference/engine.json` has,
-and dp_accounting's upper bounds are no lower than our lower ones. CPU seconds are of all threads.
+is asserted before the clock starts: brackets hold the values of `tests/reference/engine.json`, and
+dp_accounting's upper bounds are no lower than our lower ones. CPU seconds are of all threads.
 """
 
 import functools

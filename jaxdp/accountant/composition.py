@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._compile import compiled
+from jaxdp._numeric.elementary import round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import Bools, Reals, Shape
 from jaxdp.dominating_pair.additive import Additive
@@ -97,6 +98,9 @@ def _one_release(term: Term) -> Term:
     largest = jnp.max(jnp.where(jnp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)
     safe = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
     mu = safe * jnp.sqrt(jnp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
+    # Of one release it is that release's.
+    alone = (jnp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
+    mu = jnp.where(alone, mu, round_up(mu, 4))
     return Term(Additive(Gaussian(jnp.ones_like(mu)), mu), jnp.ones_like(mu))
 
 

@@ -82,11 +82,11 @@ def _worst(
     function: Callable[[Terms, Lanes], Reals], terms: Terms, values: Lanes, both: bool
 ) -> Reals:
     """The largest function(terms, values) of the directions."""
-    shape, terms, values = _laid_out(terms, values, both)
-    if _check.all_concrete(terms, values):
-        found = in_pieces(function, (terms, values), _releases(terms))
+    shape, terms, lanes = _laid_out(terms, values, both)
+    if _check.all_concrete(terms, lanes):
+        found = in_pieces(function, (terms, lanes), _releases(terms))
     else:
-        found = function(terms, values)
+        found = function(terms, lanes)
     return _of_worse(found, shape, both)
 
 
@@ -117,8 +117,7 @@ def _in_turn(
     ways = 2 if both else 1
     for engine, above in steps[1:]:
         worse = LogBounds(*(np.max(x.reshape(ways, -1), axis=0) for x in found))
-        with np.errstate(invalid="ignore"):
-            wide = np.flatnonzero(np.asarray(width(worse)) > above)
+        wide = np.flatnonzero(np.asarray(width(worse)) > above)
         if wide.size == 0:
             continue
         index = (np.arange(ways)[:, None] * worse.upper.size + wide).ravel()
