@@ -4,6 +4,7 @@ Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to t
 traced ones take the same steps in one program, every lane on its own.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._compile import compiled
+from jaxdp._compile import compiled, outside_traces
 from jaxdp._types import Lanes, Reals
 from jaxdp.accountant import engines
 from jaxdp.accountant.batches import few_sizes, in_pieces
@@ -30,18 +31,34 @@ from jaxdp.accountant.composition import (
 from jaxdp.accountant.engines import Step, tabled
 
 
+def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, of known arguments computed outside of what is traced around it."""
+
+    @functools.wraps(function)
+    def call(terms: Terms, values: Reals, *options: Any) -> Any:
+        if not _check.all_concrete(terms, values):
+            return function(terms, values, *options)
+        with outside_traces():
+            return function(terms, values, *options)
+
+    return call
+
+
+@_outside_traces
 def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
     """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked."""
     terms = with_one_gaussian(terms)
     return _at_epsilon(engines.engines_of(terms, _lanes(terms, epsilon)), terms, epsilon, both)
 
 
+@_outside_traces
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Those of a grid of so many points; of one release those of its profile."""
     terms = with_one_gaussian(terms)
     return _at_epsilon(engines.brackets_of(terms, points), terms, epsilon, both)
 
 
+@_outside_traces
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
@@ -57,6 +74,7 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     return LogBounds(jnp.where(none | certain, upper, found.lower), upper)
 
 
+@_outside_traces
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """The Renyi divergence of an order from 1 on: the releases' add, of the worse direction."""
     return _worst(_renyi, terms, order, both)
