@@ -25,3 +25,13 @@ def test_its_make_targets_exist():
         assert targets
         for target in targets:
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_the_documents_run():
+    """Every block of python in docs/ runs, those of one document after each other."""
+    documents = sorted((ROOT / "docs").glob("*.md"))
+    assert documents
+    for document in documents:
+        names: dict[str, object] = {}
+        for block in re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL):
+            exec(compile(block, document.name, "exec"), names)
