@@ -61,7 +61,7 @@ def test_no_neighbour_costs_more_than_the_plan(relation, family):
     else:
         spent = max(np.abs(m).sum() for m in moved)
         terms = made.privacy.terms
-        allowed = sum(float((t.noise.pure_epsilon(t.shift) * t.count).sum()) for t in terms)
+        allowed = sum(float((t.pair.renyi(np.inf) * t.count).sum()) for t in terms)
     assert 0.7 * allowed <= spent <= allowed * (1.0 + 1e-12)
 
 
