@@ -60,7 +60,7 @@ def test_a_part_of_the_batch():
     for index in (0, (0, 1), (0, -1), (slice(None), slice(1)), (..., 2), None, (0, [2, 0])):
         got, wanted = MANY[index], sizes[index]
         assert got.shape == wanted.shape
-        scales = got.terms[0].noise.scale[..., 0]
+        scales = got.terms[0].pair.noise.scale[..., 0]
         np.testing.assert_array_equal(scales, 1.0 + wanted)
     assert_same(MANY[np.array([True])], MANY)
     mixed = (MANY + dp.PureDP(0.1))[0, 1]
@@ -74,7 +74,7 @@ def test_an_index_outside_the_batch():
     for wrong in (lambda: len(ONE), lambda: list(ONE)):
         with pytest.raises(TypeError, match="shape"):
             wrong()
-    pick = jax.jit(lambda i: MANY[0, i].terms[0].noise.scale)
+    pick = jax.jit(lambda i: MANY[0, i].terms[0].pair.noise.scale)
     np.testing.assert_array_equal([pick(1)[0], pick(7)[0]], [2.0, np.nan])
     with pytest.raises(IndexError):
         jax.jit(lambda i: MANY[0, 0, i])(0)
