@@ -23,7 +23,13 @@ from jax import lax
 from jaxdp._numeric.elementary import ULP
 from jaxdp._types import Complexes, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.contour_plan import Plan, log_aliasing, plan_at_delta, plan_at_epsilon
+from jaxdp.accountant.contour_plan import (
+    Plan,
+    log_aliasing,
+    log_chernoff,
+    plan_at_delta,
+    plan_at_epsilon,
+)
 from jaxdp.accountant.cut import depth_for_delta, depth_for_epsilon, without_rare_losses
 from jaxdp.accountant.factors import Factor, Factors, log_out_of_reach, over_releases, tilted
 from jaxdp.accountant.truncation import log_beyond
@@ -69,12 +75,13 @@ def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
     held_upper = lax.stop_gradient(upper)
     log_upper = jnp.log(jnp.where(held_upper > 0, upper, 1.0)) + log_size
     found = jnp.where(lower > 0, jnp.log(jnp.where(lower > 0, lower, 1.0)) + log_size, -jnp.inf)
-    dropped = jnp.logaddexp(dropped, log_out_of_reach(factors))
-    log_upper = jnp.logaddexp(log_upper, lax.stop_gradient(dropped))
     sure = jnp.isfinite(log_upper) & (held_upper > 0)
-    return LogBounds(
-        jnp.where(sure, lax.stop_gradient(found), -jnp.inf), jnp.where(sure, log_upper, jnp.nan)
-    )
+    found = lax.stop_gradient(jnp.where(sure, found, -jnp.inf))
+    # Where the contour says nothing, or less than that, Chernoff's bound stands.
+    bound = lax.stop_gradient(log_chernoff(plan, epsilon))
+    log_upper = jnp.where(sure & (log_upper < bound), log_upper, bound)
+    dropped = lax.stop_gradient(jnp.logaddexp(dropped, log_out_of_reach(factors)))
+    return LogBounds(found, jnp.logaddexp(log_upper, dropped))
 
 
 def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:

@@ -17,6 +17,10 @@ _AROUND = np.linspace(-1.0, 1.0, 15) * _SPACING
 _ALIASED = 30.0
 
 
+# Of log M, by which Chernoff's bounds give way. chosen: far above the rounding of cumulants
+_ROUNDED = 1e-6
+
+
 class Plan(NamedTuple):
     """A contour through `tilt` with points `step` apart, and what is known at other tilts."""
 
@@ -52,6 +56,21 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     best = jnp.nanmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
     epsilon = jnp.maximum(best, 0.0)
     return _plan(tilts, values, each, epsilon), epsilon
+
+
+def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
+    """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
+    return _least(plan.log_moments - plan.others * epsilon + _ROUNDED)
+
+
+def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
+    """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
+    return _least((plan.log_moments - log_delta + _ROUNDED) / plan.others)
+
+
+def _least(each: Reals) -> Reals:
+    least = jnp.min(jnp.where(jnp.isfinite(each), each, jnp.inf))
+    return jnp.where(least < jnp.inf, least, jnp.nan)
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:

@@ -196,7 +196,8 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     clipped = lax.stop_gradient(jnp.maximum(-mass, 0.0))
     mass = mass + clipped
     # Beyond the last node there is only what rounding leaves of a bounded loss.
-    beyond = loss > lax.stop_gradient(_last_node(facts.law)) + 2.0 * grid.step
+    last = lax.stop_gradient(_last_node(facts.law)) - facts.drift
+    beyond = loss > last + 2.0 * grid.step
     clipped += lax.stop_gradient(jnp.where(beyond, mass, 0.0))
     mass = jnp.where(beyond, 0.0, mass)
     whole = jnp.sum(mass)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, lifted, log1p, round_up
+from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair, Law
 
@@ -40,7 +40,12 @@ def renyi_of_law(
     (found, size), (again, _) = (
         _divergence(*x, excess) for x in ((law.loss, law.log_mass), law.check)
     )
-    error = jnp.abs(found - again) + 16.0 * ULP * (found + size)
+    # Of order 1 E[L + e^-L - 1] and what Q has at -inf, whose terms are positive.
+    hidden = jnp.exp(pair.reversed().law().log_infinite)
+    first = jnp.sum(jnp.exp(law.log_mass) * expm1_minus(-law.loss), axis=-1) + hidden
+    found, size = (jnp.where(order == 1.0, first, x) for x in (found, size))
+    again = jnp.where(order == 1.0, first, again)
+    error = jnp.abs(found - again) + 64.0 * ULP * (found + size)
     exponent = law.log_mass + excess[..., None] * law.loss
     ends = jnp.max(exponent[..., (*range(_END_NODES), *range(-_END_NODES, 0))], axis=-1)
     is_density = jnp.isfinite(law.log_density[..., 0])
