@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 ROWS = json.loads((ROOT / "tests" / "reference" / "engine.json").read_text())
 # Runs that dp_accounting is asked for as well: it takes a second for each.
-PEERS = 16
+PEERS = 8
 FIRST = {
     "sampled Gaussian": "dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, 'add_remove')",
     "sampled flipped Huber": "dp.Mechanism(dp.FlippedHuber(2.0, 1.5), 1.0, 0.01, 'remove')",

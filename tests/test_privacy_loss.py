@@ -42,7 +42,7 @@ def test_reference_compositions(mechanism):
         # One value was computed to ten digits only.
         known = 1e-10 if "note" in row and "10 digits" in row["note"] else 0.0
         assert -known <= excess <= error + known, (row["id"], excess, error)
-        assert error < (1e-8 if mechanism == "gaussian" else 1e-3), (row["id"], error)
+        assert error < (1e-8 if mechanism == "gaussian" else 5e-3), (row["id"], error)
 
 
 @pytest.mark.long

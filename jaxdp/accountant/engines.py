@@ -223,7 +223,8 @@ def _equal_releases(terms: Terms) -> Releases:
     (term,) = terms
     assert isinstance(term.pair, Poisson)
     sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
-    columns = 1.0 / ratios_of(term), term.pair.sampling_prob, sign, term.count
+    q = _check.guard(term.pair.sampling_prob, 1.0)
+    columns = 1.0 / ratios_of(term), q, sign, term.count
     return Releases(*(x[..., 0] for x in columns))
 
 

@@ -46,12 +46,12 @@ class Poisson(DominatingPair):
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """The base's at another epsilon: see `sampled_log_delta`."""
-        return sampled_log_delta(self.base, self.sampling_prob, self.added, epsilon)
+        return sampled_log_delta(self.base, self._q, self.added, epsilon)
 
     def law(self) -> Law:
         """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
         base = self.base.law()
-        q, added, _ = jnp.broadcast_arrays(self.sampling_prob, self.added, base.largest)
+        q, added, _ = jnp.broadcast_arrays(self._q, self.added, base.largest)
         # Where the base's P has nothing: an atom at log(1 - q) under its Q.
         only = jnp.broadcast_to(self.base.reversed().law().log_infinite, q.shape)
         add = (added > 0)[..., None]
@@ -85,7 +85,7 @@ class Poisson(DominatingPair):
         if isinstance(found, Smooth):
             return found
         atoms = found.atoms if isinstance(found, Kinks) else (jnp.full_like(self.added, jnp.nan),)
-        moved = (log_mixed(atom, self.sampling_prob) for atom in atoms)
+        moved = (log_mixed(atom, self._q) for atom in atoms)
         return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in moved))
 
     def reversed(self) -> "Poisson":
@@ -96,9 +96,14 @@ class Poisson(DominatingPair):
         """From the nodes where they resolve it, else a bound by Minkowski's inequality."""
         return renyi_of_law(self, order, self._minkowski)
 
+    @property
+    def _q(self) -> Reals:
+        """The sampling probability as it may have come through a transformation."""
+        return _check.guard(self.sampling_prob, 1.0)
+
     def _minkowski(self, order: Reals) -> Reals:
         """order / (order - 1) log(1 - q + q e^((order - 1) / order D)), D the base's divergence."""
-        q = self.sampling_prob
+        q = self._q
         whole = self.base.renyi(order)
         share = (order - 1.0) / order
         removed = log_mixed(share * whole, q) / jnp.where(order > 1, share, 1.0)

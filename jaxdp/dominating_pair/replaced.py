@@ -41,7 +41,7 @@ class Replaced(DominatingPair):
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """See `replaced_log_delta`."""
-        at = self.sampling_prob, self.shift, _check.real("epsilon", epsilon)
+        at = _check.guard(self.sampling_prob, 1.0), self.shift, _check.real("epsilon", epsilon)
         return replaced_log_delta(self.noise, *at)
 
     def law(self) -> Law:
@@ -49,10 +49,9 @@ class Replaced(DominatingPair):
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
         nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift))
-        largest = replaced_largest(self.noise.pure_epsilon(shift), self.sampling_prob)
-        noise, shift, q = cast(
-            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self.sampling_prob))
-        )
+        q = _check.guard(self.sampling_prob, 1.0)
+        largest = replaced_largest(self.noise.pure_epsilon(shift), q)
+        noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
             here = noise.log_density(x)
