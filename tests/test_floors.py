@@ -21,7 +21,7 @@ FLOORS = (
         "tradeoff",
         "ledger",
         "exponential",
-        "loss_file",
+        "stored_loss",
         "range_composition",
     ),
     ("families", "privacy_loss", "sufficient", "risk"),
