@@ -28,13 +28,13 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee, is_no_release
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.stored_loss import fields_of, from_plain, to_plain
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Noise, exp_down, exp_up
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
+from jaxdp.stored_loss import fields_of, from_plain, to_plain
 from jaxdp.tradeoff import tradeoff_of_profile
 
 _FORMAT = "jaxdp-privacy-loss"

@@ -78,7 +78,7 @@ def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
     sure = jnp.isfinite(log_upper) & (held_upper > 0)
     found = lax.stop_gradient(jnp.where(sure, found, -jnp.inf))
     # Where the contour says nothing, or less than that, Chernoff's bound stands.
-    bound = lax.stop_gradient(log_chernoff(plan, epsilon))
+    bound = lax.stop_gradient(log_chernoff(factors, plan, epsilon))
     log_upper = jnp.where(sure & (log_upper < bound), log_upper, bound)
     dropped = lax.stop_gradient(jnp.logaddexp(dropped, log_out_of_reach(factors)))
     return LogBounds(found, jnp.logaddexp(log_upper, dropped))
@@ -232,4 +232,6 @@ def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Re
         rounded = ULP * (16.0 + 4.0 * (1.0 + theta) * losses)
         return factor.releases * jnp.max(off * others), factor.releases * rounded
 
-    return over_releases(factors, (jnp.zeros(()), jnp.zeros(())), each)
+    off, rounding = over_releases(factors, (jnp.zeros(()), jnp.zeros(())), each)
+    # Errors of all factors at once multiply.
+    return jnp.expm1(jnp.minimum(off, 600.0)), rounding

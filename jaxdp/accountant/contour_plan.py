@@ -58,19 +58,27 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     return _plan(tilts, values, each, epsilon), epsilon
 
 
-def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
+def log_chernoff(factors: Factors, plan: Plan, epsilon: Reals) -> Reals:
     """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
-    return _least(plan.log_moments - plan.others * epsilon + _ROUNDED)
+    each = plan.log_moments - plan.others * epsilon
+    best = jnp.argmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
+    return each[best] + _doubt(factors, plan.others[best])
 
 
-def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
+def epsilon_chernoff(factors: Factors, plan: Plan, log_delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
-    return _least((plan.log_moments - log_delta + _ROUNDED) / plan.others)
+    each = (plan.log_moments - log_delta) / plan.others
+    best = jnp.argmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
+    return each[best] + _doubt(factors, plan.others[best]) / plan.others[best]
 
 
-def _least(each: Reals) -> Reals:
-    least = jnp.min(jnp.where(jnp.isfinite(each), each, jnp.inf))
-    return jnp.where(least < jnp.inf, least, jnp.nan)
+def _doubt(factors: Factors, tilt: Reals) -> Reals:
+    """By how much K may be too low: rounding, and what a second rule says, three times."""
+    loss, log_mass = factors.each.law.check
+    law = factors.each.law._replace(loss=loss, log_mass=log_mass)
+    other = factors._replace(each=factors.each._replace(law=law))
+    values = (cumulants(x, tilt[None])[0] for x in (factors, other))
+    return _ROUNDED + 3.0 * jnp.abs(jnp.subtract(*values))
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:

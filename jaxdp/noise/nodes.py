@@ -17,7 +17,7 @@ from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
 from jaxdp._types import Index, Reals
 from jaxdp.noise.base import Noise
 
-# -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales.
+# -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
 DEPTH = 300.0
 # Nodes on a panel, and of a second rule. measured: their difference is 1e-14 of a moment.
 ORDER, CHECK_ORDER = 16, 14
