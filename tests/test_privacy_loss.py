@@ -42,7 +42,9 @@ def test_reference_compositions(mechanism):
         # One value was computed to ten digits only.
         known = 1e-10 if "note" in row and "10 digits" in row["note"] else 0.0
         assert -known <= excess <= error + known, (row["id"], excess, error)
-        assert error < (1e-8 if mechanism == "gaussian" else 5e-3), (row["id"], error)
+        # The bound below is far looser than the one above where many releases have atoms.
+        assert error < (1e-8 if mechanism == "gaussian" else 0.1), (row["id"], error)
+        assert excess < 1e-4, (row["id"], excess)
 
 
 @pytest.mark.long
