@@ -148,12 +148,12 @@ class PrivacyLoss:
 
     @classmethod
     def from_pmf(cls, losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> "PrivacyLoss":
-        """The loss of a pair of finite laws: `losses[j]` has mass masses_p[j] under P, masses_q[j]
-        under Q.
+        """The loss of a pair of laws P and Q of finitely many losses, in this one direction.
 
-        What is missing of a total of 1 lies at an infinite loss under P, at minus infinity under Q.
-        Vectors of known numbers; `ValueError` where losses[j] is not log(masses_p[j] / masses_q[j])
-        to 1e-9, or a total exceeds 1.
+        losses[j] = log(masses_p[j] / masses_q[j]), to 1e-9. Where the inputs may be exchanged the
+        worse of this and of the exchanged pair counts. What is missing of a total of 1, from 1e-15
+        on, lies at an infinite loss under P, at minus infinity under Q. Vectors of known numbers;
+        `ValueError` for masses and losses that contradict each other.
 
         >>> import jaxdp as dp
         >>> loss = dp.PrivacyLoss.from_pmf([-1.0, 1.0], [0.2689414213699951, 0.7310585786300049],

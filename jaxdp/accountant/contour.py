@@ -25,6 +25,7 @@ from jaxdp._types import Complexes, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import (
     Plan,
+    epsilon_chernoff,
     log_aliasing,
     log_chernoff,
     plan_at_delta,
@@ -85,7 +86,7 @@ def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
 
 
 def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
-    """Around the least epsilon >= 0 of one delta; NaN above where the contour does not tell."""
+    """Around the least epsilon >= 0 of one delta; by Chernoff where the contour does not tell."""
     log_delta = jnp.log(delta)
     factors, dropped = without_rare_losses(factors, depth_for_delta(lax.stop_gradient(log_delta)))
     dropped = jnp.logaddexp(dropped, log_out_of_reach(factors))
@@ -118,10 +119,11 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
     upper = epsilon + (value + wide) / slope
     lower = epsilon + lax.stop_gradient((value - wide - aliased / total) / slope)
     bad = lax.stop_gradient(~(jnp.abs(value) < 1e-6) | ~(wide < 0.1))
-    return LogBounds(
-        jnp.where(bad, 0.0, jnp.maximum(lower, 0.0)),
-        jnp.where(bad, jnp.nan, jnp.maximum(upper, 0.0)),
-    )
+    # There Chernoff's bound stands, with what is dropped counted as half of delta.
+    bound = epsilon_chernoff(factors, plan, log_delta - jnp.log(2.0))
+    bound = lax.stop_gradient(jnp.where(share < 0.5, bound, jnp.nan))
+    upper = jnp.maximum(jnp.where(bad, bound, upper), 0.0)
+    return LogBounds(jnp.where(bad, 0.0, jnp.maximum(lower, 0.0)), upper)
 
 
 def _contour(factors: Factors, plan: Plan, root: int) -> Contour:

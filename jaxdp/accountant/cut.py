@@ -110,4 +110,5 @@ def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
     has_mass = law.log_mass > -jnp.inf
     share = jnp.where(has_mass, jnp.exp(law.log_mass) * -jnp.expm1(step), 0.0)
     dropped = jnp.where(none, 0.0, jnp.sum(share))
-    return factor._replace(law=cut), lax.stop_gradient(factor.releases * dropped)
+    dropped = jnp.where(factor.releases == 0, 0.0, factor.releases * dropped)
+    return factor._replace(law=cut), lax.stop_gradient(dropped)

@@ -32,12 +32,15 @@ class Factors(NamedTuple):
 
     each: Factor
     variance: Reals
+    unbounded: Reals  # the number of releases whose losses go on beyond their nodes
 
 
 def factors_of(table: Table) -> Factors:
     """Of a table in one lane, whose Gaussians that are not sampled are the variance."""
     others = jnp.where(table.variance > 0, 0.0, table.number)
-    return Factors(Factor(table.law, others), table.total(table.variance))
+    cut_off = jnp.isinf(table.largest) | jnp.isfinite(table.law.log_density[..., 0])
+    unbounded = jnp.sum(jnp.where(cut_off, others, 0.0))
+    return Factors(Factor(table.law, others), table.total(table.variance), unbounded)
 
 
 def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
@@ -75,6 +78,5 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
 
 def log_out_of_reach(factors: Factors) -> Reals:
     """log of a bound on the probability that noise of unbounded losses lies beyond its nodes."""
-    unbounded = jnp.isfinite(factors.each.law.log_density[:, 0])
-    releases = jnp.sum(jnp.where(unbounded, factors.each.releases, 0.0))
-    return jnp.where(releases > 0, jnp.log(2.0 * jnp.maximum(releases, 1.0)) - DEPTH, -jnp.inf)
+    some = factors.unbounded > 0
+    return jnp.where(some, jnp.log(2.0 * jnp.maximum(factors.unbounded, 1.0)) - DEPTH, -jnp.inf)

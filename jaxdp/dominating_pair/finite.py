@@ -32,7 +32,7 @@ _PART = 2**60
 # By how much losses and masses of a user may contradict each other. chosen: rounding of inputs
 _LOSS_ERROR = 1e-9
 # Missing mass that is rounding. derived: of sums of doubles
-_ROUNDED = 1e-14
+_ROUNDED = 1e-15
 # Masses whose logarithm is taken. derived: the least normal number.
 LEAST = 1e-307
 
@@ -124,6 +124,8 @@ def finite_pair(losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> Fin
     missing = [1.0 - math.fsum(masses) for masses in (p, q)]
     if min(missing) < -_LOSS_ERROR:
         raise ValueError(f"masses must add up to at most 1, got {1.0 - min(missing)}")
+    # The larger loss of the two that are given: delta is no less than either's.
+    place = np.maximum(place, np.log(p / q))
     order = np.argsort(place)
     infinite, hidden = (x if x > _ROUNDED else 0.0 for x in missing)
     return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)

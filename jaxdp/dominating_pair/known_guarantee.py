@@ -63,7 +63,8 @@ class Response(DominatingPair):
 
     def law(self) -> Law:
         """Two atoms."""
-        bound, failure = jnp.broadcast_arrays(_check.guard(self.bound), self.failure)
+        bound, failure = _check.guard(self.bound), _check.guard(self.failure, 1.0)
+        bound, failure = jnp.broadcast_arrays(bound, failure)
         log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
         up = log_finite - log1p(jnp.exp(-bound))
         endless = jnp.isinf(bound)

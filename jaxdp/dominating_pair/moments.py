@@ -48,8 +48,9 @@ def renyi_of_law(
     error = jnp.abs(found - again) + 64.0 * ULP * (found + size)
     exponent = law.log_mass + excess[..., None] * law.loss
     ends = jnp.max(exponent[..., (*range(_END_NODES), *range(-_END_NODES, 0))], axis=-1)
-    is_density = jnp.isfinite(law.log_density[..., 0])
-    resolved = (ends < jnp.max(exponent, axis=-1) - _FALLEN) | ~is_density
+    # Bounded losses end, unbounded ones are cut off at the last node.
+    bounded = jnp.isfinite(law.largest)
+    resolved = (ends < jnp.max(exponent, axis=-1) - _FALLEN) | bounded
     resolved &= (excess * error <= _RESOLVED) & jnp.isfinite(found)
     bound = jnp.broadcast_to(otherwise(order), order.shape)
     value = jnp.where(resolved & (found + error < bound), found + error, bound)
