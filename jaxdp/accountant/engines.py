@@ -236,7 +236,7 @@ def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
     none = epsilon >= table.total(table.largest)
     found = LogBounds(*(jnp.where(none, -jnp.inf, x) for x in found))
     log_infinite = log_of_infinite(table.total(table.log_finite))
-    some = log_infinite > -jnp.inf
+    some = log_infinite != -jnp.inf  # NaN is left
     found = LogBounds(*(jnp.where(some, jnp.logaddexp(x, log_infinite), x) for x in found))
     upper = jnp.minimum(found.upper, table.log_hit)
     return LogBounds(jnp.minimum(found.lower, upper), upper)

@@ -48,7 +48,7 @@ class Table(NamedTuple):
         delta at epsilon >= 0 is no more than that.
         """
         missed = self.total(self.log_missed)
-        some = missed > -jnp.inf
+        some = missed != -jnp.inf  # NaN is left
         value = log1mexp(jnp.where(some, -missed, 1.0)) * (1.0 - 2.0**-48)
         return jnp.where(some, value, 0.0)
 

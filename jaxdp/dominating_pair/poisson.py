@@ -122,4 +122,5 @@ def log_mixed(loss: Reals, q: Reals) -> Reals:
     beside = q + (1.0 - q) * jnp.exp(-jnp.where(far, loss, 0.0))
     high = loss + jnp.log(jnp.where(far, beside, 1.0))
     value = jnp.where(far, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))
-    return jnp.where((loss == jnp.inf) & (q == 0), 0.0, value)
+    value = jnp.where((loss == jnp.inf) & (q == 0), 0.0, value)
+    return jnp.where(jnp.isnan(q), jnp.nan, value)
