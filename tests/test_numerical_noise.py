@@ -76,7 +76,7 @@ def test_it_composes(sampled):
 
 
 def test_what_is_not_log_concave_is_refused():
-    with pytest.raises(ValueError, match="log_density must be concave"):
+    with pytest.raises(ValueError, match="log_density must be even and concave"):
         Heavy(jnp.array(1.0)).log_delta(1.0, 0.5)
 
 

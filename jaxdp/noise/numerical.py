@@ -8,19 +8,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp import _check
-from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.elementary import LOG_2, ULP, round_up
 from jaxdp._types import Bools, Index, Key, RealLike, Reals, Shape
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
 
 # Bisections. derived: to an ulp
 _BISECTIONS = 64
-# Points at which log g is tested for concavity.
-_TESTED = 257
+# By how much a slope of log g may rise from node to node, relatively. chosen: rounding
+_BENT = 1e-9
+# By how much the mass may miss 1. chosen: far above the error of quadrature
+_MASS = 1e-8
+# In logarithms, by how much an integrand falls that the nodes reach. chosen: 1e-13 is left out
+_FALLEN = 30.0
 # By how much two slopes of a tail may differ that has a limit, relatively. chosen
 _SAME = 1e-9
-# By how much it may bend, relatively. chosen: above the rounding of a user's function
-_BENT = 1e-9
 
 
 class NumericalNoise(Noise):
@@ -28,7 +30,8 @@ class NumericalNoise(Noise):
 
     Everything else by bisection and quadrature, to about 1e-12: enough to compose, calibrate,
     sample and compare it. A subclass is a `jaxdp.pytree` of its parameters. A density that is not
-    log-concave raises `ValueError` where it is concrete, and makes NaN where it is traced.
+    even, log-concave at the nodes of a quadrature and of mass 1 raises `ValueError` where it is
+    concrete, and makes NaN where it is traced.
     """
 
     @abc.abstractmethod
@@ -105,11 +108,11 @@ class NumericalNoise(Noise):
         value = jnp.maximum(value, -DEPTH)
         value = jnp.where(size >= self.pure_epsilon(shift), -jnp.inf, value)
         value = jnp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
-        return jnp.where(self._is_concave(), value, jnp.nan)
+        return jnp.where(self._is_admissible(), value, jnp.nan)
 
     @final
     def cgf(self, shift: RealLike, z: RealLike) -> Reals:
-        """log E[exp(z L)] by quadrature, real z."""
+        """log E[exp(z L)] by quadrature, real z; infinite where the nodes do not reach."""
         shift, z = _check.nonnegative("shift", shift), _check.real("z", z)
         shift, z, _ = jnp.broadcast_arrays(shift, z, reach_of(self))
         nodes = between_kinks(self, (jnp.zeros_like(shift), shift))
@@ -117,7 +120,11 @@ class NumericalNoise(Noise):
         x, weight = nodes.x[..., : nodes.first], nodes.weight[..., : nodes.first]
         here = noise.log_density(x)
         loss = here - noise.log_density(x - shift)
-        return jax.nn.logsumexp(here + jnp.log(weight) + z * loss, axis=-1)
+        exponent = here + jnp.log(weight) + z * loss
+        # Where it has not fallen at the nodes' ends there is more beyond them.
+        ends = jnp.maximum(exponent[..., 0], exponent[..., -1])
+        cut_off = ends > jnp.max(exponent, axis=-1) - _FALLEN
+        return jnp.where(cut_off, jnp.inf, jax.nn.logsumexp(exponent, axis=-1))
 
     @final
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -157,12 +164,19 @@ class NumericalNoise(Noise):
         x = nodes.x[..., : nodes.first]
         return x, jnp.exp(noise.log_density(x)) * nodes.weight[..., : nodes.first], noise
 
-    def _is_concave(self) -> Bools:
-        """True where log g is; a `ValueError` where it is known not to be."""
-        noise, reach = cast(tuple[Noise, Reals], expanded((self, reach_of(self))))
-        height = noise.log_density(reach * jnp.linspace(-0.99, 0.99, _TESTED))
-        bend = height[..., 2:] - 2.0 * height[..., 1:-1] + height[..., :-2]
-        concave = jnp.all(bend <= _BENT * (1.0 + jnp.abs(height[..., 1:-1])), axis=-1)
-        if _check.is_concrete(concave) and not bool(jnp.all(concave)):
-            raise ValueError(f"log_density must be concave, that of {type(self).__name__} is not")
-        return concave
+    def _is_admissible(self) -> Bools:
+        """True where g is even, log-concave and of mass 1; a `ValueError` where it is not."""
+        x, mass, noise = self._nodes()
+        height, slope = jax.jvp(noise.log_density, (x,), (jnp.ones_like(x),))
+        steepest = jnp.max(jnp.abs(slope), axis=-1, keepdims=True)
+        falls = jnp.diff(slope, axis=-1) <= _BENT * steepest
+        even = jnp.abs(noise.log_density(-x) - height) <= _BENT * (1.0 + jnp.abs(height))
+        whole = jnp.abs(jnp.sum(mass, axis=-1) - 1.0) <= _MASS
+        middle = jnp.abs(self.log_survival(jnp.zeros(())) + LOG_2) <= _MASS
+        admissible = jnp.all(falls, axis=-1) & jnp.all(even, axis=-1) & whole & middle
+        if _check.is_concrete(admissible) and not bool(jnp.all(admissible)):
+            raise ValueError(
+                f"log_density must be even and concave, of mass 1, and log_survival(0) log(1/2): "
+                f"those of {type(self).__name__} are not"
+            )
+        return admissible
