@@ -53,9 +53,10 @@ def test_reference_renyi():
             params, order = row["params"], float(row["inputs"]["alpha_order"])
             release = dp.Mechanism(dp.Gaussian(params["sigma"]), 1.0, params["q"], direction)
             value = float(dp.privacy_loss(release).renyi(order))
-            # Beyond the nodes a bound by Minkowski's inequality stands.
+            # Orders whose losses are beyond the nodes have a bound by Minkowski's inequality.
+            reached = order < 12 * params["sigma"]
             excess = value / float(expected(row)) - 1.0
-            assert -1e-14 <= excess < (1e-9 if order < 50 else 1e-3), (row["id"], excess)
+            assert 0 <= excess < (1e-9 if reached else 0.3), (row["id"], excess)
 
 
 @pytest.mark.long

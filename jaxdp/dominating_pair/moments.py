@@ -4,72 +4,94 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp._types import RealLike, Reals
-from jaxdp.dominating_pair.base import DominatingPair, Law
+from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.noise.nodes import DEPTH, along_last
 
 # Of order - 1: divergences of smaller orders are that of this one. chosen: K / s keeps its digits.
 _LEAST_EXCESS = 2.0**-30
-# Of a moment: between two rules, and at the last nodes, where it is resolved.
+# Of a moment: what two rules differ by and what nodes leave out, where it is resolved.
 _RESOLVED = 1e-11
-# Nodes at either end that must not matter, and by how much in logarithms.
-_END_NODES = 16
-_FALLEN = 30.0
-
-
-def cumulant(law: Law, z: Reals) -> Reals:
-    """log E[e^(z L); L < inf] at real z, elementwise in the shape of the law."""
-    return jax.nn.logsumexp(law.log_mass + z[..., None] * law.loss, axis=-1)
+# Exponents whose exponentials are numbers, with a mass beside them. derived: from the largest one
+_LARGEST_EXPONENT = 650.0
+# Relative error of a term. derived: an ulp of the exponents of loss and mass, and some
+_TERM_ERROR = 4.0 * _LARGEST_EXPONENT * ULP
+# Higher orders by which Chernoff's bound of a tail is taken, in parts of the order.
+_TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
 
 
 def renyi_of_law(
-    pair: DominatingPair, order: RealLike, otherwise: Callable[[Reals], Reals]
+    pair: DominatingPair,
+    order: RealLike,
+    otherwise: Callable[[Reals], Reals],
+    beyond: Callable[[Reals], Reals] | None = None,
 ) -> Reals:
     """log E[e^((a - 1) L)] / (a - 1) of order a; where the nodes do not resolve it `otherwise`.
 
-    That is an upper bound. Resolved: two rules agree to 1e-11 of the moment, and its integrand has
-    fallen at the ends. Infinite where a loss is; of infinite order the largest loss.
+    Both are upper bounds. `beyond` bounds the logarithm of what the nodes leave out of the moment
+    (none: nothing). Infinite where a loss is; of infinite order the largest loss.
     """
     order = _check.real("order", order, 1.0)
     law = pair.law()
     order = jnp.broadcast_to(order, jnp.broadcast_shapes(order.shape, law.largest.shape))
     excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-    (found, size), (again, _) = (
-        _divergence(*x, excess) for x in ((law.loss, law.log_mass), law.check)
-    )
-    # Of order 1 E[L + e^-L - 1] and what Q has at -inf, whose terms are positive.
+    # What Q has at L = -inf is missing of E[e^-L] = 1.
     hidden = jnp.exp(pair.reversed().law().log_infinite)
-    first = jnp.sum(jnp.exp(law.log_mass) * expm1_minus(-law.loss), axis=-1) + hidden
-    found, size = (jnp.where(order == 1.0, first, x) for x in (found, size))
-    again = jnp.where(order == 1.0, first, again)
-    error = jnp.abs(found - again) + 64.0 * ULP * (found + size)
-    exponent = law.log_mass + excess[..., None] * law.loss
-    ends = jnp.max(exponent[..., (*range(_END_NODES), *range(-_END_NODES, 0))], axis=-1)
-    # Bounded losses end, unbounded ones are cut off at the last node.
-    bounded = jnp.isfinite(law.largest)
-    resolved = (ends < jnp.max(exponent, axis=-1) - _FALLEN) | bounded
-    resolved &= (excess * error <= _RESOLVED) & jnp.isfinite(found)
+    rules = (law.loss, law.log_mass), law.check
+    (found, rounding), (again, _) = (_divergence(*x, order, excess, hidden) for x in rules)
+    missing = 0.0 if beyond is None else jnp.exp(beyond(order)) / excess
+    error = lax.stop_gradient(jnp.abs(found - again) + rounding + missing)
+    resolved = (excess * error <= _RESOLVED) & jnp.isfinite(found)
     bound = jnp.broadcast_to(otherwise(order), order.shape)
     value = jnp.where(resolved & (found + error < bound), found + error, bound)
     largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
-    largest = jnp.broadcast_to(
-        jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest), order.shape
-    )
-    value = jnp.where(
-        (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf), largest, value
-    )
+    largest = jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest)
+    largest = jnp.broadcast_to(largest, order.shape)
+    never = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
+    value = jnp.where(never, largest, value)
     return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
 
 
-def _divergence(loss: Reals, log_mass: Reals, excess: Reals) -> tuple[Reals, Reals]:
-    """log E[e^(s L)] / s, by e^(s L) - 1 where the exponents are small; the size of its terms."""
+def log_moment_beyond(
+    renyi: Callable[[Reals], Reals], order: Reals, last: Reals, q: Reals
+) -> Reals:
+    """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
+
+    By Minkowski's inequality from the probability beyond the nodes and from E[e^(a u)] there; that
+    by Chernoff's bound at some order b, E[e^(b u)] e^((a - b) last), from the divergences `renyi`
+    of the pair that is not sampled, at orders with a new last axis.
+    """
+    higher = order[..., None] * along_last(_TILTS, order.ndim)
+    tail = (higher - 1.0) * renyi(higher) - (higher - order[..., None]) * last[..., None]
+    tail = jnp.min(jnp.where(jnp.isnan(tail), jnp.inf, tail), axis=-1)
+    return order * jnp.logaddexp(-DEPTH / order, jnp.log(q) + tail / order)
+
+
+def _divergence(
+    loss: Reals, log_mass: Reals, order: Reals, excess: Reals, hidden: Reals
+) -> tuple[Reals, Reals]:
+    """log E[e^(s L)] / s and its rounding error, by terms that are positive where they can be.
+
+    As E[e^-L] = 1 - hidden, E[e^(s L) - 1] is E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + hidden).
+    """
     exponent = excess[..., None] * loss
-    small = jnp.max(jnp.where(log_mass > -jnp.inf, jnp.abs(exponent), 0.0), axis=-1) < 1.0
-    grown = jnp.expm1(jnp.where(small[..., None], exponent, 0.0))
-    near = log1p(jnp.sum(jnp.exp(log_mass) * grown, axis=-1))
-    far = jax.nn.logsumexp(log_mass + exponent, axis=-1)
-    size = jnp.sum(jnp.exp(log_mass) * jnp.abs(grown), axis=-1)
-    return jnp.where(small, near, far) / excess, lax.stop_gradient(size / excess)
+    some = log_mass > -jnp.inf
+    size = jnp.max(jnp.where(some, jnp.maximum(jnp.abs(exponent), jnp.abs(loss)), 0.0), axis=-1)
+    near = size < _LARGEST_EXPONENT
+    mass = jnp.where(some, jnp.exp(log_mass), 0.0)
+    safe = jnp.where(some & near[..., None], loss, 0.0)
+    first = jnp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
+    grown = jnp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
+    # Of order 1 only the first is left.
+    grown = jnp.where(order == 1.0, 0.0, grown)
+    summed = log1p(excess * (first + grown)) / excess
+    far = jax.nn.logsumexp(log_mass + exponent, axis=-1) / excess
+    far = jnp.where(order == 1.0, jnp.inf, far)
+    far_error = (_TERM_ERROR + 4.0 * ULP * size) / excess
+    value = jnp.where(near, jnp.where(order == 1.0, first, summed), far)
+    return value, jnp.where(near, _TERM_ERROR * jnp.minimum(value, 1.0 / excess), far_error)

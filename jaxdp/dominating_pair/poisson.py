@@ -1,6 +1,6 @@
 """Poisson sampling of any pair: every record takes part with a probability of its own."""
 
-from typing import final
+from typing import cast, final
 
 import jax.numpy as jnp
 
@@ -8,6 +8,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import expm1, log1p, round_up
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
     DominatingPair,
     Kinks,
@@ -15,8 +16,9 @@ from jaxdp.dominating_pair.base import (
     Singularities,
     Smooth,
 )
-from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
+from jaxdp.noise.nodes import DEPTH, expanded
 
 # e^loss is large from here on. chosen: less than an ulp is lost beside it.
 _FAR = 40.0
@@ -94,12 +96,24 @@ class Poisson(DominatingPair):
 
     def renyi(self, order: RealLike) -> Reals:
         """From the nodes where they resolve it, else a bound by Minkowski's inequality."""
-        return renyi_of_law(self, order, self._minkowski)
+        beyond = self._beyond if isinstance(self.base, Additive) else None
+        return renyi_of_law(self, order, self._minkowski, beyond)
 
     @property
     def _q(self) -> Reals:
         """The sampling probability as it may have come through a transformation."""
         return _check.guard(self.sampling_prob, 1.0)
+
+    def _beyond(self, order: Reals) -> Reals:
+        """log of what the places beyond the nodes add to a moment, at most."""
+        base = self.base.law()
+        last = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
+        wide = cast(DominatingPair, expanded(self.base))
+        tail = log_moment_beyond(wide.renyi, order, last, self._q)
+        largest = sampled_largest(base.largest, self._q, self.added)
+        # At most the largest loss, if there is one.
+        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - DEPTH, jnp.inf)
+        return jnp.minimum(tail, bounded)
 
     def _minkowski(self, order: Reals) -> Reals:
         """order / (order - 1) log(1 - q + q e^((order - 1) / order D)), D the base's divergence."""

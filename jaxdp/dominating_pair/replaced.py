@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp import _check
+from jaxdp._numeric.elementary import log1m
 from jaxdp._pytree import assign, pytree
 from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
-from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import between_kinks, expanded
+from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
 
 
 @final
@@ -75,7 +76,20 @@ class Replaced(DominatingPair):
 
     def renyi(self, order: RealLike) -> Reals:
         """From the nodes where they resolve it, else a bound by convexity."""
-        return renyi_of_law(self, order, self._convex)
+        return renyi_of_law(self, order, self._convex, self._beyond)
+
+    def _beyond(self, order: Reals) -> Reals:
+        """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
+        last = reach_of(self.noise)
+        last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
+        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
+        q = _check.guard(self.sampling_prob, 1.0)
+        tail = log_moment_beyond(lambda a: noise.renyi(shift, a), order, last, q)
+        tail = tail - (order - 1.0) * log1m(q)
+        largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
+        # At most the largest loss, if there is one.
+        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - DEPTH, jnp.inf)
+        return jnp.minimum(tail, bounded)
 
     def _convex(self, order: Reals) -> Reals:
         """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift."""
