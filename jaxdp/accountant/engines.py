@@ -46,9 +46,8 @@ from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
-# Width of a bracket beyond which more points are tried, beyond which the grid is, and beyond which
-# it is for many lanes. chosen: a grid takes 50 ms and is seldom nearer than the last
-_SETTLED, _NEAR, _FAR = 1e-8, 1e-6, 1e-4
+# Width of a bracket beyond which more points are tried, and beyond which other engines are.
+_SETTLED, _NEAR = 1e-8, 1e-6
 # Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000
 _FEW_POINTS = 2**12
 # Lanes of sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
@@ -150,12 +149,12 @@ def epsilon_by_grid(terms: Terms, delta: Lanes, points: int) -> LogBounds:
 
 
 def by_sampled_gaussian(terms: Terms, epsilon: Lanes, kind: Kind) -> LogBounds:
-    """Along one contour, or with the law cut."""
+    """Along one contour, or with the law cut, or cut in several ways."""
     return _lanes(_SAMPLED[kind], terms, epsilon)
 
 
 def epsilon_by_sampled_gaussian(terms: Terms, delta: Lanes, kind: Kind) -> LogBounds:
-    """Along one contour, or with the law cut."""
+    """Along one contour, or with the law cut, or cut in several ways."""
     return _lanes(_INVERSE_SAMPLED[kind], terms, delta)
 
 
@@ -263,7 +262,7 @@ _INVERSE_CONTOURS = {
 }
 
 
-_KINDS: tuple[Kind, ...] = ("plain", "cut")
+_KINDS: tuple[Kind, ...] = ("plain", "cut", "cuts")
 _SAMPLED = {kind: compiled(partial(_sampled, kind=kind), ()) for kind in _KINDS}
 _INVERSE_SAMPLED = {kind: compiled(partial(_epsilon_of_sampled, kind=kind), ()) for kind in _KINDS}
 
@@ -274,14 +273,20 @@ def _in_turn(
     on_grid: Callable[..., LogBounds],
 ) -> _Table:
     short, long = (partial(along, root=root) for root in contour.ROOTS)
-    plain, cut = (partial(sampled, kind=kind) for kind in _KINDS)
+    plain, cut, cuts = (partial(sampled, kind=kind) for kind in _KINDS)
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
     last = Step(many, _NEAR)
     return _Table(
         on_lattice=(Step(few), Step(many, _SETTLED)),
         on_contour=(Step(short), Step(long, _SETTLED), last),
-        few_sampled_gaussians=(Step(short), Step(long, _SETTLED), Step(cut, _NEAR), last),
-        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), Step(many, _FAR)),
+        few_sampled_gaussians=(
+            Step(short),
+            Step(long, _SETTLED),
+            Step(cut, _NEAR),
+            Step(cuts, _NEAR),
+            last,
+        ),
+        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), Step(cuts, _NEAR)),
     )
 
 

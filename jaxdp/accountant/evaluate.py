@@ -134,11 +134,13 @@ def _in_turn(
     found = steps[0].engine(terms, values)
     ways = 2 if both else 1
     for engine, above in steps[1:]:
-        worse = LogBounds(*(np.max(x.reshape(ways, -1), axis=0) for x in found))
-        wide = np.flatnonzero(np.asarray(width(worse)) > above)
-        if wide.size == 0:
+        each = LogBounds(*(x.reshape(ways, -1) for x in found))
+        worse = LogBounds(*(np.max(x, axis=0) for x in each))
+        # A direction that is surely the better one need not be known any nearer.
+        wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
+        index = np.flatnonzero(wide)
+        if index.size == 0:
             continue
-        index = (np.arange(ways)[:, None] * worse.upper.size + wide).ravel()
         index = np.resize(index, few_sizes(index.size))
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
         again = _nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))

@@ -67,6 +67,8 @@ def _log_half_erfc(z: np.ndarray) -> np.ndarray:
 LIGHT = Nodes(128, 0.19, 0.5, 16, (0.9, 0.35, 0.6, 1.3, 1.8))
 # derived: e^(-2 pi .5 / .09) = 1e-15, the same above for sigma >= .5; a narrow cut
 FULL = Nodes(256, 0.09, 0.25, 32, (0.5, 0.12, 0.25, 1.0, 1.5))
+# The same with four times the points of a line, for lanes whose terms fall slowly.
+LONG = Nodes(256, 0.09, 0.25, 64, (0.5, 0.12, 0.25, 1.0, 1.5))
 
 
 class Law(NamedTuple):

@@ -27,6 +27,7 @@ LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest bracke
 ONE_SADDLE = 1.0  # nats that a cut must win. chosen
 
 _STEP = REAL_STRIDE * LIGHT.step
+GROUP_WIDTH = GROUP * _STEP  # between two cuts
 _X = LOW + _STEP * np.arange(LIGHT.size // REAL_STRIDE)
 _CUTS = _X[GROUP - 1 :: GROUP] + 0.5 * _STEP
 _SHAPE = TILTS * np.log1p(1.0 / TILTS) - np.log(TILTS)  # log |1 / z (z + 1)| less Chernoff's
@@ -59,7 +60,7 @@ def log_excess(base: Reals, more: Reals, n: Reals) -> Reals:
 def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     """Plan at `epsilon`, or where that is None at an epsilon of about `log_delta`.
 
-    A "plain" plan searches no cut.
+    A "plain" plan searches no cut, one of several "cuts" has one in any case.
     """
     loss, log_weight = law(sigma, q, sign, jnp.asarray(_X), _STEP)
     tilts = jnp.asarray(TILTS)
@@ -92,8 +93,9 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
         epsilon = _epsilon(below, top, n, size + CHERNOFF_SLACK)
     small, large = _bounds(below, top, n, epsilon)
     best = jnp.min(jnp.logaddexp(small, large))
-    one = small[top] < best + ONE_SADDLE
-    cut = jnp.where(one, top, jnp.argmin(jnp.maximum(small - LARGER, large)))
+    cut = jnp.argmin(jnp.maximum(small - LARGER, large))
+    if kind == "cut":
+        cut = jnp.where(small[top] < best + ONE_SADDLE, top, cut)
     if log_delta is None:
         size = best - CHERNOFF_SLACK
     return Plan(at[top], at[cut], epsilon, size, jnp.ones_like(epsilon))
