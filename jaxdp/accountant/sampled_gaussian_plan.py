@@ -24,7 +24,6 @@ GROUP = 2  # real nodes between two cuts. chosen: .76 noises
 LEFT_OUT = 24.0  # nats below delta of what lies above the top. chosen: 4e-11, if the top is sharp
 CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 in bulk
 LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest brackets are wide
-ONE_SADDLE = 1.0  # nats that a cut must win. chosen
 
 _STEP = REAL_STRIDE * LIGHT.step
 GROUP_WIDTH = GROUP * _STEP  # between two cuts
@@ -60,7 +59,7 @@ def log_excess(base: Reals, more: Reals, n: Reals) -> Reals:
 def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     """Plan at `epsilon`, or where that is None at an epsilon of about `log_delta`.
 
-    A "plain" plan searches no cut, one of several "cuts" has one in any case.
+    A "plain" plan searches no cut.
     """
     loss, log_weight = law(sigma, q, sign, jnp.asarray(_X), _STEP)
     tilts = jnp.asarray(TILTS)
@@ -94,8 +93,6 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     small, large = _bounds(below, top, n, epsilon)
     best = jnp.min(jnp.logaddexp(small, large))
     cut = jnp.argmin(jnp.maximum(small - LARGER, large))
-    if kind == "cut":
-        cut = jnp.where(small[top] < best + ONE_SADDLE, top, cut)
     if log_delta is None:
         size = best - CHERNOFF_SLACK
     return Plan(at[top], at[cut], epsilon, size, jnp.ones_like(epsilon))
