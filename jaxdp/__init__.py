@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxdp import datasets as datasets
+    from jaxdp import dpsgd as dpsgd
     from jaxdp import estimators as estimators
     from jaxdp import interop as interop
     from jaxdp import plot as plot
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
     from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
     from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 else:
-    _MODULES = ("datasets", "estimators", "interop", "plot", "solvers")
+    _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "solvers")
     _NAMES = {
         "_pytree": "pytree",
         "allocate": "allocate allocation_error",

@@ -33,7 +33,7 @@ FLOORS = (
         "interop",
         "optimal",
     ),
-    ("allocate_exact", "privacy_filter", "odometer"),
+    ("allocate_exact", "privacy_filter", "odometer", "dpsgd"),
     ("allocate", "compare"),
     ("solvers",),
     ("datasets", "plot", "estimators"),

@@ -1,0 +1,16 @@
+"""DP-SGD in one call: epsilon, delta, noise, steps, the course of epsilon, and what it means.
+
+Noise multipliers are the standard deviation of the noise over the clipping norm; every function
+takes either (dataset_size, batch_size, epochs) or (sampling_prob, steps), or a list of `Phase`s.
+"""
+
+from jaxdp.dpsgd.accountant import Accountant as Accountant
+from jaxdp.dpsgd.accountant import register as register
+from jaxdp.dpsgd.base import Phase as Phase
+from jaxdp.dpsgd.questions import Curve as Curve
+from jaxdp.dpsgd.questions import curve as curve
+from jaxdp.dpsgd.questions import delta as delta
+from jaxdp.dpsgd.questions import epsilon as epsilon
+from jaxdp.dpsgd.questions import noise_multiplier as noise_multiplier
+from jaxdp.dpsgd.questions import steps as steps
+from jaxdp.dpsgd.wording import statement as statement

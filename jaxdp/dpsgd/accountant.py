@@ -1,0 +1,118 @@
+"""An accountant with the interface of Opacus, on exact privacy losses."""
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+from jaxdp import _check
+from jaxdp._types import RealLike
+from jaxdp.interop.opacus import loss_from_history
+from jaxdp.privacy_loss import PrivacyLoss
+
+_NAME = "jaxdp"
+
+
+class Accountant:
+    """What Opacus asks of an accountant: steps are recorded, epsilon is an upper bound.
+
+    Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
+    `PrivacyEngine(accountant="jaxdp")` uses it. `history` is a list of (noise_multiplier,
+    sample_rate, steps), equal steps in a row as one entry; whoever sets it is checked when epsilon
+    is asked for. Bad input: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> accountant = dp.dpsgd.Accountant()
+    >>> for _ in range(1000):
+    ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
+    >>> accountant.history, len(accountant)
+    ([(1.0, 0.01, 1000)], 1000)
+    >>> print(f"{accountant.get_epsilon(1e-6):.4f}")
+    2.1245
+    """
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, float, int]] = []
+
+    def step(self, *, noise_multiplier: RealLike, sample_rate: RealLike) -> None:
+        """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
+        scale = float(_check.positive("noise_multiplier", noise_multiplier))
+        rate = float(_check.probability("sample_rate", sample_rate, lift=True))
+        if self.history and tuple(self.history[-1][:2]) == (scale, rate):
+            self.history[-1] = (scale, rate, self.history[-1][2] + 1)
+        else:
+            self.history.append((scale, rate, 1))
+
+    def privacy_loss(self) -> PrivacyLoss:
+        """The privacy loss of all steps; `ValueError` where there is none."""
+        return loss_from_history(self.history)
+
+    def get_epsilon(self, delta: RealLike) -> float:
+        """The epsilon spent so far at `delta`, in nats; 0 before the first step."""
+        delta = _check.probability("delta", delta)
+        return float(self.privacy_loss().epsilon(delta)) if self.history else 0.0
+
+    def get_delta(self, epsilon: RealLike) -> float:
+        """The delta spent so far at `epsilon` >= 0; 0 before the first step."""
+        epsilon = _check.real("epsilon", epsilon, 0.0)
+        return float(self.privacy_loss().delta(epsilon)) if self.history else 0.0
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return int(sum(entry[2] for entry in self.history))
+
+    def __bool__(self) -> bool:
+        """True: an accountant without steps is one."""
+        return True
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name under which Opacus knows it."""
+        return _NAME
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """What an Opacus optimiser calls after every step, with itself.
+
+        `sample_rate` is that of one batch; where an optimiser gathers several they add up.
+        """
+
+        def hook(optimizer: Any) -> None:
+            self.step(
+                noise_multiplier=optimizer.noise_multiplier,
+                sample_rate=sample_rate * optimizer.accumulated_iterations,
+            )
+
+        return hook
+
+    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
+        """History and mechanism, in `destination` where one is given; the history is a copy."""
+        state = OrderedDict() if destination is None else destination
+        state["history"], state["mechanism"] = list(self.history), self.mechanism()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
+        """What `state_dict` gave; `ValueError`, and no change, for anything else."""
+        if not state_dict or not {"history", "mechanism"} <= set(state_dict):
+            raise ValueError(
+                f"state_dict must hold 'history' and 'mechanism', got {sorted(state_dict or ())}"
+            )
+        _check.one_of("state_dict['mechanism']", state_dict["mechanism"], (_NAME,))
+        history = list(state_dict["history"])
+        if history:
+            loss_from_history(history)
+        self.history = [(float(s), float(q), int(n)) for s, q, n in history]
+
+
+def register(name: str = _NAME) -> None:
+    """Make `Accountant` known to Opacus, which must be installed, under `name`.
+
+    Afterwards `PrivacyEngine(accountant="jaxdp")` takes it, as do its searches for a noise
+    multiplier. `ImportError` without Opacus.
+    """
+    try:
+        accountants = importlib.import_module("opacus.accountants")
+        registry = importlib.import_module("opacus.accountants.registry")
+    except ImportError as error:
+        raise ImportError("opacus is needed here: pip install opacus") from error
+    accountants.IAccountant.register(Accountant)
+    registry.register_accountant(name, Accountant)

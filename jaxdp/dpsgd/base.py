@@ -1,0 +1,160 @@
+"""One stretch of DP-SGD with equal steps, and the privacy loss of a list of them."""
+
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+import jax.numpy as jnp
+
+from jaxdp import _check
+from jaxdp._pytree import assign, pytree
+from jaxdp._types import RealLike, Reals, Shape
+from jaxdp.mechanism import RELATIONS, Mechanism, Relation
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+
+# Of epochs / sampling_prob, by which it may lie above a whole number. chosen: far above rounding
+_WHOLE = 1e-9
+# chosen: whole numbers of steps are exact
+_MOST_EPOCHS = 1e12
+
+
+@final
+@pytree
+class Phase:
+    """Equal steps of DP-SGD: noise multiplier, sampling probability and number of steps, batched.
+
+    Args:
+        noise_multiplier: standard deviation of the noise on the sum of clipped gradients over the
+            clipping norm, above 0.
+        dataset_size, batch_size: records, and the expected number of them in a step: every record
+            takes part in a step with probability batch_size / dataset_size, on its own.
+        sampling_prob: that probability, in [0, 1], instead of the two.
+        epochs: passes over the data, of 1 / sampling_prob steps each; what is no whole number of
+            steps is rounded up.
+        steps: their whole number, instead of epochs.
+
+    `ValueError` for values out of range and where the rate or the length is given twice or not.
+
+    >>> import jaxdp as dp
+    >>> phase = dp.dpsgd.Phase(1.0, dataset_size=60_000, batch_size=256, epochs=2)
+    >>> float(phase.steps)
+    469.0
+    """
+
+    noise_multiplier: Reals
+    sampling_prob: Reals
+    steps: Reals
+
+    def __init__(
+        self,
+        noise_multiplier: RealLike,
+        *,
+        dataset_size: RealLike | None = None,
+        batch_size: RealLike | None = None,
+        epochs: RealLike | None = None,
+        sampling_prob: RealLike | None = None,
+        steps: RealLike | None = None,
+    ):
+        rate = rate_of(dataset_size, batch_size, sampling_prob)
+        if (epochs is None) == (steps is None):
+            raise ValueError(f"give either epochs or steps, got epochs={epochs}, steps={steps}")
+        if steps is not None:
+            count = _check.whole("steps", steps)
+        else:
+            passes = _check.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
+            count = _steps_of(passes, rate, dataset_size, batch_size)
+        assign(
+            self,
+            noise_multiplier=_check.positive("noise_multiplier", noise_multiplier),
+            sampling_prob=rate,
+            steps=count,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """The batch."""
+        return jnp.broadcast_shapes(
+            self.noise_multiplier.shape, self.sampling_prob.shape, self.steps.shape
+        )
+
+
+def _steps_of(
+    epochs: Reals, rate: Reals, dataset_size: RealLike | None, batch_size: RealLike | None
+) -> Reals:
+    """The steps of so many passes, rounded up; from sizes without rounding first."""
+    if dataset_size is not None and batch_size is not None:
+        return jnp.ceil(epochs * jnp.asarray(dataset_size) / jnp.asarray(batch_size))
+    if _check.is_concrete(rate) and not bool(jnp.all(rate > 0)):
+        raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
+    return jnp.ceil(epochs / rate * (1.0 - _WHOLE))
+
+
+Phases: TypeAlias = Phase | Sequence[Phase]
+
+
+def rate_of(
+    dataset_size: RealLike | None, batch_size: RealLike | None, sampling_prob: RealLike | None
+) -> Reals:
+    """The sampling probability, from one of the two ways to say it."""
+    sizes = dataset_size is not None and batch_size is not None
+    if (sampling_prob is None) != sizes or (dataset_size is None) != (batch_size is None):
+        raise ValueError(
+            "give either dataset_size and batch_size or sampling_prob, got "
+            f"dataset_size={dataset_size}, batch_size={batch_size}, sampling_prob={sampling_prob}"
+        )
+    if sampling_prob is not None:
+        return _check.probability("sampling_prob", sampling_prob, lift=True)
+    records = _check.whole("dataset_size", dataset_size, 1.0)  # pyright: ignore[reportArgumentType]
+    batch = _check.positive("batch_size", batch_size)  # pyright: ignore[reportArgumentType]
+    return _check.probability("batch_size / dataset_size", batch / records)
+
+
+def phases_of(
+    noise_multiplier: RealLike | None,
+    phases: Phases | None,
+    dataset_size: RealLike | None,
+    batch_size: RealLike | None,
+    epochs: RealLike | None,
+    sampling_prob: RealLike | None,
+    steps: RealLike | None,
+) -> tuple[Phase, ...]:
+    """What is asked about: the list that is given, or the one phase that is described."""
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    if phases is None:
+        if noise_multiplier is None:
+            raise ValueError("give noise_multiplier or phases, got neither")
+        return (
+            Phase(
+                noise_multiplier,
+                dataset_size=dataset_size,
+                batch_size=batch_size,
+                epochs=epochs,
+                sampling_prob=sampling_prob,
+                steps=steps,
+            ),
+        )
+    if noise_multiplier is not None or any(x is not None for x in schedule):
+        raise ValueError(
+            "give phases alone: each holds its own noise multiplier, sampling probability and steps"
+        )
+    found = (phases,) if isinstance(phases, Phase) else tuple(phases)
+    if not found or not all(isinstance(phase, Phase) for phase in found):
+        raise ValueError(f"phases must be one Phase or more, got {phases!r}")
+    return found
+
+
+def step_loss(
+    noise_multiplier: RealLike, sampling_prob: RealLike, relation: Relation
+) -> PrivacyLoss:
+    """The privacy loss of one step: a Gaussian of sensitivity 1 on a Poisson sample."""
+    _check.one_of("relation", relation, RELATIONS)
+    return privacy_loss(Mechanism(Gaussian(noise_multiplier), 1.0, sampling_prob, relation))
+
+
+def loss_of(phases: tuple[Phase, ...], relation: Relation) -> PrivacyLoss:
+    """The privacy loss of all phases, one after the other."""
+    losses = [p.steps * step_loss(p.noise_multiplier, p.sampling_prob, relation) for p in phases]
+    total = losses[0]
+    for loss in losses[1:]:
+        total = total + loss
+    return total

@@ -1,0 +1,243 @@
+"""Epsilon, delta, noise, steps and the course of epsilon of DP-SGD, each in one call."""
+
+import math
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import RealLike, Reals
+from jaxdp.calibrate import calibrate
+from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
+from jaxdp.guarantee.base import Budget, as_budget
+from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.mechanism import Relation
+
+# Of `steps`, where nothing exceeds the budget. chosen: no one trains longer
+MOST_STEPS = 2.0**30
+# Of noise multipliers that are searched. chosen: no training works outside
+_LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e9
+
+
+def epsilon(
+    noise_multiplier: RealLike | None = None,
+    delta: RealLike = 1e-6,
+    *,
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    epochs: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    steps: RealLike | None = None,
+    phases: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> Reals:
+    """The epsilon of DP-SGD at `delta`, in nats: an upper bound, rounding included.
+
+    Args:
+        noise_multiplier: standard deviation of the noise over the clipping norm.
+        delta: in [0, 1].
+        dataset_size, batch_size, epochs, sampling_prob, steps: see `Phase`; the rate and the
+            length in either language.
+        phases: instead of all these a `Phase` or a list of them, which compose.
+        relation: what neighbours differ in, see `Mechanism`. "add_remove": one record more or
+            less, the worse of the two.
+
+    Returns:
+        epsilon, of the common shape of all arguments, which broadcast.
+
+    Every step must draw a Poisson sample; `statement` says what else must hold.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=1000):.4f}")
+    2.1245
+    """
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    return loss_of(phases_of(noise_multiplier, phases, *schedule), relation).epsilon(delta)
+
+
+def delta(
+    noise_multiplier: RealLike | None = None,
+    epsilon: RealLike = 1.0,
+    *,
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    epochs: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    steps: RealLike | None = None,
+    phases: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> Reals:
+    """The delta of DP-SGD at `epsilon` (nats): an upper bound. Arguments as in `epsilon`.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.dpsgd.delta(1.0, 1.0, sampling_prob=0.01, steps=1000):.4e}")
+    2.6124e-03
+    """
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    return loss_of(phases_of(noise_multiplier, phases, *schedule), relation).delta(epsilon)
+
+
+def noise_multiplier(
+    *,
+    epsilon: RealLike,
+    delta: RealLike,
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    epochs: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    steps: RealLike | None = None,
+    phases: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> Reals:
+    """The least noise multiplier that keeps to (`epsilon`, `delta`), from the safe side.
+
+    Arguments as in `epsilon`. With `phases` the least factor by which all their noise multipliers
+    must be multiplied. Found by `calibrate`, to 1e-10, from 1e-3 to 1e9; infinite where nothing
+    there is enough.
+
+    >>> import jaxdp as dp
+    >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)
+    >>> print(f"{least:.6f}")
+    1.562666
+    """
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    known = phases_of(1.0 if phases is None else None, phases, *schedule)
+    return calibrate(
+        lambda factor: loss_of(tuple(_louder(phase, factor) for phase in known), relation),
+        (epsilon, delta),
+        lower=_LEAST_NOISE,
+        upper=_LARGEST_NOISE,
+    )
+
+
+def _louder(phase: Phase, factor: Reals) -> Phase:
+    scale = phase.noise_multiplier * factor
+    return Phase(scale, sampling_prob=phase.sampling_prob, steps=phase.steps)
+
+
+def steps(
+    noise_multiplier: RealLike,
+    *,
+    epsilon: RealLike,
+    delta: RealLike,
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    before: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> Reals:
+    """The most steps of DP-SGD that keep to (`epsilon`, `delta`), known numbers; 0 where none does.
+
+    Args:
+        noise_multiplier, dataset_size, batch_size, sampling_prob, relation: as in `epsilon`.
+        epsilon, delta: the budget, epsilon in nats.
+        before: phases that were run already, and count against the budget.
+
+    Returns:
+        Whole numbers, of the common shape of all arguments: delta at `epsilon` is at most `delta`
+        after them, and more than that after one more. At most 2^30.
+
+    By bisection over whole numbers from what the central limit theorem expects.
+
+    >>> import jaxdp as dp
+    >>> dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, sampling_prob=0.01).item()
+    874.0
+    """
+    budget, rate = as_budget((epsilon, delta)), rate_of(dataset_size, batch_size, sampling_prob)
+    scale = _check.positive("noise_multiplier", noise_multiplier)
+    if not _check.all_concrete(budget, rate, scale, before):
+        raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
+    spent = None if before is None else loss_of(phases_of(None, before, *(None,) * 5), relation)
+    once = step_loss(scale, rate, relation)
+    batches = (once.shape, () if spent is None else spent.shape, budget.epsilon.shape)
+    shape = jnp.broadcast_shapes(*batches, budget.delta.shape)
+
+    def passes(count: np.ndarray) -> np.ndarray:
+        total = count * once if spent is None else count * once + spent
+        return np.asarray(total.delta(budget.epsilon) <= budget.delta)
+
+    low, high = np.zeros(shape), np.full(shape, np.inf)
+    probe = np.broadcast_to(_expected(budget, scale, rate), shape)
+    while np.any((high - low > 1) & (low < MOST_STEPS)):
+        good = passes(probe)
+        low, high = np.where(good, probe, low), np.where(good, high, probe)
+        bounded = np.where(np.isinf(high), 4.0 * low, high)
+        probe = np.asarray(np.clip(np.floor(0.5 * (low + bounded)), 1.0, MOST_STEPS))
+    return jnp.asarray(low)
+
+
+def _expected(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
+    """The steps whose central limit has the budget's mu; Bu, Dong, Long & Su, 2020."""
+    mu, noise, q = (np.asarray(x) for x in (largest_gdp(budget).mu, scale, rate))
+    each = np.maximum(q, 1e-300) ** 2 * np.expm1(np.minimum(noise**-2.0, 700.0))
+    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(each, 1e-300)), 1.0, MOST_STEPS))
+
+
+class Curve(NamedTuple):
+    """Epsilon along a training: after steps[i] steps it is epsilon[..., i]."""
+
+    steps: Reals
+    epsilon: Reals
+
+
+def curve(
+    noise_multiplier: RealLike | None = None,
+    delta: RealLike = 1e-6,
+    *,
+    every: int | Literal["epoch"] = "epoch",
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    epochs: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    steps: RealLike | None = None,
+    phases: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> Curve:
+    """Epsilon at `delta` after each epoch of DP-SGD, or every so many steps, and after the last.
+
+    Args:
+        every: "epoch", of 1 / sampling_prob steps of the phase (rounded up), or a number of steps.
+        noise_multiplier, delta, ..., relation: as in `epsilon`; steps and sampling probabilities
+            are one known number for each phase, noise multipliers and delta may be batched.
+
+    Returns:
+        The steps, a vector, and epsilon in nats, with them along its last axis.
+
+    >>> import jaxdp as dp
+    >>> course = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000, every=500)
+    >>> print(course.steps, course.epsilon.round(4))
+    [ 500. 1000.] [1.5803 2.1245]
+    """
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    known = phases_of(noise_multiplier, phases, *schedule)
+    if any(np.size(x) != 1 for phase in known for x in (phase.sampling_prob, phase.steps)):
+        raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
+    counts = [float(np.asarray(phase.steps).item()) for phase in known]
+    starts = np.concatenate([[0.0], np.cumsum(counts)])
+    if starts[-1] == 0:
+        raise ValueError("steps must be 1 or more in all, got 0")
+    if every == "epoch":
+        rates = [float(np.asarray(phase.sampling_prob).item()) for phase in known]
+        parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
+        times = np.unique(np.concatenate([*parts, starts[-1:]]))
+    else:
+        times = np.arange(_check.positive_integer("every", every), starts[-1], every, dtype=float)
+        times = np.append(times, starts[-1])
+    total = None
+    for phase, count, start in zip(known, counts, starts, strict=False):
+        scale = phase.noise_multiplier[..., None]
+        once = step_loss(scale, jnp.reshape(phase.sampling_prob, ()), relation)
+        part = np.clip(times - start, 0.0, count) * once
+        total = part if total is None else total + part
+    assert total is not None
+    target = _check.probability("delta", delta)
+    return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
+
+
+def _ends(count: float, rate: float) -> np.ndarray:
+    """The ends of the whole epochs of one phase."""
+    if rate == 0:
+        return np.zeros(0)
+    whole = np.arange(1, math.floor(count * rate * (1.0 + 1e-12)) + 1)
+    return np.minimum(np.ceil(whole / rate * (1.0 - 1e-12)), count)

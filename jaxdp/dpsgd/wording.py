@@ -1,0 +1,171 @@
+"""What a training by DP-SGD promises, in plain sentences."""
+
+import math
+
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import RealLike
+from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
+from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.mechanism import Relation
+from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.risk import advantage
+
+# The false-positive rate at which an attack's power is told. published: Carlini et al., 2022
+_FPR = 1e-3
+# Epsilons looked at for that power, by golden section. chosen: each bounds it, the last to 1e-3
+_LOOKS = 18
+_GOLDEN = 0.6180339887498949
+
+_NEIGHBOURS = {
+    "add_remove": "two data sets are neighbours if one holds one record more than the other "
+    '("add_remove", the worse of the two directions)',
+    "replace_one": "two data sets of the same size are neighbours if they differ in one record, "
+    'which is replaced by another ("replace_one")',
+}
+
+
+def statement(
+    noise_multiplier: RealLike | None = None,
+    delta: RealLike = 1e-6,
+    *,
+    dataset_size: RealLike | None = None,
+    batch_size: RealLike | None = None,
+    epochs: RealLike | None = None,
+    sampling_prob: RealLike | None = None,
+    steps: RealLike | None = None,
+    phases: Phases | None = None,
+    relation: Relation = "add_remove",
+) -> str:
+    """What one training by DP-SGD promises, and what must hold for it, in plain English.
+
+    Args:
+        noise_multiplier, delta, ..., phases: as in `epsilon`, one known number each.
+        relation: "add_remove" or "replace_one".
+
+    Returns:
+        Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the
+        advantage and the power of a test of membership (rounded up), the conditions.
+
+    >>> import jaxdp as dp
+    >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
+    >>> print(text.splitlines()[3])
+    Guarantee: the training is (2.125, 1e-06)-differentially private.
+    """
+    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
+    known = phases_of(noise_multiplier, phases, *schedule)
+    delta = _check.probability("delta", delta)
+    _check.one_of("relation", relation, tuple(_NEIGHBOURS))
+    if not _check.all_concrete(known, delta):
+        raise ValueError("a statement must know its numbers, got traced ones")
+    if any(np.size(x) != 1 for x in (delta, *(phase.steps for phase in known))) or any(
+        math.prod(phase.shape) != 1 for phase in known
+    ):
+        raise ValueError("a statement is of one training: give one number for each argument")
+    loss = loss_of(known, relation)
+    spent = float(np.asarray(loss.epsilon(delta)).item())
+    target = float(np.asarray(delta).item())
+    pair = f"({_up(spent)}, {target:g})"
+    lines = [
+        f"Neighbours: {_NEIGHBOURS[relation]}.",
+        "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
+        "Protected: the presence and the content of any one record, against anyone who sees the "
+        "model, every step's noisy gradient and all other records.",
+        f"Guarantee: the training is {pair}-differentially private."
+        if math.isfinite(spent)
+        else f"Guarantee: none at delta {target:g}, no epsilon is finite.",
+    ]
+    return "\n".join([*lines, *_risks(loss, spent, target), *_conditions(known, relation)])
+
+
+def _described(phase: Phase) -> str:
+    rate, count, scale = (
+        float(np.asarray(x).item())
+        for x in (phase.sampling_prob, phase.steps, phase.noise_multiplier)
+    )
+    how = (
+        "all records take part in every step"
+        if rate == 1
+        else f"each record takes part in a step with probability {rate:g}, on its own (Poisson)"
+    )
+    return f"{count:,.0f} steps with noise multiplier {scale:g}, where {how}"
+
+
+def _risks(loss: PrivacyLoss, spent: float, target: float) -> list[str]:
+    """Mu, advantage, and power at a small rate of false alarms."""
+    lines = []
+    if 0 < target < 1 and math.isfinite(spent):
+        mu = float(np.asarray(largest_gdp((spent, target)).mu).item())
+        lines.append(
+            "Strength: at this delta that is what Gaussian differential privacy gives with mu = "
+            f"{mu:.3g}, where one draw is to tell N(0, 1) from N(mu, 1)."
+        )
+    gain = float(np.asarray(advantage(loss)).item())
+    lines += [
+        "Attacks: no test of whether a record was used has a true-positive rate more than "
+        f"{_up(gain)} above its false-positive rate (membership advantage),",
+        f"and at a false-positive rate of {_FPR:g} its true-positive rate is at most "
+        f"{_up(_power(loss))}.",
+    ]
+    return lines
+
+
+def _power(loss: PrivacyLoss) -> float:
+    """The least e^epsilon fpr + delta(epsilon) that is found: every epsilon bounds the power.
+
+    Convex in e^epsilon, so that golden section finds the least; one number at a time, which is
+    compiled for the epsilon already. `risk.tpr_at_fpr` is within 1e-3 of it.
+    """
+
+    def bound(epsilon: float) -> float:
+        return math.exp(epsilon) * _FPR + float(np.asarray(loss.delta(epsilon)).item())
+
+    low, high = 0.0, -math.log(_FPR)
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = bound(left), bound(right)
+    best = min(bound(0.0), at_left, at_right)
+    for _ in range(_LOOKS):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = bound(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = bound(right)
+        best = min(best, at_left, at_right)
+    return min(best * (1.0 + 1e-15), 1.0)
+
+
+def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
+    sampled = any(float(np.asarray(phase.sampling_prob).item()) < 1 for phase in known)
+    drawn = [
+        "batches are really drawn by Poisson sampling, anew in every step, of varying size: not by "
+        "shuffling and not of fixed size",
+    ]
+    moved = "replacing" if relation == "replace_one" else "adding or removing"
+    items = [
+        *(drawn if sampled else []),
+        "one record is one user: of a user with k records the guarantee is weaker",
+        "the gradient of each record is clipped on its own, to the norm that the noise is relative "
+        f"to, and nothing else of the model depends on the records (no batch normalisation); "
+        f"{moved} a record changes nothing but its own gradient",
+        "the sum is divided by the expected batch size, not by the one drawn, and the size of the "
+        "data set is taken to be public",
+        "the noise comes from a secure source of randomness, is never used twice, and is not "
+        "undone by rounding",
+        "hyper-parameters, the clipping norm and the number of steps were not tuned on the same "
+        "data, or the tuning was accounted for as well",
+        "nothing else computed from the records is published, such as losses or batch sizes",
+    ]
+    return ["This holds if:", *(f"- {item};" for item in items[:-1]), f"- {items[-1]}."]
+
+
+def _up(value: float) -> str:
+    """Three decimals, or three digits of what is small, rounded up."""
+    if not math.isfinite(value) or value <= 0:
+        return f"{value:g}"
+    places = 3 if value >= 0.1 else 2 - math.floor(math.log10(value))
+    unit = 10.0**places
+    return f"{math.ceil(value * unit * (1.0 - 1e-15)) / unit:.{places}f}"
