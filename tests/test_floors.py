@@ -90,6 +90,7 @@ SOLVERS = (
 ORDERED = {
     "optimal": OPTIMAL,
     "solvers": SOLVERS,
+    "interop": ("dp_events", "dp_accounting", "opacus", "__init__"),
 }
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 

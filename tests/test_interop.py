@@ -1,5 +1,6 @@
 """The dp_accounting-shaped accountant against dp_accounting, and Opacus histories."""
 
+import functools
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 SPECIAL = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 GAUSSIAN, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
+DISCRETE, ZCDP = dp_accounting.dp_event.DiscreteLaplaceDpEvent, dp_accounting.dp_event.ZCDpEvent
 POISSON, REPEATED = dp_accounting.PoissonSampledDpEvent, dp_accounting.SelfComposedDpEvent
 
 
@@ -38,9 +40,9 @@ PIPELINES = [
     (REPLACE, dp_accounting.ComposedDpEvent([GAUSSIAN(5.0), REPEATED(GAUSSIAN(4.0), 3)])),
     (REPLACE, dp_accounting.RandomizedResponseDpEvent(0.5, 2)),
     (REPLACE, REPEATED(POISSON(0.01, GAUSSIAN(1.0)), 1000)),
-    pytest.param(
-        ADD_OR_REMOVE, dp_accounting.dp_event.DiscreteLaplaceDpEvent(0.5, 1), marks=pytest.mark.long
-    ),
+    # dp_accounting 0.6 takes a repeated randomised response for one: as a list.
+    (REPLACE, dp_accounting.ComposedDpEvent([dp_accounting.RandomizedResponseDpEvent(0.7, 5)] * 4)),
+    pytest.param(ADD_OR_REMOVE, DISCRETE(0.5, 1), marks=pytest.mark.long),
 ]
 
 
@@ -95,7 +97,14 @@ def test_nested_samples_and_gaussians_merge():
         (ADD_OR_REMOVE, GAUSSIAN(math.nan), "noise_multiplier must lie in"),
         (ADD_OR_REMOVE, POISSON(1.5, GAUSSIAN(1.0)), "sampling_probability must lie in"),
         (ADD_OR_REMOVE, REPEATED(GAUSSIAN(1.0), -2), "count must be whole"),
-        (ADD_OR_REMOVE, dp_accounting.dp_event.ZCDpEvent(1.0), "ZCDpEvent is not one of"),
+        (ADD_OR_REMOVE, ZCDP(-1.0), "rho must lie in"),
+        (REPLACE, POISSON(0.1, DISCRETE(0.5, 1)), "must hold one LaplaceDpEvent"),
+        (ADD_OR_REMOVE, POISSON(0.1, ZCDP(1.0)), "must hold one LaplaceDpEvent"),
+        (
+            ADD_OR_REMOVE,
+            dp_accounting.dp_event.SingleEpochTreeAggregationDpEvent(1.0, 8),
+            "SingleEpochTreeAggregationDpEvent is not one of",
+        ),
     ],
 )
 def test_what_is_unsupported_says_why(relation, event, why):
@@ -107,11 +116,51 @@ def test_what_is_unsupported_says_why(relation, event, why):
 
 
 def test_randomised_response():
-    """Bounded by its largest loss; over two values exactly that."""
+    """By its three losses where an answer is replaced, else bounded by its largest loss."""
     one = accountant(REPLACE).compose(dp_accounting.RandomizedResponseDpEvent(0.3, 10))
     np.testing.assert_allclose(one.get_epsilon(0.0), 3.1918471524802814, rtol=1e-10)
     special = accountant(SPECIAL).compose(dp_accounting.RandomizedResponseDpEvent(0.3, 10))
     np.testing.assert_allclose(special.get_epsilon(0.0), 1.9878743481543455, rtol=1e-10)
+
+
+def test_randomised_response_over_many_values_composes_exactly():
+    """In exact arithmetic on its three losses: -b, 0 and b, seven times."""
+    p, k, often = 0.6, 4, 7
+    up = (1 - p) + p / k
+    down = p / k
+    bound = math.log(up / down)
+    law = np.array([down, 1 - up - down, up])
+    masses = functools.reduce(np.convolve, [law] * often)
+    losses = bound * np.arange(-often, often + 1)
+    expected = np.sum(masses * np.maximum(-np.expm1(2.0 - losses), 0.0))
+    one = accountant(REPLACE).compose(dp_accounting.RandomizedResponseDpEvent(p, k), often)
+    np.testing.assert_allclose(one.get_delta(2.0), expected, rtol=1e-9)
+
+
+def test_zcdp_is_composed_by_its_divergences():
+    stated = accountant().compose(ZCDP(0.1, 0.2), 3).compose(ZCDP(0.05))
+    bound = dp.ZCDP(0.6, 0.35)
+    np.testing.assert_allclose(stated.get_epsilon(1e-6), bound.epsilon(1e-6), rtol=1e-12)
+    np.testing.assert_allclose(stated.get_delta(3.0), bound.delta(3.0), rtol=1e-12)
+    with pytest.raises(ValueError, match="has no loss"):
+        stated.privacy_loss()
+    # A Gaussian of multiplier 2 is 1/8-zCDP: here its own divergences are added.
+    mixed = accountant().compose(ZCDP(0.1)).compose(GAUSSIAN(2.0))
+    both = dp.ZCDP(0.0, 0.225)
+    assert both.epsilon(1e-6) <= mixed.get_epsilon(1e-6) < 1.001 * both.epsilon(1e-6)
+    assert accountant().compose(ZCDP(0.0)).get_epsilon(1e-6) == 0
+    assert accountant().compose(ZCDP(math.inf)).get_epsilon(1e-6) == math.inf
+
+
+@pytest.mark.long
+def test_sampled_discrete_laplace():
+    """The direct composition, also of a sample of a sample."""
+    one = accountant().compose(POISSON(0.5, POISSON(0.2, DISCRETE(0.5, 2))), 100)
+    step = dp.Mechanism(dp.DiscreteLaplace(2.0), 2.0, 0.1, "add_remove")
+    expected = (100 * dp.privacy_loss(step)).epsilon(1e-4)
+    np.testing.assert_allclose(one.get_epsilon(1e-4), expected, rtol=1e-9)
+    whole = accountant().compose(POISSON(1.0, DISCRETE(0.5, 2)))
+    np.testing.assert_allclose(whole.get_epsilon(0.0), 1.0, rtol=1e-9)
 
 
 def test_bad_targets():
