@@ -116,3 +116,11 @@ def test_nan_gives_no_bound():
     assert not np.any(np.asarray(found.upper) < 0)
     found = epsilon(*(jnp.array([v]) for v in (1.0, jnp.nan, 100.0, -10.0)))
     assert not np.any(np.isfinite(np.asarray(found[1])))
+
+
+def test_a_delta_of_nearly_one_is_no_small_one():
+    """So many steps that Chernoff bounds at every tilt searched say nothing: delta is about 1."""
+    counts = jnp.array([1e7, 1e8, 1e10, 1e12])
+    sigma, q = jnp.ones(4), jnp.full(4, 0.5)
+    found = log_delta(sigma, q, counts, jnp.full(4, 2.0))
+    np.testing.assert_array_equal(found.upper, jnp.zeros((2, 4)))

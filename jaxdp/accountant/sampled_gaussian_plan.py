@@ -77,7 +77,7 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     if epsilon is not None:
         bound = jnp.min(chernoff(len(_CUTS) - 1) - tilts * epsilon)
         bound = jnp.min(chernoff(_top(beyond - bound)) - tilts * epsilon)
-        size = bound - CHERNOFF_SLACK
+        size = jnp.minimum(bound, 0.0) - CHERNOFF_SLACK  # a unit that holds log delta <= 0
     top = _top(beyond - size)
     bound = chernoff(top)
     at = jnp.asarray(_CUTS)
@@ -94,7 +94,7 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     best = jnp.min(jnp.logaddexp(small, large))
     cut = jnp.argmin(jnp.maximum(small - LARGER, large))
     if log_delta is None:
-        size = best - CHERNOFF_SLACK
+        size = jnp.minimum(best, 0.0) - CHERNOFF_SLACK
     return Plan(at[top], at[cut], epsilon, size, jnp.ones_like(epsilon))
 
 
