@@ -1,9 +1,10 @@
 """The `jaxdp` command. Needs the extra `cli`."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 
@@ -17,12 +18,20 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"jaxdp: {error}")
     jax.config.update("jax_enable_x64", True)
-    app = typer.Typer(no_args_is_help=True, add_completion=False)
+    build_app(typer)()
 
-    def print_version(wanted: bool) -> None:
+
+def build_app(typer: Any) -> Any:
+    """The application, all of its commands in it; `typer` is the package."""
+    commands = importlib.import_module("jaxdp.commands")
+    app = typer.Typer(no_args_is_help=True)
+    commands.register(app)
+
+    def print_version(wanted: bool) -> bool:
         if wanted:
             typer.echo(f"jaxdp {__version__}")
             raise typer.Exit()
+        return wanted
 
     @app.callback()
     def root(
@@ -51,4 +60,4 @@ def main() -> None:
         if as_json:
             typer.echo(json.dumps(report))
 
-    app()
+    return app

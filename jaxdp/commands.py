@@ -27,9 +27,7 @@ SamplingProb = Annotated[
     float | None, typer.Option(help="Probability of a record to be in a batch.")
 ]
 Steps = Annotated[int | None, typer.Option(help="Updates, one batch each.")]
-RelationOption = Annotated[
-    str, typer.Option(help="Neighbours: add_remove, add, remove or replace_one.")
-]
+RelationOption = Annotated[Relation, typer.Option(help="What neighbours differ by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
@@ -135,7 +133,7 @@ def _schedule(
     epochs: float | None,
     sampling_prob: float | None,
     steps: int | None,
-    relation: str,
+    relation: Relation,
 ) -> dict[str, Any]:
     """What was said of the training."""
     said = {
@@ -145,8 +143,8 @@ def _schedule(
         "sampling_prob": sampling_prob,
         "steps": steps,
     }
-    known: Relation | str = relation
-    return {key: value for key, value in said.items() if value is not None} | {"relation": known}
+    known = {key: value for key, value in said.items() if value is not None}
+    return known | {"relation": relation}
 
 
 def _answer(name: str, ask: Callable[[], Any]) -> float:

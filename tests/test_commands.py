@@ -52,7 +52,7 @@ def test_words_and_comparisons(run):
     [
         ["--delta", "2", *TRAINING],
         ["--delta", "1e-6", "--steps", "10"],
-        ["--delta", "1e-6", "--sampling-prob", "0.01", "--steps", "10", "--relation", "other"],
+        ["--delta", "1e-6", "--sampling-prob", "0.01", "--batch-size", "10", "--steps", "9"],
     ],
 )
 def test_bad_use_is_one_line_and_exit_code_2(run, arguments):
@@ -64,3 +64,5 @@ def test_bad_use_is_one_line_and_exit_code_2(run, arguments):
 
 def test_unknown_options_are_bad_use(run):
     assert run("epsilon", "--nosuch").exit_code == 2
+    asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
+    assert run(*asked, "--relation", "other").exit_code == 2
