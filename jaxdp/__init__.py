@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from jaxdp.sensitivity import JointSensitivity as JointSensitivity
     from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
     from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
+    from jaxdp.sweep import sweep as sweep
     from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
     from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 else:
@@ -143,6 +144,7 @@ else:
         "profiles": "gini sensitivity_profile",
         "risk": "advantage bayes_risk tpr_at_fpr",
         "sensitivity": "JointSensitivity",
+        "sweep": "sweep",
         "sufficient": "sufficient_log_delta sufficient_zcdp",
         "tradeoff": "profile_of_tradeoff tradeoff_of_profile",
     }

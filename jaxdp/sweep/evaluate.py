@@ -1,0 +1,107 @@
+"""One block of a sweep: the function called on it, and what fails set aside."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+# What a function may return when it does not return a mapping.
+_ALONE = "value"
+# Failures of a block that are told. chosen: the rest is as many NaN
+_MOST_REASONS = 100
+
+Columns = dict[str, np.ndarray]
+Reasons = list[tuple[int, str]]
+
+
+def evaluate(
+    function: Callable[..., Any],
+    points: Mapping[str, np.ndarray],
+    size: int,
+    devices: Sequence[Any] | None,
+    names: tuple[str, ...] = (),
+) -> tuple[Columns, Reasons]:
+    """function(**points) as flat columns; points that fail are NaN, with (place, reason).
+
+    Blocks that are cut off are filled up to `size` with their last point, so that all of them are
+    one shape. The function's own error where every point fails and the results' names are unknown.
+    """
+    count = len(next(iter(points.values())))
+    try:
+        return _called(function, points, count, size, devices), []
+    except Exception as error:
+        if isinstance(error, MemoryError | _ShapeError):
+            raise
+        found, reasons = _halves(function, points, count)
+        if found is None and not names:
+            raise
+        found = found or {name: np.full(count, np.nan) for name in names}
+        return found, reasons[:_MOST_REASONS]
+
+
+class _ShapeError(ValueError):
+    """The function's results do not fit its arguments."""
+
+
+def _called(
+    function: Callable[..., Any],
+    points: Mapping[str, np.ndarray],
+    count: int,
+    size: int,
+    devices: Sequence[Any] | None,
+) -> Columns:
+    devices = jax.local_devices() if devices is None else devices
+    size = -(-size // len(devices)) * len(devices)
+    arrays = {
+        name: jax.numpy.asarray(np.pad(x, (0, size - count), mode="edge"))
+        for name, x in points.items()
+    }
+    if len(devices) > 1:
+        mesh = Mesh(np.asarray(devices), ("points",))
+        arrays = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("points")))
+    result = function(**arrays)
+    columns = dict(result) if isinstance(result, Mapping) else {_ALONE: result}
+    found: Columns = {}
+    for name, column in columns.items():
+        array = np.asarray(column)
+        if array.shape != (size,):
+            raise _ShapeError(
+                f"function must return arrays of its arguments' shape {(size,)}, got "
+                f"{array.shape} for {name}"
+            )
+        found[name] = array[:count].astype(np.float64)
+    return found
+
+
+def _halves(
+    function: Callable[..., Any], points: Mapping[str, np.ndarray], count: int
+) -> tuple[Columns | None, Reasons]:
+    """Both halves on their own, down to single points; None where every point fails."""
+    parts: list[tuple[Columns | None, int]] = []
+    reasons: Reasons = []
+    for start, end in ((0, count // 2), (count // 2, count)):
+        some = {name: x[start:end] for name, x in points.items()}
+        try:
+            found = _called(function, some, end - start, end - start, jax.local_devices()[:1])
+            told: Reasons = []
+        except Exception as error:
+            if isinstance(error, MemoryError | _ShapeError):
+                raise
+            if end - start == 1:
+                found, told = None, [(0, f"{type(error).__name__}: {error}")]
+            else:
+                found, told = _halves(function, some, end - start)
+        parts.append((found, end - start))
+        reasons += [(start + at, reason) for at, reason in told]
+    known = next((found for found, _ in parts if found is not None), None)
+    if known is None:
+        return None, reasons
+    columns = {
+        name: np.concatenate(
+            [np.full(n, np.nan) if found is None else found[name] for found, n in parts]
+        )
+        for name in known
+    }
+    return columns, reasons

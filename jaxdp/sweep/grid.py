@@ -1,0 +1,87 @@
+"""The points of a sweep: named axes, cut into blocks that are worked off one at a time."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxdp._types import RealLike
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The product of named axes in blocks of equal shape, the last ones along an axis cut off."""
+
+    names: tuple[str, ...]
+    axes: tuple[np.ndarray, ...]
+    block: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points along every axis."""
+        return tuple(len(axis) for axis in self.axes)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Blocks along every axis."""
+        return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in all."""
+        return math.prod(self.counts)
+
+    @property
+    def block_size(self) -> int:
+        """Points of a whole block."""
+        return math.prod(self.block)
+
+    def slices(self, number: int) -> tuple[slice, ...]:
+        """Where a block lies, the last axis fastest."""
+        starts = [
+            int(i) * b
+            for i, b in zip(np.unravel_index(number, self.counts), self.block, strict=True)
+        ]
+        ends = (
+            min(start + b, n) for start, b, n in zip(starts, self.block, self.shape, strict=True)
+        )
+        return tuple(slice(*ends) for ends in zip(starts, ends, strict=True))
+
+    def points(self, number: int) -> dict[str, np.ndarray]:
+        """The coordinates of a block's points, one flat array an axis."""
+        parts = [axis[at] for axis, at in zip(self.axes, self.slices(number), strict=True)]
+        spread = np.meshgrid(*parts, indexing="ij")
+        return {name: x.ravel() for name, x in zip(self.names, spread, strict=True)}
+
+    def digest(self) -> str:
+        """A fingerprint of names, values and blocks."""
+        found = hashlib.sha256(repr((self.names, self.block)).encode())
+        for axis in self.axes:
+            found.update(repr(axis.shape).encode() + axis.tobytes())
+        return found.hexdigest()
+
+
+def grid_of(axes: Mapping[str, RealLike], chunk: int) -> Grid:
+    """The grid, in blocks of at most `chunk` points: whole last axes, as many as fit."""
+    if not axes:
+        raise ValueError("axes must name at least one axis, got none")
+    if chunk < 1:
+        raise ValueError(f"chunk must be a number of points from 1 on, got {chunk}")
+    values = []
+    for name, axis in axes.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ValueError(f"axes must be named as arguments are, got {name!r}")
+        array = np.asarray(axis, dtype=np.float64)
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(f"axis {name} must be one-dimensional and not empty: {array.shape}")
+        if not np.all(np.isfinite(array)):
+            raise ValueError(f"axis {name} must be finite, got {array[~np.isfinite(array)][0]}")
+        values.append(array)
+    left, block = chunk, []
+    for array in reversed(values):
+        block.append(min(len(array), max(left, 1)))
+        left //= len(array)
+    return Grid(tuple(axes), tuple(values), tuple(reversed(block)))

@@ -1,0 +1,109 @@
+"""A sweep on disk: a Zarr store that is written block by block, and beside it what is done.
+
+`grid.zarr` holds the variables, one Zarr chunk a block. `grid.zarr.sweep` holds `sweep.json`, the
+fingerprint of the sweep, and a marker for every block, written after its chunks.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.sweep.evaluate import Columns, Reasons
+from jaxdp.sweep.grid import Grid
+
+
+class Store:
+    """The files of one sweep; another one's are refused."""
+
+    def __init__(self, to: str | os.PathLike[str], grid: Grid, digest: str):
+        self.path, self.grid, self.digest = Path(to), grid, digest
+        self.beside = self.path.with_name(self.path.name + ".sweep")
+        self._zarr = _check.extra("zarr", "sweep")
+
+    def begun(self) -> bool:
+        """True if the sweep was begun before; `ValueError` where something else is there."""
+        manifest = self.beside / "sweep.json"
+        if not manifest.exists():
+            if self.path.exists():
+                raise ValueError(f"to must be a new folder or this sweep's, got {self.path}")
+            return False
+        if json.loads(manifest.read_text())["digest"] != self.digest:
+            raise ValueError(
+                f"to holds another sweep (other axes, chunk, function or versions): {self.path}"
+            )
+        return self.path.exists()
+
+    def create(self, variables: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
+        """Every array, empty, made beside and moved into place."""
+        self.beside.mkdir(parents=True, exist_ok=True)
+        partial = self.beside / f"partial-{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        group = self._zarr.create_group(store=str(partial), attributes=dict(attributes))
+        for name, axis in zip(self.grid.names, self.grid.axes, strict=True):
+            array = group.create_array(
+                name, shape=axis.shape, chunks=axis.shape, dtype="f8", dimension_names=[name]
+            )
+            array[:] = axis
+        for name in variables:
+            group.create_array(
+                name,
+                shape=self.grid.shape,
+                chunks=self.grid.block,
+                dtype="f8",
+                fill_value=np.nan,
+                dimension_names=list(self.grid.names),
+                config={"write_empty_chunks": True},
+            )
+        _write(self.beside / "sweep.json", {"digest": self.digest, "variables": variables})
+        try:
+            partial.rename(self.path)
+        except OSError:
+            # Another process of the same sweep was sooner.
+            if not self.path.exists():
+                raise
+            shutil.rmtree(partial)
+
+    def variables(self) -> tuple[str, ...]:
+        """What the function returns."""
+        return tuple(json.loads((self.beside / "sweep.json").read_text())["variables"])
+
+    def done(self) -> set[int]:
+        """The blocks that are finished."""
+        return {int(path.stem) for path in self.beside.glob("*.done")}
+
+    def write(self, number: int, columns: Columns, reasons: Reasons) -> None:
+        """One chunk of every variable, then the marker."""
+        try:
+            group = self._zarr.open_group(str(self.path), mode="r+")
+            at = self.grid.slices(number)
+            shape = tuple(part.stop - part.start for part in at)
+            for name, column in columns.items():
+                group[name][at] = column.reshape(shape)
+            _write(self.beside / f"{number}.done", reasons)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise OSError(
+                errno.ENOSPC,
+                f"the disk is full; {len(self.done())} of {self.grid.blocks} chunks are done and "
+                f"kept: make room and run the same call again ({self.path})",
+            ) from error
+
+    def reasons(self) -> dict[int, Reasons]:
+        """Why points of a block failed, where some did."""
+        found = {n: json.loads((self.beside / f"{n}.done").read_text()) for n in self.done()}
+        return {n: [(int(at), why) for at, why in told] for n, told in found.items() if told}
+
+
+def _write(path: Path, content: Any) -> None:
+    """Beside it and moved: a reader sees all of it or nothing."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(content))
+    partial.replace(path)
