@@ -33,6 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_profile.py
 	$(BIN)/python benchmarks/bench_noises.py
 	$(BIN)/python benchmarks/bench_accountant.py
+	$(BIN)/python benchmarks/bench_sweep.py
 	$(BIN)/python benchmarks/bench_inid.py
 	$(BIN)/python benchmarks/bench_optimal_noise.py
 	$(BIN)/python benchmarks/bench_solvers.py

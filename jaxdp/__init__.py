@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxdp import interop as interop
     from jaxdp import plot as plot
     from jaxdp import solvers as solvers
+    from jaxdp._cache import enable_cache as enable_cache
     from jaxdp._pytree import pytree as pytree
     from jaxdp.allocate import allocate as allocate
     from jaxdp.allocate import allocation_error as allocation_error
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 else:
     _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "solvers")
     _NAMES = {
+        "_cache": "enable_cache",
         "_pytree": "pytree",
         "allocate": "allocate allocation_error",
         "allocate_exact": "allocate_exact",

@@ -1,5 +1,6 @@
 """The `jaxdp` command. Needs the extra `cli`."""
 
+import contextlib
 import importlib
 import json
 import sys
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import jax
 
 from jaxdp import __version__, _check, demo
+from jaxdp._cache import enable_cache
 
 
 def main() -> None:
@@ -18,6 +20,9 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"jaxdp: {error}")
     jax.config.update("jax_enable_x64", True)
+    # A home that cannot be written to costs time only.
+    with contextlib.suppress(OSError, ValueError):
+        enable_cache()
     build_app(typer)()
 
 

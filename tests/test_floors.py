@@ -8,7 +8,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "jaxdp"
 FLOORS = (
-    ("_types", "_pytree", "_check", "_compile", "_key", "_threads", "_numeric", "profiles"),
+    (
+        "_types",
+        "_pytree",
+        "_cache",
+        "_check",
+        "_compile",
+        "_key",
+        "_threads",
+        "_numeric",
+        "profiles",
+    ),
     ("noise",),
     ("guarantee",),
     ("dominating_pair",),

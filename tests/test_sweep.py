@@ -123,7 +123,7 @@ def test_killed_sweeps_resume(tmp_path):
     assert not broken.exists()
     # One call finds the names of the results, three fill chunks.
     assert run(broken, 4).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.glob("broken.zarr.sweep/*.done"))) == 3
+    assert len(list(broken.glob("scale/.sweep/*.done"))) == 3
     done = run(broken, 99)
     assert (done.returncode, done.stdout.strip()) == (0, "4")
     assert bytes_of(broken) == bytes_of(whole)
@@ -237,6 +237,8 @@ def test_bad_input(axes, named, message):
 def test_shapes_that_do_not_fit_and_other_folders(tmp_path):
     with pytest.raises(ValueError, match="arguments' shape"):
         sweep(lambda scale, epsilon: 1.0, AXES)
+    with pytest.raises(ValueError, match="named as an axis"):
+        sweep(lambda scale, epsilon: {"scale": scale}, AXES)
     (tmp_path / "mine.zarr").mkdir()
     with pytest.raises(ValueError, match="new folder"):
         sweep(product, AXES, tmp_path / "mine.zarr")

@@ -42,7 +42,7 @@ def evaluate(
 
 
 class _ShapeError(ValueError):
-    """The function's results do not fit its arguments."""
+    """The function's results do not fit its arguments, at any point."""
 
 
 def _called(
@@ -66,6 +66,8 @@ def _called(
     found: Columns = {}
     for name, column in columns.items():
         array = np.asarray(column)
+        if name in points:
+            raise _ShapeError(f"function must not return what is named as an axis is, got {name}")
         if array.shape != (size,):
             raise _ShapeError(
                 f"function must return arrays of its arguments' shape {(size,)}, got "

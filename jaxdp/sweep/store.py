@@ -1,13 +1,15 @@
-"""A sweep on disk: a Zarr store that is written block by block, and beside it what is done.
+"""A sweep on disk: a Zarr store that is written block by block, and in it what is done.
 
-`grid.zarr` holds the variables, one Zarr chunk a block. `grid.zarr.sweep` holds `sweep.json`, the
-fingerprint of the sweep, and a marker for every block, written after its chunks.
+The variables have one Zarr chunk a block. In the folder of the first axis, where Zarr does not look
+for arrays, `.sweep` holds the sweep's fingerprint in `sweep.json` and a marker for every block,
+written after its chunks. The store is made beside its place and moved there.
 """
 
 import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,27 +26,29 @@ class Store:
 
     def __init__(self, to: str | os.PathLike[str], grid: Grid, digest: str):
         self.path, self.grid, self.digest = Path(to), grid, digest
-        self.beside = self.path.with_name(self.path.name + ".sweep")
         self._zarr = _check.extra("zarr", "sweep")
+
+    def _notes(self, path: Path) -> Path:
+        return path / self.grid.names[0] / ".sweep"
 
     def begun(self) -> bool:
         """True if the sweep was begun before; `ValueError` where something else is there."""
-        manifest = self.beside / "sweep.json"
-        if not manifest.exists():
-            if self.path.exists():
-                raise ValueError(f"to must be a new folder or this sweep's, got {self.path}")
+        if not self.path.exists():
             return False
+        manifest = self._notes(self.path) / "sweep.json"
+        if not manifest.exists():
+            raise ValueError(
+                f"to must be a new folder or this sweep's; another sweep's, or none, is {self.path}"
+            )
         if json.loads(manifest.read_text())["digest"] != self.digest:
             raise ValueError(
                 f"to holds another sweep (other axes, chunk, function or versions): {self.path}"
             )
-        return self.path.exists()
+        return True
 
     def create(self, variables: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
         """Every array, empty, made beside and moved into place."""
-        self.beside.mkdir(parents=True, exist_ok=True)
-        partial = self.beside / f"partial-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = self.path.with_name(f"{self.path.name}.partial-{uuid.uuid4().hex}")
         group = self._zarr.create_group(store=str(partial), attributes=dict(attributes))
         for name, axis in zip(self.grid.names, self.grid.axes, strict=True):
             array = group.create_array(
@@ -61,22 +65,23 @@ class Store:
                 dimension_names=list(self.grid.names),
                 config={"write_empty_chunks": True},
             )
-        _write(self.beside / "sweep.json", {"digest": self.digest, "variables": variables})
+        self._notes(partial).mkdir()
+        _write(self._notes(partial) / "sweep.json", {"digest": self.digest, "variables": variables})
         try:
             partial.rename(self.path)
         except OSError:
-            # Another process of the same sweep was sooner.
-            if not self.path.exists():
-                raise
+            # Another process of the same sweep may have been sooner.
             shutil.rmtree(partial)
+            if not self.begun():
+                raise
 
     def variables(self) -> tuple[str, ...]:
         """What the function returns."""
-        return tuple(json.loads((self.beside / "sweep.json").read_text())["variables"])
+        return tuple(json.loads((self._notes(self.path) / "sweep.json").read_text())["variables"])
 
     def done(self) -> set[int]:
         """The blocks that are finished."""
-        return {int(path.stem) for path in self.beside.glob("*.done")}
+        return {int(path.stem) for path in self._notes(self.path).glob("*.done")}
 
     def write(self, number: int, columns: Columns, reasons: Reasons) -> None:
         """One chunk of every variable, then the marker."""
@@ -86,7 +91,7 @@ class Store:
             shape = tuple(part.stop - part.start for part in at)
             for name, column in columns.items():
                 group[name][at] = column.reshape(shape)
-            _write(self.beside / f"{number}.done", reasons)
+            _write(self._notes(self.path) / f"{number}.done", reasons)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -98,12 +103,14 @@ class Store:
 
     def reasons(self) -> dict[int, Reasons]:
         """Why points of a block failed, where some did."""
-        found = {n: json.loads((self.beside / f"{n}.done").read_text()) for n in self.done()}
+        found = {
+            n: json.loads((self._notes(self.path) / f"{n}.done").read_text()) for n in self.done()
+        }
         return {n: [(int(at), why) for at, why in told] for n, told in found.items() if told}
 
 
 def _write(path: Path, content: Any) -> None:
     """Beside it and moved: a reader sees all of it or nothing."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     partial.write_text(json.dumps(content))
     partial.replace(path)

@@ -1,0 +1,37 @@
+"""JAX's persistent compilation cache, in a folder of the user's own."""
+
+import os
+import stat
+from pathlib import Path
+
+import jax
+
+
+def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
+    """Keep compiled programs on disk, so that the next process starts without compiling.
+
+    Args:
+        path: the folder, made if need be, readable by its owner alone. None: `jaxdp` in
+            $XDG_CACHE_HOME or in ~/.cache.
+
+    Returns:
+        The folder. `ValueError` where it belongs to somebody else, as programs are read from it;
+        `OSError` where it cannot be written to.
+
+    Call it before anything is compiled. It is on in the command line and never on import.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "jaxdp" if path is None else Path(path)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise ValueError(f"path must be a folder of this user's, got {folder}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"the cache cannot be written to: {folder}")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    return folder
