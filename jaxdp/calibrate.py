@@ -1,7 +1,7 @@
 """The least noise that meets a budget, found from the safe side."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ _MOST_STEPS = 100
 _LEAST_LOG = -1e-2
 
 
+@runtime_checkable
 class HasLogDelta(Protocol):
     """A mechanism, a privacy loss or a guarantee."""
 

@@ -81,7 +81,7 @@ def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
     for job, panel in zip(trainings(), axes[1:], strict=True):
         numbers, curves = train(job, say)
         report["training"].append(numbers)
-        plot.training(panel, curves, f"{job.data}: diagnostic, not private")
+        plot.training(curves, f"{job.data}: diagnostic, not private", ax=panel)
     say("      Smoothness, steps and thresholds are taken as public, and the errors are")
     say("      evaluation: computed from the records, they are not private output.")
     say("[4/4] picture and numbers")
@@ -90,7 +90,7 @@ def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
         "Gaussian, variance 2": Mechanism(Gaussian(np.sqrt(2.0)), 1.0),
         "Laplace, variance 2": Mechanism(Laplace(1.0), 1.0),
     }
-    plot.profile(axes[0], equal, epsilon)
+    plot.profile(equal, epsilon, ax=axes[0])
     report["seconds"] = time.perf_counter() - started
     picture, numbers = out / "demo.png", out / "demo.json"
     _replace(picture, lambda path: figure.savefig(path, format="png", dpi=110))

@@ -1,0 +1,86 @@
+"""Pictures that set families of noise beside each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp import _check
+from jaxdp._types import RealLike
+from jaxdp.compare import Comparison
+from jaxdp.fit import fit_noise
+from jaxdp.guarantee.base import Budget
+from jaxdp.plot.style import COLOURS, axes_of, labelled, styled
+
+
+@styled
+def compare(comparison: Comparison, *, ax: Any = None) -> Any:
+    """Draw the variances of a `dp.compare` table relative to the Gaussian's, the least on top.
+
+    Args:
+        comparison: what `dp.compare` returned.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes.
+    """
+    ax = axes_of(ax)
+    rows = comparison.rows[::-1]
+    names = [row.family.replace("_", " ") for row in rows]
+    ratios = [row.ratio_to_gaussian for row in rows]
+    bars = ax.barh(names, ratios, color=COLOURS[0])
+    ax.bar_label(bars, fmt="%.3g", padding=3)
+    ax.axvline(1.0, color="0.4", linestyle="--", linewidth=1.0)
+    ax.grid(False, axis="y")
+    ax.margins(x=0.12)
+    return labelled(ax, "variance / that of the Gaussian", "")
+
+
+@styled
+def winners(
+    families: Sequence[str],
+    epsilon: RealLike,
+    count: RealLike,
+    delta: float,
+    sensitivity: float = 1.0,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Draw which family has the least variance, over epsilon and the number of releases.
+
+    Args:
+        families: names as in `fit_noise`, at most seven.
+        epsilon, count: vectors, both drawn on logarithmic axes.
+        delta, sensitivity: of every budget and release.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes, with a patch of colour a family in the legend. White: none meets the budget.
+    """
+    if not 1 <= len(families) <= len(COLOURS):
+        raise ValueError(f"families must be 1 to {len(COLOURS)} names, got {len(families)}")
+    colours = _check.extra("matplotlib.colors", "plot")
+    patches = _check.extra("matplotlib.patches", "plot")
+    ax = axes_of(ax)
+    x, y = jnp.asarray(epsilon, dtype=float), jnp.asarray(count, dtype=float)
+    budget = Budget(x[None, :], delta)
+    errors = []
+    for family in families:
+        variance = np.asarray(fit_noise(family, budget, sensitivity, y[:, None]).variance())
+        errors.append(np.broadcast_to(variance, (y.size, x.size)))
+    table = np.stack(errors)
+    least = np.ma.masked_array(np.argmin(table, axis=0), mask=~np.isfinite(table).any(axis=0))
+    palette = colours.ListedColormap(COLOURS[: len(families)])
+    ends = {"vmin": -0.5, "vmax": len(families) - 0.5}
+    ax.pcolormesh(np.asarray(x), np.asarray(y), least, cmap=palette, shading="nearest", **ends)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.tick_params(which="minor", labelbottom=False)
+    ax.grid(False)
+    names = [family.replace("_", " ") for family in families]
+    handles = [patches.Patch(color=c, label=n) for c, n in zip(COLOURS, names, strict=False)]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles))
+    ax.set_xlabel(r"$\varepsilon$ (nats)")
+    ax.set_ylabel("releases")
+    return ax

@@ -1,0 +1,179 @@
+"""Pictures of lines: profiles, trade-offs, budgets along a training, densities, errors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._types import RealLike
+from jaxdp.calibrate import HasLogDelta
+from jaxdp.fit import fit_noise
+from jaxdp.guarantee.base import Budget
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
+from jaxdp.plot.style import axes_of, labelled, styled
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.tradeoff import tradeoff_of_profile
+
+# Points of a line. chosen: kinks of discrete noises are seen
+_POINTS = 400
+# Of a trade-off, whose points are bounds found one by one.
+_TRADEOFF_POINTS = 101
+# Steps of a training at which epsilon is found.
+_STEPS = 64
+# Of the probability of a density, that its picture leaves out on either side.
+_TAIL = 1e-4
+_LOG_10 = float(np.log(10.0))
+
+
+@styled
+def profile(
+    releases: Mapping[str, HasLogDelta], epsilon: RealLike | None = None, *, ax: Any = None
+) -> Any:
+    """Draw log10 of delta against epsilon, a line a release, however small delta is.
+
+    Args:
+        releases: labels and what they stand for, each with `log_delta`.
+        epsilon: where; 0 to 8 if None.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes. A delta of 0 leaves the picture.
+    """
+    ax = axes_of(ax)
+    x = np.linspace(0.0, 8.0, _POINTS) if epsilon is None else np.asarray(epsilon)
+    for label, release in releases.items():
+        y = np.asarray(release.log_delta(x)) / _LOG_10
+        ax.plot(x, np.where(np.isfinite(y), y, np.nan), label=label)
+    return labelled(ax, r"$\varepsilon$ (nats)", r"$\log_{10}\,\delta$", "Privacy profiles")
+
+
+@styled
+def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
+    """Draw the least false-negative rate of a test of membership against its false-positive rate.
+
+    Args:
+        releases: labels and what they stand for, each with `log_delta`.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes, with the line of a test that learns nothing.
+    """
+    ax = axes_of(ax)
+    rate = np.linspace(0.0, 1.0, _TRADEOFF_POINTS)
+    for label, release in releases.items():
+        ax.plot(rate, np.asarray(tradeoff_of_profile(release.log_delta, rate)), label=label)
+    ax.plot([0.0, 1.0], [1.0, 0.0], color="0.6", linestyle="-", linewidth=1.0, label="no leak")
+    ax.set_aspect("equal")
+    return labelled(ax, "false-positive rate", "false-negative rate", "Trade-off functions")
+
+
+@styled
+def epsilon_by_step(
+    steps: Mapping[str, Mechanism | PrivacyLoss], count: int, delta: float, *, ax: Any = None
+) -> Any:
+    """Draw epsilon after each step of a training, at one delta.
+
+    Args:
+        steps: labels, and one step of each training.
+        count: steps in all.
+        delta: a probability.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes.
+    """
+    ax = axes_of(ax)
+    at = np.unique(np.round(np.linspace(1, count, min(count, _STEPS))))
+    for label, step in steps.items():
+        loss = step if isinstance(step, PrivacyLoss) else privacy_loss(step)
+        ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
+    return labelled(ax, "steps", rf"$\varepsilon$ at $\delta = {_power(delta)}$")
+
+
+@styled
+def noise_by_epsilon(
+    families: Sequence[str],
+    epsilon: RealLike,
+    delta: float,
+    sensitivity: float = 1.0,
+    count: int = 1,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Draw the least standard deviation of every family against epsilon, on logarithmic axes.
+
+    Args:
+        families: names as in `fit_noise`.
+        epsilon: a vector of budgets, nats.
+        delta: a probability.
+        sensitivity, count: of one release, and how many share the budget.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes. What cannot meet a budget leaves the picture.
+    """
+    ax = axes_of(ax)
+    x = jnp.asarray(epsilon)
+    for family in families:
+        noise = fit_noise(family, Budget(x, delta), sensitivity, count)
+        deviation = np.sqrt(np.asarray(noise.variance()))
+        y = np.broadcast_to(np.where(np.isfinite(deviation), deviation, np.nan), x.shape)
+        ax.plot(np.asarray(x), y, label=family.replace("_", " "))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.tick_params(which="minor", labelbottom=False, labelleft=False)
+    return labelled(ax, rf"$\varepsilon$ at $\delta = {_power(delta)}$", "standard deviation")
+
+
+@styled
+def density(noises: Mapping[str, Noise], x: RealLike | None = None, *, ax: Any = None) -> Any:
+    """Draw the densities of noises.
+
+    Args:
+        noises: labels and noises on the reals, one each.
+        x: where; all but 1e-4 of the widest one on either side if None.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes.
+    """
+    ax = axes_of(ax)
+    if x is None:
+        reach = max(float(noise.quantile(1.0 - _TAIL)) for noise in noises.values())
+        places = np.linspace(-reach, reach, _POINTS)
+    else:
+        places = np.asarray(x)
+    for label, noise in noises.items():
+        ax.plot(places, np.exp(np.asarray(noise.log_density(places))), label=label)
+    ax.set_ylim(bottom=0.0)
+    return labelled(ax, "noise $x$", "density $p(x)$")
+
+
+@styled
+def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: Any = None) -> Any:
+    """Draw relative errors after each pass: the mean over the first axis of each curve.
+
+    Args:
+        curves: labels and arrays (passes,) or (seeds, passes).
+        title: of the picture.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes, the errors on a logarithmic one.
+    """
+    ax = axes_of(ax)
+    for label, curve in curves.items():
+        passes = np.arange(1, curve.shape[-1] + 1)
+        ax.plot(passes, np.mean(np.atleast_2d(curve), axis=0), label=label)
+    ax.set_yscale("log")
+    return labelled(ax, "passes", "relative error", title)
+
+
+def _power(delta: float) -> str:
+    """A probability in TeX."""
+    mantissa, exponent = f"{delta:.3e}".split("e")
+    digits = f"{float(mantissa):g}"
+    power = f"10^{{{int(exponent)}}}"
+    return power if digits == "1" else rf"{digits} \times {power}"
