@@ -4,10 +4,11 @@ import errno
 import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def work(scale, epsilon):
     if len(calls) > most:
         os.kill(os.getpid(), signal.SIGKILL)
     return np.asarray(scale) * np.asarray(epsilon)
-# Globals that a function calls are no part of what it is: its code and cells are.
+# Functions of its module that a function calls are part of what it is, data of its module are not.
 def function(scale, epsilon):
     return work(scale, epsilon)
 axes = {"scale": np.linspace(0.5, 3.0, 7), "epsilon": np.linspace(0.0, 4.0, 11)}
@@ -129,6 +130,97 @@ def test_killed_sweeps_resume(tmp_path):
     assert bytes_of(broken) == bytes_of(whole)
 
 
+RESUMED = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+import numpy as np
+import jaxdp as dp
+def helper(scale):
+    return scale * float(sys.argv[2])
+def function(scale):
+    kind = {"b": 1}
+    def again(x, n=2):
+        return x if n == 0 else again(x, n - 1)
+    return again(helper(scale)) if "b" in {"a", "b", "c", "dd"} and kind else scale
+def made():
+    class Local:
+        def __call__(self, scale):
+            return scale
+    def g(scale, n=2):
+        return scale if n == 0 else g(scale, n - 1)
+    return g, Local()
+for at, what in enumerate((function, *made())):
+    dp.sweep(what, {"scale": np.arange(1.0, 9.0)}, f"{sys.argv[1]}{at}.zarr", progress=False)
+"""
+
+
+def test_another_process_resumes_whatever_its_hash_seed(tmp_path):
+    """Sets are in another order there, and functions may call themselves or be local objects."""
+    for seed in ("1", "17"):
+        command = [sys.executable, "-c", RESUMED, str(tmp_path / "grid"), "2"]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr[-500:]
+
+
+def test_what_a_function_calls_is_part_of_it(tmp_path):
+    """Another body of a helper in the function's own module is another sweep."""
+    source = "def helper(x):\n    return x {0} 2\ndef function(scale):\n    return helper(scale)\n"
+    made = []
+    for operator in "+*":
+        module: dict[str, object] = {"__name__": "of_the_test"}
+        exec(source.format(operator), module)
+        made.append(module["function"])
+    sweep(made[0], {"scale": [1.0]}, tmp_path / "grid.zarr")
+    with pytest.raises(ValueError, match="another sweep"):
+        sweep(made[1], {"scale": [1.0]}, tmp_path / "grid.zarr")
+
+
+def test_functions_that_fail_everywhere_say_so_at_once():
+    calls = []
+
+    def broken(scale):
+        calls.append(1)
+        raise TypeError("broken")
+
+    with pytest.raises(TypeError, match="broken"):
+        sweep(broken, {"scale": np.linspace(1.0, 2.0, 2**14)})
+    assert len(calls) < 100
+
+
+def test_a_first_block_that_fails_is_no_dead_sweep(tmp_path):
+    def picky(scale, epsilon):
+        if jnp.any(scale < 1.0):
+            raise ValueError("too small")
+        return scale
+
+    for to in (None, tmp_path / "grid.zarr"):
+        found = sweep(picky, AXES, to, chunk=11)
+        assert np.isnan(found["value"][0]).all()
+        assert not np.isnan(found["value"][2:]).any()
+
+
+def test_only_the_kernel_is_called_on_blocks(tmp_path):
+    """No block is worked out twice to learn the results' names."""
+    sizes = []
+
+    def counted(scale, epsilon):
+        sizes.append(scale.size)
+        return scale
+
+    sweep(counted, AXES, tmp_path / "grid.zarr", chunk=77)
+    assert sizes == [1, 77]
+
+
+def test_results_are_labelled(tmp_path):
+    for to in (None, tmp_path / "grid.zarr"):
+        found = sweep(lambda epsilon: {"log_delta": -epsilon}, {"epsilon": [1.0, 2.0]}, to)
+        assert found["epsilon"].attrs["units"] == "nats"
+        assert found["log_delta"].attrs["long_name"] == "logarithm of delta"
+        assert found.attrs["commit"]
+
+
 def test_stripes_share_a_store(tmp_path):
     to = tmp_path / "grid.zarr"
     half = sweep(product, AXES, to, chunk=11, stripe=(1, 2))
@@ -146,6 +238,27 @@ def test_an_executor_does_the_work(tmp_path):
     fork = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
     with pytest.raises(ValueError, match="must not fork"):
         sweep(product, AXES, tmp_path / "forked.zarr", executor=fork)
+
+
+def test_axes_do_not_travel_with_tasks(tmp_path):
+    """They are read from the store: a task is as small for a million points as for ten."""
+    sizes = []
+
+    class Weighed(ThreadPoolExecutor):
+        def submit(self, call, /, *args, **named):
+            sizes.append(len(pickle.dumps((call, args, named))))
+            return super().submit(call, *args, **named)
+
+    axes = {"scale": np.linspace(1.0, 2.0, 100_000)}
+    with Weighed(1) as pool:
+        found = sweep(_same, axes, tmp_path / "grid.zarr", chunk=50_000, executor=pool)
+    np.testing.assert_array_equal(found["value"], axes["scale"])
+    assert len(sizes) == 2
+    assert max(sizes) < 5_000
+
+
+def _same(scale):
+    return scale
 
 
 def test_a_lost_worker_is_told(tmp_path):
@@ -226,6 +339,7 @@ sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
         ({"scale": [1.0, np.nan]}, {}, "finite"),
         ({"scale": [1.0]}, {"chunk": 0}, "chunk"),
         ({"scale": [1.0]}, {"stripe": (2, 2)}, "stripe"),
+        ({"scale": [1.0]}, {"devices": []}, "devices"),
         ({"scale": [1.0]}, {"stripe": (0, 2)}, "to must name a store"),
     ],
 )

@@ -1,5 +1,6 @@
 """One block of a sweep: the function called on it, and what fails set aside."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -7,10 +8,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxdp.sweep.grid import Grid
+
 # What a function may return when it does not return a mapping.
 _ALONE = "value"
 # Failures of a block that are told. chosen: the rest is as many NaN
 _MOST_REASONS = 100
+# Points tried before a function is taken to fail everywhere. chosen: a moment of work
+_MOST_TRIES = 64
 
 Columns = dict[str, np.ndarray]
 Reasons = list[tuple[int, str]]
@@ -21,12 +26,12 @@ def evaluate(
     points: Mapping[str, np.ndarray],
     size: int,
     devices: Sequence[Any] | None,
-    names: tuple[str, ...] = (),
+    names: Callable[[], tuple[str, ...]],
 ) -> tuple[Columns, Reasons]:
     """function(**points) as flat columns; points that fail are NaN, with (place, reason).
 
     Blocks that are cut off are filled up to `size` with their last point, so that all of them are
-    one shape. The function's own error where every point fails and the results' names are unknown.
+    one shape. `names` are the results', asked for where a block fails.
     """
     count = len(next(iter(points.values())))
     try:
@@ -34,11 +39,29 @@ def evaluate(
     except Exception as error:
         if isinstance(error, MemoryError | _ShapeError):
             raise
+        known = names()
         found, reasons = _halves(function, points, count)
-        if found is None and not names:
-            raise
-        found = found or {name: np.full(count, np.nan) for name in names}
+        found = found or {name: np.full(count, np.nan) for name in known}
         return found, reasons[:_MOST_REASONS]
+
+
+def names_of(function: Callable[..., Any], grid: Grid) -> tuple[str, ...]:
+    """The results' names, from the first of some points all over the grid that does not fail.
+
+    One point and not a block: a block would be worked out twice. The function's own error where
+    all of these points fail.
+    """
+    first: Exception | None = None
+    total = math.prod(grid.shape)
+    for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
+        try:
+            return tuple(_called(function, grid.point(number), 1, 1, jax.local_devices()[:1]))
+        except Exception as error:
+            if isinstance(error, MemoryError | _ShapeError):
+                raise
+            first = first or error
+    assert first is not None
+    raise first
 
 
 class _ShapeError(ValueError):

@@ -56,6 +56,14 @@ class Grid:
         spread = np.meshgrid(*parts, indexing="ij")
         return {name: x.ravel() for name, x in zip(self.names, spread, strict=True)}
 
+    def point(self, number: int) -> dict[str, np.ndarray]:
+        """The coordinates of one point of the grid, the last axis fastest."""
+        places = np.unravel_index(number, self.shape)
+        return {
+            name: axis[i : i + 1]
+            for name, axis, i in zip(self.names, self.axes, places, strict=True)
+        }
+
     def digest(self) -> str:
         """A fingerprint of names, values and blocks."""
         found = hashlib.sha256(repr((self.names, self.block)).encode())

@@ -1,5 +1,6 @@
 """A function over a grid of named axes: `sweep`."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -9,9 +10,9 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._types import RealLike
-from jaxdp.sweep.evaluate import Columns, Reasons, evaluate
+from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of
 from jaxdp.sweep.grid import Grid, grid_of
-from jaxdp.sweep.identity import digest_of, provenance
+from jaxdp.sweep.identity import digest_of, labels, provenance
 from jaxdp.sweep.store import Store
 from jaxdp.sweep.worker import by_executor
 
@@ -61,14 +62,15 @@ def sweep(
     index, jobs = stripe
     if not 0 <= index < jobs:
         raise ValueError(f"stripe must be (i, n) with 0 <= i < n, got {stripe}")
+    if devices is not None and not devices:
+        raise ValueError("devices must name at least one device, got none")
     if to is None:
         if executor is not None or jobs > 1:
             raise ValueError("to must name a store where an executor or stripes write to it")
         return _in_memory(function, grid, devices, progress)
     store = Store(to, grid, digest_of(function, grid.digest()))
     if not store.begun():
-        first, _ = evaluate(function, grid.points(0), grid.block_size, devices)
-        store.create(tuple(first), provenance(function))
+        store.create(names_of(function, grid), provenance(function))
     known = store.done()
     numbers = [n for n in range(index, grid.blocks, jobs) if n not in known]
     if executor is None:
@@ -85,16 +87,23 @@ def _in_memory(
 ) -> Any:
     values: Columns = {}
     failures: dict[int, Reasons] = {}
+
+    def names() -> tuple[str, ...]:
+        return tuple(values) or names_of(function, grid)
+
     for number in _shown(range(grid.blocks), grid.blocks, progress):
-        points, names = grid.points(number), tuple(values)
-        columns, failures[number] = evaluate(function, points, grid.block_size, devices, names)
+        columns, failures[number] = evaluate(
+            function, grid.points(number), grid.block_size, devices, names
+        )
         at = grid.slices(number)
         for name, column in columns.items():
             whole = values.setdefault(name, np.full(grid.shape, np.nan))
             whole[at] = column.reshape(whole[at].shape)
     xarray = _check.extra("xarray", "sweep")
-    variables = {name: (grid.names, value) for name, value in values.items()}
-    coordinates = dict(zip(grid.names, grid.axes, strict=True))
+    variables = {name: (grid.names, value, labels(name)) for name, value in values.items()}
+    coordinates = {
+        name: (name, axis, labels(name)) for name, axis in zip(grid.names, grid.axes, strict=True)
+    }
     attributes = {**provenance(function), "failures": _told(grid, failures)}
     return xarray.Dataset(variables, coordinates, attributes)
 
@@ -107,7 +116,7 @@ def _here(
     devices: Sequence[Any] | None,
 ) -> Iterator[int]:
     """The blocks one after the other, in this process."""
-    names = store.variables()
+    names = functools.cache(store.variables)
     for number in numbers:
         points = grid.points(number)
         store.write(number, *evaluate(function, points, grid.block_size, devices, names))

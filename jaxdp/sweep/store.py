@@ -19,6 +19,7 @@ import numpy as np
 from jaxdp import _check
 from jaxdp.sweep.evaluate import Columns, Reasons
 from jaxdp.sweep.grid import Grid
+from jaxdp.sweep.identity import labels
 
 
 class Store:
@@ -52,7 +53,12 @@ class Store:
         group = self._zarr.create_group(store=str(partial), attributes=dict(attributes))
         for name, axis in zip(self.grid.names, self.grid.axes, strict=True):
             array = group.create_array(
-                name, shape=axis.shape, chunks=axis.shape, dtype="f8", dimension_names=[name]
+                name,
+                shape=axis.shape,
+                chunks=axis.shape,
+                dtype="f8",
+                dimension_names=[name],
+                attributes=labels(name),
             )
             array[:] = axis
         for name in variables:
@@ -63,6 +69,7 @@ class Store:
                 dtype="f8",
                 fill_value=np.nan,
                 dimension_names=list(self.grid.names),
+                attributes=labels(name),
                 config={"write_empty_chunks": True},
             )
         self._notes(partial).mkdir()
@@ -107,6 +114,12 @@ class Store:
             n: json.loads((self._notes(self.path) / f"{n}.done").read_text()) for n in self.done()
         }
         return {n: [(int(at), why) for at, why in told] for n, told in found.items() if told}
+
+
+def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """The axes of a store that was created."""
+    group: Any = _check.extra("zarr", "sweep").open_group(path, mode="r")
+    return tuple(np.asarray(group[name][:]) for name in names)
 
 
 def _write(path: Path, content: Any) -> None:

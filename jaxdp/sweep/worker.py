@@ -12,7 +12,16 @@ import jax
 from jaxdp import _check
 from jaxdp.sweep.evaluate import evaluate
 from jaxdp.sweep.grid import Grid
-from jaxdp.sweep.store import Store
+from jaxdp.sweep.store import Store, read_axes
+
+# Of JAX, the same in every worker as where the sweep was called: platform, compilation cache.
+_SETTINGS = (
+    "jax_platforms",
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+    "jax_persistent_cache_enable_xla_caches",
+)
 
 
 def by_executor(
@@ -21,13 +30,16 @@ def by_executor(
     """The blocks as they are finished; `RuntimeError` where the executor breaks."""
     _refuse_forks(executor)
     code = _check.extra("cloudpickle", "sweep").dumps(function)
-    place = str(store.path), store.grid, store.digest
+    place = str(store.path.resolve()), store.grid.names, store.grid.block, store.digest
+    settings = tuple((name, getattr(jax.config, name)) for name in _SETTINGS)
     tasks: list[Future[int]] = []
     try:
-        tasks += [executor.submit(work, code, *place, number) for number in numbers]
+        tasks += [executor.submit(work, code, *place, number, settings) for number in numbers]
         for task in as_completed(tasks):
             yield task.result()
-    except BrokenExecutor as error:
+    except Exception as error:
+        if not _lost_worker(error):
+            raise
         done = len(store.done())
         raise RuntimeError(
             f"a worker was lost: {done} of {store.grid.blocks} chunks done; run the same call again"
@@ -37,13 +49,40 @@ def by_executor(
             task.cancel()
 
 
-def work(code: bytes, to: str, grid: Grid, digest: str, number: int) -> int:
-    """Evaluate and write one block; the function's bytes are unpacked once a process."""
-    jax.config.update("jax_enable_x64", True)
-    store, function = Store(to, grid, digest), _unpacked(code)
-    points = grid.points(number)
-    store.write(number, *evaluate(function, points, grid.block_size, None, store.variables()))
+def work(
+    code: bytes,
+    to: str,
+    names: tuple[str, ...],
+    block: tuple[int, ...],
+    digest: str,
+    number: int,
+    settings: tuple[tuple[str, Any], ...],
+) -> int:
+    """Evaluate and write one block; function and axes are read once a process."""
+    _set_up(settings)
+    store, function = _reached(to, names, block, digest), _unpacked(code)
+    points = store.grid.points(number)
+    store.write(number, *evaluate(function, points, store.grid.block_size, None, store.variables))
     return number
+
+
+@functools.cache
+def _set_up(settings: tuple[tuple[str, Any], ...]) -> None:
+    """What JAX is set to where the sweep was called; double precision in any case."""
+    for name, value in (("jax_enable_x64", True), *settings):
+        if getattr(jax.config, name) != value:
+            jax.config.update(name, value)
+
+
+@functools.lru_cache(maxsize=4)
+def _reached(to: str, names: tuple[str, ...], block: tuple[int, ...], digest: str) -> Store:
+    """The store, its axes read from it: they may be long, and do not travel with every task."""
+    return Store(to, Grid(names, read_axes(to, names), block), digest)
+
+
+def _lost_worker(error: Exception) -> bool:
+    """A broken pool; Dask's error for it is known by name, as Dask need not be installed."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
 
 
 @functools.lru_cache(maxsize=4)
