@@ -213,6 +213,14 @@ def test_only_the_kernel_is_called_on_blocks(tmp_path):
     assert sizes == [1, 77]
 
 
+def test_memory_is_taken_once_a_variable(monkeypatch):
+    """Not once a block, which is quadratic in the size of the grid."""
+    made, full = [], np.full
+    monkeypatch.setattr(np, "full", lambda *args: made.append(1) or full(*args))
+    sweep(product, AXES, chunk=7)
+    assert len(made) == 1
+
+
 def test_results_are_labelled(tmp_path):
     for to in (None, tmp_path / "grid.zarr"):
         found = sweep(lambda epsilon: {"log_delta": -epsilon}, {"epsilon": [1.0, 2.0]}, to)
@@ -315,6 +323,11 @@ def function(scale, epsilon):
     return dp.Mechanism(dp.Gaussian(scale), 1.0).log_delta(epsilon)
 axes = {"scale": np.linspace(0.5, 3.0, 7), "epsilon": np.linspace(0.0, 4.0, 11)}
 found = dp.sweep(function, axes, chunk=33, progress=False)
+last = jax.local_devices()[-1]
+def alone(scale, epsilon):
+    assert scale.sharding.device_set == {last}
+    return scale
+dp.sweep(alone, axes, devices=[last], progress=False)
 sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
 """
     found = []

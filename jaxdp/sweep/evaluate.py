@@ -40,22 +40,26 @@ def evaluate(
         if isinstance(error, MemoryError | _ShapeError):
             raise
         known = names()
-        found, reasons = _halves(function, points, count)
+        alone = (devices or jax.local_devices())[:1]
+        found, reasons = _halves(function, points, count, alone)
         found = found or {name: np.full(count, np.nan) for name in known}
         return found, reasons[:_MOST_REASONS]
 
 
-def names_of(function: Callable[..., Any], grid: Grid) -> tuple[str, ...]:
+def names_of(
+    function: Callable[..., Any], grid: Grid, devices: Sequence[Any] | None
+) -> tuple[str, ...]:
     """The results' names, from the first of some points all over the grid that does not fail.
 
     One point and not a block: a block would be worked out twice. The function's own error where
     all of these points fail.
     """
+    alone = (devices or jax.local_devices())[:1]
     first: Exception | None = None
     total = math.prod(grid.shape)
     for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
         try:
-            return tuple(_called(function, grid.point(number), 1, 1, jax.local_devices()[:1]))
+            return tuple(_called(function, grid.point(number), 1, 1, alone))
         except Exception as error:
             if isinstance(error, MemoryError | _ShapeError):
                 raise
@@ -75,15 +79,17 @@ def _called(
     size: int,
     devices: Sequence[Any] | None,
 ) -> Columns:
+    place: Any = None if devices is None else devices[0]
     devices = jax.local_devices() if devices is None else devices
     size = -(-size // len(devices)) * len(devices)
-    arrays = {
-        name: jax.numpy.asarray(np.pad(x, (0, size - count), mode="edge"))
-        for name, x in points.items()
-    }
     if len(devices) > 1:
         mesh = Mesh(np.asarray(devices), ("points",))
-        arrays = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("points")))
+        place = NamedSharding(mesh, PartitionSpec("points"))
+    # Not through `jnp.asarray`, which compiles a program of its own in every process.
+    arrays = {
+        name: jax.device_put(np.pad(x, (0, size - count), mode="edge"), place)
+        for name, x in points.items()
+    }
     result = function(**arrays)
     columns = dict(result) if isinstance(result, Mapping) else {_ALONE: result}
     found: Columns = {}
@@ -101,7 +107,10 @@ def _called(
 
 
 def _halves(
-    function: Callable[..., Any], points: Mapping[str, np.ndarray], count: int
+    function: Callable[..., Any],
+    points: Mapping[str, np.ndarray],
+    count: int,
+    alone: Sequence[Any],
 ) -> tuple[Columns | None, Reasons]:
     """Both halves on their own, down to single points; None where every point fails."""
     parts: list[tuple[Columns | None, int]] = []
@@ -109,7 +118,7 @@ def _halves(
     for start, end in ((0, count // 2), (count // 2, count)):
         some = {name: x[start:end] for name, x in points.items()}
         try:
-            found = _called(function, some, end - start, end - start, jax.local_devices()[:1])
+            found = _called(function, some, end - start, end - start, alone)
             told: Reasons = []
         except Exception as error:
             if isinstance(error, MemoryError | _ShapeError):
@@ -117,7 +126,7 @@ def _halves(
             if end - start == 1:
                 found, told = None, [(0, f"{type(error).__name__}: {error}")]
             else:
-                found, told = _halves(function, some, end - start)
+                found, told = _halves(function, some, end - start, alone)
         parts.append((found, end - start))
         reasons += [(start + at, reason) for at, reason in told]
     known = next((found for found, _ in parts if found is not None), None)

@@ -41,7 +41,7 @@ def sweep(
         executor: runs the blocks in other processes, which write to `to` themselves; one that
             forks is refused.
         stripe: (i, n) works off every nth block from i on, for n jobs on one store.
-        devices: share every block; all local ones if None.
+        devices: share every block; all local ones if None, as always with an executor.
         progress: show a bar with the rate and the time left.
 
     Returns:
@@ -70,7 +70,7 @@ def sweep(
         return _in_memory(function, grid, devices, progress)
     store = Store(to, grid, digest_of(function, grid.digest()))
     if not store.begun():
-        store.create(names_of(function, grid), provenance(function))
+        store.create(names_of(function, grid, devices), provenance(function))
     known = store.done()
     numbers = [n for n in range(index, grid.blocks, jobs) if n not in known]
     if executor is None:
@@ -89,7 +89,7 @@ def _in_memory(
     failures: dict[int, Reasons] = {}
 
     def names() -> tuple[str, ...]:
-        return tuple(values) or names_of(function, grid)
+        return tuple(values) or names_of(function, grid, devices)
 
     for number in _shown(range(grid.blocks), grid.blocks, progress):
         columns, failures[number] = evaluate(
@@ -97,8 +97,9 @@ def _in_memory(
         )
         at = grid.slices(number)
         for name, column in columns.items():
-            whole = values.setdefault(name, np.full(grid.shape, np.nan))
-            whole[at] = column.reshape(whole[at].shape)
+            if name not in values:
+                values[name] = np.full(grid.shape, np.nan)
+            values[name][at] = column.reshape(values[name][at].shape)
     xarray = _check.extra("xarray", "sweep")
     variables = {name: (grid.names, value, labels(name)) for name, value in values.items()}
     coordinates = {
