@@ -2,9 +2,10 @@
 
 The Gaussian profile over scale in [0.3, 30] x epsilon in [0, 8], in memory and streamed; epsilons
 of DP-SGD over noise multiplier in [0.7, 4] x steps in [100, 10,000]. Every size in a process of its
-own, so that the peak is its own.
+own, and its peak memory in another that only streams.
 """
 
+import itertools
 import json
 import resource
 import subprocess
@@ -16,12 +17,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from common import write
+from common import medians, write
 
 import jaxdp as dp
+from jaxdp.sweep.grid import grid_of
 
 PROFILE_POINTS = (10_000, 100_000, 1_000_000, 10_000_000)
 EPSILON_POINTS = (1_000, 10_000)
+# What `dp.sweep` takes where nothing is said.
+CHUNK = 2**16
+# Of each measurement, whose median is told. chosen: an odd few
+REPEATS = 3
 
 
 def log_delta(scale: Any, epsilon: Any) -> Any:
@@ -44,37 +50,51 @@ def axes_of(kind: str, points: int) -> dict[str, np.ndarray]:
 
 
 def measure(kind: str, points: int) -> dict[str, float]:
-    """One size: the bare kernel on one block after the other, in memory, streamed, and again."""
+    """One size: the bare kernel on one block after the other, in memory, streamed, and again.
+
+    The kernel gets its blocks as a sweep makes them, and all three are warm.
+    """
     function = log_delta if kind == "profile" else training_epsilon
-    axes = axes_of(kind, points)
-    dp.sweep(function, axes, progress=False)
-    spread = [x.ravel() for x in np.meshgrid(*axes.values(), indexing="ij")]
-    size = min(2**16, spread[0].size)
-    start = time.perf_counter()
-    for at in range(0, spread[0].size - size + 1, size):
-        block = {name: x[at : at + size] for name, x in zip(axes, spread, strict=True)}
-        jax.block_until_ready(function(**block))
-    bare = (time.perf_counter() - start) / (spread[0].size // size * size)
-    count = spread[0].size
-    del spread
-    start = time.perf_counter()
-    dp.sweep(function, axes, progress=False)
-    memory = (time.perf_counter() - start) / count
+    grid = grid_of(axes_of(kind, points), CHUNK)
+    axes = dict(zip(grid.names, grid.axes, strict=True))
+    count = grid.axes[0].size * grid.axes[1].size
+
+    def bare() -> None:
+        for number in range(grid.blocks):
+            block = {k: jax.numpy.asarray(x) for k, x in grid.points(number).items()}
+            jax.block_until_ready(function(**block))
+
     with tempfile.TemporaryDirectory() as folder:
+        places = (Path(folder) / f"{number}.zarr" for number in itertools.count())
+
+        def streamed(to: Path | None = None) -> None:
+            dp.sweep(function, axes, to or next(places), progress=False)
+
+        calls = {
+            "bare": bare,
+            "in_memory": lambda: dp.sweep(function, axes, progress=False),
+            "streamed": streamed,
+        }
+        seconds = medians(calls, REPEATS)
+        done = Path(folder) / "0.zarr"
         start = time.perf_counter()
-        dp.sweep(function, axes, Path(folder) / "grid.zarr", progress=False)
-        streamed = (time.perf_counter() - start) / count
-        start = time.perf_counter()
-        dp.sweep(function, axes, Path(folder) / "grid.zarr", progress=False)
+        streamed(done)
         again = time.perf_counter() - start
     return {
         "points": count,
-        "points_per_second": 1.0 / streamed,
-        "of_the_bare_kernel_in_memory": bare / memory,
-        "of_the_bare_kernel_streamed": bare / streamed,
+        "points_per_second": count / seconds["streamed"],
+        "of_the_bare_kernel_in_memory": seconds["bare"] / seconds["in_memory"],
+        "of_the_bare_kernel_streamed": seconds["bare"] / seconds["streamed"],
         "seconds_to_find_it_done": again,
-        "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
+
+
+def peak_memory(kind: str, points: int) -> dict[str, float]:
+    """Of a process that does nothing but stream one sweep."""
+    function = log_delta if kind == "profile" else training_epsilon
+    with tempfile.TemporaryDirectory() as folder:
+        dp.sweep(function, axes_of(kind, points), Path(folder) / "grid.zarr", progress=False)
+    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
 
 
 def main() -> None:
@@ -82,16 +102,20 @@ def main() -> None:
     results: dict[str, Any] = {}
     for kind, sizes in (("profile", PROFILE_POINTS), ("dpsgd_epsilon", EPSILON_POINTS)):
         for points in sizes:
-            command = [sys.executable, __file__, kind, str(points)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            results[f"{kind}_{points}"] = json.loads(done.stdout)
+            found = results[f"{kind}_{points}"] = {}
+            for what in MEASURES:
+                command = [sys.executable, __file__, what, kind, str(points)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                found.update(json.loads(done.stdout))
             print(kind, results[f"{kind}_{points}"])
     write("sweep", results)
 
 
+MEASURES = {"time": measure, "memory": peak_memory}
+
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
     if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+        print(json.dumps(MEASURES[sys.argv[1]](sys.argv[2], int(sys.argv[3]))))
     else:
         main()
