@@ -28,6 +28,8 @@ class Store:
     def __init__(self, to: str | os.PathLike[str], grid: Grid, digest: str):
         self.path, self.grid, self.digest = Path(to), grid, digest
         self._zarr = _check.extra("zarr", "sweep")
+        # By name, opened at the first block: opening them takes as long as writing a chunk.
+        self._arrays: dict[str, Any] = {}
 
     def _notes(self, path: Path) -> Path:
         return path / self.grid.names[0] / ".sweep"
@@ -93,11 +95,13 @@ class Store:
     def write(self, number: int, columns: Columns, reasons: Reasons) -> None:
         """One chunk of every variable, then the marker."""
         try:
-            group = self._zarr.open_group(str(self.path), mode="r+")
+            if not self._arrays:
+                group = self._zarr.open_group(str(self.path), mode="r+")
+                self._arrays = {name: group[name] for name in columns}
             at = self.grid.slices(number)
             shape = tuple(part.stop - part.start for part in at)
             for name, column in columns.items():
-                group[name][at] = column.reshape(shape)
+                self._arrays[name][at] = column.reshape(shape)
             _write(self._notes(self.path) / f"{number}.done", reasons)
         except OSError as error:
             if error.errno != errno.ENOSPC:
