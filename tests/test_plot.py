@@ -73,3 +73,60 @@ def test_comparisons():
     pyplot.close("all")
     with pytest.raises(ValueError, match="families"):
         dp.plot.winners([], [1.0], [1], 1e-6)
+
+
+def test_the_least_error_wins_and_every_row_is_seen():
+    # The flipped Huber cannot meet delta = 0: its error there is no number.
+    ax = dp.plot.winners(["laplace", "flipped_huber"], [1.0, 2.0], [1], 0.0)
+    assert (np.asarray(ax.collections[0].get_array()) == 0).all()
+    ax = dp.plot.winners(["gaussian"], [0.5, 1.0], [1, 10, 1000], 1e-6)
+    low, high = ax.get_ylim()
+    assert 0 < low < 1 < 1000 < high
+    pyplot.close("all")
+
+
+def test_no_two_lines_look_alike():
+    _, ax = pyplot.subplots()
+    for part in range(2):
+        curves = {f"{part} {i}": np.full(3, 1.0 + i) for i in range(5)}
+        dp.plot.training(curves, ax=ax)
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines}
+    assert len(looks) == 10
+    pyplot.close("all")
+
+
+def test_a_peak_is_drawn():
+    ax = dp.plot.density({"a": dp.Laplace(1.0)})
+    assert np.max(ax.lines[0].get_ydata()) == pytest.approx(0.5, rel=1e-12)
+    pyplot.close("all")
+
+
+def test_delta_is_labelled_in_powers_of_ten():
+    ax = dp.plot.profile(RELEASES, np.array([0.0, 60.0]))
+    ax.figure.canvas.draw()
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert "$10^{-200}$" in labels
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"),
+    [
+        (lambda: dp.plot.profile({}), "releases"),
+        (lambda: dp.plot.tradeoff({}), "releases"),
+        (lambda: dp.plot.epsilon_by_step({}, 9, 1e-6), "steps"),
+        (lambda: dp.plot.epsilon_by_step({"a": STEP}, 0, 1e-6), "count"),
+        (lambda: dp.plot.noise_by_epsilon([], EPSILON, 1e-6), "families"),
+        (lambda: dp.plot.noise_by_epsilon(["gaussian"], 1.0, 1e-6), "epsilon"),
+        (lambda: dp.plot.density({}), "noises"),
+        (lambda: dp.plot.density({"a": dp.Gaussian(np.ones(2))}), "noises"),
+        (lambda: dp.plot.winners(["gaussian"], [2.0, 1.0], [1], 1e-6), "epsilon"),
+        (lambda: dp.plot.winners(["gaussian"], [1.0], [], 1e-6), "count"),
+        (lambda: dp.plot.training({}), "curves"),
+    ],
+)
+def test_pictures_of_nothing_are_refused(draw, name):
+    before = pyplot.get_fignums()
+    with pytest.raises(ValueError, match=name):
+        draw()
+    assert pyplot.get_fignums() == before

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
@@ -11,7 +10,7 @@ from jaxdp._types import RealLike
 from jaxdp.compare import Comparison
 from jaxdp.fit import fit_noise
 from jaxdp.guarantee.base import Budget
-from jaxdp.plot.style import COLOURS, axes_of, labelled, styled
+from jaxdp.plot.style import COLOURS, axes_of, increasing, labelled, power, styled
 
 
 @styled
@@ -51,7 +50,8 @@ def winners(
 
     Args:
         families: names as in `fit_noise`, at most seven.
-        epsilon, count: vectors, both drawn on logarithmic axes.
+        epsilon, count: increasing vectors, both drawn on logarithmic axes. Families other than
+            the Gaussian take about a second a point on one core where count is above 1.
         delta, sensitivity: of every budget and release.
         ax: axes to draw on; those of a new figure if None.
 
@@ -62,18 +62,20 @@ def winners(
         raise ValueError(f"families must be 1 to {len(COLOURS)} names, got {len(families)}")
     colours = _check.extra("matplotlib.colors", "plot")
     patches = _check.extra("matplotlib.patches", "plot")
+    x, y = increasing("epsilon", epsilon), increasing("count", count)
     ax = axes_of(ax)
-    x, y = jnp.asarray(epsilon, dtype=float), jnp.asarray(count, dtype=float)
     budget = Budget(x[None, :], delta)
     errors = []
     for family in families:
         variance = np.asarray(fit_noise(family, budget, sensitivity, y[:, None]).variance())
         errors.append(np.broadcast_to(variance, (y.size, x.size)))
     table = np.stack(errors)
-    least = np.ma.masked_array(np.argmin(table, axis=0), mask=~np.isfinite(table).any(axis=0))
+    # What cannot meet a budget has an infinite error or none at all, and never wins.
+    table = np.where(np.isfinite(table), table, np.inf)
+    least = np.ma.masked_array(np.argmin(table, axis=0), mask=np.isinf(table).all(axis=0))
     palette = colours.ListedColormap(COLOURS[: len(families)])
     ends = {"vmin": -0.5, "vmax": len(families) - 0.5}
-    ax.pcolormesh(np.asarray(x), np.asarray(y), least, cmap=palette, shading="nearest", **ends)
+    ax.pcolormesh(_edges(x), _edges(y), least, cmap=palette, shading="flat", **ends)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.tick_params(which="minor", labelbottom=False)
@@ -81,6 +83,14 @@ def winners(
     names = [family.replace("_", " ") for family in families]
     handles = [patches.Patch(color=c, label=n) for c, n in zip(COLOURS, names, strict=False)]
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles))
-    ax.set_xlabel(r"$\varepsilon$ (nats)")
+    ax.set_xlabel(rf"$\varepsilon$ at $\delta = {power(delta)}$")
     ax.set_ylabel("releases")
     return ax
+
+
+def _edges(places: np.ndarray) -> np.ndarray:
+    """Ends of cells around `places`, in the middle of two on a logarithmic axis."""
+    logs = np.log(places)
+    steps = np.diff(logs) if logs.size > 1 else np.array([1.0])
+    first, last = logs[0] - steps[0] / 2, logs[-1] + steps[-1] / 2
+    return np.exp(np.concatenate([[first], (logs[1:] + logs[:-1]) / 2, [last]]))

@@ -3,21 +3,29 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp import _check
 from jaxdp._types import RealLike
 from jaxdp.calibrate import HasLogDelta
 from jaxdp.fit import fit_noise
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
-from jaxdp.plot.style import axes_of, labelled, styled
+from jaxdp.plot.style import (
+    axes_of,
+    check_entries,
+    increasing,
+    labelled,
+    power,
+    styled,
+    whole_ticks,
+)
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.tradeoff import tradeoff_of_profile
 
-# Points of a line. chosen: kinks of discrete noises are seen
-_POINTS = 400
+# Points of a line. chosen: odd, so that a peak in the middle is one of them
+_POINTS = 401
 # Of a trade-off, whose points are bounds found one by one.
 _TRADEOFF_POINTS = 101
 # Steps of a training at which epsilon is found.
@@ -31,7 +39,7 @@ _LOG_10 = float(np.log(10.0))
 def profile(
     releases: Mapping[str, HasLogDelta], epsilon: RealLike | None = None, *, ax: Any = None
 ) -> Any:
-    """Draw log10 of delta against epsilon, a line a release, however small delta is.
+    """Draw delta in powers of ten against epsilon, a line a release, however small delta is.
 
     Args:
         releases: labels and what they stand for, each with `log_delta`.
@@ -39,14 +47,17 @@ def profile(
         ax: axes to draw on; those of a new figure if None.
 
     Returns:
-        The axes. A delta of 0 leaves the picture.
+        The axes. Their y is log10 of delta, since no double holds a delta below 1e-308; a delta
+        of 0 leaves the picture.
     """
+    check_entries("releases", releases)
     ax = axes_of(ax)
     x = np.linspace(0.0, 8.0, _POINTS) if epsilon is None else np.asarray(epsilon)
     for label, release in releases.items():
         y = np.asarray(release.log_delta(x)) / _LOG_10
         ax.plot(x, np.where(np.isfinite(y), y, np.nan), label=label)
-    return labelled(ax, r"$\varepsilon$ (nats)", r"$\log_{10}\,\delta$", "Privacy profiles")
+    ax.yaxis.set_major_formatter(lambda y, _: f"$10^{{{y:g}}}$")
+    return labelled(ax, r"$\varepsilon$ (nats)", r"$\delta$", "Privacy profiles")
 
 
 @styled
@@ -60,6 +71,7 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
     Returns:
         The axes, with the line of a test that learns nothing.
     """
+    check_entries("releases", releases)
     ax = axes_of(ax)
     rate = np.linspace(0.0, 1.0, _TRADEOFF_POINTS)
     for label, release in releases.items():
@@ -84,12 +96,16 @@ def epsilon_by_step(
     Returns:
         The axes.
     """
+    check_entries("steps", steps)
+    _check.whole("count", count, 1.0)
     ax = axes_of(ax)
-    at = np.unique(np.round(np.linspace(1, count, min(count, _STEPS))))
+    # Epsilon grows like a root at first, so most of the steps are early ones.
+    at = np.unique(np.round(1 + (count - 1) * np.linspace(0.0, 1.0, min(count, _STEPS)) ** 2))
     for label, step in steps.items():
         loss = step if isinstance(step, PrivacyLoss) else privacy_loss(step)
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
-    return labelled(ax, "steps", rf"$\varepsilon$ at $\delta = {_power(delta)}$")
+    whole_ticks(ax)
+    return labelled(ax, "steps", rf"$\varepsilon$ at $\delta = {power(delta)}$")
 
 
 @styled
@@ -106,7 +122,7 @@ def noise_by_epsilon(
 
     Args:
         families: names as in `fit_noise`.
-        epsilon: a vector of budgets, nats.
+        epsilon: an increasing vector of budgets, nats.
         delta: a probability.
         sensitivity, count: of one release, and how many share the budget.
         ax: axes to draw on; those of a new figure if None.
@@ -114,17 +130,18 @@ def noise_by_epsilon(
     Returns:
         The axes. What cannot meet a budget leaves the picture.
     """
+    check_entries("families", families)
+    x = increasing("epsilon", epsilon)
     ax = axes_of(ax)
-    x = jnp.asarray(epsilon)
     for family in families:
         noise = fit_noise(family, Budget(x, delta), sensitivity, count)
         deviation = np.sqrt(np.asarray(noise.variance()))
         y = np.broadcast_to(np.where(np.isfinite(deviation), deviation, np.nan), x.shape)
-        ax.plot(np.asarray(x), y, label=family.replace("_", " "))
+        ax.plot(x, y, label=family.replace("_", " "))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.tick_params(which="minor", labelbottom=False, labelleft=False)
-    return labelled(ax, rf"$\varepsilon$ at $\delta = {_power(delta)}$", "standard deviation")
+    return labelled(ax, rf"$\varepsilon$ at $\delta = {power(delta)}$", "standard deviation")
 
 
 @styled
@@ -139,6 +156,10 @@ def density(noises: Mapping[str, Noise], x: RealLike | None = None, *, ax: Any =
     Returns:
         The axes.
     """
+    check_entries("noises", noises)
+    for label, noise in noises.items():
+        if noise.quantile(0.5).ndim:
+            raise ValueError(f"noises must hold one noise a label, got a batch for {label!r}")
     ax = axes_of(ax)
     if x is None:
         reach = max(float(noise.quantile(1.0 - _TAIL)) for noise in noises.values())
@@ -163,17 +184,11 @@ def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: 
     Returns:
         The axes, the errors on a logarithmic one.
     """
+    check_entries("curves", curves)
     ax = axes_of(ax)
     for label, curve in curves.items():
         passes = np.arange(1, curve.shape[-1] + 1)
         ax.plot(passes, np.mean(np.atleast_2d(curve), axis=0), label=label)
     ax.set_yscale("log")
+    whole_ticks(ax)
     return labelled(ax, "passes", "relative error", title)
-
-
-def _power(delta: float) -> str:
-    """A probability in TeX."""
-    mantissa, exponent = f"{delta:.3e}".split("e")
-    digits = f"{float(mantissa):g}"
-    power = f"10^{{{int(exponent)}}}"
-    return power if digits == "1" else rf"{digits} \times {power}"

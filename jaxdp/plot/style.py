@@ -1,10 +1,13 @@
 """What all pictures share: colours, line styles and axes; no setting outlives a picture."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import wraps
 from typing import Any, ParamSpec
 
+import numpy as np
+
 from jaxdp import _check
+from jaxdp._types import RealLike
 
 Arguments = ParamSpec("Arguments")
 
@@ -12,6 +15,12 @@ Arguments = ParamSpec("Arguments")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # As many styles, so that lines differ in print as well.
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+# Every colour with every style before a look comes back.
+_LOOKS = tuple(
+    (COLOURS[i % len(COLOURS)], DASHES[(i + i // len(COLOURS)) % len(DASHES)])
+    for i in range(len(COLOURS) * len(DASHES))
+)
+# Of matplotlib while a picture is drawn. chosen: the data in front, the frame behind
 SETTINGS = {
     "axes.grid": True,
     "grid.alpha": 0.3,
@@ -28,21 +37,21 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
     @wraps(draw)
     def drawn(*args: Arguments.args, **named: Arguments.kwargs) -> Any:
         matplotlib = _check.extra("matplotlib", "plot")
-        cycler = _check.extra("cycler", "plot").cycler
-        cycle = cycler(color=COLOURS) + cycler(linestyle=DASHES)
-        with matplotlib.rc_context({**SETTINGS, "axes.prop_cycle": cycle}):
+        with matplotlib.rc_context(SETTINGS):
             return draw(*args, **named)
 
     return drawn
 
 
 def axes_of(ax: Any) -> Any:
-    """`ax`, or that of a new figure; lines in the colours and styles of all pictures."""
+    """`ax`, or that of a new figure; its next lines look like none of those on it."""
     if ax is None:
         pyplot = _check.extra("matplotlib.pyplot", "plot")
         _, ax = pyplot.subplots(layout="constrained")
     cycler = _check.extra("cycler", "plot").cycler
-    ax.set_prop_cycle(cycler(color=COLOURS) + cycler(linestyle=DASHES))
+    start = len(ax.lines) % len(_LOOKS)
+    colours, dashes = zip(*_LOOKS[start:], *_LOOKS[:start], strict=True)
+    ax.set_prop_cycle(cycler(color=colours) + cycler(linestyle=dashes))
     return ax
 
 
@@ -55,3 +64,35 @@ def labelled(ax: Any, x: str, y: str, title: str | None = None) -> Any:
     if ax.get_legend_handles_labels()[0]:
         ax.legend(loc="best")
     return ax
+
+
+def whole_ticks(ax: Any) -> None:
+    """No label between two passes or steps."""
+    ticker = _check.extra("matplotlib.ticker", "plot")
+    ax.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+
+def power(delta: float) -> str:
+    """A probability in TeX."""
+    if delta == 0:
+        return "0"
+    mantissa, exponent = f"{delta:.3e}".split("e")
+    digits = f"{float(mantissa):g}"
+    written = f"10^{{{int(exponent)}}}"
+    return written if digits == "1" else rf"{digits} \times {written}"
+
+
+def check_entries(name: str, entries: Sized) -> None:
+    """Refuse a picture of nothing."""
+    if len(entries) == 0:
+        raise ValueError(f"{name} must hold at least one entry, got none")
+
+
+def increasing(name: str, value: RealLike) -> np.ndarray:
+    """Places along a logarithmic axis."""
+    places = np.asarray(_check.positive(name, value))
+    if places.ndim != 1 or places.size == 0 or not np.isfinite(places).all():
+        raise ValueError(f"{name} must be a vector of finite numbers, got shape {places.shape}")
+    if (np.diff(places) <= 0).any():
+        raise ValueError(f"{name} must increase, got {places}")
+    return places
