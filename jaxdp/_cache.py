@@ -11,23 +11,28 @@ def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs on disk, so that the next process starts without compiling.
 
     Args:
-        path: the folder, made if need be, readable by its owner alone. None: `jaxdp` in
-            $XDG_CACHE_HOME or in ~/.cache.
+        path: the folder, made if need be. None: `jaxdp` in $XDG_CACHE_HOME or in ~/.cache.
 
     Returns:
-        The folder. `ValueError` where it belongs to somebody else, as programs are read from it;
-        `OSError` where it cannot be written to.
+        The folder, open to this user alone, as programs are read from it. `ValueError` for one
+        that others own or may enter: it is left as it is. `OSError` where it cannot be written to.
 
     Call it before anything is compiled. It is on in the command line and never on import.
+
+    >>> import tempfile
+    >>> import jaxdp as dp
+    >>> folder = dp.enable_cache(tempfile.mkdtemp())
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(base) / "jaxdp" if path is None else Path(path)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        raise ValueError(f"path must be a folder of this user's, got {folder}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    if not mine or (os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o077):
+        raise ValueError(
+            "path must be a folder of this user alone (mode 0700), got mode "
+            f"{stat.S_IMODE(found.st_mode):04o} at {folder}"
+        )
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the cache cannot be written to: {folder}")
     jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -3,7 +3,10 @@
 Bad values end with exit code 2, what fails with 1; either is one line on stderr.
 """
 
+import functools
+import inspect
 import json
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -12,6 +15,7 @@ import typer
 
 from jaxdp import dpsgd
 from jaxdp.compare import compare
+from jaxdp.dpsgd.wording import rounded_up
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Relation
 
@@ -20,97 +24,44 @@ NoiseMultiplier = Annotated[
 ]
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
-DatasetSize = Annotated[int | None, typer.Option(help="Records in the data set.")]
-BatchSize = Annotated[int | None, typer.Option(help="Expected records of a batch.")]
-Epochs = Annotated[float | None, typer.Option(help="Expected passes over the records.")]
-SamplingProb = Annotated[
-    float | None, typer.Option(help="Probability of a record to be in a batch.")
-]
-Steps = Annotated[int | None, typer.Option(help="Updates, one batch each.")]
-RelationOption = Annotated[Relation, typer.Option(help="What neighbours differ by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add every command to `app`."""
     for command in (epsilon, delta, calibrate, statement):
-        app.command(command.__name__)(command)
+        app.command(command.__name__)(_of_a_training(command))
     app.command("compare")(compare_families)
 
 
-def epsilon(
-    noise_multiplier: NoiseMultiplier,
-    delta: Delta,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
-    sampling_prob: SamplingProb = None,
-    steps: Steps = None,
-    relation: RelationOption = "add_remove",
-    as_json: AsJson = False,
-) -> None:
+def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
     """The epsilon of a DP-SGD training at a delta."""
-    schedule = _schedule(dataset_size, batch_size, epochs, sampling_prob, steps, relation)
-    value = _answer("epsilon", lambda: dpsgd.epsilon(noise_multiplier, delta, **schedule))
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    _show({**asked, **schedule, "epsilon": value}, f"epsilon = {value:.6g} nats", as_json)
+    value = _number("epsilon", dpsgd.epsilon, asked, training)
+    _show(asked, training, {"epsilon": value}, f"epsilon = {rounded_up(value, 6)} nats")
 
 
-def delta(
-    noise_multiplier: NoiseMultiplier,
-    epsilon: Epsilon,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
-    sampling_prob: SamplingProb = None,
-    steps: Steps = None,
-    relation: RelationOption = "add_remove",
-    as_json: AsJson = False,
-) -> None:
+def delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon, **training: Any) -> None:
     """The delta of a DP-SGD training at an epsilon."""
-    schedule = _schedule(dataset_size, batch_size, epochs, sampling_prob, steps, relation)
-    value = _answer("delta", lambda: dpsgd.delta(noise_multiplier, epsilon, **schedule))
     asked = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
-    _show({**asked, **schedule, "delta": value}, f"delta = {value:.6g}", as_json)
+    value = _number("delta", dpsgd.delta, asked, training)
+    _show(asked, training, {"delta": value}, f"delta = {rounded_up(value, 6)}")
 
 
-def calibrate(
-    epsilon: Epsilon,
-    delta: Delta,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
-    sampling_prob: SamplingProb = None,
-    steps: Steps = None,
-    relation: RelationOption = "add_remove",
-    as_json: AsJson = False,
-) -> None:
+def calibrate(epsilon: Epsilon, delta: Delta, **training: Any) -> None:
     """The least noise multiplier of a DP-SGD training that keeps to (epsilon, delta)."""
-    schedule = _schedule(dataset_size, batch_size, epochs, sampling_prob, steps, relation)
-    value = _answer(
-        "calibrate", lambda: dpsgd.noise_multiplier(epsilon=epsilon, delta=delta, **schedule)
-    )
     asked = {"epsilon": epsilon, "delta": delta}
-    text = f"noise multiplier = {value:.8g}"
-    _show({**asked, **schedule, "noise_multiplier": value}, text, as_json)
+    value = _number("calibrate", dpsgd.noise_multiplier, asked, training)
+    _show(
+        asked, training, {"noise_multiplier": value}, f"noise multiplier = {rounded_up(value, 8)}"
+    )
 
 
-def statement(
-    noise_multiplier: NoiseMultiplier,
-    delta: Delta,
-    dataset_size: DatasetSize = None,
-    batch_size: BatchSize = None,
-    epochs: Epochs = None,
-    sampling_prob: SamplingProb = None,
-    steps: Steps = None,
-    relation: RelationOption = "add_remove",
-    as_json: AsJson = False,
-) -> None:
+def statement(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
     """What a DP-SGD training guarantees, in plain words."""
-    schedule = _schedule(dataset_size, batch_size, epochs, sampling_prob, steps, relation)
-    text = _tried("statement", lambda: dpsgd.statement(noise_multiplier, delta, **schedule))
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    _show({**asked, **schedule, "statement": text}, text, as_json)
+    text = _tried("statement", lambda: dpsgd.statement(**asked, **_schedule(training)))
+    _show(asked, training, {"statement": text}, text)
 
 
 def compare_families(
@@ -121,34 +72,54 @@ def compare_families(
     as_json: AsJson = False,
 ) -> None:
     """The least noise of every family for one budget, side by side."""
+    asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
     found = _tried("compare", lambda: compare(Budget(epsilon, delta), sensitivity, count))
     rows = [row._asdict() for row in found]
-    asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
-    _show({**asked, "families": rows}, str(found), as_json)
+    _show(asked, {"as_json": as_json}, {"families": rows}, str(found))
 
 
-def _schedule(
-    dataset_size: int | None,
-    batch_size: int | None,
-    epochs: float | None,
-    sampling_prob: float | None,
-    steps: int | None,
-    relation: Relation,
-) -> dict[str, Any]:
+def _training(
+    dataset_size: Annotated[int | None, typer.Option(help="Records in the data set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Expected records of a batch.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Expected passes over the records.")] = None,
+    sampling_prob: Annotated[
+        float | None, typer.Option(help="Probability of a record to be in a batch.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates, one batch each.")] = None,
+    relation: Annotated[Relation, typer.Option(help="What neighbours differ by.")] = "add_remove",
+    as_json: AsJson = False,
+) -> None:
+    """The options that all questions about a training share; only its signature is used."""
+
+
+def _of_a_training(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options of `_training` in its signature, which is what typer reads."""
+    own, shared = (inspect.signature(f).parameters.values() for f in (command, _training))
+
+    @functools.wraps(command)
+    def called(**options: Any) -> None:
+        command(**options)
+
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*own, *shared)
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    signature = inspect.Signature(parameters)
+    called.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+    return called
+
+
+def _schedule(training: dict[str, Any]) -> dict[str, Any]:
     """What was said of the training."""
-    said = {
-        "dataset_size": dataset_size,
-        "batch_size": batch_size,
-        "epochs": epochs,
-        "sampling_prob": sampling_prob,
-        "steps": steps,
-    }
-    known = {key: value for key, value in said.items() if value is not None}
-    return known | {"relation": relation}
+    return {k: v for k, v in training.items() if v is not None and k != "as_json"}
 
 
-def _answer(name: str, ask: Callable[[], Any]) -> float:
-    return float(np.asarray(_tried(name, ask)))
+def _number(
+    name: str, ask: Callable[..., Any], asked: dict[str, float], training: dict[str, Any]
+) -> float:
+    return float(np.asarray(_tried(name, lambda: ask(**asked, **_schedule(training)))))
 
 
 def _tried(name: str, ask: Callable[[], Any]) -> Any:
@@ -163,5 +134,16 @@ def _tried(name: str, ask: Callable[[], Any]) -> Any:
         raise typer.Exit(1) from error
 
 
-def _show(numbers: dict[str, Any], text: str, as_json: bool) -> None:
-    typer.echo(json.dumps(numbers) if as_json else text)
+def _show(
+    asked: dict[str, Any], training: dict[str, Any], answer: dict[str, Any], text: str
+) -> None:
+    if not training["as_json"]:
+        typer.echo(text)
+        return
+    numbers = {**asked, **_schedule(training), **answer}
+    typer.echo(json.dumps({name: _written(value) for name, value in numbers.items()}))
+
+
+def _written(value: Any) -> Any:
+    """Infinities as text: JSON has no number for them."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -39,6 +39,12 @@ def test_bad_folders_are_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         dp.enable_cache(tmp_path / "file")
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    with pytest.raises(ValueError, match="mode 0755"):
+        dp.enable_cache(shared)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+    (tmp_path / "mine").mkdir(mode=0o700)
     monkeypatch.setattr("os.getuid", lambda: -1)
-    with pytest.raises(ValueError, match="this user's"):
-        dp.enable_cache(tmp_path)
+    with pytest.raises(ValueError, match="this user alone"):
+        dp.enable_cache(tmp_path / "mine")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.dpsgd.wording import rounded_up
 
 MNIST = {"dataset_size": 60_000, "batch_size": 256, "epochs": 15}
 SHORT = {"sampling_prob": 0.01, "steps": 1000}
@@ -145,6 +146,12 @@ def test_bad_curves_and_statements():
         dp.dpsgd.statement(np.array([1.0, 2.0]), 1e-6, **SHORT)
     with pytest.raises(ValueError, match="relation must be one of"):
         dp.dpsgd.statement(1.0, 1e-6, **SHORT, relation="add")
+
+
+@pytest.mark.parametrize("value", [1e-6, 0.1, 2.12452, 1.23456789e-6, 99.9999, 0.0, 1e9 + 1e-6])
+def test_rounding_up_is_never_down(value):
+    told = float(rounded_up(value, 4))
+    assert value <= told <= value * 1.001
 
 
 def test_statement_says_the_numbers_rounded_up():

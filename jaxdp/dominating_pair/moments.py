@@ -11,7 +11,7 @@ from jaxdp import _check
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.noise.nodes import DEPTH, along_last
+from jaxdp.noise.nodes import LEFT_OUT, along_last
 
 # Of order - 1: divergences of smaller orders are that of this one. chosen: K / s keeps its digits.
 _LEAST_EXCESS = 2.0**-30
@@ -21,7 +21,8 @@ _RESOLVED = 1e-11
 _LARGEST_EXPONENT = 650.0
 # Relative error of a term. derived: an ulp of the exponents of loss and mass, and some
 _TERM_ERROR = 4.0 * _LARGEST_EXPONENT * ULP
-# Higher orders by which Chernoff's bound of a tail is taken, in parts of the order.
+# Higher orders of which Chernoff's bound of a tail takes the best, in parts of the order.
+# chosen: nodes end at some hundred times the order that matters, or nearer
 _TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
 
 
@@ -69,7 +70,7 @@ def log_moment_beyond(
     higher = order[..., None] * along_last(_TILTS, order.ndim)
     tail = (higher - 1.0) * renyi(higher) - (higher - order[..., None]) * last[..., None]
     tail = jnp.min(jnp.where(jnp.isnan(tail), jnp.inf, tail), axis=-1)
-    return order * jnp.logaddexp(-DEPTH / order, jnp.log(q) + tail / order)
+    return order * jnp.logaddexp(-LEFT_OUT / order, jnp.log(q) + tail / order)
 
 
 def _divergence(

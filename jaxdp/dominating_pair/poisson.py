@@ -18,7 +18,7 @@ from jaxdp.dominating_pair.base import (
 )
 from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
-from jaxdp.noise.nodes import DEPTH, expanded
+from jaxdp.noise.nodes import LEFT_OUT, expanded
 
 # e^loss is large from here on. chosen: less than an ulp is lost beside it.
 _FAR = 40.0
@@ -107,13 +107,13 @@ class Poisson(DominatingPair):
     def _beyond(self, order: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment, at most."""
         base = self.base.law()
+        largest = sampled_largest(base.largest, self._q, self.added)
+        # At most the largest loss, if there is one; losses of "add" are that large there.
+        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
         last = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
         wide = cast(DominatingPair, expanded(self.base))
-        tail = log_moment_beyond(wide.renyi, order, last, self._q)
-        largest = sampled_largest(base.largest, self._q, self.added)
-        # At most the largest loss, if there is one.
-        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - DEPTH, jnp.inf)
-        return jnp.minimum(tail, bounded)
+        removed = log_moment_beyond(wide.renyi, order, last, self._q)
+        return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
 
     def _minkowski(self, order: Reals) -> Reals:
         """order / (order - 1) log(1 - q + q e^((order - 1) / order D)), D the base's divergence."""

@@ -15,7 +15,7 @@ from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
+from jaxdp.noise.nodes import LEFT_OUT, between_kinks, expanded, reach_of
 
 
 @final
@@ -88,7 +88,7 @@ class Replaced(DominatingPair):
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
-        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - DEPTH, jnp.inf)
+        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
         return jnp.minimum(tail, bounded)
 
     def _convex(self, order: Reals) -> Reals:

@@ -1,6 +1,7 @@
 """What a training by DP-SGD promises, in plain sentences."""
 
 import math
+from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
@@ -66,7 +67,8 @@ def statement(
     loss = loss_of(known, relation)
     spent = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
-    pair = f"({_up(spent)}, {target:g})"
+    told = rounded_up(target, 6)
+    pair = f"({rounded_up(spent, 4)}, {told})"
     lines = [
         f"Neighbours: {_NEIGHBOURS[relation]}.",
         "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
@@ -74,7 +76,7 @@ def statement(
         "model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
         if math.isfinite(spent)
-        else f"Guarantee: none at delta {target:g}, no epsilon is finite.",
+        else f"Guarantee: none at delta {told}, no epsilon is finite.",
     ]
     return "\n".join([*lines, *_risks(loss, spent, target), *_conditions(known, relation)])
 
@@ -99,14 +101,14 @@ def _risks(loss: PrivacyLoss, spent: float, target: float) -> list[str]:
         mu = float(np.asarray(largest_gdp((spent, target)).mu).item())
         lines.append(
             "Strength: at this delta that is what Gaussian differential privacy gives with mu = "
-            f"{mu:.3g}, where one draw is to tell N(0, 1) from N(mu, 1)."
+            f"{rounded_up(mu, 3)}, where one draw is to tell N(0, 1) from N(mu, 1)."
         )
     gain = float(np.asarray(advantage(loss)).item())
     lines += [
         "Attacks: no test of whether a record was used has a true-positive rate more than "
-        f"{_up(gain)} above its false-positive rate (membership advantage),",
+        f"{rounded_up(gain, 3)} above its false-positive rate (membership advantage),",
         f"and at a false-positive rate of {_FPR:g} its true-positive rate is at most "
-        f"{_up(_power(loss))}.",
+        f"{rounded_up(_power(loss), 3)}.",
     ]
     return lines
 
@@ -162,10 +164,9 @@ def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
     return ["This holds if:", *(f"- {item};" for item in items[:-1]), f"- {items[-1]}."]
 
 
-def _up(value: float) -> str:
-    """Three decimals, or three digits of what is small, rounded up."""
-    if not math.isfinite(value) or value <= 0:
+def rounded_up(value: float, digits: int) -> str:
+    """So many significant digits, of a number that is never less."""
+    if not math.isfinite(value):
         return f"{value:g}"
-    places = 3 if value >= 0.1 else 2 - math.floor(math.log10(value))
-    unit = 10.0**places
-    return f"{math.ceil(value * unit * (1.0 - 1e-15)) / unit:.{places}f}"
+    upwards = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)
+    return f"{float(upwards):.{digits}g}"

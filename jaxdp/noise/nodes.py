@@ -19,6 +19,8 @@ from jaxdp.noise.base import Noise
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
 DEPTH = 300.0
+# -log of the probability beyond the last node on either side. derived: twice e^-300
+LEFT_OUT = DEPTH - float(np.log(2.0))
 # Nodes on a panel, and of a second rule. measured: their difference is 1e-14 of a moment.
 ORDER, CHECK_ORDER = 16, 14
 # Panels of a tail. measured: 24 lose 1e-9 of a Gaussian's.
