@@ -3,6 +3,7 @@
 import math
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -245,3 +246,21 @@ def test_registering_hands_the_class_over(monkeypatch):
     dp.dpsgd.register()
     assert registered == {"jaxdp": dp.dpsgd.Accountant}
     assert bases == [dp.dpsgd.Accountant]
+
+
+def test_far_too_much_noise_is_seen_under_jit():
+    """There delta is below e^-100, which the search for the least noise looks at first."""
+
+    def log_delta(scale):
+        return (
+            100.0 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "remove"))
+        ).log_delta(1.0)
+
+    found = np.asarray(jax.jit(log_delta)(jnp.array([1.0, 14.6, 1e3, 1e6, 1e9])))
+    assert np.all(found[1:] < -90)
+    assert np.all(np.isfinite(found))
+    budget = {"epsilon": 1.0, "delta": 1e-6}
+    training = {"sampling_prob": 0.01, "steps": 100}
+    least = jax.jit(lambda e: dp.dpsgd.noise_multiplier(epsilon=e, delta=1e-6, **training))(1.0)
+    expected = dp.dpsgd.noise_multiplier(**budget, **training)
+    np.testing.assert_allclose(least, expected, rtol=1e-6)

@@ -211,7 +211,7 @@ def _only_one(term: Term, found: LogBounds) -> LogBounds:
 
 def _sampled(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
     found = sampled_gaussian.log_bounds(_equal_releases(terms), epsilon, kind)
-    return LogBounds(found.lower, jnp.minimum(found.upper, tabled(terms).log_hit))
+    return _with_what_is_known(tabled(terms), epsilon, found)
 
 
 def _epsilon_of_sampled(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
@@ -231,7 +231,11 @@ def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
     def lane(at: tuple[Table, Reals]) -> LogBounds:
         return contour.log_bounds(factors_of(at[0]), at[1], root)
 
-    found = lax.map(lane, (table, epsilon))
+    return _with_what_is_known(table, epsilon, lax.map(lane, (table, epsilon)))
+
+
+def _with_what_is_known(table: Table, epsilon: Reals, found: LogBounds) -> LogBounds:
+    """Bounds on what finite losses make, with no loss beyond the largest, and infinite ones."""
     none = epsilon >= table.total(table.largest)
     found = LogBounds(*(jnp.where(none, -jnp.inf, x) for x in found))
     log_infinite = log_of_infinite(table.total(table.log_finite))

@@ -23,6 +23,7 @@ TILTS = np.exp(np.arange(-8.0, 16.5, 0.7))  # chosen: 1e6 releases of all, or on
 GROUP = 2  # real nodes between two cuts. chosen: .76 noises
 LEFT_OUT = 24.0  # nats below delta of what lies above the top. chosen: 4e-11, if the top is sharp
 CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 in bulk
+LEAST_SIZE = -300.0  # of the unit's logarithm. derived: what is left out, e^-125, overflows none
 LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest brackets are wide
 
 _STEP = REAL_STRIDE * LIGHT.step
@@ -77,7 +78,7 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     if epsilon is not None:
         bound = jnp.min(chernoff(len(_CUTS) - 1) - tilts * epsilon)
         bound = jnp.min(chernoff(_top(beyond - bound)) - tilts * epsilon)
-        size = jnp.minimum(bound, 0.0) - CHERNOFF_SLACK  # a unit that holds log delta <= 0
+        size = jnp.clip(bound, LEAST_SIZE, 0.0) - CHERNOFF_SLACK
     top = _top(beyond - size)
     bound = chernoff(top)
     at = jnp.asarray(_CUTS)
@@ -94,7 +95,7 @@ def plan(kind: str, sigma, q, sign, n, epsilon, log_delta) -> Plan:
     best = jnp.min(jnp.logaddexp(small, large))
     cut = jnp.argmin(jnp.maximum(small - LARGER, large))
     if log_delta is None:
-        size = jnp.minimum(best, 0.0) - CHERNOFF_SLACK
+        size = jnp.clip(best, LEAST_SIZE, 0.0) - CHERNOFF_SLACK
     return Plan(at[top], at[cut], epsilon, size, jnp.ones_like(epsilon))
 
 
