@@ -153,6 +153,8 @@ def test_bad_curves_and_statements():
 def test_rounding_up_is_never_down(value):
     told = float(rounded_up(value, 4))
     assert value <= told <= value * 1.001
+    assert rounded_up(1e-5, 6) == "1e-05"
+    assert rounded_up(math.inf, 4) == "inf"
 
 
 def test_statement_says_the_numbers_rounded_up():

@@ -166,7 +166,8 @@ def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
 
 def rounded_up(value: float, digits: int) -> str:
     """So many significant digits, of a number that is never less."""
-    if not math.isfinite(value):
-        return f"{value:g}"
+    nearest = f"{value:.{digits}g}"
+    if float(nearest) >= value:
+        return nearest
     upwards = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)
     return f"{float(upwards):.{digits}g}"
