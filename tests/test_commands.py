@@ -1,13 +1,18 @@
-"""The command line's questions about DP-SGD, in tables and in JSON."""
+"""The command line: questions about DP-SGD, sweeps, models, noises; in words and in JSON."""
 
+import csv
 import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import build_app
+from jaxdp.cli.sweeps import values_of
 
 TRAINING = ["--sampling-prob", "0.01", "--steps", "1000"]
 
@@ -75,3 +80,126 @@ def test_unknown_options_are_bad_use(run):
     assert run("epsilon", "--nosuch").exit_code == 2
     asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
     assert run(*asked, "--relation", "other").exit_code == 2
+
+
+GRID = ["--noise-multiplier", "1:2:3", "--sampling-prob", "0.01", "--steps", "100,1000"]
+
+
+def test_a_sweep_in_a_table_in_json_and_from_a_file(run, tmp_path):
+    found = json.loads(run("sweep", *GRID, "--delta", "1e-6", "--json").stdout)
+    assert found["noise_multiplier"] == [1.0, 1.5, 2.0]
+    expected = dp.dpsgd.epsilon(
+        np.array([[1.0], [1.5], [2.0]]), 1e-6, sampling_prob=0.01, steps=np.array([100.0, 1000.0])
+    )
+    np.testing.assert_allclose(found["epsilon"], expected, rtol=1e-9)
+    rows = run("sweep", *GRID, "--delta", "1e-6").stdout.splitlines()
+    assert rows[0].split() == ["noise_multiplier", "steps", "epsilon"]
+    assert len(rows) == 7
+    file = tmp_path / "grid.toml"
+    file.write_text(
+        'quantity = "delta"\nnoise-multiplier = "1:2:3"\nsampling_prob = 0.01\n'
+        "steps = [100, 1000]\nepsilon = 1\n"
+    )
+    other = json.loads(run("sweep", str(file), "--json").stdout)
+    assert np.array(other["delta"]).shape == (3, 2)
+    file.write_text("nosuch = 1\n")
+    assert "nosuch" in run("sweep", str(file)).stderr
+
+
+def test_a_sweep_by_stripes_of_one_store(tmp_path):
+    to = ["--delta", "1e-6", "--to", str(tmp_path / "grid.zarr"), "--chunk", "2", "--json"]
+    missing = []
+    for stripe in ("0/2", "1/2"):
+        command = [sys.executable, "-m", "jaxdp", "sweep", *GRID, *to, "--stripe", stripe]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        missing.append(json.loads(done.stdout)["not_done_or_failed"])
+    assert missing == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--delta", "1e-6", "--steps", "1:2"], "steps"),
+        (["--delta", "log:0:1:5"], "delta"),
+        (["--delta", "1e-6", "--steps", "10"], "range"),
+        ([*GRID, "--delta", "log:1e-9:1e-3:500"], "--to"),
+        ([*GRID, "--stripe", "3"], "stripe"),
+        (["nosuch.toml"], "nosuch.toml"),
+    ],
+)
+def test_a_bad_sweep_is_one_line(run, arguments, named):
+    done = run("sweep", *arguments)
+    assert done.exit_code == (1 if "nosuch.toml" in arguments else 2)
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ranges():
+    np.testing.assert_allclose(values_of("delta", "log:1e-9:1e-3:3"), [1e-9, 1e-6, 1e-3])
+    np.testing.assert_allclose(values_of("epsilon", "0.1:10:100"), np.linspace(0.1, 10, 100))
+    assert values_of("steps", "log:1:10:4").tolist() == [1, 2, 5, 10]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """200 records of a line and a threshold of it."""
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    y = 3 * x[:, 0]
+    rows = [(a, b, c, "yes" if c > 0 else "no") for (a, b), c in zip(x, y, strict=True)]
+    for name, columns in (("data", (0, 1, 2, 3)), ("line", (0, 1, 2)), ("labels", (0, 1, 3))):
+        lines = [[row[i] for i in columns] for row in (("a", "b", "y", "label"), *rows)]
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(lines)
+    return tmp_path
+
+
+def test_a_lasso_is_trained_and_written(run, table):
+    options = ["--model", "lasso", "--epsilon", "50", "--delta", "1e-5", "--feature-bounds", "-1:1"]
+    out = table / "model.json"
+    place = ["--target", "y", "--target-bounds", "-3:3", "--out", str(out)]
+    done = run("train", str(table / "line.csv"), *options, *place)
+    assert done.exit_code == 0, done.stderr
+    model = json.loads(out.read_text())
+    assert model["features"] == ["a", "b"]
+    assert model["coefficients"][0] == pytest.approx(3.0, abs=0.3)
+    assert "delta 1e-05 at epsilon 50" in model["guarantee"] in done.stdout
+    assert not list(table.glob("*.partial"))
+
+
+def test_a_logistic_regression_is_trained(run, table):
+    options = ["--model", "logistic", "--epsilon", "50", "--delta", "1e-5", "--target", "label"]
+    bounds = ["--feature-bounds", "-1:1,-1:1", "--out", str(table / "model.json"), "--json"]
+    done = run("train", str(table / "labels.csv"), *options, *bounds, "--classes", "no,yes")
+    model = json.loads(done.stdout)
+    assert model == json.loads((table / "model.json").read_text())
+    assert model["classes"] == ["no", "yes"]
+    assert model["coefficients"][0] > 5 * abs(model["coefficients"][1])
+    refused = run("train", str(table / "labels.csv"), *options, *bounds, "--classes", "no,maybe")
+    assert refused.exit_code == 2
+
+
+def test_a_bad_table_is_refused_and_no_value_is_told(run, table):
+    options = ["--model", "lasso", "--epsilon", "1", "--delta", "1e-5", "--target-bounds", "-3:3"]
+    known = [*options, "--feature-bounds", "-1:1", "--out", str(table / "model.json")]
+    done = run("train", str(table / "data.csv"), *known, "--target", "y")
+    assert done.exit_code == 2
+    assert done.stderr.strip() == "jaxdp train: label must be a number, and is none in record 1"
+    assert run("train", str(table / "data.csv"), *known, "--target", "z").exit_code == 2
+    assert run("train", str(table / "none.csv"), *known, "--target", "y").exit_code == 1
+    wide = ["--feature-bounds", "0:1,0:1,0:1", "--target", "y"]
+    assert run("train", str(table / "line.csv"), *options, *wide).exit_code == 2
+    assert not (table / "model.json").exists()
+
+
+def test_an_optimal_noise_is_designed_and_written(run, tmp_path):
+    out = tmp_path / "noise.json"
+    asked = ["optimal-noise", "--epsilon", "1", "--delta", "0.2", "--resolution", "5"]
+    done = run(*asked, "--out", str(out))
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["loss_lower"] <= found["loss_upper"] < 0.6
+    assert max(found["deltas"]) <= 0.2
+    noise = dp.Histogram(found["width"], tuple(found["weights"]))
+    assert float(noise.delta(1.0, 1.0)) <= 0.2 + 1e-9
+    assert run("optimal-noise", "--epsilon", "1", "--delta", "2").exit_code == 2

@@ -2,15 +2,16 @@
 
 import contextlib
 import importlib
-import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import jax
 
-from jaxdp import __version__, _check, demo
+from jaxdp import __version__, _check
 from jaxdp._cache import enable_cache
+
+# The modules whose `register` adds commands, in the order of `jaxdp --help`.
+COMMANDS = ("dp_sgd", "noises", "sweeps", "models", "demonstration")
 
 
 def main() -> None:
@@ -28,9 +29,7 @@ def main() -> None:
 
 def build_app(typer: Any) -> Any:
     """The application, all of its commands in it; `typer` is the package."""
-    commands = importlib.import_module("jaxdp.commands")
     app = typer.Typer(no_args_is_help=True)
-    commands.register(app)
 
     def print_version(wanted: bool) -> bool:
         if wanted:
@@ -49,20 +48,6 @@ def build_app(typer: Any) -> Any:
     ) -> None:
         """A numerical privacy accountant in JAX."""
 
-    @app.command("demo")
-    def demo_command(
-        out: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(),
-        as_json: Annotated[
-            bool, typer.Option("--json", help="Print the numbers as JSON, nothing else.")
-        ] = False,
-    ) -> None:
-        """Sweep delta, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
-        try:
-            report = demo.main(out, (lambda line: None) if as_json else typer.echo)
-        except (ImportError, OSError, ValueError) as error:
-            typer.echo(f"jaxdp demo: {error}", err=True)
-            raise typer.Exit(1) from error
-        if as_json:
-            typer.echo(json.dumps(report))
-
+    for name in COMMANDS:
+        importlib.import_module(f"jaxdp.cli.{name}").register(app)
     return app

@@ -1,12 +1,7 @@
-"""The commands of the command line that answer one question each. Needs the extra `cli`.
-
-Bad values end with exit code 2, what fails with 1; either is one line on stderr.
-"""
+"""`jaxdp epsilon | delta | calibrate | statement`: questions about one training by DP-SGD."""
 
 import functools
 import inspect
-import json
-import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -14,24 +9,19 @@ import numpy as np
 import typer
 
 from jaxdp import dpsgd
-from jaxdp.compare import compare
+from jaxdp.cli.base import AsJson, Delta, Epsilon, show, tried
 from jaxdp.dpsgd.wording import rounded_up
-from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Relation
 
 NoiseMultiplier = Annotated[
     float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
 ]
-Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
-Delta = Annotated[float, typer.Option(help="delta, a probability.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add every command to `app`."""
+    """Add these commands to `app`."""
     for command in (epsilon, delta, calibrate, statement):
         app.command(command.__name__)(_of_a_training(command))
-    app.command("compare")(compare_families)
 
 
 def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
@@ -60,22 +50,8 @@ def calibrate(epsilon: Epsilon, delta: Delta, **training: Any) -> None:
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
     """What a DP-SGD training guarantees, in plain words."""
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    text = _tried("statement", lambda: dpsgd.statement(**asked, **_schedule(training)))
+    text = tried("statement", lambda: dpsgd.statement(**asked, **_schedule(training)))
     _show(asked, training, {"statement": text}, text)
-
-
-def compare_families(
-    epsilon: Epsilon,
-    delta: Delta,
-    sensitivity: Annotated[float, typer.Option(help="What one record moves an answer by.")] = 1.0,
-    count: Annotated[int, typer.Option(help="Answers that share the budget.")] = 1,
-    as_json: AsJson = False,
-) -> None:
-    """The least noise of every family for one budget, side by side."""
-    asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
-    found = _tried("compare", lambda: compare(Budget(epsilon, delta), sensitivity, count))
-    rows = [row._asdict() for row in found]
-    _show(asked, {"as_json": as_json}, {"families": rows}, str(found))
 
 
 def _training(
@@ -119,31 +95,10 @@ def _schedule(training: dict[str, Any]) -> dict[str, Any]:
 def _number(
     name: str, ask: Callable[..., Any], asked: dict[str, float], training: dict[str, Any]
 ) -> float:
-    return float(np.asarray(_tried(name, lambda: ask(**asked, **_schedule(training)))))
-
-
-def _tried(name: str, ask: Callable[[], Any]) -> Any:
-    """ask(); an error is one line and an exit code."""
-    try:
-        return ask()
-    except ValueError as error:
-        typer.echo(f"jaxdp {name}: {error}", err=True)
-        raise typer.Exit(2) from error
-    except (ImportError, OSError) as error:
-        typer.echo(f"jaxdp {name}: {error}", err=True)
-        raise typer.Exit(1) from error
+    return float(np.asarray(tried(name, lambda: ask(**asked, **_schedule(training)))))
 
 
 def _show(
     asked: dict[str, Any], training: dict[str, Any], answer: dict[str, Any], text: str
 ) -> None:
-    if not training["as_json"]:
-        typer.echo(text)
-        return
-    numbers = {**asked, **_schedule(training), **answer}
-    typer.echo(json.dumps({name: _written(value) for name, value in numbers.items()}))
-
-
-def _written(value: Any) -> Any:
-    """Infinities as text: JSON has no number for them."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    show(training["as_json"], {**asked, **_schedule(training), **answer}, text)

@@ -1,0 +1,26 @@
+"""`jaxdp demo`: the main job on real data."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jaxdp import demo
+from jaxdp.cli.base import AsJson, tried
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to `app`."""
+    app.command("demo")(run)
+
+
+def run(
+    out: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Sweep DP-SGD, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
+    say = (lambda line: None) if as_json else typer.echo
+    report = tried("demo", lambda: demo.main(out, say))
+    if as_json:
+        typer.echo(json.dumps(report))

@@ -1,0 +1,179 @@
+"""`jaxdp train`: a private linear model of a CSV file."""
+
+import csv
+import functools
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from jaxdp.cli.base import AsJson, Delta, Epsilon, as_text, tried, write_file
+
+Model = Literal["lasso", "logistic"]
+Neighbours = Literal["replace_one", "add_remove"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to `app`."""
+    app.command("train")(run)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="CSV with a header; numbers but for the labels.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    model: Annotated[Model, typer.Option(help="Linear regression, or two classes.")],
+    epsilon: Epsilon,
+    delta: Delta,
+    feature_bounds: Annotated[
+        str, typer.Option(help="Public bounds: lower:upper, or one a feature, 0:1,-3:3.")
+    ],
+    target_bounds: Annotated[
+        str | None, typer.Option(help="Public bounds of a lasso's target, lower:upper.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Public labels of a logistic target: no,yes.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01,
+    relation: Annotated[
+        Neighbours, typer.Option(help="What neighbours differ by.")
+    ] = "replace_one",
+    out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
+    as_json: AsJson = False,
+) -> None:
+    """A private LASSO or logistic regression by coordinate descent, and what it guarantees."""
+    options = {"epsilon": epsilon, "delta": delta, "alpha": alpha, "relation": relation}
+
+    def work() -> dict[str, Any]:
+        # A place that cannot be written to is found out before the budget is spent.
+        if not out.parent.is_dir():
+            raise FileNotFoundError(f"the folder of --out does not exist: {out.parent}")
+        names, features, told = _read(file, target)
+        bounds = _bounds("feature-bounds", feature_bounds)
+        if len(bounds[0]) not in (1, len(names)):
+            raise ValueError(f"feature-bounds must be one pair or {len(names)}, one a feature")
+        known = {**options, "feature_bounds": bounds}
+        if model == "lasso":
+            ends = None if target_bounds is None else _bounds("target-bounds", target_bounds)
+            fitted = _lasso(known, ends, features, told)
+        else:
+            fitted = _logistic(known, classes, features, told)
+        report = _report(fitted, model, names, known)
+        write_file(out, as_text(report) + "\n")
+        return report
+
+    report = tried("train", work)
+    typer.echo(as_text(report) if as_json else _told(report, out))
+
+
+def _lasso(known: dict[str, Any], ends: Any, features: np.ndarray, told: list[str]) -> Any:
+    if ends is None:
+        raise ValueError("give --target-bounds lower:upper, public: what is beyond is clipped")
+    targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(told)])
+    from jaxdp.estimators import DPLasso
+
+    bounds = (ends[0].item(), ends[1].item())
+    return _fitted(DPLasso(**known, target_bounds=bounds), features, targets)
+
+
+def _logistic(
+    known: dict[str, Any], classes: str | None, features: np.ndarray, told: list[str]
+) -> Any:
+    labels = [] if classes is None else [label.strip() for label in classes.split(",")]
+    if len(set(labels)) != 2:
+        raise ValueError("give --classes with two labels, as in no,yes: they are public")
+    if not set(told) <= set(labels):
+        raise ValueError("the target has a label that --classes does not name")
+    targets = np.array([labels.index(label) for label in told])
+    from jaxdp.estimators import DPLogisticRegression
+
+    fitted = _fitted(DPLogisticRegression(**known, classes=[0, 1]), features, targets)
+    fitted.labels = labels
+    return fitted
+
+
+def _fitted(estimator: Any, features: np.ndarray, targets: np.ndarray) -> Any:
+    """The estimator, fitted; its warnings as lines on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        estimator.fit(features, targets)
+    for warning in caught:
+        typer.echo(f"jaxdp train: {warning.message}", err=True)
+    return estimator
+
+
+def _report(fitted: Any, model: str, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    """Released and public numbers only: model, guarantee, and how it was made."""
+    lower, upper = known["feature_bounds"]
+    report = {
+        "model": model,
+        "features": names,
+        "coefficients": np.ravel(fitted.coef_).tolist(),
+        "intercept": float(np.ravel(fitted.intercept_)[0]),
+        "feature_bounds": [lower.tolist(), upper.tolist()],
+        "guarantee": fitted.privacy_text_,
+        "epsilon": known["epsilon"],
+        "delta": known["delta"],
+        "relation": known["relation"],
+        "alpha": known["alpha"],
+        "passes": int(fitted.n_iter_),
+    }
+    if model == "logistic":
+        report["classes"] = fitted.labels
+    return report
+
+
+def _told(report: dict[str, Any], out: Path) -> str:
+    width = max(map(len, ("intercept", *report["features"])))
+    pairs = zip(report["features"], report["coefficients"], strict=True)
+    protected = {
+        "replace_one": "one record replaced by another; how many there are is public",
+        "add_remove": "one record added or removed; how many there are is taken as public",
+    }[report["relation"]]
+    lines = [
+        *(f"{name:<{width}}  {value: .6g}" for name, value in pairs),
+        f"{'intercept':<{width}}  {report['intercept']: .6g}",
+        f"guarantee: {report['guarantee']}",
+        f"neighbours: {protected}",
+        "conditions: bounds, labels and column names are public; the model is all that is shown",
+        f"written to {out}",
+    ]
+    return "\n".join(lines)
+
+
+def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names and values of the features, and the target's cells; no message tells a value."""
+    with file.open(newline="") as lines:
+        header, *rows = csv.reader(lines)
+    if target not in header:
+        raise ValueError(f"target must be a column of {file}, got {target!r}")
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"every line of {file} must have {len(header)} cells")
+    at = header.index(target)
+    names = header[:at] + header[at + 1 :]
+    cells = [row[:at] + row[at + 1 :] for row in rows]
+    number = functools.partial(_numbers, names)
+    return names, np.array([number(i, row) for i, row in enumerate(cells)]), [r[at] for r in rows]
+
+
+def _numbers(names: list[str], row: int, cells: list[str]) -> list[float]:
+    return [_number(cell, row, name) for name, cell in zip(names, cells, strict=True)]
+
+
+def _number(cell: str, row: int, name: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise ValueError(f"{name} must be a number, and is none in record {row + 1}") from None
+
+
+def _bounds(name: str, told: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        pairs = np.array([[float(x) for x in pair.split(":")] for pair in told.split(",")])
+        lower, upper = pairs.T
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be lower:upper, or such pairs by comma, got {told!r}"
+        ) from error
+    return lower, upper

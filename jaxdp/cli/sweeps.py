@@ -1,0 +1,152 @@
+"""`jaxdp sweep`: one question about DP-SGD over a grid, from flags or a TOML file."""
+
+import functools
+import itertools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+import typer
+
+from jaxdp import dpsgd
+from jaxdp.cli.base import AsJson, show, tried
+from jaxdp.mechanism import Relation
+from jaxdp.sweep import sweep
+
+Quantity = Literal["epsilon", "delta", "noise_multiplier"]
+# What may be a number or a range; the others are settings.
+VARIABLES = (
+    "noise_multiplier",
+    "epsilon",
+    "delta",
+    "dataset_size",
+    "batch_size",
+    "epochs",
+    "sampling_prob",
+    "steps",
+)
+# Ranges of these are rounded: they count something.
+WHOLE = ("dataset_size", "steps")
+# Rows of a table that is printed. chosen: what a person reads
+MOST_ROWS = 400
+# Points of a chunk. chosen: about 5 seconds of epsilons on two cores
+CHUNK = 2**12
+
+Values = Annotated[
+    str | None, typer.Option(help="0.8, 1,2,4 or 0.1:10:100 or log:1e-9:1e-3:50.", metavar="VALUES")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to `app`."""
+    app.command("sweep")(run)
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(help="TOML; the options' names are keys.")] = None,
+    quantity: Annotated[Quantity | None, typer.Option(help="What is computed.")] = None,
+    noise_multiplier: Values = None,
+    epsilon: Values = None,
+    delta: Values = None,
+    dataset_size: Values = None,
+    batch_size: Values = None,
+    epochs: Values = None,
+    sampling_prob: Values = None,
+    steps: Values = None,
+    relation: Annotated[Relation | None, typer.Option(help="What neighbours differ by.")] = None,
+    to: Annotated[Path | None, typer.Option(help="A Zarr store; a killed run resumes.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Points of a chunk.")] = None,
+    stripe: Annotated[str | None, typer.Option(help="i/n: this job's share of one store.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Epsilon, delta or the least noise of DP-SGD over a grid of settings."""
+    flags = {name: value for name, value in locals().items() if name not in ("file", "as_json")}
+    tried("sweep", lambda: _swept(_settings(file, flags), as_json))
+
+
+def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file says, then what the flags say."""
+    found: dict[str, Any] = {}
+    if file is not None:
+        found = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}
+        unknown = sorted(found.keys() - flags.keys())
+        if unknown:
+            raise ValueError(f"{file} must have the options' names as keys, got {unknown[0]}")
+    return found | {name: value for name, value in flags.items() if value is not None}
+
+
+def _swept(settings: dict[str, Any], as_json: bool) -> None:
+    quantity, relation = settings.get("quantity", "epsilon"), settings.get("relation", "add_remove")
+    for name, value, kind in (("quantity", quantity, Quantity), ("relation", relation, Relation)):
+        if value not in get_args(kind):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {value!r}")
+    values = {name: values_of(name, settings[name]) for name in VARIABLES if name in settings}
+    axes = {name: axis for name, axis in values.items() if axis.size > 1}
+    if not axes:
+        raise ValueError("give a range, as in --steps 100,1000 or --sampling-prob log:1e-4:1e-1:20")
+    fixed = {name: axis.item() for name, axis in values.items() if name not in axes}
+    to, points = settings.get("to"), int(np.prod([axis.size for axis in axes.values()]))
+    if to is None and not as_json and points > MOST_ROWS:
+        raise ValueError(f"{points:,} points are no table: give --to grid.zarr, or --json")
+    found = sweep(
+        functools.partial(point, quantity, relation, fixed),
+        axes,
+        to,
+        chunk=settings.get("chunk", CHUNK),
+        stripe=_stripe(settings.get("stripe", "0/1")),
+        progress=to is not None,
+    )[quantity]
+    if to is None:
+        answer = {name: axis.tolist() for name, axis in axes.items()}
+        show(as_json, {**fixed, **answer, quantity: found.values.tolist()}, _table(found))
+    else:
+        left = int(np.isnan(found.values).sum())
+        text = f"{to}: {points:,} points, {left:,} not done or failed (see its attributes)"
+        show(as_json, {"to": str(to), "points": points, "not_done_or_failed": left}, text)
+
+
+def point(quantity: str, relation: Relation, fixed: Mapping[str, float], **values: Any) -> Any:
+    """The quantity at a block of points, under its name."""
+    return {quantity: getattr(dpsgd, quantity)(**fixed, **values, relation=relation)}
+
+
+def values_of(name: str, told: Any) -> np.ndarray:
+    """One axis: a number, a list of them, "a:b:n" or "log:a:b:n", both ends included."""
+    try:
+        if not isinstance(told, str):
+            found = np.atleast_1d(np.asarray(told, dtype=np.float64))
+        elif ":" not in told:
+            found = np.array([float(part) for part in told.split(",")])
+        else:
+            spread = np.geomspace if told.startswith("log:") else np.linspace
+            first, last, count = told.removeprefix("log:").split(":")
+            with np.errstate(all="raise"):
+                found = spread(float(first), float(last), int(count))
+    except (ValueError, FloatingPointError) as error:
+        raise ValueError(
+            f"{name} must be a number, numbers as in 1,2,4, a range as in 0.1:10:100 or "
+            f"log:1e-9:1e-3:50, got {told!r}"
+        ) from error
+    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
+        raise ValueError(f"{name} must be one finite number or more, got {told!r}")
+    return np.unique(np.round(found)) if name in WHOLE else found
+
+
+def _stripe(told: str) -> tuple[int, int]:
+    try:
+        index, jobs = map(int, told.split("/"))
+    except ValueError as error:
+        raise ValueError(f"stripe must be i/n with 0 <= i < n, as 3/16, got {told!r}") from error
+    return index, jobs
+
+
+def _table(found: Any) -> str:
+    """A line a point, in columns."""
+    names = [*found.dims, found.name]
+    points = itertools.product(*(found[name].values for name in found.dims))
+    rows = zip(points, found.values.ravel(), strict=True)
+    lines = [[*(f"{x:g}" for x in at), f"{value:.6g}"] for at, value in rows]
+    width = max(map(len, names)) + 2
+    return "\n".join("".join(f"{cell:>{width}}" for cell in line) for line in [names, *lines])
