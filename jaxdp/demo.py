@@ -1,4 +1,4 @@
-"""The main job on real input: a sweep, calibrated i.n.i.d. noise, two private regressions.
+"""The main job on real input: sweeps, calibrated i.n.i.d. noise, two private regressions.
 
 `main` prints it, in 80 columns, and leaves a picture and a JSON file of every number printed.
 """
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check, datasets, plot
+from jaxdp import _check, datasets, dpsgd, plot
 from jaxdp.allocate import METHODS, allocate, allocation_error
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
@@ -24,6 +24,7 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
 from jaxdp.profiles import sensitivity_profile
 from jaxdp.solvers import coordinate_descent
+from jaxdp.sweep import sweep
 
 SIDE = 1000
 SEEDS = 10
@@ -66,14 +67,14 @@ def trainings() -> tuple[Training, Training]:
     )
 
 
-def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+def main(out: Path, say: Callable[[str], None] = print, *, progress: bool = True) -> dict[str, Any]:
     """Run the four parts, write `out`/demo.png and `out`/demo.json, return the numbers."""
     pyplot = _check.extra("matplotlib.pyplot", "plot")
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     figure, axes = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
-    say(f"[1/4] delta over {SIDE * SIDE:,} (scale, epsilon) points")
-    report: dict[str, Any] = {"sweep": sweep(say)}
+    say("[1/4] sweeps: one Gaussian answer, and DP-SGD at delta = 1e-6")
+    report: dict[str, Any] = {"sweep": sweeps(say, progress)}
     say("[2/4] noise for 20 coordinates of unequal sensitivity, delta = 1e-6")
     report["allocation"] = allocation(say)
     say(f"[3/4] private coordinate descent, epsilon = {EPSILON:g}, delta = 1/n^2, {PASSES} passes")
@@ -100,34 +101,45 @@ def main(out: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
     return report
 
 
-def sweep(say: Callable[[str], None]) -> dict[str, Any]:
-    """Time log delta over a grid; the grid is broadcast, never stored."""
-    scale = jnp.logspace(np.log10(0.3), np.log10(30.0), SIDE)[:, None]
-    epsilon = jnp.logspace(-2, 1, SIDE)[None, :]
+def sweeps(say: Callable[[str], None], progress: bool) -> dict[str, Any]:
+    """A million deltas and a thousand epsilons of DP-SGD, each over a grid of two axes."""
+    profile = {
+        "scale": np.geomspace(0.3, 30.0, SIDE),
+        "epsilon": np.geomspace(0.01, 10.0, SIDE),
+    }
+    training = {
+        "noise_multiplier": np.linspace(0.7, 4.0, 32),
+        "steps": np.round(np.geomspace(100, 10_000, 32)),
+    }
     rows = {}
-    for name, noise in (("gaussian", Gaussian(scale)), ("laplace", Laplace(scale))):
-        first = time.perf_counter()
-        values = noise.log_delta(1.0, epsilon).block_until_ready()
-        compiled = time.perf_counter()
-        repeats = []
-        for _ in range(5):
-            start = time.perf_counter()
-            noise.log_delta(1.0, epsilon).block_until_ready()
-            repeats.append(time.perf_counter() - start)
-        seconds = float(np.median(repeats))
-        finite = values[jnp.isfinite(values)]
+    for name, function, axes, chunk in (
+        ("log_delta", log_delta, profile, 2**16),
+        ("epsilon", training_epsilon, training, 2**7),
+    ):
+        start = time.perf_counter()
+        values = sweep(function, axes, chunk=chunk, progress=progress)["value"].values
+        seconds = time.perf_counter() - start
         rows[name] = {
-            "points_per_second": values.size / seconds,
+            "points": values.size,
             "seconds": seconds,
-            "first_call_seconds": compiled - first,
-            "least_log10_delta": float(jnp.min(finite)) / np.log(10.0),
+            "least": float(values.min()),
+            "greatest": float(values.max()),
         }
         say(
-            f"      {name:<9}{values.size / seconds / 1e6:7.1f} million/s, "
-            f"first call {compiled - first:.2f} s, "
-            f"least delta 1e{rows[name]['least_log10_delta']:.0f}"
+            f"      {name:<10}{values.size:9,} points in {seconds:5.1f} s, "
+            f"{rows[name]['least']:.4g} to {rows[name]['greatest']:.4g}"
         )
     return rows
+
+
+def log_delta(scale: jax.Array, epsilon: jax.Array) -> jax.Array:
+    """log delta of one Gaussian answer."""
+    return Gaussian(scale).log_delta(1.0, epsilon)
+
+
+def training_epsilon(noise_multiplier: jax.Array, steps: jax.Array) -> jax.Array:
+    """epsilon of DP-SGD at delta 1e-6, a hundredth of the records a step."""
+    return dpsgd.epsilon(noise_multiplier, 1e-6, sampling_prob=0.01, steps=steps)
 
 
 def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:

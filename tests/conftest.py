@@ -1,5 +1,7 @@
 """Strict: double precision, no silent rank promotion, warnings are errors, types are checked."""
 
+import contextlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from jaxtyping import install_import_hook
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("jaxdp", "beartype.beartype")
+# What one worker, or the last run, has compiled; a home that cannot be written to costs time only.
+with contextlib.suppress(OSError, ValueError):
+    importlib.import_module("jaxdp").enable_cache()
 
 settings.register_profile("jaxdp", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("jaxdp")

@@ -17,7 +17,7 @@ def bundled(monkeypatch):
 
 def test_it_runs_without_any_download(bundled, tmp_path):
     lines = []
-    report = demo.main(tmp_path / "new", lines.append)
+    report = demo.main(tmp_path / "new", lines.append, progress=False)
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     assert [line[:5] for line in lines if line.startswith("[")] == [f"[{k}/4]" for k in range(1, 5)]
     assert json.loads((tmp_path / "new" / "demo.json").read_text()) == report
@@ -29,7 +29,9 @@ def test_it_runs_without_any_download(bundled, tmp_path):
         assert set(errors) == {"iid", "spr", "inid"}
         assert len({round(row["rho"], 12) for row in errors.values()}) == 1
         assert errors["spr"]["relative_error"] < errors["iid"]["relative_error"]
-    assert report["sweep"]["gaussian"]["least_log10_delta"] < -19000
+    assert report["sweep"]["log_delta"]["points"] == 10**6
+    assert report["sweep"]["log_delta"]["least"] < -43000
+    assert 0.09 < report["sweep"]["epsilon"]["least"] < report["sweep"]["epsilon"]["greatest"] < 50
     gains = {(r["profile"], r["family"], r["method"]): r["gain_db"] for r in report["allocation"]}
     # The i.n.i.d. paper's figures at 20 coordinates.
     assert gains["linear", "gaussian", "inid"] == pytest.approx(1.145, abs=1e-3)

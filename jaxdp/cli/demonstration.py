@@ -21,6 +21,6 @@ def run(
 ) -> None:
     """Sweep DP-SGD, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
     say = (lambda line: None) if as_json else typer.echo
-    report = tried("demo", lambda: demo.main(out, say))
+    report = tried("demo", lambda: demo.main(out, say, progress=not as_json))
     if as_json:
         typer.echo(json.dumps(report))
