@@ -7,7 +7,7 @@ QUICK := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes
 QUICKEST := $(QUICK) --xla_backend_optimization_level=0
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: install demo test test-long bench reproduce notebooks format clean
+.PHONY: install demo test test-long bench reproduce docs notebooks format clean
 
 install: $(STAMP)
 
@@ -46,6 +46,10 @@ reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_solvers.py
 	$(BIN)/python benchmarks/reproduce_pca.py
 
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build
+
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py
 
@@ -54,4 +58,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/_build docs/notebooks *.egg-info .pytest_cache .ruff_cache .hypothesis
