@@ -18,7 +18,7 @@ from reproduce_noises import DELTA, EPSILONS, FAMILIES, STORE, save
 from scipy import optimize
 
 import jaxdp as dp
-from jaxdp.families import MEMBERS
+from jaxdp.design.families import MEMBERS
 
 DELTAS = (1e-3, 1e-9, 1e-12)
 ASYMMETRIC = [(20, e, d) for e in (1.0, 5.0) for d in DELTAS]

@@ -22,7 +22,7 @@ import optax
 from common import write
 
 import jaxdp as dp
-from jaxdp._key import fresh_key
+from jaxdp._core.random_key import fresh_key
 from jaxdp.solvers import private_gradients
 
 WIDTHS = (16, 32, 64)

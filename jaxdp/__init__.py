@@ -15,38 +15,51 @@ if TYPE_CHECKING:
     from jaxdp import interop as interop
     from jaxdp import plot as plot
     from jaxdp import solvers as solvers
-    from jaxdp._cache import enable_cache as enable_cache
-    from jaxdp._pytree import pytree as pytree
-    from jaxdp.allocate import allocate as allocate
-    from jaxdp.allocate import allocation_error as allocation_error
-    from jaxdp.allocate_exact import allocate_exact as allocate_exact
-    from jaxdp.calibrate import calibrate as calibrate
-    from jaxdp.compare import Comparison as Comparison
-    from jaxdp.compare import compare as compare
-    from jaxdp.conversions import to_approx as to_approx
-    from jaxdp.conversions import to_gdp as to_gdp
-    from jaxdp.conversions import to_pure as to_pure
-    from jaxdp.conversions import to_rdp as to_rdp
-    from jaxdp.conversions import to_zcdp as to_zcdp
+    from jaxdp._core.cache import enable_cache as enable_cache
+    from jaxdp._core.pytree import pytree as pytree
+    from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
+    from jaxdp.adaptive.filter import Filter as Filter
+    from jaxdp.adaptive.odometer import Odometer as Odometer
+    from jaxdp.design.allocate import allocate as allocate
+    from jaxdp.design.allocate import allocation_error as allocation_error
+    from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
+    from jaxdp.design.calibrate import calibrate as calibrate
+    from jaxdp.design.compare import Comparison as Comparison
+    from jaxdp.design.compare import compare as compare
+    from jaxdp.design.fit import fit_noise as fit_noise
+    from jaxdp.design.flipped_huber_conditions import sufficient_log_delta as sufficient_log_delta
+    from jaxdp.design.flipped_huber_conditions import sufficient_zcdp as sufficient_zcdp
+    from jaxdp.design.lower_bounds import lower_bound as lower_bound
+    from jaxdp.design.lower_bounds import lower_bound_covariance as lower_bound_covariance
+    from jaxdp.design.lower_bounds import randomised_response as randomised_response
+    from jaxdp.design.sensitivity import JointSensitivity as JointSensitivity
+    from jaxdp.design.sensitivity_profiles import gini as gini
+    from jaxdp.design.sensitivity_profiles import sensitivity_profile as sensitivity_profile
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
     from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
     from jaxdp.estimators import DPPCA as DPPCA
     from jaxdp.estimators import DPLasso as DPLasso
     from jaxdp.estimators import DPLogisticRegression as DPLogisticRegression
     from jaxdp.estimators import DPNaiveBayes as DPNaiveBayes
-    from jaxdp.exponential import ExponentialMechanism as ExponentialMechanism
-    from jaxdp.fit import fit_noise as fit_noise
+    from jaxdp.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
     from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
+    from jaxdp.guarantee.attack_risk import advantage as advantage
+    from jaxdp.guarantee.attack_risk import bayes_risk as bayes_risk
+    from jaxdp.guarantee.attack_risk import tpr_at_fpr as tpr_at_fpr
     from jaxdp.guarantee.base import Budget as Budget
     from jaxdp.guarantee.base import Guarantee as Guarantee
+    from jaxdp.guarantee.conversions import to_approx as to_approx
+    from jaxdp.guarantee.conversions import to_gdp as to_gdp
+    from jaxdp.guarantee.conversions import to_pure as to_pure
+    from jaxdp.guarantee.conversions import to_rdp as to_rdp
+    from jaxdp.guarantee.conversions import to_zcdp as to_zcdp
     from jaxdp.guarantee.gaussian_dp import GDP as GDP
     from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
     from jaxdp.guarantee.pure import PureDP as PureDP
     from jaxdp.guarantee.renyi import RDP as RDP
+    from jaxdp.guarantee.tradeoff import profile_of_tradeoff as profile_of_tradeoff
+    from jaxdp.guarantee.tradeoff import tradeoff_of_profile as tradeoff_of_profile
     from jaxdp.guarantee.zcdp import ZCDP as ZCDP
-    from jaxdp.lower_bounds import lower_bound as lower_bound
-    from jaxdp.lower_bounds import lower_bound_covariance as lower_bound_covariance
-    from jaxdp.lower_bounds import randomised_response as randomised_response
     from jaxdp.mechanism import Mechanism as Mechanism
     from jaxdp.noise.base import Noise as Noise
     from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
@@ -63,7 +76,6 @@ if TYPE_CHECKING:
     from jaxdp.noise.staircase import staircase_split as staircase_split
     from jaxdp.noise.subbotin import Subbotin as Subbotin
     from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
-    from jaxdp.odometer import Odometer as Odometer
     from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
     from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
     from jaxdp.optimal.measure import pinball as pinball
@@ -73,51 +85,46 @@ if TYPE_CHECKING:
     from jaxdp.optimal.published import PublishedKernel as PublishedKernel
     from jaxdp.optimal.published import published_mechanism as published_mechanism
     from jaxdp.optimal.table import RangeMechanism as RangeMechanism
-    from jaxdp.privacy_filter import BudgetExceededError as BudgetExceededError
-    from jaxdp.privacy_filter import Filter as Filter
     from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
     from jaxdp.privacy_loss import privacy_loss as privacy_loss
-    from jaxdp.problems import L1 as L1
-    from jaxdp.problems import L2 as L2
-    from jaxdp.problems import Problem as Problem
-    from jaxdp.problems import Smoothness as Smoothness
-    from jaxdp.problems import bounded_smoothness as bounded_smoothness
-    from jaxdp.problems import coordinate_smoothness as coordinate_smoothness
-    from jaxdp.problems import glm as glm
-    from jaxdp.problems import private_smoothness as private_smoothness
-    from jaxdp.profiles import gini as gini
-    from jaxdp.profiles import sensitivity_profile as sensitivity_profile
-    from jaxdp.risk import advantage as advantage
-    from jaxdp.risk import bayes_risk as bayes_risk
-    from jaxdp.risk import tpr_at_fpr as tpr_at_fpr
-    from jaxdp.sensitivity import JointSensitivity as JointSensitivity
-    from jaxdp.sufficient import sufficient_log_delta as sufficient_log_delta
-    from jaxdp.sufficient import sufficient_zcdp as sufficient_zcdp
+    from jaxdp.solvers.problems import L1 as L1
+    from jaxdp.solvers.problems import L2 as L2
+    from jaxdp.solvers.problems import Problem as Problem
+    from jaxdp.solvers.problems import Smoothness as Smoothness
+    from jaxdp.solvers.problems import bounded_smoothness as bounded_smoothness
+    from jaxdp.solvers.problems import coordinate_smoothness as coordinate_smoothness
+    from jaxdp.solvers.problems import glm as glm
+    from jaxdp.solvers.problems import private_smoothness as private_smoothness
     from jaxdp.sweep import sweep as sweep
-    from jaxdp.tradeoff import profile_of_tradeoff as profile_of_tradeoff
-    from jaxdp.tradeoff import tradeoff_of_profile as tradeoff_of_profile
 else:
     _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "solvers")
     _NAMES = {
-        "_cache": "enable_cache",
-        "_pytree": "pytree",
-        "allocate": "allocate allocation_error",
-        "allocate_exact": "allocate_exact",
-        "calibrate": "calibrate",
-        "compare": "Comparison compare",
-        "conversions": "to_approx to_gdp to_pure to_rdp to_zcdp",
+        "_core.cache": "enable_cache",
+        "_core.pytree": "pytree",
+        "adaptive.filter": "BudgetExceededError Filter",
+        "adaptive.odometer": "Odometer",
+        "design.allocate": "allocate allocation_error",
+        "design.allocate_exact": "allocate_exact",
+        "design.calibrate": "calibrate",
+        "design.compare": "Comparison compare",
+        "design.fit": "fit_noise",
+        "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
+        "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
+        "design.sensitivity": "JointSensitivity",
+        "design.sensitivity_profiles": "gini sensitivity_profile",
         "dominating_pair.base": "DominatingPair",
         "dominating_pair.known_guarantee": "RandomisedResponse",
         "estimators": "DPPCA DPLasso DPLogisticRegression DPNaiveBayes",
-        "exponential": "ExponentialMechanism",
-        "fit": "fit_noise",
+        "exponential_mechanism": "ExponentialMechanism",
         "guarantee.approximate": "ApproxDP",
+        "guarantee.attack_risk": "advantage bayes_risk tpr_at_fpr",
         "guarantee.base": "Budget Guarantee",
+        "guarantee.conversions": "to_approx to_gdp to_pure to_rdp to_zcdp",
         "guarantee.gaussian_dp": "GDP largest_gdp",
         "guarantee.pure": "PureDP",
         "guarantee.renyi": "RDP",
+        "guarantee.tradeoff": "profile_of_tradeoff tradeoff_of_profile",
         "guarantee.zcdp": "ZCDP",
-        "lower_bounds": "lower_bound lower_bound_covariance randomised_response",
         "mechanism": "Mechanism",
         "noise.base": "Noise",
         "noise.discrete_gaussian": "DiscreteGaussian",
@@ -132,23 +139,16 @@ else:
         "noise.staircase": "Staircase staircase_split",
         "noise.subbotin": "Subbotin",
         "noise.truncated_laplace": "TruncatedLaplace",
-        "odometer": "Odometer",
         "optimal.first_order": "optimal_noise_table",
         "optimal.measure": "ErrorMeasure pinball",
         "optimal.mechanism": "optimal_mechanism",
         "optimal.noise": "optimal_integer_noise optimal_noise",
         "optimal.published": "PublishedKernel published_mechanism",
         "optimal.table": "RangeMechanism",
-        "privacy_filter": "BudgetExceededError Filter",
         "privacy_loss": "PrivacyLoss privacy_loss",
-        "problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
+        "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
-        "profiles": "gini sensitivity_profile",
-        "risk": "advantage bayes_risk tpr_at_fpr",
-        "sensitivity": "JointSensitivity",
         "sweep": "sweep",
-        "sufficient": "sufficient_log_delta sufficient_zcdp",
-        "tradeoff": "profile_of_tradeoff tradeoff_of_profile",
     }
     _PLACES = {
         name: f"jaxdp.{module}" for module, names in _NAMES.items() for name in names.split()
@@ -158,7 +158,7 @@ else:
     __all__ = [name for name in (*_MODULES, *_PLACES) if name not in _EXTRA]
 
     class _Package(types.ModuleType):
-        """A package whose function `calibrate` is not hidden by its module of that name."""
+        """A package whose function `privacy_loss` is not hidden by its module of that name."""
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name not in _PLACES or not isinstance(value, types.ModuleType):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 
 FOLDER = "JAXDP_DATA"
 
@@ -38,7 +38,7 @@ def load(name: str) -> Dataset:
     diabetes: 442 x 10 (regression); breast_cancer: 569 x 30, benign (1) or malignant (0).
     A data set that cannot be had raises `FileNotFoundError` and says where to put it.
     """
-    _check.one_of("name", name, NAMES)
+    checks.one_of("name", name, NAMES)
     return _READERS[name](name)
 
 
@@ -62,7 +62,7 @@ def _table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
         with gzip.open(path, "rt", newline="") as file:
             header, *rows = csv.reader(file)
         return header, rows, str(path)
-    _check.extra("sklearn", "learn")
+    checks.extra("sklearn", "learn")
     try:
         header, rows = fetch()
     except OSError as error:
@@ -154,7 +154,7 @@ def _numeric(name: str, header: list[str], values: np.ndarray, source: str) -> D
 
 
 def _bundled(name: str) -> Dataset:
-    sources = _check.extra("sklearn.datasets", "learn")
+    sources = checks.extra("sklearn.datasets", "learn")
     bunch = getattr(sources, f"load_{name}")()
     features, targets = (np.asarray(a, dtype=np.float64) for a in (bunch.data, bunch.target))
     return Dataset(name, features, targets, tuple(map(str, bunch.feature_names)), "scikit-learn")

@@ -15,15 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check, datasets, dpsgd, plot
-from jaxdp.allocate import METHODS, allocate, allocation_error
+from jaxdp import datasets, dpsgd, plot
+from jaxdp._core import checks
+from jaxdp.design.allocate import METHODS, allocate, allocation_error
+from jaxdp.design.sensitivity_profiles import sensitivity_profile
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
-from jaxdp.profiles import sensitivity_profile
 from jaxdp.solvers import coordinate_descent
+from jaxdp.solvers.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
 from jaxdp.sweep import sweep
 
 SIDE = 1000
@@ -69,7 +70,7 @@ def trainings() -> tuple[Training, Training]:
 
 def main(out: Path, say: Callable[[str], None] = print, *, progress: bool = True) -> dict[str, Any]:
     """Run the four parts, write `out`/demo.png and `out`/demo.json, return the numbers."""
-    pyplot = _check.extra("matplotlib.pyplot", "plot")
+    pyplot = checks.extra("matplotlib.pyplot", "plot")
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     figure, axes = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
@@ -247,7 +248,7 @@ def _chains(
 
 
 def _optimum(job: Training, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    models = _check.extra("sklearn.linear_model", "learn")
+    models = checks.extra("sklearn.linear_model", "learn")
     strength = float(job.penalty.strength)
     if job.loss == "squared":
         model = models.Lasso(alpha=strength, fit_intercept=False, tol=1e-10, max_iter=100_000)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import RealLike, Reals
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import RealLike, Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.replaced import require_log_concave
 from jaxdp.dominating_pair.replaced_profile import replaced_log_delta
@@ -53,12 +53,12 @@ class Mechanism:
                 f"noise must be a distribution such as Gaussian(scale), got {noise!r}: guarantees "
                 "and the exponential mechanism go into privacy_loss as they are"
             )
-        sensitivity = _check.nonnegative("sensitivity", sensitivity)
+        sensitivity = checks.nonnegative("sensitivity", sensitivity)
         # Known before it becomes an array: whether there is any sampling shapes the program.
-        always = _check.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))
-        sampling_prob = _check.probability("sampling_prob", sampling_prob, lift=True)
+        always = checks.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))
+        sampling_prob = checks.probability("sampling_prob", sampling_prob, lift=True)
         if relation is not None:
-            _check.one_of("relation", relation, RELATIONS)
+            checks.one_of("relation", relation, RELATIONS)
         elif not always:
             raise ValueError(
                 f"relation must be one of {', '.join(RELATIONS)} where sampling_prob may be "
@@ -88,7 +88,7 @@ class Mechanism:
         """log of the least delta at `epsilon`: an upper bound, as tight as its noise says."""
         if not self.sampled:
             return self.noise.log_delta(self.sensitivity, epsilon)
-        epsilon = _check.real("epsilon", epsilon)
+        epsilon = checks.real("epsilon", epsilon)
         if self.relation == "replace_one":
             return replaced_log_delta(self.noise, self.sampling_prob, self.sensitivity, epsilon)
         whole = Additive(self.noise, self.sensitivity)
@@ -104,7 +104,7 @@ class Mechanism:
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, by a few ulps."""
-        return _epsilon(self, _check.probability("delta", delta))
+        return _epsilon(self, checks.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:
         """The Renyi divergence of an order >= 1, in nats; sampled: `privacy_loss(...).renyi`."""

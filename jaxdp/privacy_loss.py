@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check, ledger, range_composition
+from jaxdp import ledger, range_composition
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import RealLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
-from jaxdp._pytree import pytree, static
-from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
@@ -23,11 +24,12 @@ from jaxdp.dominating_pair.finite import finite_pair, worst_of_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.replaced import Replaced
-from jaxdp.exponential import ExponentialMechanism
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee, is_no_release
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.mechanism import directions as directions_of
 from jaxdp.noise.base import Noise, exp_down, exp_up
@@ -35,7 +37,6 @@ from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
-from jaxdp.tradeoff import tradeoff_of_profile
 
 _FORMAT = "jaxdp-privacy-loss"
 
@@ -73,14 +74,14 @@ class PrivacyLoss:
         How far it may lie above is `log_delta_error`; docs/accuracy.md says what that is for which
         composition, and `accountant.engines` how it is found. Differentiable in every parameter.
         """
-        return self._asked(range_composition.log_delta, _check.real("epsilon", epsilon)).upper
+        return self._asked(range_composition.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: RealLike) -> Reals:
         """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
 
         Of delta this is the relative error. Infinite where no lower bound is known.
         """
-        found = self._asked(range_composition.log_delta, _check.real("epsilon", epsilon))
+        found = self._asked(range_composition.log_delta, checks.real("epsilon", epsilon))
         error = (found.upper - found.lower) * (1.0 + 4.0 * ULP)
         return jnp.where(found.upper == -jnp.inf, 0.0, error)
 
@@ -97,7 +98,7 @@ class PrivacyLoss:
         if points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
         at = partial(range_composition.log_bounds, points=points)
-        found = self._asked(at, _check.real("epsilon", epsilon))
+        found = self._asked(at, checks.real("epsilon", epsilon))
         empty = 0 in found.upper.shape
         return (found.lower, found.upper) if empty else (exp_down(found.lower), exp_up(found.upper))
 
@@ -107,7 +108,7 @@ class PrivacyLoss:
         Above the least one by at most the error of `log_delta` over its slope in epsilon, and 1e-9
         in log delta. Infinite where nothing meets `delta`.
         """
-        delta = _check.probability("delta", delta)
+        delta = checks.probability("delta", delta)
         return self._asked(range_composition.epsilon, delta).upper
 
     def tradeoff(self, fpr: RealLike) -> Reals:
@@ -119,7 +120,7 @@ class PrivacyLoss:
 
         Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
-        order = _check.real("order", order, 1.0)
+        order = checks.real("order", order, 1.0)
         return self._asked(range_composition.renyi, order).upper
 
     def _asked(self, function: Callable[..., Any], argument: Reals) -> Any:
@@ -178,7 +179,7 @@ class PrivacyLoss:
         body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
         relation, terms = body[0], from_plain(body[1])
         if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):
-            _check.one_of("relation", relation, RELATIONS)
+            checks.one_of("relation", relation, RELATIONS)
         jnp.broadcast_shapes(*(term.shape for term in terms))
         return cls(terms, relation)
 
@@ -212,7 +213,7 @@ class PrivacyLoss:
         """
         shape, index = self.shape, index if isinstance(index, tuple) else (index,)
         index = tuple(np.asarray(i) if isinstance(i, list) else i for i in index)
-        if _check.all_concrete(index):
+        if checks.all_concrete(index):
             np.broadcast_to(np.zeros(()), shape)[index]
         elif len(index) > len(shape):
             raise IndexError(f"index must have at most {len(shape)} entries, got {len(index)}")
@@ -245,7 +246,7 @@ class PrivacyLoss:
         return self.__rmul__(count)
 
     def __rmul__(self, count: RealLike) -> "PrivacyLoss":
-        times = _check.whole("count", count)[..., None]
+        times = checks.whole("count", count)[..., None]
         return PrivacyLoss(
             tuple(Term(t.pair, jnp.multiply(*_align(t.count, times))) for t in self.terms),
             self.relation,
@@ -284,7 +285,7 @@ def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
     if not isinstance(noise, Histogram | DiscreteHistogram):
         return Additive(*_expanded((noise, sensitivity)))
     parameters = (*jax.tree.leaves(noise), sensitivity)
-    if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters):
+    if not all(checks.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters):
         raise ValueError(
             "the width and the sensitivity of a Histogram must be one concrete number each: "
             "compose its releases by n * loss and a + b"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from jaxdp._compile import compiled
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Reals
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1p, round_up
-from jaxdp._types import Reals
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, add_up

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import Reals
+from jaxdp._core import checks
+from jaxdp._core.types import Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
@@ -41,7 +41,7 @@ _MASS_ERROR = 1e-9
 
 def to_plain(terms: Terms) -> list[dict[str, Any]]:
     """The terms as JSON values: records by the name of their kind, numbers in hexadecimal."""
-    if not _check.all_concrete(terms):
+    if not checks.all_concrete(terms):
         raise ValueError("a loss must be concrete to be written, got traced values")
     return [{"pair": _record(t.pair), "count": _plain(t.count)} for t in terms]
 
@@ -63,7 +63,7 @@ def fields_of(name: str, row: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 def _term(row: Any) -> Term:
     pair, count = map(_value, fields_of("term", row, ("pair", "count")))
-    count = _check.whole("count", count)
+    count = checks.whole("count", count)
     if not isinstance(pair, DominatingPair):
         kinds = ", ".join(k for k, cls in _KINDS.items() if issubclass(cls, DominatingPair))
         raise ValueError(f"pair must be one of {kinds}, got {type(pair).__name__}")
@@ -122,12 +122,12 @@ def _array(plain: Any) -> Reals:
     if not whole or not isinstance(values, list) or len(values) != math.prod(shape):
         raise ValueError(f"an array must have as many values as its shape, got shape {shape}")
     flat = np.array([_number(x) for x in values], dtype=np.float64)
-    return _check.real("an array", flat.reshape(shape))
+    return checks.real("an array", flat.reshape(shape))
 
 
 def _built(kind: str, plain: dict[str, Any]) -> Any:
     """The record of this kind, by its constructor, which checks ranges."""
-    cls = _KINDS[_check.one_of("kind", kind, tuple(_KINDS))]
+    cls = _KINDS[checks.one_of("kind", kind, tuple(_KINDS))]
     hints = typing.get_type_hints(cls)
     names = tuple(f.name for f in dataclasses.fields(cls))
     fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))

@@ -175,7 +175,7 @@ def test_exact_reaches_exact_accounting(monkeypatch):
         seen.append(arguments)
         return jnp.ones(2)
 
-    monkeypatch.setattr(importlib.import_module("jaxdp.allocate"), "allocate_exact", record)
+    monkeypatch.setattr(importlib.import_module("jaxdp.design.allocate"), "allocate_exact", record)
     weights = np.array([1.0, 3.0])
     dp.allocate("laplace", [1.0, 2.0], (1.0, 1e-6), weights, 1, method="exact")
     noise, sensitivities, budget, given, power = seen.pop()

@@ -48,7 +48,7 @@ def test_bad_input():
 
 def test_a_bad_traced_sensitivity_gets_no_scale_of_zero(monkeypatch):
     """NaN, which makes noise of no scale, in all coordinates that share its unit."""
-    module = importlib.import_module("jaxdp.allocate_exact")
+    module = importlib.import_module("jaxdp.design.allocate_exact")
     monkeypatch.setattr(module, "_shape", lambda *_: jnp.zeros(2))
     monkeypatch.setattr(module, "calibrate", lambda *_, **__: jnp.ones(()))
     scales = jax.jit(lambda s: dp.allocate_exact(dp.Gaussian(1.0), s, BUDGET))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.families import FAMILIES
+from jaxdp.design.families import FAMILIES
 
 FEW = ("gaussian", "laplace", "truncated_laplace", "staircase", "discrete_laplace")
 
@@ -48,7 +48,7 @@ def test_a_profile_and_a_joint_sensitivity():
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys, monkeypatch):
-    shown = importlib.import_module("jaxdp.compare")._shown
+    shown = importlib.import_module("jaxdp.design.compare")._shown
 
     def run(progress):
         assert list(shown(FEW, progress)) == list(FEW)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp import _compile
+from jaxdp._core import compilation
 
 
 def test_known_losses_are_computed_outside_a_trace():
@@ -22,7 +22,7 @@ def test_known_losses_are_computed_outside_a_trace():
 
 
 def test_traced_and_known_values_agree():
-    square = _compile.compiled(lambda x, power: x**power, 1)
+    square = compilation.compiled(lambda x, power: x**power, 1)
     x = jnp.arange(3.0)
     np.testing.assert_array_equal(square(x, 2), [0.0, 1.0, 4.0])
     np.testing.assert_array_equal(jax.jit(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
@@ -31,5 +31,5 @@ def test_traced_and_known_values_agree():
 
 
 def test_an_option_that_xla_does_not_have_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_compile, "_SOONER", {"xla_cpu_no_such_option": False})
-    assert _compile._options.__wrapped__() is None
+    monkeypatch.setattr(compilation, "_SOONER", {"xla_cpu_no_such_option": False})
+    assert compilation._options.__wrapped__() is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.families import FAMILIES
+from jaxdp.design.families import FAMILIES
 
 NONE = np.zeros((0,))
 TWO_BY_NONE = np.zeros((2, 0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp.families import FAMILIES
+from jaxdp.design.families import FAMILIES
 
 LINE = tuple(f for f in FAMILIES if not f.startswith("discrete"))
 TIGHT = json.loads((Path(__file__).parent / "reference" / "tight_table.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp.profiles import PROFILES
+from jaxdp.design.sensitivity_profiles import PROFILES
 
 
 def test_gini_reference_values():

@@ -16,9 +16,9 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, lifted, log1mexp, log1p, round_up
-from jaxdp._types import Reals
 
 # Of sinh(y) / y and of y coth(y) sinh(y) / y, in y^2, without the first terms; |y| <= 2.
 _SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
@@ -32,7 +32,7 @@ def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
 
     At most s (s + 1) `rho_of_range` and s bound; NaN where the bound is bad.
     """
-    bound, s = jnp.broadcast_arrays(_check.guard(bound), s)
+    bound, s = jnp.broadcast_arrays(checks.guard(bound), s)
     endless = jnp.isinf(bound)
     x = jnp.where(endless, 0.5, 0.5 * bound)
     grown = (s + 1.0) * _log_sinhc((s + 1.0) * x)
@@ -45,7 +45,7 @@ def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
 @jax.jit
 def renyi_of_range(bound: Reals, order: Reals) -> Reals:
     """The divergence of an order from 1 on: `rho_of_range` there, and the bound at infinity."""
-    bound, order = jnp.broadcast_arrays(_check.guard(bound), order)
+    bound, order = jnp.broadcast_arrays(checks.guard(bound), order)
     inside = (order > 1) & (order < jnp.inf)
     s = jnp.where(inside, order - 1.0, 1.0)
     value = jnp.where(inside, cumulant_of_range(bound, s) / s, bound)
@@ -56,7 +56,7 @@ def renyi_of_range(bound: Reals, order: Reals) -> Reals:
 @jax.jit
 def rho_of_range(bound: Reals) -> Reals:
     """l(x) + x coth(x) - 1, x = bound / 2: the least rho of zCDP with xi = 0, rounded up."""
-    bound = _check.guard(bound)
+    bound = checks.guard(bound)
     x = jnp.where(jnp.isinf(bound), 1.0, 0.5 * bound)
     near = x <= _NEAR
     low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._core import checks
+from jaxdp._core.types import Bools, Index, Reals
 
 _BISECTIONS = 64
 # More than bisection needs: room for the steps that do not halve the bracket.
@@ -25,7 +25,7 @@ _GOLDEN_STEPS = 60
 @jax.jit
 def excess(log_delta: Reals, target_delta: Reals) -> Reals:
     """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
-    gap = log_delta - jnp.log(_check.guard(target_delta, 1.0))
+    gap = log_delta - jnp.log(checks.guard(target_delta, 1.0))
     return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m_near
-from jaxdp._types import Bools, Reals
 
 # Measured: rounding moves log delta by up to 5 ulp, and by 2 ulp of the exponent.
 _VALUE_ULPS = 10.0

@@ -4,7 +4,7 @@ import math
 
 import jax.numpy as jnp
 
-from jaxdp._types import Reals
+from jaxdp._core.types import Reals
 
 _SERIES = tuple((-1.0) ** k / math.factorial(k + 2) for k in range(17))
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, product, scaled, total
 from jaxdp._numeric.lattice_gaussian import (
     FLAT,
@@ -23,7 +24,6 @@ from jaxdp._numeric.lattice_gaussian import (
 from jaxdp._numeric.mills import mills
 from jaxdp._numeric.quadrature import accumulate
 from jaxdp._numeric.sides import Sides, slope_in_epsilon, upper_log_delta
-from jaxdp._types import Reals
 
 # Measured: 10 ulp, next to the two of the exponents.
 _VALUE_ULPS = 20.0

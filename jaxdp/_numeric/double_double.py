@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import product_gap
-from jaxdp._types import Bools, Reals
 
 # The residual of a quotient below this has partial products that underflow.
 _LEAST = 1e-280

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._check import LEAST_NORMAL
-from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
+from jaxdp._core.checks import LEAST_NORMAL
+from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
 
 LOG_2 = float(np.log(2.0))
 LOG_SQRT_2PI = 0.9189385332046727417803297

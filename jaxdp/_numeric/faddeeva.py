@@ -10,7 +10,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._types import Complexes
+from jaxdp._core.types import Complexes
 
 _NODES = 12
 _STEP = math.sqrt(math.pi / _NODES)

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
 from jaxdp._numeric.crossing import TINY
 from jaxdp._numeric.decay import decay_mean
 from jaxdp._numeric.elementary import expm1
 from jaxdp._numeric.faddeeva import faddeeva
 from jaxdp._numeric.mills import mills
 from jaxdp._numeric.small_cgf import small_cgf
-from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _SHORT = 1.5

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.crossing import (
     LARGEST_EPSILON,
@@ -25,7 +26,6 @@ from jaxdp._numeric.crossing import (
 )
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.mills import mills_pair, mills_slope
-from jaxdp._types import Bools, Reals
 
 # Below this |u| the complement 1 - delta may exceed 1/2: a normal law has 1/2 within 0.6745.
 _REACH = 0.7

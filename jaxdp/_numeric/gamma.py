@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1p
 from jaxdp._numeric.quadrature import accumulate, exponential_decay
-from jaxdp._types import Reals
 
 # 1 / Gamma(1 + x) = 1 + sum c_k x^(k + 1), entire; the next term is below 1e-19 on [-1, 1].
 _RECIPROCAL_GAMMA = (

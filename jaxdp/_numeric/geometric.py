@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, product_gap
-from jaxdp._types import Reals, RealsOrComplexes
 
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
 _SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 10))

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Bools, Index, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
-from jaxdp._types import Bools, Index, Reals, RealsOrComplexes
 
 
 class Cells(NamedTuple):

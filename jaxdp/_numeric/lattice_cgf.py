@@ -6,9 +6,9 @@ theta(c) = sum_k exp(-(k - c)^2 step^2 / 2): the sum for scales below 0.8, its P
 
 import jax.numpy as jnp
 
+from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.lattice_gaussian import WIDE, plus
-from jaxdp._types import Reals, RealsOrComplexes
 
 
 def log_moment_of_lattice(step: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:

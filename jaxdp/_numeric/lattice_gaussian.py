@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp._types import Bools, Reals, RealsOrComplexes
 
 # A sum of this many terms reaches a relative remainder of 1e-17 where `is_short`.
 TERMS = Rule(np.arange(100.0), np.ones(100))

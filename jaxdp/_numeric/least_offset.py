@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Index, Reals
+from jaxdp._core.types import Index, Reals
 
 _GRID = 256
 _ROUNDS = 4

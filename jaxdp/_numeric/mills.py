@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1m
-from jaxdp._types import Reals
 
 _SHIFT = 5.0
 _H = (

@@ -13,11 +13,11 @@ import math
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
 from jaxdp._numeric.crossing import TINY
 from jaxdp._numeric.faddeeva import faddeeva
 from jaxdp._numeric.mills import mills
 from jaxdp._numeric.small_cgf import small_cgf
-from jaxdp._types import Bools, Complexes, Reals, RealsOrComplexes
 
 _UNIT = math.sqrt(0.5 * math.pi)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.crossing import (
     LARGEST_EPSILON,
@@ -22,7 +23,6 @@ from jaxdp._numeric.crossing import (
     slopes_at,
 )
 from jaxdp._numeric.mills import mills_pair
-from jaxdp._types import Reals
 
 
 class Point(NamedTuple):

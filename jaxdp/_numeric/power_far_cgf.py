@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Complexes, Reals
 from jaxdp._numeric.quadrature import Rule, graded_gauss_legendre
-from jaxdp._types import Complexes, Reals
 
 # Nodes from -shift to 0 and from 0 on.
 _INNER = 160

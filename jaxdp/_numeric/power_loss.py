@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import LOG_2, log1mexp
-from jaxdp._types import Bools, Index, Reals
 
 _NEWTON_STEPS = 10
 _LEAST = 1e-300

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import LOG_2, log1m
 from jaxdp._numeric.gamma import gamma_excess, gamma_fractions
-from jaxdp._types import Index, Reals
 
 _NEWTON_STEPS = 10
 

@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
-from jaxdp._types import Reals
 
 
 def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
@@ -12,7 +12,7 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
 
     0 above, 1 - e^epsilon below. Relative error of log delta: (16 + 4 bound) ulp, upwards.
     """
-    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
+    bound, epsilon = jnp.broadcast_arrays(checks.guard(bound), epsilon)
     gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
     inside = jnp.where(gap <= 0, 1.0, gap)
     value = log1mexp(inside) - log1p(jnp.exp(-bound))
@@ -27,7 +27,7 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
 def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Reals:
     """log of failure + (1 - failure) delta, delta that of `log_delta_of_pure`; rounded up."""
     pure = log_delta_of_pure(bound, epsilon)
-    failure, pure = jnp.broadcast_arrays(_check.guard(failure, 1.0), pure)
+    failure, pure = jnp.broadcast_arrays(checks.guard(failure, 1.0), pure)
     value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
     return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
 
@@ -37,7 +37,7 @@ def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
 
     0 above, 1 - e^epsilon below; rounded up.
     """
-    bound, epsilon = jnp.broadcast_arrays(_check.guard(bound), epsilon)
+    bound, epsilon = jnp.broadcast_arrays(checks.guard(bound), epsilon)
     gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
     inside = (gap > 0) & (epsilon >= -bound)
     half = jnp.where(inside, 0.5 * gap, 1.0)

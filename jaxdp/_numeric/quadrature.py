@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Reals, RealsOrComplexes
+from jaxdp._core.types import Reals, RealsOrComplexes
 
 Sums = TypeVar("Sums")
 # The ends of `tanh_sinh`: beyond them lies 1e-15 of the length.

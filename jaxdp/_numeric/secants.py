@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Bools, RealLike, Reals
+from jaxdp._core.types import Bools, RealLike, Reals
 
 
 class _Secant(NamedTuple):

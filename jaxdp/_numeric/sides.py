@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m_near
-from jaxdp._types import Bools, Reals
 
 
 class Sides(NamedTuple):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import expm1, log1p
-from jaxdp._types import Reals, RealsOrComplexes
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 # Distances from the mode in units of its width, to exp(-40) of an exponential law.

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.double_double import Double, quotient, total
 from jaxdp._numeric.elementary import ULP, log1m_near, product_gap
-from jaxdp._types import Bools, Reals
 
 # Beyond this a ratio has no fraction.
 _WHOLE = 2.0**53

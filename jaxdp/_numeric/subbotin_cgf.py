@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Complexes, Index, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, log1p
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp._numeric.power_far_cgf import log_moment_far
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
-from jaxdp._types import Complexes, Index, Reals, RealsOrComplexes
 
 # Nodes left and right of 0.
 _LEFT = 128

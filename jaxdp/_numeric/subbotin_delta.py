@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.gamma import gamma_excess, gamma_pair
 from jaxdp._numeric.power_loss import loss_threshold
 from jaxdp._numeric.sides import Sides, inverse_delta, slope_in_epsilon, upper_log_delta
-from jaxdp._types import Reals
 
 # Measured for powers to 20: 5.2 ulp of |log delta|, or one ulp of the amplification.
 _VALUE_ULPS = 10.0

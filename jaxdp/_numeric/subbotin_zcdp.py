@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.subbotin_cgf import log_moment_of_power
-from jaxdp._types import Reals
 
 # rho X at the points, about.
 _POINTS = np.geomspace(1e-8, 1e4, 120)

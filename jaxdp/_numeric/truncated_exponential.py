@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, expm1_minus, log1m, product_gap
-from jaxdp._types import Bools, Reals, RealsOrComplexes
 
 _MEAN_SERIES = tuple((-1.0) ** k / math.factorial(k + 1) for k in range(9))
 # Below it (1 - e^-t) / t is a series, for the sake of its derivatives.

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._compile import outside_traces
-from jaxdp._threads import cores, in_threads
+from jaxdp._core.compilation import outside_traces
+from jaxdp._core.threads import cores, in_threads
 
 # Lanes are a multiple of this, later of an eighth to a quarter of their number. chosen
 _FEW = 8

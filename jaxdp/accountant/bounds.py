@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxdp._types import Bools, Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp.noise.base import mirrored_log_delta
 
 

@@ -7,10 +7,10 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from jaxdp._compile import compiled
+from jaxdp._core.compilation import compiled
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, Reals, Shape
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.poisson import Poisson

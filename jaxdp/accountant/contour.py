@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Complexes, Index, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import (
     Plan,

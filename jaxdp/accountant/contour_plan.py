@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Reals
+from jaxdp._core.types import Reals
 from jaxdp.accountant.factors import Factors, cumulants
 
 # log of the tilts that are tried, and of those around the best, as parts of that spacing.

@@ -34,8 +34,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Bools, Complexes, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Bools, Complexes, Reals
 from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import Plan

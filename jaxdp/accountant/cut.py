@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import log_ndtr
 
-from jaxdp._types import Reals
+from jaxdp._core.types import Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases
 
 # -log of the probability that is dropped; the last: nothing is.

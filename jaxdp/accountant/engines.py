@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._compile import compiled
-from jaxdp._threads import in_threads
-from jaxdp._types import Lanes, Reals
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.threads import in_threads
+from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import contour, grid, sampled_gaussian
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
@@ -93,7 +93,7 @@ class _Table(NamedTuple):
         equal = len(terms) == 1 and terms[0].count.shape[-1] == 1
         if not (equal and is_sampled_gaussian(terms[0])):
             return self.on_contour
-        many = lanes >= _MANY or not _check.all_concrete(terms)
+        many = lanes >= _MANY or not checks.all_concrete(terms)
         return self.many_sampled_gaussians if many else self.few_sampled_gaussians
 
 
@@ -104,7 +104,7 @@ def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tup
         return others
     if is_gaussian(terms[0]):
         return (first,)
-    if not _check.is_concrete(counts[0]):
+    if not checks.is_concrete(counts[0]):
         return first, *others
     ones = np.asarray(counts[0]) == 1
     return (first,) if ones.all() else (first, *others) if ones.any() else others
@@ -161,14 +161,14 @@ def epsilon_by_sampled_gaussian(terms: Terms, delta: Lanes, kind: Kind) -> LogBo
 def tabled(terms: Terms) -> Table:
     """The table of all terms; of concrete ones padded to a power of four of releases."""
     releases = sum(term.count.shape[-1] for term in terms)
-    if _check.all_concrete(terms):
+    if checks.all_concrete(terms):
         releases = 4 ** -(-(releases - 1).bit_length() // 2)
     return _joined(tuple(_table_of(term) for term in terms), releases)
 
 
 def _lanes(function: Engine, terms: Terms, values: Lanes) -> LogBounds:
     """function(terms, values), concrete ones in pieces."""
-    if not _check.all_concrete(terms, values):
+    if not checks.all_concrete(terms, values):
         return function(terms, values)
     releases = sum(term.count.shape[-1] for term in terms)
     return in_pieces(function, (terms, values), releases)
@@ -178,7 +178,7 @@ def _one_by_one(
     function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
 ) -> LogBounds:
     """function(terms, table, value) of every lane: each fills the cache."""
-    if not _check.all_concrete(terms, values):
+    if not checks.all_concrete(terms, values):
         return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
 
     def one(i: int) -> LogBounds:
@@ -222,7 +222,7 @@ def _equal_releases(terms: Terms) -> Releases:
     (term,) = terms
     assert isinstance(term.pair, Poisson)
     sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
-    q = _check.guard(term.pair.sampling_prob, 1.0)
+    q = checks.guard(term.pair.sampling_prob, 1.0)
     columns = 1.0 / ratios_of(term), q, sign, term.count
     return Releases(*(x[..., 0] for x in columns))
 

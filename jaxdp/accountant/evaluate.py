@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._compile import compiled, outside_traces
-from jaxdp._types import Lanes, Reals
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled, outside_traces
+from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import engines
 from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds
@@ -36,7 +36,7 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(terms: Terms, values: Reals, *options: Any) -> Any:
-        if not _check.all_concrete(terms, values):
+        if not checks.all_concrete(terms, values):
             return function(terms, values, *options)
         with outside_traces():
             return function(terms, values, *options)
@@ -66,7 +66,7 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         engines.inverses_of(terms, _lanes(terms, delta)), _epsilon_width, terms, delta, both
     )
     none, certain = delta == 0, delta == 1
-    if _check.is_concrete(delta) and not np.any(np.asarray(none)):
+    if checks.is_concrete(delta) and not np.any(np.asarray(none)):
         end = jnp.zeros(())
     else:
         end = largest_loss(terms, both)
@@ -101,7 +101,7 @@ def _worst(
 ) -> Reals:
     """The largest function(terms, values) of the directions."""
     shape, terms, lanes = _laid_out(terms, values, both)
-    if _check.all_concrete(terms, lanes):
+    if checks.all_concrete(terms, lanes):
         found = in_pieces(function, (terms, lanes), _releases(terms))
     else:
         found = function(terms, lanes)
@@ -112,7 +112,7 @@ def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: boo
     """At every real epsilon: at a negative one from the exchanged pair."""
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, jnp.abs(epsilon)
-    if not (_check.is_concrete(epsilon) and not np.any(np.asarray(negative))):
+    if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
     found = _in_turn(steps, _width, terms, size, both)
@@ -128,7 +128,7 @@ def _in_turn(
 ) -> LogBounds:
     """The first engine's bounds, and the next one's where they are wide."""
     shape, terms, values = _laid_out(terms, values, both)
-    if not _check.all_concrete(terms, values):
+    if not checks.all_concrete(terms, values):
         found = _traced(steps, width, terms, values, both)
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = steps[0].engine(terms, values)
@@ -183,7 +183,7 @@ def _laid_out(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...],
     """The batch's shape, and its lanes along one axis: those of the second direction last."""
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
-    known = _check.all_concrete(terms, values)
+    known = checks.all_concrete(terms, values)
     lib: Any = np if known else jnp
     if known:
         terms, values = jax.tree.map(np.asarray, (terms, values))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Reals
+from jaxdp._core.types import Reals
 from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import Law
 from jaxdp.noise.nodes import DEPTH

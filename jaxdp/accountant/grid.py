@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._compile import compiled
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
-from jaxdp._types import Bools, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
@@ -80,7 +80,7 @@ def _log_add(a: Reals, b: Reals) -> Reals:
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on log delta at epsilon >= 0 in one lane: parameters of shape (F,)."""
-    if not _check.all_concrete(terms, table, epsilon):
+    if not checks.all_concrete(terms, table, epsilon):
         plan = plan_at(table, epsilon, points)
         return bounds_at(_profiles(terms, points), table, plan, epsilon, points)
     plan = _plan_at(table, epsilon, points)
@@ -89,7 +89,7 @@ def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS)
 
 def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta in one lane; feasible above."""
-    if not _check.all_concrete(terms, table, delta):
+    if not checks.all_concrete(terms, table, delta):
         guess = chernoff_epsilon(table, delta)
         plan = plan_at(table, guess, points)
         return solved_at(_profiles(terms, points), table, plan, guess, delta, points)

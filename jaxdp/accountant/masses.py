@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Bools, Reals
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import FITS
 from jaxdp.dominating_pair.base import DominatingPair, Law

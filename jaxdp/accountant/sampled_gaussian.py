@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.sampled_gaussian_law import FULL, LIGHT, LONG, Nodes
 from jaxdp.accountant.sampled_gaussian_line import Line, line

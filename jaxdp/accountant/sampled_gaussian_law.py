@@ -19,8 +19,8 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import log_ndtr
 
+from jaxdp._core.types import Complexes, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, expm1, log1p
-from jaxdp._types import Complexes, Index, Reals
 
 LOW = -8.5  # leftmost node. derived: N(0, 1) has 1e-17 below
 REAL_STRIDE = 2  # real nodes and those of bounds are every second one. chosen: errors below 1e-6

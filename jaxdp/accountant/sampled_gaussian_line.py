@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Complexes, Index, Indices, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Complexes, Index, Indices, Reals
 from jaxdp.accountant.sampled_gaussian_law import REAL_STRIDE, Nodes, law, log_tail
 from jaxdp.accountant.sampled_gaussian_plan import TILTS, log_chernoff, log_excess
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import log1p
-from jaxdp._types import Index, Reals
 from jaxdp.accountant.sampled_gaussian_law import LIGHT, LOW, REAL_STRIDE, law
 
 TILTS = np.exp(np.arange(-8.0, 16.5, 0.7))  # chosen: 1e6 releases of all, or one at q = 1e-5

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
-from jaxdp._types import Bools, Reals, Shape
 from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
 from jaxdp.dominating_pair.base import Kinks, Lattice, Law, log_of_finite
 

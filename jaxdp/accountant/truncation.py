@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Reals
+from jaxdp._core.types import Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases, tilted
 
 # Heights, in parts of the contour's end, between which the bound is taken.

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Bools, Index, Reals
+from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # logarithms of the tilts searched. chosen: all that a float64 may need

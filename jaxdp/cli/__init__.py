@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import jax
 
-from jaxdp import __version__, _check
-from jaxdp._cache import enable_cache
+from jaxdp import __version__
+from jaxdp._core import checks
+from jaxdp._core.cache import enable_cache
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
 COMMANDS = ("dp_sgd", "noises", "sweeps", "models", "demonstration")
@@ -17,7 +18,7 @@ COMMANDS = ("dp_sgd", "noises", "sweeps", "models", "demonstration")
 def main() -> None:
     """Run the command line; a failure is one line on stderr and a non-zero exit."""
     try:
-        typer = _check.extra("typer", "cli")
+        typer = checks.extra("typer", "cli")
     except ImportError as error:
         sys.exit(f"jaxdp: {error}")
     jax.config.update("jax_enable_x64", True)

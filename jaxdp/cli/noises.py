@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from jaxdp.cli.base import AsJson, Delta, Epsilon, Sensitivity, as_text, show, tried, write_file
-from jaxdp.compare import compare
+from jaxdp.design.compare import compare
 from jaxdp.dpsgd.wording import rounded_up
 from jaxdp.guarantee.base import Budget
 from jaxdp.noise.histogram import Histogram

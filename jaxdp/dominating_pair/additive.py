@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import log1m
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
     DominatingPair,
@@ -42,7 +42,7 @@ class Additive(DominatingPair):
     shift: Reals
 
     def __init__(self, noise: Noise, shift: RealLike):
-        assign(self, noise=noise, shift=_check.nonnegative("shift", shift))
+        assign(self, noise=noise, shift=checks.nonnegative("shift", shift))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """`Noise.log_delta`."""

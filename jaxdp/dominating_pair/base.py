@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import log1m, log1mexp
-from jaxdp._types import RealLike, Reals
 from jaxdp.noise.nodes import Nodes
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 

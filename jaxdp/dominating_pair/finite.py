@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, atoms
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
@@ -67,12 +67,12 @@ class Finite(DominatingPair):
             masses=masses,
             infinite=infinite,
             hidden=hidden,
-            backward=_check.probability("backward", backward),
+            backward=checks.probability("backward", backward),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of sum_j masses[j] (1 - e^(epsilon - losses[j]))_+ + infinite, rounded up."""
-        epsilon = _check.real("epsilon", epsilon)
+        epsilon = checks.real("epsilon", epsilon)
         epsilon, backward = jnp.broadcast_arrays(epsilon, self.backward)
         values = [_log_delta(*(jnp.asarray(x) for x in side), epsilon) for side in _sides(self)]
         return jnp.where(backward > 0, values[1], values[0])
@@ -111,7 +111,7 @@ def finite_pair(losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> Fin
 
     Host-side. What is missing of a total of 1 lies at infinity; `ValueError` for what is no law.
     """
-    if not all(map(_check.is_concrete, (losses, masses_p, masses_q))):
+    if not all(map(checks.is_concrete, (losses, masses_p, masses_q))):
         raise ValueError("losses and masses must be known before tracing: they shape the program")
     place, p, q = (np.asarray(x, dtype=np.float64) for x in (losses, masses_p, masses_q))
     if place.ndim != 1 or not place.shape == p.shape == q.shape or place.size == 0:

@@ -9,13 +9,13 @@ from typing import final
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.bounded_range import renyi_of_range
 from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._numeric.pure import log_delta_of_approximate, log_delta_of_pure, log_delta_of_range
 from jaxdp._numeric.quadrature import gauss_legendre
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
     DominatingPair,
@@ -48,22 +48,22 @@ class Response(DominatingPair):
     def __init__(self, bound: RealLike, failure: RealLike):
         assign(
             self,
-            bound=_check.nonnegative("bound", bound),
-            failure=_check.probability("failure", failure),
+            bound=checks.nonnegative("bound", bound),
+            failure=checks.probability("failure", failure),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """`ApproxDP.log_delta`, that of `PureDP` where nothing fails."""
-        epsilon = _check.real("epsilon", epsilon)
+        epsilon = checks.real("epsilon", epsilon)
         bound, failure, epsilon = jnp.broadcast_arrays(self.bound, self.failure, epsilon)
-        bound, failure = _check.guard(bound), _check.guard(failure, 1.0)
+        bound, failure = checks.guard(bound), checks.guard(failure, 1.0)
         pure = log_delta_of_pure(bound, epsilon)
         some = log_delta_of_approximate(bound, failure, epsilon)
         return jnp.where(failure == 0, pure, some)
 
     def law(self) -> Law:
         """Two atoms."""
-        bound, failure = _check.guard(self.bound), _check.guard(self.failure, 1.0)
+        bound, failure = checks.guard(self.bound), checks.guard(self.failure, 1.0)
         bound, failure = jnp.broadcast_arrays(bound, failure)
         log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
         up = log_finite - log1p(jnp.exp(-bound))
@@ -79,7 +79,7 @@ class Response(DominatingPair):
 
     def singularities(self) -> Singularities:
         """Odd multiples of bound."""
-        unit = 2.0 * _check.guard(self.bound) + 0.0 * self.failure
+        unit = 2.0 * checks.guard(self.bound) + 0.0 * self.failure
         return Lattice(unit, jnp.ones_like(unit))
 
     def reversed(self) -> "Response":
@@ -106,15 +106,15 @@ class RandomisedResponse(DominatingPair):
     def __init__(self, epsilon: RealLike, categories: RealLike):
         assign(
             self,
-            bound=_check.nonnegative("epsilon", epsilon),
-            categories=_check.whole("categories", categories, 2.0),
+            bound=checks.nonnegative("epsilon", epsilon),
+            categories=checks.whole("categories", categories, 2.0),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of 0 below epsilon = 0."""
-        epsilon = _check.real("epsilon", epsilon)
+        epsilon = checks.real("epsilon", epsilon)
         up, level = self._log_masses()
-        b = _check.guard(self.bound)
+        b = checks.guard(self.bound)
         above = jnp.minimum(up + _log_gap(b - epsilon), 0.0)
         middle = level + _log_gap(-epsilon)
         below = up - b + _log_gap(-b - epsilon)
@@ -124,14 +124,14 @@ class RandomisedResponse(DominatingPair):
     def law(self) -> Law:
         """Three atoms."""
         up, level = self._log_masses()
-        b = jnp.broadcast_to(_check.guard(self.bound), up.shape)
+        b = jnp.broadcast_to(checks.guard(self.bound), up.shape)
         losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
         masses = jnp.stack([up - b, level, up], axis=-1)
         return atoms(losses, masses, jnp.full_like(b, -jnp.inf), round_up(b, 2))
 
     def singularities(self) -> Singularities:
         """Multiples of epsilon."""
-        unit = _check.guard(self.bound) + 0.0 * self.categories
+        unit = checks.guard(self.bound) + 0.0 * self.categories
         return Lattice(unit, jnp.zeros_like(unit))
 
     def reversed(self) -> "RandomisedResponse":
@@ -144,7 +144,7 @@ class RandomisedResponse(DominatingPair):
 
     def _log_masses(self) -> tuple[Reals, Reals]:
         """log probabilities of the losses b and 0."""
-        b, k = jnp.broadcast_arrays(_check.guard(self.bound), self.categories)
+        b, k = jnp.broadcast_arrays(checks.guard(self.bound), self.categories)
         log_total = b + log1p((k - 1.0) * jnp.exp(-b))
         return b - log_total, jnp.log(k - 2.0) - log_total
 
@@ -164,18 +164,18 @@ class BoundedRange(DominatingPair):
     bound: Reals
 
     def __init__(self, bound: RealLike):
-        assign(self, bound=_check.nonnegative("bound", bound))
+        assign(self, bound=checks.nonnegative("bound", bound))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b; 0 above, 1 - e^e below."""
         bound, epsilon = jnp.broadcast_arrays(
-            _check.guard(self.bound), _check.real("epsilon", epsilon)
+            checks.guard(self.bound), checks.real("epsilon", epsilon)
         )
         return log_delta_of_range(bound, epsilon)
 
     def law(self) -> Law:
         """Gauss-Legendre on panels of [-b, b]."""
-        bound = _check.guard(self.bound)
+        bound = checks.guard(self.bound)
         endless = jnp.isinf(bound)
         some = (bound > 0) & ~endless
         b = jnp.where(some, bound, 1.0)[..., None]
@@ -202,7 +202,7 @@ class BoundedRange(DominatingPair):
 
     def renyi(self, order: RealLike) -> Reals:
         """Of the worst fixed pair of losses t, t - b: less than that of this pair."""
-        return renyi_of_range(self.bound, _check.real("order", order, 1.0))
+        return renyi_of_range(self.bound, checks.real("order", order, 1.0))
 
 
 def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:

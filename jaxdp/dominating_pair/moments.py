@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.noise.nodes import LEFT_OUT, along_last
 
@@ -37,7 +37,7 @@ def renyi_of_law(
     Both are upper bounds. `beyond` bounds the logarithm of what the nodes leave out of the moment
     (none: nothing). Infinite where a loss is; of infinite order the largest loss.
     """
-    order = _check.real("order", order, 1.0)
+    order = checks.real("order", order, 1.0)
     law = pair.law()
     order = jnp.broadcast_to(order, jnp.broadcast_shapes(order.shape, law.largest.shape))
     excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)

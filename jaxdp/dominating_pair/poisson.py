@@ -4,10 +4,10 @@ from typing import cast, final
 
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import expm1, log1p, round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
     DominatingPair,
@@ -42,8 +42,8 @@ class Poisson(DominatingPair):
         assign(
             self,
             base=base,
-            sampling_prob=_check.probability("sampling_prob", sampling_prob),
-            added=_check.probability("added", added),
+            sampling_prob=checks.probability("sampling_prob", sampling_prob),
+            added=checks.probability("added", added),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
@@ -102,7 +102,7 @@ class Poisson(DominatingPair):
     @property
     def _q(self) -> Reals:
         """The sampling probability as it may have come through a transformation."""
-        return _check.guard(self.sampling_prob, 1.0)
+        return checks.guard(self.sampling_prob, 1.0)
 
     def _beyond(self, order: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment, at most."""

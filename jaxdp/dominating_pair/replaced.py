@@ -5,10 +5,10 @@ from typing import cast, final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import log1m
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
 from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
@@ -36,13 +36,13 @@ class Replaced(DominatingPair):
         assign(
             self,
             noise=noise,
-            shift=_check.nonnegative("shift", shift),
-            sampling_prob=_check.probability("sampling_prob", sampling_prob),
+            shift=checks.nonnegative("shift", shift),
+            sampling_prob=checks.probability("sampling_prob", sampling_prob),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """See `replaced_log_delta`."""
-        at = _check.guard(self.sampling_prob, 1.0), self.shift, _check.real("epsilon", epsilon)
+        at = checks.guard(self.sampling_prob, 1.0), self.shift, checks.real("epsilon", epsilon)
         return replaced_log_delta(self.noise, *at)
 
     def law(self) -> Law:
@@ -50,7 +50,7 @@ class Replaced(DominatingPair):
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
         nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift))
-        q = _check.guard(self.sampling_prob, 1.0)
+        q = checks.guard(self.sampling_prob, 1.0)
         largest = replaced_largest(self.noise.pure_epsilon(shift), q)
         noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
 
@@ -83,7 +83,7 @@ class Replaced(DominatingPair):
         last = reach_of(self.noise)
         last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
-        q = _check.guard(self.sampling_prob, 1.0)
+        q = checks.guard(self.sampling_prob, 1.0)
         tail = log_moment_beyond(lambda a: noise.renyi(shift, a), order, last, q)
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)

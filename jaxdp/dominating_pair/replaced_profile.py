@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
-from jaxdp._types import Index, Reals
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_profile import sampled_largest
 from jaxdp.noise.base import Noise

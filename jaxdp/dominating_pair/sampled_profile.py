@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair
 
 # epsilon from which on e^-epsilon is lost beside it. derived: half an ulp of 50.
@@ -24,7 +24,7 @@ def sampled_log_delta(
     (1 - (1 - q) e^epsilon) delta_0(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0 from -log(1 - q)
     on. Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
     """
-    return _sampled_log_delta(base, sampling_prob, added, _check.real("epsilon", epsilon))
+    return _sampled_log_delta(base, sampling_prob, added, checks.real("epsilon", epsilon))
 
 
 @jax.jit

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.interop.opacus import loss_from_history
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -36,8 +36,8 @@ class Accountant:
 
     def step(self, *, noise_multiplier: RealLike, sample_rate: RealLike) -> None:
         """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
-        scale = float(_check.positive("noise_multiplier", noise_multiplier))
-        rate = float(_check.probability("sample_rate", sample_rate, lift=True))
+        scale = float(checks.positive("noise_multiplier", noise_multiplier))
+        rate = float(checks.probability("sample_rate", sample_rate, lift=True))
         if self.history and tuple(self.history[-1][:2]) == (scale, rate):
             self.history[-1] = (scale, rate, self.history[-1][2] + 1)
         else:
@@ -49,12 +49,12 @@ class Accountant:
 
     def get_epsilon(self, delta: RealLike) -> float:
         """The epsilon spent so far at `delta`, in nats; 0 before the first step."""
-        delta = _check.probability("delta", delta)
+        delta = checks.probability("delta", delta)
         return float(self.privacy_loss().epsilon(delta)) if self.history else 0.0
 
     def get_delta(self, epsilon: RealLike) -> float:
         """The delta spent so far at `epsilon` >= 0; 0 before the first step."""
-        epsilon = _check.real("epsilon", epsilon, 0.0)
+        epsilon = checks.real("epsilon", epsilon, 0.0)
         return float(self.privacy_loss().delta(epsilon)) if self.history else 0.0
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Accountant:
             raise ValueError(
                 f"state_dict must hold 'history' and 'mechanism', got {sorted(state_dict or ())}"
             )
-        _check.one_of("state_dict['mechanism']", state_dict["mechanism"], (_NAME,))
+        checks.one_of("state_dict['mechanism']", state_dict["mechanism"], (_NAME,))
         history = list(state_dict["history"])
         if history:
             loss_from_history(history)

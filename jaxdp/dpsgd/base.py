@@ -5,9 +5,9 @@ from typing import TypeAlias, final
 
 import jax.numpy as jnp
 
-from jaxdp import _check
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals, Shape
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals, Shape
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -59,13 +59,13 @@ class Phase:
         if (epochs is None) == (steps is None):
             raise ValueError(f"give either epochs or steps, got epochs={epochs}, steps={steps}")
         if steps is not None:
-            count = _check.whole("steps", steps)
+            count = checks.whole("steps", steps)
         else:
-            passes = _check.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
+            passes = checks.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
             count = _steps_of(passes, rate, dataset_size, batch_size)
         assign(
             self,
-            noise_multiplier=_check.positive("noise_multiplier", noise_multiplier),
+            noise_multiplier=checks.positive("noise_multiplier", noise_multiplier),
             sampling_prob=rate,
             steps=count,
         )
@@ -84,7 +84,7 @@ def _steps_of(
     """The steps of so many passes, rounded up; from sizes without rounding first."""
     if dataset_size is not None and batch_size is not None:
         return jnp.ceil(epochs * jnp.asarray(dataset_size) / jnp.asarray(batch_size))
-    if _check.is_concrete(rate) and not bool(jnp.all(rate > 0)):
+    if checks.is_concrete(rate) and not bool(jnp.all(rate > 0)):
         raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
     return jnp.ceil(epochs / rate * (1.0 - _WHOLE))
 
@@ -103,10 +103,10 @@ def rate_of(
             f"dataset_size={dataset_size}, batch_size={batch_size}, sampling_prob={sampling_prob}"
         )
     if sampling_prob is not None:
-        return _check.probability("sampling_prob", sampling_prob, lift=True)
-    records = _check.whole("dataset_size", dataset_size, 1.0)  # pyright: ignore[reportArgumentType]
-    batch = _check.positive("batch_size", batch_size)  # pyright: ignore[reportArgumentType]
-    return _check.probability("batch_size / dataset_size", batch / records)
+        return checks.probability("sampling_prob", sampling_prob, lift=True)
+    records = checks.whole("dataset_size", dataset_size, 1.0)  # pyright: ignore[reportArgumentType]
+    batch = checks.positive("batch_size", batch_size)  # pyright: ignore[reportArgumentType]
+    return checks.probability("batch_size / dataset_size", batch / records)
 
 
 def phases_of(
@@ -147,7 +147,7 @@ def step_loss(
     noise_multiplier: RealLike, sampling_prob: RealLike, relation: Relation
 ) -> PrivacyLoss:
     """The privacy loss of one step: a Gaussian of sensitivity 1 on a Poisson sample."""
-    _check.one_of("relation", relation, RELATIONS)
+    checks.one_of("relation", relation, RELATIONS)
     return privacy_loss(Mechanism(Gaussian(noise_multiplier), 1.0, sampling_prob, relation))
 
 

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike, Reals
-from jaxdp.calibrate import calibrate
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals
+from jaxdp.design.calibrate import calibrate
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -145,8 +145,8 @@ def steps(
     874.0
     """
     budget, rate = as_budget((epsilon, delta)), rate_of(dataset_size, batch_size, sampling_prob)
-    scale = _check.positive("noise_multiplier", noise_multiplier)
-    if not _check.all_concrete(budget, rate, scale, before):
+    scale = checks.positive("noise_multiplier", noise_multiplier)
+    if not checks.all_concrete(budget, rate, scale, before):
         raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
     spent = None if before is None else loss_of(phases_of(None, before, *(None,) * 5), relation)
     once = step_loss(scale, rate, relation)
@@ -222,7 +222,7 @@ def curve(
         parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
         times = np.unique(np.concatenate([*parts, starts[-1:]]))
     else:
-        times = np.arange(_check.positive_integer("every", every), starts[-1], every, dtype=float)
+        times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
         times = np.append(times, starts[-1])
     total = None
     for phase, count, start in zip(known, counts, starts, strict=False):
@@ -231,7 +231,7 @@ def curve(
         part = np.clip(times - start, 0.0, count) * once
         total = part if total is None else total + part
     assert total is not None
-    target = _check.probability("delta", delta)
+    target = checks.probability("delta", delta)
     return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
 
 

@@ -5,13 +5,13 @@ from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
+from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.mechanism import Relation
 from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.risk import advantage
 
 # The false-positive rate at which an attack's power is told. published: Carlini et al., 2022
 _FPR = 1e-3
@@ -56,9 +56,9 @@ def statement(
     """
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
     known = phases_of(noise_multiplier, phases, *schedule)
-    delta = _check.probability("delta", delta)
-    _check.one_of("relation", relation, tuple(_NEIGHBOURS))
-    if not _check.all_concrete(known, delta):
+    delta = checks.probability("delta", delta)
+    checks.one_of("relation", relation, tuple(_NEIGHBOURS))
+    if not checks.all_concrete(known, delta):
         raise ValueError("a statement must know its numbers, got traced ones")
     if any(np.size(x) != 1 for x in (delta, *(phase.steps for phase in known))) or any(
         math.prod(phase.shape) != 1 for phase in known

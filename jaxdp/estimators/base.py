@@ -26,15 +26,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._key import fresh_key
-from jaxdp._types import Key
+from jaxdp._core import checks
+from jaxdp._core.random_key import fresh_key
+from jaxdp._core.types import Key
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
-_base = _check.extra("sklearn.base", "learn")
-_validation = _check.extra("sklearn.utils.validation", "learn")
+_base = checks.extra("sklearn.base", "learn")
+_validation = checks.extra("sklearn.utils.validation", "learn")
 
 Spent = Guarantee | PrivacyLoss
 
@@ -122,7 +122,7 @@ class DPEstimator(_base.BaseEstimator):
                 stacklevel=3,
             )
             return jax.random.key(int(self.random_state))
-        words = _check.extra("sklearn.utils", "learn").check_random_state(self.random_state)
+        words = checks.extra("sklearn.utils", "learn").check_random_state(self.random_state)
         bits = words.randint(0, 2**32, size=2, dtype=np.uint32)
         return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor
-from jaxdp.problems import L1
+from jaxdp.solvers.problems import L1
 
 
 class DPLasso(DPLinearEstimator, LinearRegressor):
@@ -71,7 +71,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
     def fit(self, X: Any, y: Any) -> "DPLasso":  # noqa: N803
         """Spend the budget on (n, p) features and n targets, finite numbers."""
         features, targets = self._records(X, y, y_numeric=True)
-        penalty = L1(_check.nonnegative("alpha", self.alpha))
+        penalty = L1(checks.nonnegative("alpha", self.alpha))
         self.coef_, self.intercept_ = self._descend(
             features, targets, "squared", penalty, target_bounds=self.target_bounds
         )

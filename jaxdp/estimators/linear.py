@@ -5,18 +5,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import Key
+from jaxdp._core import checks
+from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.problems import Penalty, Problem, Smoothness, bounded_smoothness, glm
 from jaxdp.solvers import coordinate_descent, scaling
 from jaxdp.solvers.coordinate_descent import Plan
+from jaxdp.solvers.problems import Penalty, Problem, Smoothness, bounded_smoothness, glm
 
-_base = _check.extra("sklearn.base", "learn")
+_base = checks.extra("sklearn.base", "learn")
 
 
 class LinearRegressor(_base.RegressorMixin, DPEstimator):
@@ -138,7 +138,7 @@ class DPLinearEstimator(DPEstimator):
             records,
             self.relation,
             target_scale=target_scale,
-            passes=None if passes is None else _check.positive_integer("passes", passes),
+            passes=None if passes is None else checks.positive_integer("passes", passes),
         )
         return coordinate_descent.plan(
             budget,
@@ -173,7 +173,7 @@ class DPLinearEstimator(DPEstimator):
         Features, and then the targets, if they have bounds. Without an intercept all are measured
         from 0, or it would be another model.
         """
-        share = float(_check.real("scaling_share", self.scaling_share, 0.0, 1.0))
+        share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
         if share == 1.0:
             raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
         spent = None
@@ -217,7 +217,7 @@ def _given_smoothness(smoothness: Any, coordinates: int) -> np.ndarray:
                 "unknown here: give feature_bounds, and scales are released from the budget"
             )
         smoothness = smoothness.values
-    values = np.asarray(_check.positive("smoothness", smoothness))
+    values = np.asarray(checks.positive("smoothness", smoothness))
     if values.shape not in ((), (coordinates,)):
         raise ValueError(
             f"smoothness must be a number or have shape ({coordinates},), got {values.shape}"

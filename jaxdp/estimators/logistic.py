@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.estimators.linear import DPLinearEstimator
-from jaxdp.problems import L1, L2
+from jaxdp.solvers.problems import L1, L2
 
-_base = _check.extra("sklearn.base", "learn")
-_multiclass = _check.extra("sklearn.utils.multiclass", "learn")
+_base = checks.extra("sklearn.base", "learn")
+_multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
 PENALTIES = ("l2", "l1")
 
@@ -65,8 +65,8 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         """Spend the budget on (n, p) features and n labels of two classes."""
         features, labels = self._records(X, y)
         _multiclass.check_classification_targets(labels)
-        _check.one_of("penalty", self.penalty, PENALTIES)
-        strength = _check.nonnegative("alpha", self.alpha)
+        checks.one_of("penalty", self.penalty, PENALTIES)
+        strength = checks.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
         weights, intercept = self._descend(

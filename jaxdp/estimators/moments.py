@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.estimators.base import Spent
 from jaxdp.estimators.linear import LinearRegressor
 from jaxdp.solvers import sufficient_statistics
@@ -49,7 +49,7 @@ class SSPLasso(LinearRegressor):
         theta, spent = sufficient_statistics.lasso(
             features,
             targets.astype(np.float64),
-            _check.nonnegative("alpha", self.alpha),
+            checks.nonnegative("alpha", self.alpha),
             budget,
             self._key(),
             row_bound=self.row_bound,

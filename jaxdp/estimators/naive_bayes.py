@@ -5,12 +5,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.solvers import naive_bayes
 
-_base = _check.extra("sklearn.base", "learn")
-_multiclass = _check.extra("sklearn.utils.multiclass", "learn")
+_base = checks.extra("sklearn.base", "learn")
+_multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
 
 class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):

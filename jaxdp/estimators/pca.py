@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import Key
+from jaxdp._core import checks
+from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import covariance
 
-_base = _check.extra("sklearn.base", "learn")
+_base = checks.extra("sklearn.base", "learn")
 
 
 class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEstimator):
@@ -67,9 +67,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         if budget.delta == 0:
             raise ValueError("delta must lie in (0, 1) for Gaussian noise, got 0")
         rank = dimension if self.n_components is None else self.n_components
-        if not 1 <= _check.positive_integer("n_components", rank) <= dimension:
+        if not 1 <= checks.positive_integer("n_components", rank) <= dimension:
             raise ValueError(f"n_components must lie in [1, {dimension}], got {rank}")
-        share = float(_check.real("mean_share", self.mean_share, 0.0, 1.0))
+        share = float(checks.real("mean_share", self.mean_share, 0.0, 1.0))
         if share == 1:
             raise ValueError("mean_share must lie in [0, 1), got 1: nothing is left for components")
         lower, upper = public_bounds(self.feature_bounds, dimension)
@@ -112,7 +112,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     def inverse_transform(self, X: Any) -> np.ndarray:  # noqa: N803
         """X components_ + mean_, (n, p)."""
         self._require_fitted()
-        scores = _check.extra("sklearn.utils", "learn").check_array(X, dtype=np.float64)
+        scores = checks.extra("sklearn.utils", "learn").check_array(X, dtype=np.float64)
         return scores @ self.components_ + self.mean_
 
     @property

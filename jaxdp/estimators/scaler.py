@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.solvers import scaling
 
-_base = _check.extra("sklearn.base", "learn")
+_base = checks.extra("sklearn.base", "learn")
 
 
 class _Affine(_base.OneToOneFeatureMixin, _base.TransformerMixin, DPEstimator):
@@ -77,7 +77,7 @@ class DPStandardScaler(_Affine):
         """Spend the budget on the means and variances of (n, p) features."""
         features = self._features(X, reset=True)
         budget = self._budget()
-        limit = float(_check.positive("limit", self.limit))
+        limit = float(checks.positive("limit", self.limit))
         if not np.isfinite(limit):
             raise ValueError(f"limit must be finite, got {self.limit!r}")
         bounds = public_bounds(self.feature_bounds, features.shape[1])

@@ -4,11 +4,11 @@ from typing import final
 
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp._numeric.pure import log_delta_of_approximate
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 
 
@@ -29,18 +29,18 @@ class ApproxDP(Guarantee):
     def __init__(self, epsilon: RealLike, delta: RealLike):
         assign(
             self,
-            epsilon_bound=_check.nonnegative("epsilon", epsilon),
-            delta_bound=_check.probability("delta", delta, lift=True),
+            epsilon_bound=checks.nonnegative("epsilon", epsilon),
+            delta_bound=checks.probability("delta", delta, lift=True),
         )
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
-        epsilon = _check.real("epsilon", epsilon)
+        epsilon = checks.real("epsilon", epsilon)
         return log_delta_of_approximate(self.epsilon_bound, self.delta_bound, epsilon)
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
-        fpr = _check.probability("fpr", fpr, lift=True)
+        fpr = checks.probability("fpr", fpr, lift=True)
         return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
     def composed(self, other: "ApproxDP") -> "ApproxDP":
@@ -49,7 +49,7 @@ class ApproxDP(Guarantee):
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
 
     def __rmul__(self, count: RealLike) -> "ApproxDP":
-        count = _check.whole("count", count)
+        count = checks.whole("count", count)
         epsilon = round_up(repeated("epsilon", count, self.epsilon_bound), 1)
         delta = -jnp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))
         return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))

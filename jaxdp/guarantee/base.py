@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Bools, Index, RealLike, Reals
 from jaxdp._numeric.bracket import excess, last_feasible, least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, Index, RealLike, Reals
 from jaxdp.noise.base import exp_up
 
 G = TypeVar("G", bound="Guarantee")
@@ -76,7 +76,7 @@ class Guarantee(abc.ABC):
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`; inf where there is none."""
-        return _epsilon(self, _check.probability("delta", delta))
+        return _epsilon(self, checks.probability("delta", delta))
 
 
 @final
@@ -94,8 +94,8 @@ class Budget:
     def __init__(self, epsilon: RealLike, delta: RealLike):
         assign(
             self,
-            epsilon=_check.real("epsilon", epsilon, 0.0),
-            delta=_check.probability("delta", delta),
+            epsilon=checks.real("epsilon", epsilon, 0.0),
+            delta=checks.probability("delta", delta),
         )
 
 
@@ -127,7 +127,7 @@ def require_both_directions(source: object) -> None:
 
 def repeated(name: str, count: Reals, value: Reals) -> Reals:
     """count value, of one guarantee's parameter; 0 times infinity is not known: `ValueError`."""
-    if _check.all_concrete(count, value):
+    if checks.all_concrete(count, value):
         known, held = np.broadcast_arrays(np.asarray(count), np.asarray(value))
         if np.any(((known == 0) & np.isinf(held)) | (np.isinf(known) & (held == 0))):
             raise ValueError(
@@ -187,7 +187,7 @@ def tradeoff_of_pure(bound: Reals, failure: RealLike, fpr: Reals) -> Reals:
     0 at an infinite bound, where a loss may tell everything.
     """
     bound, failure, fpr = jnp.broadcast_arrays(
-        _check.guard(bound), _check.guard(jnp.asarray(failure), 1.0), fpr
+        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), fpr
     )
     power = 1.0 - failure
     power = jnp.where(failure == 0, power, round_up(power, -1))
@@ -207,7 +207,7 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
     bisection finds its edge. Relative error: 1e-10. NaN in, NaN out.
     """
     # A rate moved up only lowers the fnr that is left to it.
-    rate = jnp.maximum(fpr, _check.LEAST_NORMAL)[..., None]
+    rate = jnp.maximum(fpr, checks.LEAST_NORMAL)[..., None]
     rest = 1.0 - fpr[..., None]
     log_q = jnp.log(rate), log1m(fpr)[..., None]
     allowed = round_up(value, 4)
@@ -229,7 +229,7 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
         broken = breaks_an_order(middle)
         return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
 
-    least = jnp.full_like(fpr, _check.LEAST_NORMAL)
+    least = jnp.full_like(fpr, checks.LEAST_NORMAL)
     fnr = jax.lax.fori_loop(0, 60, halve, (least, jnp.maximum(1.0 - fpr, least)))[0]
     fnr = jnp.where(fnr <= least, 0.0, fnr)
     fnr = jnp.where((fpr == 0) & jnp.any(jnp.isfinite(value), axis=-1), 1.0, fnr)

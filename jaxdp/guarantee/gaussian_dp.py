@@ -5,11 +5,11 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.bracket import excess, last_feasible
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,
@@ -36,7 +36,7 @@ class GDP(Guarantee):
     mu: Reals
 
     def __init__(self, mu: RealLike):
-        assign(self, mu=_check.nonnegative("mu", mu))
+        assign(self, mu=checks.nonnegative("mu", mu))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""
@@ -46,7 +46,7 @@ class GDP(Guarantee):
         """Phi(Phi^-1(1 - fpr) - mu), rounded down; 0 at an infinite mu."""
         unit = Gaussian(1.0)
         mu, fpr = jnp.broadcast_arrays(
-            _check.guard(self.mu), _check.probability("fpr", fpr, lift=True)
+            checks.guard(self.mu), checks.probability("fpr", fpr, lift=True)
         )
         endless = jnp.isinf(mu)
         mu = jnp.where(endless, 0.0, mu)
@@ -63,7 +63,7 @@ class GDP(Guarantee):
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":
-        root = jnp.sqrt(_check.whole("count", count))
+        root = jnp.sqrt(checks.whole("count", count))
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 
 

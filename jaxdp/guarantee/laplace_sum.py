@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
-from jaxdp._types import Reals
 from jaxdp.guarantee.base import Budget
 
 _LARGEST_RATIO = 1e15

@@ -2,11 +2,11 @@
 
 from typing import final
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp._numeric.pure import log_delta_of_pure
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 
 
@@ -23,7 +23,7 @@ class PureDP(Guarantee):
     epsilon_bound: Reals
 
     def __init__(self, epsilon: RealLike):
-        assign(self, epsilon_bound=_check.nonnegative("epsilon", epsilon))
+        assign(self, epsilon_bound=checks.nonnegative("epsilon", epsilon))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of (e^e0 - e^epsilon) / (1 + e^e0) for |epsilon| <= e0, e0 the `epsilon` of this.
@@ -31,16 +31,16 @@ class PureDP(Guarantee):
         delta is 0 above e0 and 1 - e^epsilon below -e0. Relative error of log delta:
         (16 + 4 e0) ulp, upwards.
         """
-        return log_delta_of_pure(self.epsilon_bound, _check.real("epsilon", epsilon))
+        return log_delta_of_pure(self.epsilon_bound, checks.real("epsilon", epsilon))
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
-        return tradeoff_of_pure(self.epsilon_bound, 0.0, _check.probability("fpr", fpr, lift=True))
+        return tradeoff_of_pure(self.epsilon_bound, 0.0, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: "PureDP") -> "PureDP":
         return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
 
     def __rmul__(self, count: RealLike) -> "PureDP":
         return PureDP(
-            round_up(repeated("epsilon", _check.whole("count", count), self.epsilon_bound), 1)
+            round_up(repeated("epsilon", checks.whole("count", count), self.epsilon_bound), 1)
         )

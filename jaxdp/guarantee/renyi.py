@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP, log1p, round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals, Shape
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_renyi
 
 _LARGEST_ORDER = 1e300
@@ -30,8 +30,8 @@ class RDP(Guarantee):
     value: Reals
 
     def __init__(self, order: RealLike, value: RealLike):
-        order = jnp.atleast_1d(_check.real("order", order, 1.0, _LARGEST_ORDER))
-        value = jnp.atleast_1d(_check.nonnegative("value", value))
+        order = jnp.atleast_1d(checks.real("order", order, 1.0, _LARGEST_ORDER))
+        value = jnp.atleast_1d(checks.nonnegative("value", value))
         if value.shape[-1] not in (1, order.shape[-1]) or order.shape[-1] == 0:
             raise ValueError(
                 f"value must hold one divergence for each of {order.shape[-1]} orders (at least "
@@ -52,7 +52,7 @@ class RDP(Guarantee):
         bound on the same delta, so the least one holds, whichever it is.
         Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
         """
-        return _log_delta(self, _check.real("epsilon", epsilon))
+        return _log_delta(self, checks.real("epsilon", epsilon))
 
     def tradeoff(self, fpr: RealLike) -> Reals:
         """The least fnr whose two-point test obeys every order held here, both ways round.
@@ -61,12 +61,12 @@ class RDP(Guarantee):
         the two laws exchanged, by data processing. Rounded down. It uses that the divergences
         are bounded in both directions, as they are for a symmetric neighbouring relation.
         """
-        return _tradeoff(self, _check.probability("fpr", fpr, lift=True))
+        return _tradeoff(self, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: "RDP") -> "RDP":
         """The values add, order by order. The orders must be the same: `ValueError` if not."""
         orders = self.order.shape[-1], other.order.shape[-1]
-        concrete = _check.is_concrete(self.order) and _check.is_concrete(other.order)
+        concrete = checks.is_concrete(self.order) and checks.is_concrete(other.order)
         if orders[0] != orders[1] or (concrete and not _equal(self.order, other.order)):
             raise ValueError(f"order must be the same in both, got {self.order} and {other.order}")
         left, right, ours, theirs = jnp.broadcast_arrays(
@@ -75,7 +75,7 @@ class RDP(Guarantee):
         return RDP(left, jnp.where(left == right, round_up(ours + theirs, 1), jnp.nan))
 
     def __rmul__(self, count: RealLike) -> "RDP":
-        count, value = jnp.broadcast_arrays(_check.whole("count", count)[..., None], self.value)
+        count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
         return RDP(self.order, round_up(repeated("value", count, value), 1))
 
 
@@ -86,7 +86,7 @@ def _equal(left: Reals, right: Reals) -> bool:
 def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
     """s, the values and the argument, all in one shape with the orders last."""
     order, value, argument = jnp.broadcast_arrays(
-        guarantee.order, _check.guard(guarantee.value), argument[..., None]
+        guarantee.order, checks.guard(guarantee.value), argument[..., None]
     )
     s = jnp.where((order >= 1) & (order <= _LARGEST_ORDER), order - 1.0, jnp.nan)
     return s, value, argument

@@ -5,10 +5,10 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import round_up
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.guarantee.base import (
     Guarantee,
     log_delta_of_cgf,
@@ -32,12 +32,12 @@ class ZCDP(Guarantee):
     rho: Reals
 
     def __init__(self, xi: RealLike, rho: RealLike):
-        assign(self, xi=_check.nonnegative("xi", xi), rho=_check.nonnegative("rho", rho))
+        assign(self, xi=checks.nonnegative("xi", xi), rho=checks.nonnegative("rho", rho))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """The least bound over orders of Canonne, Kamath & Steinke, 2020, proposition 12."""
         xi, rho, epsilon = jnp.broadcast_arrays(
-            _check.guard(self.xi), _check.guard(self.rho), _check.real("epsilon", epsilon)
+            checks.guard(self.xi), checks.guard(self.rho), checks.real("epsilon", epsilon)
         )
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
 
@@ -48,20 +48,20 @@ class ZCDP(Guarantee):
         processing, and attained: the two points satisfy the curve. Rounded down. 302 orders are
         looked at, 1 and from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
         """
-        return _tradeoff(self.xi, self.rho, _check.probability("fpr", fpr, lift=True))
+        return _tradeoff(self.xi, self.rho, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: "ZCDP") -> "ZCDP":
         return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
 
     def __rmul__(self, count: RealLike) -> "ZCDP":
-        count = _check.whole("count", count)
+        count = checks.whole("count", count)
         xi, rho = repeated("xi", count, self.xi), repeated("rho", count, self.rho)
         return ZCDP(round_up(xi, 1), round_up(rho, 1))
 
 
 @jax.jit
 def _tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
-    xi, rho, fpr = jnp.broadcast_arrays(_check.guard(xi), _check.guard(rho), fpr)
+    xi, rho, fpr = jnp.broadcast_arrays(checks.guard(xi), checks.guard(rho), fpr)
 
     # An order that is missed leaves a constraint out, and the bound lower.
     s = jnp.concatenate([jnp.zeros(1), jnp.logspace(-6.0, 6.0, _ORDERS)])

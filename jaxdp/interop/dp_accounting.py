@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
-from jaxdp.conversions import to_rdp
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.conversions import to_rdp
 from jaxdp.interop.dp_events import (
     EVERYTHING,
     STATED_ZCDP,
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 @functools.cache
 def _accountant() -> type:
-    package = _check.extra("dp_accounting", "interop")
+    package = checks.extra("dp_accounting", "interop")
     relations = package.NeighboringRelation
     details = package.PrivacyAccountant.CompositionErrorDetails
 
@@ -87,14 +87,14 @@ def _accountant() -> type:
 
         def get_epsilon(self, target_delta: RealLike) -> float:
             """The least epsilon >= 0 that has been shown at `target_delta`, in [0, 1]."""
-            delta = _check.probability("target_delta", target_delta)
+            delta = checks.probability("target_delta", target_delta)
             if EVERYTHING in self._counts:
                 return math.inf
             return float(_shown(self._counts).epsilon(delta)) if self._counts else 0.0
 
         def get_delta(self, target_epsilon: RealLike) -> float:
             """The least delta that has been shown at `target_epsilon` >= 0."""
-            epsilon = _check.real("target_epsilon", target_epsilon, 0.0)
+            epsilon = checks.real("target_epsilon", target_epsilon, 0.0)
             if EVERYTHING in self._counts:
                 return 1.0
             return float(_shown(self._counts).delta(epsilon)) if self._counts else 0.0

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
-from jaxdp.exponential import ExponentialMechanism
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
@@ -96,7 +96,7 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         return _noisy("laplace", event.noise_multiplier, moves)
     if isinstance(event, events.DiscreteLaplaceDpEvent):
         parameter = _number("noise_parameter", event.noise_parameter, math.inf)
-        sensitivity = float(_check.whole("sensitivity", event.sensitivity)) * moves
+        sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
         if sensitivity == 0 or parameter == math.inf:
             return NOTHING
         return Release("discrete_laplace", (parameter, sensitivity)) if parameter else EVERYTHING
@@ -119,7 +119,7 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         if isinstance(event, getattr(events, name, ())):
             values = [_number(key, getattr(event, key), math.inf) for key in parameters]
             for key, value in zip(parameters, values, strict=True):
-                _check.real(key, value, 0.0, 1.0 if key == "delta" else math.inf)
+                checks.real(key, value, 0.0, 1.0 if key == "delta" else math.inf)
             return Release(kind, tuple(values))
     raise UnsupportedError(
         event, f"{type(event).__name__} is not one of the events whose exact loss is known."
@@ -127,7 +127,7 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
 
 
 def _number(name: str, value: Any, upper: float) -> float:
-    return float(_check.real(name, value, 0.0, upper))
+    return float(checks.real(name, value, 0.0, upper))
 
 
 def _noisy(kind: str, noise_multiplier: Any, moves: float) -> Release:
@@ -139,7 +139,7 @@ def _noisy(kind: str, noise_multiplier: Any, moves: float) -> Release:
 
 def _response(event: Any, replaced: bool) -> Release:
     p = _number("noise_parameter", event.noise_parameter, 1.0)
-    buckets = float(_check.whole("num_buckets", event.num_buckets, 1.0))
+    buckets = float(checks.whole("num_buckets", event.num_buckets, 1.0))
     if buckets == 1 or p == 1:
         return NOTHING
     if p == 0:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -30,10 +30,10 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
             )
         noise_multiplier, sample_rate, steps = entry
         values = (
-            float(_check.positive(f"history[{index}] noise_multiplier", noise_multiplier)),
-            float(_check.probability(f"history[{index}] sample_rate", sample_rate, lift=True)),
+            float(checks.positive(f"history[{index}] noise_multiplier", noise_multiplier)),
+            float(checks.probability(f"history[{index}] sample_rate", sample_rate, lift=True)),
         )
-        count = float(_check.whole(f"history[{index}] steps", steps))
+        count = float(checks.whole(f"history[{index}] steps", steps))
         counts[values] = counts.get(values, 0.0) + count
     scales, rates = np.array(list(counts)).T
     steps = Mechanism(Gaussian(scales), 1.0, rates, "add_remove")

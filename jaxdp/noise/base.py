@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 
 NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
 
@@ -141,12 +141,12 @@ class Noise(abc.ABC):
 
 def order_excess(order: RealLike) -> Reals:
     """An order of a Renyi divergence, from 1 on, less 1."""
-    return _check.real("order", order, 1.0) - 1.0
+    return checks.real("order", order, 1.0) - 1.0
 
 
 def may_be_zero(excess: Reals) -> bool:
     """Whether the order 1 is among them, so that a slope has to be compiled."""
-    return not _check.is_concrete(excess) or bool(np.any(np.asarray(excess) == 0))
+    return not checks.is_concrete(excess) or bool(np.any(np.asarray(excess) == 0))
 
 
 def renyi_of_cgf(

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, ndtri, zeta
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Index, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.discrete_gaussian_delta import log_delta_of_lattice
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
 from jaxdp._numeric.lattice_cgf import log_moment_of_lattice
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Index, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
@@ -33,19 +33,19 @@ class DiscreteGaussian(Noise):
     scale: Reals
 
     def __init__(self, scale: RealLike):
-        assign(self, scale=_check.positive("scale", scale))
+        assign(self, scale=checks.positive("scale", scale))
 
     def log_density(self, x: RealLike) -> Reals:
         """log P[T = x]: -x^2 / (2 scale^2) - log Z; -inf where x is not whole."""
-        return _log_density(self.scale, _check.real("x", x))
+        return _log_density(self.scale, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x], every real x. Relative error, in both tails: 1e-14."""
-        return _log_survival(self.scale, _check.real("x", x))
+        return _log_survival(self.scale, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to 1e-14."""
-        return _quantile(self.scale, _check.probability("u", u))
+        return _quantile(self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """The quantile of a uniform draw that is exact in its tail, with a random sign.
@@ -65,7 +65,7 @@ class DiscreteGaussian(Noise):
         |t|^p at 0: -(4 / Z) sin(pi p / 2) sum_j c^j (2 pi)^-a Gamma(a) zeta(a) / j!,
         a = 1 + p + 2 j, c = 1 / (2 scale^2) (by Mellin's transform).
         """
-        return _absolute_moment(self.scale, _check.real("power", power, -1.0, open_lower=True))
+        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
     def fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
@@ -78,8 +78,8 @@ class DiscreteGaussian(Noise):
         is found exactly. An upper bound, above the truth by at most 5e-15 |log delta|, and where
         delta > 1/2 by 5e-15 |log delta| (1 - log(1 - delta)).
         """
-        shift = _check.whole("shift", shift)
-        return _log_delta(self.scale, shift, _check.real("epsilon", epsilon))
+        shift = checks.whole("shift", shift)
+        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z) = z (z + 1) r^2 / 2 + log(theta(z shift) / theta(0)), r = shift / scale.
@@ -87,16 +87,16 @@ class DiscreteGaussian(Noise):
         theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
         z shift is whole. Relative error 1e-14 for real z > 0.
         """
-        return _cgf(self.scale, _check.whole("shift", shift), _check.argument("z", z))
+        return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
-        r = ratio_of(_check.whole("shift", shift), self.scale)
+        r = ratio_of(checks.whole("shift", shift), self.scale)
         return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
-        r = ratio_of(_check.whole("shift", shift), self.scale)
+        r = ratio_of(checks.whole("shift", shift), self.scale)
         return jnp.where(r == 0, 0.0, jnp.where(r > 0, jnp.inf, jnp.nan))
 
     def sub_gaussian_proxy(self) -> Reals:
@@ -115,7 +115,7 @@ class DiscreteGaussian(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
-        r = ratio_of(_check.whole("shift", shift), self.scale)
+        r = ratio_of(checks.whole("shift", shift), self.scale)
         return 0.0 * r, jnp.where(r == 0, -LOG_2, jnp.nan)
 
 

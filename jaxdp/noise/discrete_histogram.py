@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric import histogram
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
-from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Certificate, whole_weights_of
 
@@ -60,13 +60,13 @@ class DiscreteHistogram(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """log P[T = x]; -inf where x is not whole."""
-        x = _check.real("x", x)
+        x = checks.real("x", x)
         value = histogram.log_density(jnp.ones(()), self._cells(), x)
         return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x], every real x. Relative error of the smaller tail: 4 ulp."""
-        x = _check.real("x", x)
+        x = checks.real("x", x)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
         ends = jnp.concatenate([jnp.zeros(1), ends])
         index = jnp.clip(jnp.floor(x) + self.support + 1.0, 0.0, 1.0 * len(self.weights))
@@ -78,7 +78,7 @@ class DiscreteHistogram(Noise):
 
     def quantile(self, u: RealLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to an ulp."""
-        u = _check.probability("u", u)
+        u = checks.probability("u", u)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
         index = jnp.searchsorted(ends, u * self.total * (1.0 - 4e-16), side="left")
         value = 1.0 * jnp.minimum(index, len(self.weights) - 1) - self.support
@@ -92,7 +92,7 @@ class DiscreteHistogram(Noise):
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         size = np.abs(np.arange(len(self.weights)) - self.support)
         row = (None,) * power.ndim
         values = jnp.asarray(1.0 * size)[row] ** power[..., None]
@@ -108,13 +108,13 @@ class DiscreteHistogram(Noise):
 
         An upper bound: delta is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp.
         """
-        shift, epsilon = _check.whole("shift", shift), _check.real("epsilon", epsilon)
+        shift, epsilon = checks.whole("shift", shift), checks.real("epsilon", epsilon)
         steps = len(self.weights)
         return _log_delta(self._cells(), shift, epsilon, steps, self.even)
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself."""
-        shift, z = _check.whole("shift", shift), _check.argument("z", z)
+        shift, z = checks.whole("shift", shift), checks.argument("z", z)
         return _cgf(self._cells(), shift, z)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -124,7 +124,7 @@ class DiscreteHistogram(Noise):
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0."""
-        shift = _check.whole("shift", shift)
+        shift = checks.whole("shift", shift)
         return jnp.where(shift > 0, jnp.inf, shift)
 
     def sub_gaussian_proxy(self) -> Reals:

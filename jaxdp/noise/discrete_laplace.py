@@ -5,7 +5,9 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     expm1_minus,
@@ -16,8 +18,6 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp._numeric.geometric import cgf, log_delta, moment
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
@@ -34,19 +34,19 @@ class DiscreteLaplace(Noise):
     scale: Reals
 
     def __init__(self, scale: RealLike):
-        assign(self, scale=_check.positive("scale", scale))
+        assign(self, scale=checks.positive("scale", scale))
 
     def log_density(self, x: RealLike) -> Reals:
         """log P[T = x]: -|x| / scale + log tanh(1 / (2 scale)); -inf where x is not whole."""
-        return _log_density(self.scale, _check.real("x", x))
+        return _log_density(self.scale, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x], every real x. Relative error, in both tails: (8 + |x| / scale) ulp."""
-        return _log_survival(self.scale, _check.real("x", x))
+        return _log_survival(self.scale, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to 8 ulp."""
-        return _quantile(self.scale, _check.probability("u", u))
+        return _quantile(self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """The difference of two geometric draws: whole, exact for scales up to 1e14.
@@ -64,7 +64,7 @@ class DiscreteLaplace(Noise):
         Variance 1 / (2 sinh^2(1 / (2 scale))), mean absolute value 1 / sinh(1 / scale).
         Relative error: 1e-13 for p <= 10.
         """
-        return _absolute_moment(self.scale, _check.real("power", power, -1.0, open_lower=True))
+        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
     def fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
@@ -79,8 +79,8 @@ class DiscreteLaplace(Noise):
         An upper bound, above the truth by at most 8e-15 |log delta| where delta <= 1/2,
         2e-15 |log delta| (2 - log(1 - delta)) above.
         """
-        shift = _check.whole("shift", shift)
-        return _log_delta(self.scale, shift, _check.real("epsilon", epsilon))
+        shift = checks.whole("shift", shift)
+        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z) = -r/2 + log(cosh(s r) + tanh(1 / (2 scale)) coth(s / scale) sinh(s r)).
@@ -88,7 +88,7 @@ class DiscreteLaplace(Noise):
         s = z + 1/2, r = shift / scale. Relative error 1e-13 for real z > 0 at every r, absolute
         1e-14 (1 + |z| r) elsewhere.
         """
-        return _cgf(self.scale, _check.whole("shift", shift), _check.argument("z", z))
+        return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, r - (1 - e^-r) / (scale sinh(1 / scale))), r = shift / scale: the least rho.
@@ -99,12 +99,12 @@ class DiscreteLaplace(Noise):
         its zeros are real and lie in (-1, 1). So in x = s^2 all zeros are negative, and the
         proof of `Laplace.zcdp` holds: the Renyi divergence over its order is largest at order 1.
         """
-        r, scale = _ratio(self.scale, _check.whole("shift", shift))
+        r, scale = _ratio(self.scale, checks.whole("shift", shift))
         return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, scale), 24), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale, rounded up."""
-        return round_up(ratio_of(_check.whole("shift", shift), self.scale), 1)
+        return round_up(ratio_of(checks.whole("shift", shift), self.scale), 1)
 
     def sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
@@ -125,7 +125,7 @@ class DiscreteLaplace(Noise):
 
         At no shift the loss is 0: (0, log(1/2)).
         """
-        shift = _check.whole("shift", shift)
+        shift = checks.whole("shift", shift)
         r = ratio_of(shift, self.scale)
         log_mass = jnp.where(shift == 1, -log1p(jnp.exp(-r)), jnp.nan)
         return r, jnp.where(r == 0, -LOG_2, log_mass)

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric import flipped_huber_cgf, flipped_huber_delta
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.least_offset import least_offset
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -43,8 +43,8 @@ class FlippedHuber(Noise):
     gamma: Reals
 
     def __init__(self, alpha: RealLike, gamma: RealLike):
-        alpha = _check.zero_or_positive("alpha", alpha, _LARGEST)
-        assign(self, alpha=alpha, gamma=_check.positive("gamma", gamma))
+        alpha = checks.zero_or_positive("alpha", alpha, _LARGEST)
+        assign(self, alpha=alpha, gamma=checks.positive("gamma", gamma))
 
     @property
     def log_concave(self) -> bool:
@@ -53,15 +53,15 @@ class FlippedHuber(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""
-        return _log_density(self.alpha, self.gamma, _check.real("x", x))
+        return _log_density(self.alpha, self.gamma, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]. Relative error: 1e-14 + (4 + rho) ulp, in both tails."""
-        return _log_survival(self.alpha, self.gamma, _check.real("x", x))
+        return _log_survival(self.alpha, self.gamma, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """Closed forms in log and the normal quantile. Relative error: 1e-13, u >= 1e-300."""
-        return _quantile(self.alpha, self.gamma, _check.probability("u", u))
+        return _quantile(self.alpha, self.gamma, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """By inversion, of 53 uniform bits and a sign; see `Noise.sample`."""
@@ -74,7 +74,7 @@ class FlippedHuber(Noise):
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p by two incomplete gamma functions. Relative error: 2e-13 for p <= 100."""
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         return _absolute_moment(self.alpha, self.gamma, power)
 
     def fisher_information(self) -> Reals:
@@ -93,8 +93,8 @@ class FlippedHuber(Noise):
         Source: Muthukrishnan & Kalyani have the regimes; their printed forms overflow for
         alpha > 38 gamma or lose all digits. Those in `_numeric.flipped_huber_delta` are ours.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.alpha, self.gamma, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.alpha, self.gamma, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
@@ -102,7 +102,7 @@ class FlippedHuber(Noise):
         Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
         rounding of the phase, an ulp of |Im z| times the loss. Source: ours.
         """
-        shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
+        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(self.alpha, self.gamma, shift, z)
 
     def kinks(self) -> tuple[Reals, ...]:
@@ -118,11 +118,11 @@ class FlippedHuber(Noise):
         above the published (alpha^2 - (alpha - shift)_+^2) / (2 gamma^2), returned as it is for
         alpha / gamma outside [1e-6, 1e6] or shift / gamma outside [1e-12, 1e6].
         """
-        return _zcdp(self.alpha, self.gamma, _check.nonnegative("shift", shift))
+        return _zcdp(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or `gamma` infinite."""
-        return _pure_epsilon(self.alpha, self.gamma, _check.nonnegative("shift", shift))
+        return _pure_epsilon(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 
     def sub_gaussian_proxy(self) -> Reals:
         """gamma^2: |T| is below a normal of that variance in the likelihood-ratio order."""
@@ -130,7 +130,7 @@ class FlippedHuber(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(alpha shift / gamma^2, log P[0 <= T <= alpha - shift]) where shift < alpha."""
-        return _loss_atom(self.alpha, self.gamma, _check.nonnegative("shift", shift))
+        return _loss_atom(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 
 
 class _Unit(NamedTuple):
@@ -144,7 +144,7 @@ class _Unit(NamedTuple):
 
 
 def _guarded_alpha(alpha: Reals) -> Reals:
-    return _check.guard(alpha, _LARGEST)
+    return checks.guard(alpha, _LARGEST)
 
 
 def _unit(alpha: Reals, gamma: Reals) -> _Unit:

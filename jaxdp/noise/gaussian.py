@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, ndtri
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(13))
@@ -37,7 +37,7 @@ class Gaussian(Noise):
     scale: Reals
 
     def __init__(self, scale: RealLike):
-        assign(self, scale=_check.positive("scale", scale))
+        assign(self, scale=checks.positive("scale", scale))
 
     @property
     def log_concave(self) -> bool:
@@ -46,15 +46,15 @@ class Gaussian(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """-x^2 / (2 scale^2) - log(scale sqrt(2 pi))."""
-        return _log_density(self.scale, _check.real("x", x))
+        return _log_density(self.scale, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log Q(x / scale). Relative error: 1e-14 + (x / scale)^2 ulp."""
-        return _log_survival(self.scale, _check.real("x", x))
+        return _log_survival(self.scale, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """scale Phi^-1(u). Relative error: 1e-14 for u in [1e-300, 1/2]."""
-        return _quantile(self.scale, _check.probability("u", u))
+        return _quantile(self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """scale times standard normal draws; see `Noise.sample`."""
@@ -64,7 +64,7 @@ class Gaussian(Noise):
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p = scale^p 2^(p/2) Gamma((p + 1) / 2) / sqrt(pi), p > -1. Relative error: 1e-14."""
-        return _absolute_moment(self.scale, _check.real("power", power, -1.0, open_lower=True))
+        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
     def fisher_information(self) -> Reals:
         """1 / scale^2."""
@@ -78,21 +78,21 @@ class Gaussian(Noise):
         A = (1 + |a|)(|a| + mu) the amplification of mu's own rounding.
         Source: Balle & Wang, ICML 2018, theorem 8; the form in Mills ratios is ours.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.scale, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z) = z (z + 1) mu^2 / 2, mu = shift / scale: exact. Source: Mironov, CSF 2017."""
-        return _cgf(self.scale, _check.nonnegative("shift", shift), _check.argument("z", z))
+        return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)): exact. Source: Bun & Steinke, TCC 2016, proposition 6."""
-        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(mu), lifted(0.5 * mu * mu, mu > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
-        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.where(mu == 0, 0.0, jnp.where(mu > 0, jnp.inf, jnp.nan))
 
     def sub_gaussian_proxy(self) -> Reals:
@@ -101,7 +101,7 @@ class Gaussian(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """None: the loss is normal. At no shift it is 0: two halves at r = 0."""
-        mu = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         log_mass = jnp.where(mu == 0, -LOG_2, jnp.where(mu > 0, -jnp.inf, jnp.nan))
         return jnp.zeros_like(mu), log_mass
 

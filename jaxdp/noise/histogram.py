@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric import histogram
 from jaxdp._numeric.elementary import LOG_2, round_up
-from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded
 
 # Float weights become whole multiples of 2^-40 of their sum.
@@ -68,7 +68,7 @@ class Histogram(Noise):
         counts, atom_weight = whole_weights_of(weights, atom)
         assign(
             self,
-            width=_check.positive("width", width),
+            width=checks.positive("width", width),
             weights=counts,
             atom_weight=atom_weight,
             certificate=certificate,
@@ -96,15 +96,15 @@ class Histogram(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """log of weights[i] / (total width), of the part that has a density; -inf beyond."""
-        return histogram.log_density(guarded(self.width), self._cells(), _check.real("x", x))
+        return histogram.log_density(guarded(self.width), self._cells(), checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]. Relative error of the smaller tail: (4 + |x| / width) ulp."""
-        return histogram.log_survival(guarded(self.width), self._cells(), _check.real("x", x))
+        return histogram.log_survival(guarded(self.width), self._cells(), checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """The least x with P[T <= x] >= u; absolute error (4 + |x| / width) ulp of a cell."""
-        return histogram.quantile(guarded(self.width), self._cells(), _check.probability("u", u))
+        return histogram.quantile(guarded(self.width), self._cells(), checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """A whole number below `total` picks the cell, exactly; a uniform place in it."""
@@ -120,7 +120,7 @@ class Histogram(Noise):
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p by cells, a sum of positive terms. Relative error: 1e-13 for p <= 10."""
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         return histogram.absolute_moment(guarded(self.width), self._cells(), power)
 
     def fisher_information(self) -> Reals:
@@ -135,14 +135,14 @@ class Histogram(Noise):
         atom to see. An upper bound: delta is above the truth by at most (n + 16) ulp delta + 8 ulp.
         Cost: n shift / width.
         """
-        shift, epsilon = _check.nonnegative("shift", shift), _check.real("epsilon", epsilon)
+        shift, epsilon = checks.nonnegative("shift", shift), checks.real("epsilon", epsilon)
         width = guarded(self.width)
         return _log_delta(width, self._cells(), shift, epsilon, self._steps(shift), self.even)
 
     def _steps(self, shift: Reals) -> int:
         """Shifts to look at: as few as a known ratio allows, in powers of 2."""
         most = len(self.weights)
-        if not (_check.is_concrete(shift) and _check.is_concrete(self.width)):
+        if not (checks.is_concrete(shift) and checks.is_concrete(self.width)):
             return most
         largest = float(np.max(np.asarray(shift), initial=0.0))
         least = float(np.min(np.asarray(self.width), initial=np.inf))
@@ -156,7 +156,7 @@ class Histogram(Noise):
 
         Smaller shifts may be worse: `privacy_loss` composes the worst of all. Error: 1e-13.
         """
-        shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
+        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(guarded(self.width), self._cells(), shift, z)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -166,8 +166,8 @@ class Histogram(Noise):
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0."""
-        ratio = _check.nonnegative("shift", shift) / guarded(self.width)
-        shift = jnp.broadcast_to(_check.nonnegative("shift", shift), ratio.shape)
+        ratio = checks.nonnegative("shift", shift) / guarded(self.width)
+        shift = jnp.broadcast_to(checks.nonnegative("shift", shift), ratio.shape)
         spread = jnp.isinf(self.width) & (shift < jnp.inf)
         moved = jnp.where((shift > 0) & ~spread, jnp.inf, 0.0)
         return jnp.where(jnp.isnan(ratio), jnp.nan, moved)
@@ -188,7 +188,7 @@ def whole_weights_of(
     weights: Sequence[int] | Sequence[float] | ArrayLike, atom: float
 ) -> tuple[tuple[int, ...], int]:
     """Whole weights and that of the atom, as `Histogram` says."""
-    if not (_check.is_concrete(weights) and _check.is_concrete(atom)):
+    if not (checks.is_concrete(weights) and checks.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")
     array = np.asarray(weights)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iuf":

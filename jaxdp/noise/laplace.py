@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -18,8 +20,6 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 
@@ -35,7 +35,7 @@ class Laplace(Noise):
     scale: Reals
 
     def __init__(self, scale: RealLike):
-        assign(self, scale=_check.positive("scale", scale))
+        assign(self, scale=checks.positive("scale", scale))
 
     @property
     def log_concave(self) -> bool:
@@ -44,15 +44,15 @@ class Laplace(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """-|x| / scale - log(2 scale)."""
-        return _log_density(self.scale, _check.real("x", x))
+        return _log_density(self.scale, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]. Relative error, in both tails: (8 + |x| / scale) ulp."""
-        return _log_survival(self.scale, _check.real("x", x))
+        return _log_survival(self.scale, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """-sign(u - 1/2) scale log(2 min(u, 1 - u)). Relative error: 8 ulp."""
-        return _quantile(self.scale, _check.probability("u", u))
+        return _quantile(self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """scale times standard Laplace draws; see `Noise.sample`."""
@@ -62,7 +62,7 @@ class Laplace(Noise):
 
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p = scale^p Gamma(p + 1), p > -1. Relative error: 1e-14."""
-        return _absolute_moment(self.scale, _check.real("power", power, -1.0, open_lower=True))
+        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
     def fisher_information(self) -> Reals:
         """1 / scale^2."""
@@ -76,8 +76,8 @@ class Laplace(Noise):
         difference shift - epsilon scale is formed exactly, so it is right to the last place.
         Source: Balle, Barthe & Gaboardi, NeurIPS 2018.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.scale, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z) = log[((z+1) e^(z r) + z e^(-(z+1) r)) / (2z+1)], r = shift / scale.
@@ -85,7 +85,7 @@ class Laplace(Noise):
         Relative error 1e-14 for real z > 0 at every r, absolute 1e-14 (1 + |z| r) elsewhere; the
         point z = -1/2 is removable and removed. Source: Mironov, CSF 2017, table II.
         """
-        return _cgf(self.scale, _check.nonnegative("shift", shift), _check.argument("z", z))
+        return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.
@@ -95,12 +95,12 @@ class Laplace(Noise):
         K = sum_k log(1 + x / x_k) + constant is concave in x and K / (x - 1/4), which is the
         Renyi divergence over its order, is largest at order 1: the Kullback-Leibler divergence.
         """
-        r = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        r = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale, rounded up."""
-        return round_up(ratio_of(_check.nonnegative("shift", shift), self.scale), 1)
+        return round_up(ratio_of(checks.nonnegative("shift", shift), self.scale), 1)
 
     def sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
@@ -108,7 +108,7 @@ class Laplace(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
-        r = ratio_of(_check.nonnegative("shift", shift), self.scale)
+        r = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return r, jnp.where(r >= 0, -LOG_2, jnp.nan)
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
-from jaxdp._types import Index, Reals
 from jaxdp.noise.base import Noise
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales

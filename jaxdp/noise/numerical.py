@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Bools, Index, Key, RealLike, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, round_up
-from jaxdp._types import Bools, Index, Key, RealLike, Reals, Shape
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
 
@@ -47,7 +47,7 @@ class NumericalNoise(Noise):
     @final
     def quantile(self, u: RealLike) -> Reals:
         """By bisection of the survival function."""
-        u = _check.probability("u", u)
+        u = checks.probability("u", u)
         tail = jnp.log(jnp.minimum(u, 1.0 - u))
         reach = reach_of(self)
         end = jnp.broadcast_to(reach, jnp.broadcast_shapes(u.shape, reach.shape))
@@ -71,7 +71,7 @@ class NumericalNoise(Noise):
     @final
     def absolute_moment(self, power: RealLike) -> Reals:
         """E|T|^p by quadrature."""
-        power = _check.real("power", power, -1.0, open_lower=True)[..., None]
+        power = checks.real("power", power, -1.0, open_lower=True)[..., None]
         x, mass, _ = self._nodes()
         return jnp.sum(jnp.abs(x) ** power * mass, axis=-1)
 
@@ -88,7 +88,7 @@ class NumericalNoise(Noise):
 
         The loss log g(t) / g(t - shift) falls, as g is log-concave: the best test is a half-line.
         """
-        shift, epsilon = _check.nonnegative("shift", shift), _check.real("epsilon", epsilon)
+        shift, epsilon = checks.nonnegative("shift", shift), checks.real("epsilon", epsilon)
         size, reach = jnp.abs(epsilon), reach_of(self)
         shape = jnp.broadcast_shapes(shift.shape, epsilon.shape, reach.shape)
 
@@ -113,7 +113,7 @@ class NumericalNoise(Noise):
     @final
     def cgf(self, shift: RealLike, z: RealLike) -> Reals:
         """log E[exp(z L)] by quadrature, real z; infinite where the nodes do not reach."""
-        shift, z = _check.nonnegative("shift", shift), _check.real("z", z)
+        shift, z = checks.nonnegative("shift", shift), checks.real("z", z)
         shift, z, _ = jnp.broadcast_arrays(shift, z, reach_of(self))
         nodes = between_kinks(self, (jnp.zeros_like(shift), shift))
         noise, shift, z = cast(tuple[Noise, Reals, Reals], expanded((self, shift, z)))
@@ -129,7 +129,7 @@ class NumericalNoise(Noise):
     @final
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, inf): no bound is known; `PrivacyLoss.renyi` has every order."""
-        infinite = jnp.full_like(_check.nonnegative("shift", shift) + reach_of(self), jnp.inf)
+        infinite = jnp.full_like(checks.nonnegative("shift", shift) + reach_of(self), jnp.inf)
         return jnp.zeros_like(infinite), infinite
 
     @final
@@ -138,7 +138,7 @@ class NumericalNoise(Noise):
 
         A limit: the slope is the same at the reach and at twice that, where P[T > x] < e^-300.
         """
-        shift, reach = _check.nonnegative("shift", shift), reach_of(self)
+        shift, reach = checks.nonnegative("shift", shift), reach_of(self)
         near, far = (
             jax.jvp(self.log_density, (x,), (jnp.ones_like(x),))[1] for x in (reach, 2.0 * reach)
         )
@@ -154,7 +154,7 @@ class NumericalNoise(Noise):
     @final
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """NaN: no atom is known."""
-        unknown = jnp.full_like(_check.nonnegative("shift", shift) + reach_of(self), jnp.nan)
+        unknown = jnp.full_like(checks.nonnegative("shift", shift) + reach_of(self), jnp.nan)
         return unknown, unknown
 
     def _nodes(self) -> tuple[Reals, Reals, Noise]:
@@ -174,7 +174,7 @@ class NumericalNoise(Noise):
         whole = jnp.abs(jnp.sum(mass, axis=-1) - 1.0) <= _MASS
         middle = jnp.abs(self.log_survival(jnp.zeros(())) + LOG_2) <= _MASS
         admissible = jnp.all(falls, axis=-1) & jnp.all(even, axis=-1) & whole & middle
-        if _check.is_concrete(admissible) and not bool(jnp.all(admissible)):
+        if checks.is_concrete(admissible) and not bool(jnp.all(admissible)):
             raise ValueError(
                 f"log_density must be even and concave, of mass 1, and log_survival(0) log(1/2): "
                 f"those of {type(self).__name__} are not"

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric import offset_gaussian_cgf, offset_gaussian_delta
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.least_offset import least_offset
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -42,8 +42,8 @@ class OffsetGaussian(Noise):
     scale: Reals
 
     def __init__(self, offset: RealLike, scale: RealLike):
-        offset = _check.zero_or_positive("offset", offset, _LARGEST)
-        assign(self, offset=offset, scale=_check.positive("scale", scale))
+        offset = checks.zero_or_positive("offset", offset, _LARGEST)
+        assign(self, offset=offset, scale=checks.positive("scale", scale))
 
     @property
     def log_concave(self) -> bool:
@@ -52,15 +52,15 @@ class OffsetGaussian(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
-        return _log_density(self.offset, self.scale, _check.real("x", x))
+        return _log_density(self.offset, self.scale, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]. Relative error: 1e-14, plus t (t + 2 h) ulp, in both tails."""
-        return _log_survival(self.offset, self.scale, _check.real("x", x))
+        return _log_survival(self.offset, self.scale, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """Newton's method on log P[T > x], convex. Relative error: 1e-13 for u >= 1e-300."""
-        return _quantile(self.offset, self.scale, _check.probability("u", u))
+        return _quantile(self.offset, self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """By inversion, of 53 uniform bits and a sign; see `Noise.sample`."""
@@ -76,7 +76,7 @@ class OffsetGaussian(Noise):
 
         Relative error: 1e-13 for p <= 100.
         """
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         return _absolute_moment(self.offset, self.scale, power)
 
     def fisher_information(self) -> Reals:
@@ -92,8 +92,8 @@ class OffsetGaussian(Noise):
         count exactly as given. NaN for offset / scale > 1e150.
         Source: Sadeghi & Korki; the forms in `_numeric.offset_gaussian_delta` are ours.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.offset, self.scale, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
@@ -101,7 +101,7 @@ class OffsetGaussian(Noise):
         Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
         rounding of the phase, an ulp of |Im z| times the loss. Source: ours.
         """
-        shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
+        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(self.offset, self.scale, shift, z)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -113,11 +113,11 @@ class OffsetGaussian(Noise):
         published offset shift / scale^2, returned as it is for offset / scale outside
         [1e-6, 1e6] or shift / scale outside [1e-12, 1e6].
         """
-        return _zcdp(self.offset, self.scale, _check.nonnegative("shift", shift))
+        return _zcdp(self.offset, self.scale, checks.nonnegative("shift", shift))
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
-        return _pure_epsilon(self.offset, self.scale, _check.nonnegative("shift", shift))
+        return _pure_epsilon(self.offset, self.scale, checks.nonnegative("shift", shift))
 
     def sub_gaussian_proxy(self) -> Reals:
         """scale^2: |T| is below a normal of that variance in the likelihood-ratio order."""
@@ -125,11 +125,11 @@ class OffsetGaussian(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """None: the loss has a density. At no shift it is 0: two halves at r = 0."""
-        return _loss_atom(self.offset, self.scale, _check.nonnegative("shift", shift))
+        return _loss_atom(self.offset, self.scale, checks.nonnegative("shift", shift))
 
 
 def _guarded_offset(offset: Reals) -> Reals:
-    return _check.guard(offset, _LARGEST)
+    return checks.guard(offset, _LARGEST)
 
 
 def _broadcast(offset: Reals, scale: Reals, *others: RealsOrComplexes) -> list[jax.Array]:

@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import LOG_2, lifted, log1m, log1p, round_up
 from jaxdp._numeric.staircase_cgf import cgf
 from jaxdp._numeric.staircase_loss import log_delta, normaliser, place
 from jaxdp._numeric.staircase_moments import absolute_moment, mean_absolute, variance
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -41,9 +41,9 @@ class Staircase(Noise):
     def __init__(self, epsilon: RealLike, sensitivity: RealLike, split: RealLike):
         assign(
             self,
-            epsilon=_check.real("epsilon", epsilon, _check.LEAST_NORMAL, _LARGEST),
-            sensitivity=_check.positive("sensitivity", sensitivity),
-            split=_check.real("split", split, _check.LEAST_NORMAL, 1.0),
+            epsilon=checks.real("epsilon", epsilon, checks.LEAST_NORMAL, _LARGEST),
+            sensitivity=checks.positive("sensitivity", sensitivity),
+            split=checks.real("split", split, checks.LEAST_NORMAL, 1.0),
         )
 
     def _parameters(self) -> tuple[Reals, Reals, Reals]:
@@ -53,18 +53,18 @@ class Staircase(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """log a - n(x) epsilon."""
-        return _log_density(*self._parameters(), _check.real("x", x))
+        return _log_density(*self._parameters(), checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x], in both tails. Relative error: 1e-13."""
-        return _log_survival(*self._parameters(), _check.real("x", x))
+        return _log_survival(*self._parameters(), checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """The inverse of the distribution function.
 
         Relative error: 2e-13 for u >= 1e-300; 1e-15 sensitivity / |quantile| where that is more.
         """
-        return _quantile(*self._parameters(), _check.probability("u", u))
+        return _quantile(*self._parameters(), checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """A sign, a geometric step, one of its two parts, a uniform place there; see `Noise`."""
@@ -92,7 +92,7 @@ class Staircase(Noise):
         if isinstance(power, int | float) and power in (1, 2):
             closed = mean_absolute if power == 1 else variance
             return closed(*self._parameters())
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         return absolute_moment(*self._parameters(), power)
 
     def fisher_information(self) -> Reals:
@@ -113,8 +113,8 @@ class Staircase(Noise):
         and 4e-15 |log delta| (1 + log(1 / (1 - delta))) above. Derivatives at a kink
         (shift / sensitivity or epsilon / self.epsilon whole, ...) are one-sided or between.
         """
-        shift = _check.nonnegative("shift", shift)
-        epsilon = _check.real("epsilon", epsilon)
+        shift = checks.nonnegative("shift", shift)
+        epsilon = checks.real("epsilon", epsilon)
         return log_delta(*self._parameters(), shift, epsilon)
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
@@ -123,7 +123,7 @@ class Staircase(Noise):
         Relative error 2e-14 for real z > 0, as long as z pure_epsilon(shift) < 300; absolute
         1e-14 (1 + |z| pure_epsilon(shift)) beyond and for complex z.
         """
-        shift, z = _check.nonnegative("shift", shift), _check.argument("z", z)
+        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return cgf(*self._parameters(), shift, z)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
@@ -139,13 +139,13 @@ class Staircase(Noise):
         Beyond: e tanh(e / 2) with e = `pure_epsilon` (the two-point law, which dominates), and
         n^2 rho(shift / n), n = ceil(shift / sensitivity) (Bun & Steinke, TCC 2016, prop. 27).
         """
-        shift = _check.nonnegative("shift", shift)
+        shift = checks.nonnegative("shift", shift)
         rho = lifted(_zcdp_rho(*self._parameters(), shift), self.pure_epsilon(shift) > 0)
         return jnp.zeros_like(rho), rho
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """epsilon ceil(shift / sensitivity), rounded up."""
-        return _pure_epsilon(*self._parameters(), _check.nonnegative("shift", shift))
+        return _pure_epsilon(*self._parameters(), checks.nonnegative("shift", shift))
 
     def sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
@@ -175,8 +175,8 @@ def staircase_split(epsilon: RealLike, objective: str = "variance") -> Reals:
     Relative error: (4 + epsilon / 3) ulp.
     Source: Geng & Viswanath, IEEE Trans. Inf. Theory 62, 2016.
     """
-    objective = _check.one_of("objective", objective, ("mean_absolute", "variance"))
-    epsilon = _check.positive("epsilon", epsilon)
+    objective = checks.one_of("objective", objective, ("mean_absolute", "variance"))
+    epsilon = checks.positive("epsilon", epsilon)
     return (_split_mean_absolute if objective == "mean_absolute" else _split_variance)(epsilon)
 
 

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp._numeric.power_survival import log_power_survival, power_quantile
 from jaxdp._numeric.subbotin_cgf import log_moment_of_power
 from jaxdp._numeric.subbotin_delta import log_delta_of_power
 from jaxdp._numeric.subbotin_zcdp import rho_of_power
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.laplace import Laplace
 
@@ -37,8 +37,8 @@ class Subbotin(Noise):
     power: Reals
 
     def __init__(self, scale: RealLike, power: RealLike):
-        scale = _check.positive("scale", scale)
-        assign(self, scale=scale, power=_check.real("power", power, 1.0, _LARGEST_POWER))
+        scale = checks.positive("scale", scale)
+        assign(self, scale=scale, power=checks.real("power", power, 1.0, _LARGEST_POWER))
 
     @property
     def log_concave(self) -> bool:
@@ -47,18 +47,18 @@ class Subbotin(Noise):
 
     def log_density(self, x: RealLike) -> Reals:
         """-|x / scale|^p / p - log(2 scale p^(1/p - 1) Gamma(1/p))."""
-        return _log_density(self.scale, self.power, _check.real("x", x))
+        return _log_density(self.scale, self.power, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]: half a regularised upper incomplete gamma function of order 1/p.
 
         Relative error, in both tails: 1e-14 for p <= 20.
         """
-        return _log_survival(self.scale, self.power, _check.real("x", x))
+        return _log_survival(self.scale, self.power, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """The inverse of the distribution function, by Newton's method. Relative error: 3e-14."""
-        return _quantile(self.scale, self.power, _check.probability("u", u))
+        return _quantile(self.scale, self.power, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """scale (p G)^(1/p) with a random sign, G from the gamma law of order 1/p."""
@@ -75,7 +75,7 @@ class Subbotin(Noise):
 
         `power` is the k of the moment here, not the p of the density.
         """
-        k = _check.real("power", power, -1.0, open_lower=True)
+        k = checks.real("power", power, -1.0, open_lower=True)
         return _absolute_moment(self.scale, self.power, k)
 
     def fisher_information(self) -> Reals:
@@ -90,8 +90,8 @@ class Subbotin(Noise):
         by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
         1 - delta where delta > 1/2, times |log delta|) per relative change of shift and epsilon.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.scale, self.power, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.scale, self.power, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """K(z) by quadrature over 512 points: relative error 1e-14 for real z.
@@ -101,8 +101,8 @@ class Subbotin(Noise):
         path on which it decays (`_numeric.power_far_cgf`); where these cannot either K is NaN.
         Powers 1 and 2: the closed forms of `Laplace` and `Gaussian`.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _cgf(self.scale, self.power, shift, _check.argument("z", z), True)
+        shift = checks.nonnegative("shift", shift)
+        return _cgf(self.scale, self.power, shift, checks.argument("z", z), True)
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.
@@ -110,7 +110,7 @@ class Subbotin(Noise):
         Between them a bound at most 0.4 % above the least rho (2e-6 for p < 1.9); for p > 2 the
         divergence grows faster than the order. Proof: see `_numeric.subbotin_zcdp`.
         """
-        return _zcdp(self.scale, self.power, _check.nonnegative("shift", shift))
+        return _zcdp(self.scale, self.power, checks.nonnegative("shift", shift))
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """shift / scale at p = 1, rounded up; else infinite, unless shift / scale is 0."""
@@ -141,7 +141,7 @@ def _guarded_power(power: Reals) -> Reals:
 
 
 def _ratio_and_power(scale: Reals, power: Reals, shift: RealLike) -> tuple[Reals, Reals]:
-    ratio = ratio_of(_check.nonnegative("shift", shift), scale)
+    ratio = ratio_of(checks.nonnegative("shift", shift), scale)
     ratio, power = jnp.broadcast_arrays(ratio, _guarded_power(power))
     return ratio, power
 

@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammainc, gammaln
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -17,8 +19,6 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp._numeric.truncated_exponential import Support, cgf, log_delta
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
 _SERIES_TERMS = 26
@@ -45,22 +45,22 @@ class TruncatedLaplace(Noise):
     bound: Reals
 
     def __init__(self, scale: RealLike, bound: RealLike):
-        assign(self, scale=_check.positive("scale", scale), bound=_check.positive("bound", bound))
+        assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))
 
     def log_density(self, x: RealLike) -> Reals:
         """-|x| / scale - log(2 scale (1 - exp(-bound / scale))); -inf beyond the bound."""
-        return _log_density(self.scale, self.bound, _check.real("x", x))
+        return _log_density(self.scale, self.bound, checks.real("x", x))
 
     def log_survival(self, x: RealLike) -> Reals:
         """log P[T > x]. Relative error, in both tails: (16 + |x| / scale) ulp."""
-        return _log_survival(self.scale, self.bound, _check.real("x", x))
+        return _log_survival(self.scale, self.bound, checks.real("x", x))
 
     def quantile(self, u: RealLike) -> Reals:
         """-scale log(e + 2 u (1 - e)), e = exp(-bound / scale), for u <= 1/2; odd around 1/2.
 
         Relative error: 16 ulp.
         """
-        return _quantile(self.scale, self.bound, _check.probability("u", u))
+        return _quantile(self.scale, self.bound, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """The quantile function of uniform draws; see `Noise.sample`."""
@@ -75,7 +75,7 @@ class TruncatedLaplace(Noise):
 
         gamma is the lower incomplete gamma function. Relative error: 1e-13 for p <= 10.
         """
-        power = _check.real("power", power, -1.0, open_lower=True)
+        power = checks.real("power", power, -1.0, open_lower=True)
         return _absolute_moment(self.scale, self.bound, power)
 
     def fisher_information(self) -> Reals:
@@ -92,8 +92,8 @@ class TruncatedLaplace(Noise):
         that range, P[T > bound - shift]: never 0. An upper bound, above the truth by at most
         5e-15 |log delta| where delta <= 1/2, 2e-15 |log delta| (2 - log(1 - delta)) above.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _log_delta(self.scale, self.bound, shift, _check.real("epsilon", epsilon))
+        shift = checks.nonnegative("shift", shift)
+        return _log_delta(self.scale, self.bound, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else K(z) = log E[exp(z L); L < inf].
@@ -102,18 +102,18 @@ class TruncatedLaplace(Noise):
         s = z + 1/2, r = shift / scale, x = bound / scale and c = min(r, 2 x - r) / 2.
         Absolute error: 1e-14 (1 + |z| r). At z = 0 it is the limit from below.
         """
-        shift = _check.nonnegative("shift", shift)
-        return _cgf(self.scale, self.bound, shift, _check.argument("z", z))
+        shift = checks.nonnegative("shift", shift)
+        return _cgf(self.scale, self.bound, shift, checks.argument("z", z))
 
     def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite. An infinite bound: see `Laplace.zcdp`."""
-        r, infinite = _loss(self.scale, self.bound, _check.nonnegative("shift", shift))
+        r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         rho = lifted(round_up(expm1_minus(-r), 16), r > 0)
         return jnp.zeros_like(r), jnp.where(infinite, jnp.inf, rho)
 
     def pure_epsilon(self, shift: RealLike) -> Reals:
         """Infinite, unless the shift is 0 or the bound infinite."""
-        r, infinite = _loss(self.scale, self.bound, _check.nonnegative("shift", shift))
+        r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         return jnp.where(infinite, jnp.inf, round_up(r, 1))
 
     def log_finite(self, shift: Reals) -> Reals:
@@ -125,7 +125,7 @@ class TruncatedLaplace(Noise):
 
     def largest_finite(self, shift: RealLike) -> Reals:
         """min(shift, 2 bound - shift) / scale, rounded up; at least 0."""
-        shift = _check.nonnegative("shift", shift)
+        shift = checks.nonnegative("shift", shift)
         scale, bound = guarded(self.scale), guarded(self.bound)
         shorter = jnp.clip(2.0 * bound - shift, 0.0, shift)
         return round_up(ratio_of(jnp.where(jnp.isinf(bound), shift, shorter), scale), 4)
@@ -141,7 +141,7 @@ class TruncatedLaplace(Noise):
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """NaN: one atom is at infinity. At no shift, or with an infinite bound, as `Laplace`."""
-        r, infinite = _loss(self.scale, self.bound, _check.nonnegative("shift", shift))
+        r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         return r, jnp.where(infinite | jnp.isnan(r), jnp.nan, -LOG_2)
 
 

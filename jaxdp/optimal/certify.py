@@ -6,7 +6,7 @@ from fractions import Fraction
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
@@ -19,7 +19,7 @@ _CELLS = 150  # on each side, where the budget decides
 def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
     """epsilon and delta, which may be 0 where `pure`."""
     budget = as_budget(budget)
-    if not all(_check.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
+    if not all(checks.is_concrete(x) and jnp.ndim(x) == 0 for x in (budget.epsilon, budget.delta)):
         raise ValueError("budget must be two concrete numbers: the program is solved on the host")
     epsilon, delta = float(budget.epsilon), float(budget.delta)
     if not 0 < epsilon <= 30:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
 from jaxdp.optimal.certify import (
     positive,
@@ -179,10 +179,10 @@ def _solved(
 
 
 def _budget(epsilon: RealLike, delta: RealLike) -> tuple[np.ndarray, np.ndarray]:
-    if not (_check.is_concrete(epsilon) and _check.is_concrete(delta)):
+    if not (checks.is_concrete(epsilon) and checks.is_concrete(delta)):
         raise ValueError("epsilon and delta must be concrete: certificates are made on the host")
-    high = np.asarray(_check.real("epsilon", epsilon, 0.0, 30.0, open_lower=True))
-    low = np.asarray(_check.real("delta", delta, 0.0, 1.0, open_lower=True))
+    high = np.asarray(checks.real("epsilon", epsilon, 0.0, 30.0, open_lower=True))
+    low = np.asarray(checks.real("delta", delta, 0.0, 1.0, open_lower=True))
     return high, low
 
 

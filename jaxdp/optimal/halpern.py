@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._types import Bools, Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp.optimal.saddle import Budgets, backward, cut, even, fall, forward, level_of, rise
 
 _CHECK_EVERY = 64

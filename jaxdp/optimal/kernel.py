@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 
 _ULP = float(np.finfo(np.float64).eps)
 _TOLERANCE = 2e-10
@@ -79,7 +79,7 @@ class KernelProgram:
         mix: np.ndarray | None = None,
     ):
         """`mix`: the laws that pairs are of, (laws, rows); the rows themselves by default."""
-        highspy = _check.extra("highspy", "lp")
+        highspy = checks.extra("highspy", "lp")
         self.epsilon, self.delta = epsilon, delta
         rows, letters = cost.shape
         self.mix = np.eye(rows) if mix is None else mix

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from jaxdp._core.pytree import assign
 from jaxdp._numeric.elementary import ULP
-from jaxdp._pytree import assign
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.certify import budget_pair, positive, range_of, slack

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
 
 # Of delta: violations below it are left to the repair of the weights.
@@ -69,7 +69,7 @@ class Program:
     """One HiGHS model, warm from solve to solve."""
 
     def __init__(self, shape: Shape):
-        highspy = _check.extra("highspy", "lp")
+        highspy = checks.extra("highspy", "lp")
         self.shape, self.blocks = shape, []
         self.rows: list[int] = []
         self.model: Any = highspy.Highs()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
@@ -56,7 +56,7 @@ def published_mechanism(
     """
     measure = measure_of(loss)
     epsilon, delta = budget_pair(budget)
-    _check.one_of("shifts", shifts, ("three", "aligned"))
+    checks.one_of("shifts", shifts, ("three", "aligned"))
     low, high = range_of(query_range)
     width = (high - low) / resolution
     sensitivity, support = positive("sensitivity", sensitivity), positive("support", support)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._types import Bools, Reals
+from jaxdp._core.types import Bools, Reals
 
 
 def moved(x: Reals, steps: int) -> Reals:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import Indices, Key, RealLike, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Indices, Key, RealLike, Reals
 from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.exact import TOTAL
 from jaxdp.optimal.measure import MeasureLike, measure_of
@@ -43,7 +43,7 @@ class RangeMechanism:
         Under jit and vmap. Floating-point rounding moves an answer by 4 ulp of its part at most,
         which the certificate knows of. The outputs are nodes: they leak nothing through rounding.
         """
-        value, nodes = _check.real("value", value), jnp.asarray(self.nodes)
+        value, nodes = checks.real("value", value), jnp.asarray(self.nodes)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64), axis=1)
         known = jnp.clip(jnp.where(jnp.isnan(value), nodes[0], value), nodes[0], nodes[-1])
         below = jnp.clip(jnp.searchsorted(nodes, known, side="right") - 1, 0, nodes.size - 2)
@@ -57,7 +57,7 @@ class RangeMechanism:
 
     def delta(self, epsilon: RealLike) -> Reals:
         """The worst delta of any answers within the sensitivity, an upper bound, epsilon >= 0."""
-        epsilon = _check.real("epsilon", epsilon, 0.0)
+        epsilon = checks.real("epsilon", epsilon, 0.0)
         felt = felt_sensitivity(self.nodes, self.certificate.sensitivity)
         points = close_points(self.nodes, felt)
         laws = jnp.asarray(points.mix @ (np.array(self.weights, dtype=float) / TOTAL))
@@ -66,7 +66,7 @@ class RangeMechanism:
 
     def expected_loss(self, value: RealLike, loss: MeasureLike = "l1") -> Reals:
         """E c(output - value) at each concrete true answer in `value`."""
-        value = np.asarray(_check.real("value", value))
+        value = np.asarray(checks.real("value", value))
         nodes, table = np.asarray(self.nodes), np.asarray(self.table)
         known = np.clip(value, nodes[0], nodes[-1])
         below = np.clip(np.searchsorted(nodes, known, side="right") - 1, 0, nodes.size - 2)

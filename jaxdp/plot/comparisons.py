@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
-from jaxdp.compare import Comparison
-from jaxdp.fit import fit_noise
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
+from jaxdp.design.compare import Comparison
+from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
 from jaxdp.plot.style import COLOURS, axes_of, increasing, labelled, power, styled
 
@@ -60,8 +60,8 @@ def winners(
     """
     if not 1 <= len(families) <= len(COLOURS):
         raise ValueError(f"families must be 1 to {len(COLOURS)} names, got {len(families)}")
-    colours = _check.extra("matplotlib.colors", "plot")
-    patches = _check.extra("matplotlib.patches", "plot")
+    colours = checks.extra("matplotlib.colors", "plot")
+    patches = checks.extra("matplotlib.patches", "plot")
     x, y = increasing("epsilon", epsilon), increasing("count", count)
     ax = axes_of(ax)
     budget = Budget(x[None, :], delta)

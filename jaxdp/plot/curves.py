@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
-from jaxdp.calibrate import HasLogDelta
-from jaxdp.fit import fit_noise
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
+from jaxdp.design.calibrate import HasLogDelta
+from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.plot.style import (
@@ -22,7 +23,6 @@ from jaxdp.plot.style import (
     whole_ticks,
 )
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.tradeoff import tradeoff_of_profile
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
@@ -97,7 +97,7 @@ def epsilon_by_step(
         The axes.
     """
     check_entries("steps", steps)
-    _check.whole("count", count, 1.0)
+    checks.whole("count", count, 1.0)
     ax = axes_of(ax)
     # Epsilon grows like a root at first, so most of the steps are early ones.
     at = np.unique(np.round(1 + (count - 1) * np.linspace(0.0, 1.0, min(count, _STEPS)) ** 2))

@@ -6,8 +6,8 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 
 Arguments = ParamSpec("Arguments")
 
@@ -36,7 +36,7 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 
     @wraps(draw)
     def drawn(*args: Arguments.args, **named: Arguments.kwargs) -> Any:
-        matplotlib = _check.extra("matplotlib", "plot")
+        matplotlib = checks.extra("matplotlib", "plot")
         with matplotlib.rc_context(SETTINGS):
             return draw(*args, **named)
 
@@ -46,9 +46,9 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 def axes_of(ax: Any) -> Any:
     """`ax`, or that of a new figure; its next lines look like none of those on it."""
     if ax is None:
-        pyplot = _check.extra("matplotlib.pyplot", "plot")
+        pyplot = checks.extra("matplotlib.pyplot", "plot")
         _, ax = pyplot.subplots(layout="constrained")
-    cycler = _check.extra("cycler", "plot").cycler
+    cycler = checks.extra("cycler", "plot").cycler
     start = len(ax.lines) % len(_LOOKS)
     colours, dashes = zip(*_LOOKS[start:], *_LOOKS[:start], strict=True)
     ax.set_prop_cycle(cycler(color=colours) + cycler(linestyle=dashes))
@@ -68,7 +68,7 @@ def labelled(ax: Any, x: str, y: str, title: str | None = None) -> Any:
 
 def whole_ticks(ax: Any) -> None:
     """No label between two passes or steps."""
-    ticker = _check.extra("matplotlib.ticker", "plot")
+    ticker = checks.extra("matplotlib.ticker", "plot")
     ax.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
@@ -90,7 +90,7 @@ def check_entries(name: str, entries: Sized) -> None:
 
 def increasing(name: str, value: RealLike) -> np.ndarray:
     """Places along a logarithmic axis."""
-    places = np.asarray(_check.positive(name, value))
+    places = np.asarray(checks.positive(name, value))
     if places.ndim != 1 or places.size == 0 or not np.isfinite(places).all():
         raise ValueError(f"{name} must be a vector of finite numbers, got shape {places.shape}")
     if (np.diff(places) <= 0).any():

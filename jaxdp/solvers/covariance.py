@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, Shape, Vector
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Key, RealLike, Reals, Shape, Vector
-from jaxdp.allocate import allocate
+from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -40,8 +40,8 @@ def goe_noise(key: Key, dimension: int, scale: RealLike, shape: Shape = ()) -> R
     symmetric matrix that moves by at most L in Frobenius norm is released with GDP(L / scale),
     exactly. `scale` broadcasts against `shape`.
     """
-    scale = _check.positive("scale", scale)
-    dimension = _check.positive_integer("dimension", dimension)
+    scale = checks.positive("scale", scale)
+    dimension = checks.positive_integer("dimension", dimension)
     return _goe(key, dimension, scale, jnp.broadcast_shapes(shape, scale.shape))
 
 
@@ -49,7 +49,7 @@ def goe_noise(key: Key, dimension: int, scale: RealLike, shape: Shape = ()) -> R
 def _goe(key: Key, dimension: int, scale: Reals, shape: Shape) -> Reals:
     drawn = jax.random.normal(key, (*shape, dimension, dimension), dtype=jnp.float64)
     shares = jnp.where(jnp.eye(dimension, dtype=bool), 1.0, jnp.sqrt(0.5))
-    scale = _check.guard(jnp.broadcast_to(scale, shape))[..., None, None]
+    scale = checks.guard(jnp.broadcast_to(scale, shape))[..., None, None]
     return _mirrored(scale * drawn * shares[(None,) * len(shape)])
 
 
@@ -113,14 +113,14 @@ def plan(
         ("family", family, FAMILIES),
         ("relation", relation, RELATIONS),
     ):
-        _check.one_of(name, value, choices)
+        checks.one_of(name, value, choices)
     if method == "goe" and family != "gaussian":
         raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
     if entry_bounds is not None and method != "inid":
         raise ValueError(f"entry_bounds belong to method 'inid', got method {method!r}")
-    dimension = _check.positive_integer("dimension", dimension)
-    records = _check.positive_integer("records", records)
-    bound = _check.real("row_bound", row_bound, 0.0, _LARGEST, open_lower=True)
+    dimension = checks.positive_integer("dimension", dimension)
+    records = checks.positive_integer("records", records)
+    bound = checks.real("row_bound", row_bound, 0.0, _LARGEST, open_lower=True)
     share = share_of_mean(records)
     square = bound**2 * share
     replaced = relation == "replace_one"
@@ -128,7 +128,7 @@ def plan(
     clipped = None
     if method == "inid":
         if entry_bounds is not None:
-            clipped = _check.real("entry_bounds", entry_bounds, 0.0, _LARGEST, open_lower=True)
+            clipped = checks.real("entry_bounds", entry_bounds, 0.0, _LARGEST, open_lower=True)
             if clipped.shape != (2,):
                 raise ValueError(f"entry_bounds must be (off, diagonal), got {entry_bounds}")
         bounds = jnp.array([0.5, 1.0]) * square if clipped is None else clipped * share
@@ -143,7 +143,7 @@ def plan(
             size = 0.5 * (dimension + 1) * (2.0 if replaced else 1.0) * square
         shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
         scales = round_up(shape * size / level, 8)
-    scales = _check.noise_scale("scales of the noise for this row_bound and budget", scales)
+    scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation)
 
 
@@ -154,7 +154,7 @@ def release(features: RealLike, plan: Plan, key: Key) -> Reals:
     than the plan's and values that are not finite raise `ValueError` (traced, they give NaN).
     `key` draws the noise: use it once and keep it secret. Float64 noise, see `Noise.sample`.
     """
-    rows = _check.of_records("features", features, _LARGEST)
+    rows = checks.of_records("features", features, _LARGEST)
     if rows.shape != (plan.records, plan.dimension):
         raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {rows.shape}")
     return _release(rows, plan, key)
@@ -197,7 +197,7 @@ def _release(features: Reals, plan: Plan, key: Key) -> Reals:
     draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
     unit = draw(key, shape, dtype=jnp.float64)
     scales = jnp.where(jnp.eye(plan.dimension, dtype=bool), plan.scales[1], plan.scales[0])
-    return _mirrored(second_moment(features, plan) + _check.guard(scales) * unit)
+    return _mirrored(second_moment(features, plan) + checks.guard(scales) * unit)
 
 
 def _level(budget: Budget | GDP, family: str) -> Reals:
@@ -211,7 +211,7 @@ def _level(budget: Budget | GDP, family: str) -> Reals:
 def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
     """The `rank` leading eigenvalues, falling, and their eigenvectors (..., d, rank)."""
     dimension = matrix.shape[-1]
-    if not 1 <= _check.positive_integer("rank", rank) <= dimension:
+    if not 1 <= checks.positive_integer("rank", rank) <= dimension:
         raise ValueError(f"rank must lie in [1, {dimension}], got {rank}")
     values, vectors = jnp.linalg.eigh(matrix)
     return values[..., ::-1][..., :rank], vectors[..., ::-1][..., :rank]

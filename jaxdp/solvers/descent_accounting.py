@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Reals, Vector
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._types import Reals, Vector
-from jaxdp.calibrate import calibrate
-from jaxdp.conversions import to_zcdp
+from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
@@ -139,7 +139,7 @@ def checked_histogram(noise: Histogram, shape: Vector, sensitivities: Vector) ->
             "noise must say what sensitivity it was made for: use `optimal_noise`, whose "
             "Histogram has a certificate"
         )
-    if not all(_check.is_concrete(a) for a in (shape, sensitivities)):
+    if not all(checks.is_concrete(a) for a in (shape, sensitivities)):
         raise ValueError("a plan with a Histogram must be made outside of a transformation")
     ratios = np.asarray(sensitivities) / np.asarray(shape)
     if np.ptp(ratios) > _SAME * ratios.max():

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -51,8 +51,8 @@ def defaults(
     shrunk in noise of deviation 1 / r, linearly to 0 after the last pass.
     A pure budget counts as mu = epsilon / sqrt(2 p): one pass of Laplace noise.
     """
-    _check.one_of("relation", relation, tuple(RELATIONS))
-    curvature = _check.positive("curvature", curvature)
+    checks.one_of("relation", relation, tuple(RELATIONS))
+    curvature = checks.positive("curvature", curvature)
     coordinates = curvature.size
     pure = largest_laplace_ratio(budget) / jnp.sqrt(2.0 * coordinates)
     rate = float(jnp.where(budget.delta > 0, largest_gdp(budget).mu, pure))

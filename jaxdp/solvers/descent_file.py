@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._key import fresh_key
-from jaxdp._types import Key, RealLike, Vector
-from jaxdp.problems import Problem
+from jaxdp._core import checks
+from jaxdp._core.random_key import fresh_key
+from jaxdp._core.types import Key, RealLike, Vector
 from jaxdp.solvers.descent_plan import Plan
 from jaxdp.solvers.descent_run import advance, begin, check, draw
+from jaxdp.solvers.problems import Problem
 
 _FORMAT = "jaxdp coordinate descent"
 _VERSION = 2
@@ -63,7 +63,7 @@ def run_resumable(
     Nor lines of whoever knows the key. POSIX only (`fcntl`).
     """
     check(problem, plan)
-    every = _check.positive_integer("every", every)
+    every = checks.positive_integer("every", every)
     passes, target = plan.sequence.shape[0], Path(path)
     theta, done = begin(plan, start), 0
     with _locked(target) as file:

@@ -5,11 +5,11 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp._numeric.bracket import excess
 from jaxdp._numeric.elementary import round_up
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.zcdp import ZCDP
@@ -17,7 +17,6 @@ from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.problems import Penalty, Smoothness
 from jaxdp.solvers.descent_accounting import (
     ACCOUNTING,
     Spent,
@@ -38,6 +37,7 @@ from jaxdp.solvers.descent_schedule import (
     steps_of,
     thresholds_of,
 )
+from jaxdp.solvers.problems import Penalty, Smoothness
 
 ITERATES = ("last", "average")
 
@@ -153,7 +153,7 @@ def plan(
         ("accounting", accounting, ACCOUNTING),
         ("iterate", iterate, ITERATES),
     ):
-        _check.one_of(name, value, choices)
+        checks.one_of(name, value, choices)
     curvature = public_values(smoothness, spent)
     if records is None:
         raise ValueError(
@@ -161,8 +161,8 @@ def plan(
             "is no sum, and no sensitivity holds"
         )
     records, passes = (
-        _check.positive_integer("records", records),
-        _check.positive_integer("passes", passes),
+        checks.positive_integer("records", records),
+        checks.positive_integer("passes", passes),
     )
     steps, pace = steps_of(curvature, step, passes)
     thresholds = thresholds_of(curvature, clip)
@@ -178,7 +178,7 @@ def plan(
         )  # fmt: skip
 
     def kept(scales: Vector) -> Plan:
-        return with_scales(_check.noise_scale("scales of the noise for this clip", scales))
+        return with_scales(checks.noise_scale("scales of the noise for this clip", scales))
 
     if isinstance(base, Histogram):
         made_for = checked_histogram(base, shape, sensitivities)
@@ -193,7 +193,7 @@ def plan(
     visits = with_scales(shape).visits
     relative = sensitivities / shape
     factor = least_factor(base, relative, visits, budget, spent, accounting)
-    if _check.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
+    if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
             f"{' beside what was spent' if spent is not None else ''}, got epsilon "
@@ -205,12 +205,12 @@ def plan(
 def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:
     """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only."""
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
-    curvature = _check.positive("smoothness", values)
+    curvature = checks.positive("smoothness", values)
     unbounded = jnp.full_like(curvature, jnp.inf)
-    passes = _check.positive_integer("passes", passes)
+    passes = checks.positive_integer("passes", passes)
     sequence = sequence_of("cyclic", passes, len(curvature), None, None)
     return Plan(
-        sequence, _check.positive("step", step) / curvature, jnp.ones(passes), unbounded,
+        sequence, checks.positive("step", step) / curvature, jnp.ones(passes), unbounded,
         unbounded, jnp.zeros_like(curvature), Gaussian(1.0), None,
         None, "last", "replace_one", "exact",
     )  # fmt: skip

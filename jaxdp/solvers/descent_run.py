@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._key import key_for
-from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.problems import Problem
+from jaxdp._core import checks
+from jaxdp._core.random_key import key_for
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp.solvers.descent_plan import Plan
+from jaxdp.solvers.problems import Problem
 
 _BLOCK = 64
 # 64 of them are exact in float32, 2^23 records of them in float64.
@@ -77,7 +77,7 @@ def _run_many(problem: Problem, plans: Plan, keys: jax.Array, chunk: int) -> Rea
 
 def check(problem: Problem, plan: Plan) -> None:
     """The plan is for these coordinates and this many records."""
-    _check.require_float64()
+    checks.require_float64()
     coordinates, records = problem.design.shape[-2:]
     if plan.steps.shape[-1] != coordinates:
         raise ValueError(f"plan has {plan.steps.shape[-1]} coordinates, problem {coordinates}")
@@ -91,7 +91,7 @@ def check(problem: Problem, plan: Plan) -> None:
 
 def begin(plan: Plan, start: RealLike | None) -> Vector:
     """The first theta: `start`, or 0."""
-    theta = jnp.zeros_like(plan.steps) if start is None else _check.real("start", start)
+    theta = jnp.zeros_like(plan.steps) if start is None else checks.real("start", start)
     if theta.shape != plan.steps.shape:
         raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
     return theta

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
-from jaxdp._key import key_for
+from jaxdp._core import checks
+from jaxdp._core.random_key import key_for
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP
-from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.allocate import allocation_shape
+from jaxdp.design.allocate import allocation_shape
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
@@ -18,7 +18,7 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
-from jaxdp.problems import L2, Penalty, Smoothness
+from jaxdp.solvers.problems import L2, Penalty, Smoothness
 
 ORDERS = ("permutation", "cyclic", "iid")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
@@ -47,7 +47,7 @@ def public_values(smoothness: Smoothness | RealLike, spent: object) -> Vector:
             "private_smoothness, got None; or account for it elsewhere and pass .as_public()"
         )
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
-    curvature = _check.positive("smoothness", values)
+    curvature = checks.positive("smoothness", values)
     if curvature.ndim != 1:
         raise ValueError(f"smoothness must have shape (p,), got {curvature.shape}")
     return curvature
@@ -58,10 +58,10 @@ def steps_of(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple
     pace = jnp.ones(passes)
     if callable(step):
         values = jax.vmap(step)(jnp.arange(passes))
-        pace, step = _check.positive("step", jnp.broadcast_to(values, (passes,))), 1.0
-    step = _check.positive("step", step)
+        pace, step = checks.positive("step", jnp.broadcast_to(values, (passes,))), 1.0
+    step = checks.positive("step", step)
     largest = jnp.max(pace) * step
-    if _check.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
+    if checks.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
         warnings.warn(
             "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
             stacklevel=3,
@@ -71,19 +71,19 @@ def steps_of(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple
 
 def thresholds_of(curvature: Vector, clip: RealLike) -> Vector:
     """C_j, as given or C sqrt(M_j / sum M)."""
-    clip = _check.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
+    clip = checks.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
     if clip.ndim == 0:
         clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
     if clip.shape != curvature.shape:
         raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
-    return _check.noise_scale("clip of each coordinate", clip)
+    return checks.noise_scale("clip of each coordinate", clip)
 
 
 def sequence_of(
     order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
 ) -> jax.Array:
     """The coordinate of each update, (passes, updates)."""
-    updates = coordinates if updates is None else _check.positive_integer("updates", updates)
+    updates = coordinates if updates is None else checks.positive_integer("updates", updates)
     if order == "cyclic":
         return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
     if key is None:
@@ -100,7 +100,7 @@ def sequence_of(
 def noise_of(noise: str | Noise) -> Noise:
     """The noise that the scales multiply."""
     if isinstance(noise, str):
-        _check.one_of("noise", noise, NOISES)
+        checks.one_of("noise", noise, NOISES)
         return Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
     if not isinstance(noise, _LOG_CONCAVE):
         raise ValueError(

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.allocate import allocate
-from jaxdp.calibrate import calibrate
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp.design.allocate import allocate
+from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
@@ -114,16 +114,16 @@ def plan(
         noise: others are refused there).
     """
     budget = as_budget(budget)
-    _check.one_of("relation", relation, RELATIONS)
-    classes = _check.positive_integer("classes", classes)
-    levels = _check.positive_integer("levels", levels)
+    checks.one_of("relation", relation, RELATIONS)
+    classes = checks.positive_integer("classes", classes)
+    levels = checks.positive_integer("levels", levels)
     values = tuple(int(v) for v in categories)
     if not values or min(values) < 0:
         raise ValueError(f"categories must be whole, 0 or more, one a column, got {categories}")
     continuous = values.count(0)
     lower, upper = _bounds(feature_bounds, continuous)
     if isinstance(noise, str):
-        _check.one_of("noise", noise, FAMILIES)
+        checks.one_of("noise", noise, FAMILIES)
         if "gaussian" in noise and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
         made = _calibrated(budget, noise, values, levels, relation)
@@ -165,8 +165,8 @@ def release(
     if classes.shape != matrix.shape[:1]:
         raise ValueError(f"labels must be {matrix.shape[:1]}, got {classes.shape}")
     floors = (
-        _check.positive("smoothing", smoothing),
-        _check.positive("least_variance", least_variance),
+        checks.positive("smoothing", smoothing),
+        checks.positive("least_variance", least_variance),
     )
     categorical, continuous = plan.columns
     _require_codes("labels", classes[:, None], np.array([plan.classes]))
@@ -187,7 +187,7 @@ def release(
 
 def log_joint(features: RealLike, model: Model, plan: Plan) -> Reals:
     """log P[class] + log P[features | class], (n, classes); unknown codes count for nothing."""
-    return _log_joint(_check.of_records("features", features), model, plan)
+    return _log_joint(checks.of_records("features", features), model, plan)
 
 
 @jax.jit
@@ -295,7 +295,7 @@ def _calibrated(
             return functools.reduce(operator.add, each)
 
         scales = scales * calibrate(composed, budget, lower=1e-2, upper=1e2)
-    noises = [build(_check.noise_scale("scale of the noise", scale)) for scale in scales]
+    noises = [build(checks.noise_scale("scale of the noise", scale)) for scale in scales]
     return noises[0], noises[1] if len(parts) == 2 else None
 
 
@@ -313,7 +313,7 @@ def _given(noise: Mapping[str, Noise], continuous: int) -> tuple[Noise, Noise | 
 
 
 def _bounds(bounds: tuple[RealLike, RealLike], continuous: int) -> tuple[Vector, Vector]:
-    ends = [_check.real("feature_bounds", b, -1e150, 1e150) for b in bounds]
+    ends = [checks.real("feature_bounds", b, -1e150, 1e150) for b in bounds]
     if any(b.shape not in ((), (continuous,)) for b in ends) or not bool((ends[0] < ends[1]).all()):
         raise ValueError(
             f"feature_bounds must be (lower, upper), lower below upper, numbers or {continuous} "

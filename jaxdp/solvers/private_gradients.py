@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxdp import _check
-from jaxdp._key import fresh_key, key_for
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.random_key import fresh_key, key_for
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Key, RealLike, Reals, Vector
-from jaxdp.allocate import allocate
-from jaxdp.calibrate import calibrate
+from jaxdp.design.allocate import allocate
+from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
@@ -105,17 +105,17 @@ def plan(
         ("noise", noise, FAMILIES),
         ("relation", relation, RELATIONS),
     ):
-        _check.one_of(name, value, choices)
+        checks.one_of(name, value, choices)
     members, sizes = _groups(params, groups)
-    clips = _check.real("clip", clip, 0.0, 1e150, open_lower=True)
+    clips = checks.real("clip", clip, 0.0, 1e150, open_lower=True)
     if clips.ndim == 0:
         clips = jnp.full(len(sizes), clips / np.sqrt(len(sizes)))
     if clips.shape != (len(sizes),):
         raise ValueError(f"clip must be a number or one a group, {len(sizes)}, got {clips.shape}")
-    clips = _check.noise_scale("clip of each group", clips)
-    sampling_prob = _check.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
-    steps = _check.positive_integer("steps", steps)
-    records = _check.positive_integer("records", records)
+    clips = checks.noise_scale("clip of each group", clips)
+    sampling_prob = checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
+    steps = checks.positive_integer("steps", steps)
+    records = checks.positive_integer("records", records)
     multiplier = _calibrated(budget, sampling_prob, jnp.asarray(1.0 * steps), noise, relation)
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {noise} noise: it would be infinite")
@@ -123,7 +123,7 @@ def plan(
     leaves = jax.tree.leaves(params)
     return Plan(
         clips,
-        _check.noise_scale("scales for this clip and budget", round_up(multiplier * unit, 8)),
+        checks.noise_scale("scales for this clip and budget", round_up(multiplier * unit, 8)),
         multiplier,
         sampling_prob,
         records * sampling_prob,
@@ -219,8 +219,8 @@ def poisson_batch(
     As many parts as the sample needs, at least one: no sample is cut. The mask is False where a
     part is filled up. Use the key once and keep it secret: who was sampled is not public.
     """
-    size = _check.positive_integer("size", size)
-    sampling_prob = _check.probability("sampling_prob", sampling_prob)
+    size = checks.positive_integer("size", size)
+    sampling_prob = checks.probability("sampling_prob", sampling_prob)
     uniform = jax.random.uniform(key_for("sample", key), (records,))
     taken = np.flatnonzero(np.asarray(uniform < sampling_prob))
     parts = max(1, -(-taken.size // size))
@@ -286,7 +286,7 @@ def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
     if not paths:
         raise ValueError("params must have at least one leaf")
     if isinstance(groups, str):
-        _check.one_of("groups", groups, GROUPS)
+        checks.one_of("groups", groups, GROUPS)
         keep = {"layer": -1, "leaf": None, "all": 0}[groups]
         labels = [str(path[:keep]) for path, _ in paths]
     else:

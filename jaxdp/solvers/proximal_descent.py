@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._key import key_for
+from jaxdp._core import checks
+from jaxdp._core.random_key import key_for
+from jaxdp._core.types import Key, Vector
 from jaxdp._numeric.elementary import round_up
-from jaxdp._types import Key, Vector
-from jaxdp.fit import fit_noise
+from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
@@ -46,9 +46,9 @@ def plan(
     sensitivity of 2, or "none": NOT PRIVATE.
     """
     per_update = as_budget(per_update)
-    coordinates = _check.positive_integer("coordinates", coordinates)
-    records = _check.positive_integer("records", records)
-    passes = _check.positive_integer("passes", passes)
+    coordinates = checks.positive_integer("coordinates", coordinates)
+    records = checks.positive_integer("records", records)
+    passes = checks.positive_integer("passes", passes)
     updates = -(-coordinates // 4)
     sequence = sequence_of("permutation", passes, coordinates, updates, key)
     clip = jnp.ones(coordinates)
@@ -57,7 +57,7 @@ def plan(
     silent = isinstance(noise, str) and noise == "none"
     scales = jnp.zeros(coordinates)
     if not silent:
-        scales = _check.noise_scale("scales", round_up(sensitivities / made_for, 8))
+        scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
     return Plan(
         sequence,
         jnp.ones(coordinates),
@@ -89,7 +89,7 @@ def _noise(per_update: Budget, noise: str | Histogram) -> tuple[Noise, float]:
         ):
             raise ValueError("noise must have a certificate that keeps `per_update`")
         return noise, made.sensitivity
-    _check.one_of("noise", noise, NOISES)
+    checks.one_of("noise", noise, NOISES)
     epsilon, delta = float(per_update.epsilon), float(per_update.delta)
     if not (epsilon > 0 and 0 < delta < 1):
         raise ValueError(f"per_update must have epsilon > 0, delta in (0, 1), got {per_update}")

@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp._numeric.elementary import log1p, round_up
-from jaxdp._pytree import pytree, static
-from jaxdp._types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.base import exp_up
-from jaxdp.problems import L2, Problem
+from jaxdp.solvers.problems import L2, Problem
 
 RELATIONS = ("replace_one", "add_remove")
 # Each try is accepted with probability exp(-0.35) at least: 256 fail together once in 1e135.
@@ -65,8 +65,8 @@ class Plan:
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log delta of the chain's last state: the exact draw's, and what the chain adds."""
-        epsilon = _check.real("epsilon", epsilon)
-        added = jnp.logaddexp(0.0, epsilon) + jnp.log(_check.guard(self.total_variation))
+        epsilon = checks.real("epsilon", epsilon)
+        added = jnp.logaddexp(0.0, epsilon) + jnp.log(checks.guard(self.total_variation))
         return jnp.minimum(round_up(jnp.logaddexp(self.exact.log_delta(epsilon), added), -8), 0.0)
 
     def delta(self, epsilon: RealLike) -> Reals:
@@ -106,12 +106,12 @@ def plan(
     variation the root of half of it. N grows with L / (l + m), hence with n.
     """
     budget = as_budget(budget)
-    _check.one_of("relation", relation, RELATIONS)
-    dimension = _check.positive_integer("dimension", dimension)
-    records = _check.positive_integer("records", records)
-    radius = _check.real("radius", radius, 0.0, 1e100, open_lower=True)
-    bound = _check.real("row_bound", row_bound, 0.0, 1e100, open_lower=True)
-    share = _check.real("approximation_share", approximation_share, 0.0, 0.5, open_lower=True)
+    checks.one_of("relation", relation, RELATIONS)
+    dimension = checks.positive_integer("dimension", dimension)
+    records = checks.positive_integer("records", records)
+    radius = checks.real("radius", radius, 0.0, 1e100, open_lower=True)
+    bound = checks.real("row_bound", row_bound, 0.0, 1e100, open_lower=True)
+    share = checks.real("approximation_share", approximation_share, 0.0, 0.5, open_lower=True)
     strength = jnp.zeros(()) if penalty is None else penalty.strength
     if strength.ndim != 0:
         raise ValueError(f"penalty.strength must be one number, got shape {strength.shape}")
@@ -128,9 +128,9 @@ def plan(
     # f is below its tangent plus a form of trace <= L in x x^T / 4: a step of any dimension is
     # accepted with probability exp(-k L eta / 2) from the exact centre.
     eta = 0.5 / (temperature * smoothness)
-    eta = _check.noise_scale("step of the chain for this row_bound and radius", eta)
+    eta = checks.noise_scale("step of the chain for this row_bound and radius", eta)
     # Of a proposal, the least noise that the chain draws.
-    _check.noise_scale("variance for this row_bound and penalty", 1.0 / (1.0 / eta + convexity))
+    checks.noise_scale("variance for this row_bound and penalty", 1.0 / (1.0 / eta + convexity))
     start = bound / curvature + jnp.sqrt(dimension / convexity)
     # No square in the logarithm: it may underflow.
     squared = 2.0 * (jnp.log(start) - jnp.log(variation)) - jnp.log(4.0 * eta)
@@ -171,7 +171,7 @@ def sample(
     runs. With `diagnostics` three more chains are run, which are not covered. `key` draws
     everything: use it once and keep it secret. Time is linear in steps * n * d.
     """
-    _check.require_float64()
+    checks.require_float64()
     if problem.loss != "logistic":
         raise ValueError(f"problem must be logistic, got {problem.loss!r}: not Lipschitz")
     if problem.design.shape != (plan.dimension, plan.records):

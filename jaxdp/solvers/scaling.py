@@ -13,9 +13,9 @@ the release. That, and all that is made of the result, is post-processing.
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import Key
-from jaxdp.allocate import allocate
+from jaxdp._core import checks
+from jaxdp._core.types import Key
+from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
@@ -44,7 +44,7 @@ def release(
     standard deviation of its noise is taken for that; deviations are positive and at most half
     the width. Values beyond the bounds are clipped. `key` draws the noise: use it once.
     """
-    _check.one_of("relation", relation, tuple(_MOVED))
+    checks.one_of("relation", relation, tuple(_MOVED))
     records, coordinates = values.shape
     middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
     unit = (np.clip(values, lower, upper) - middle) / half

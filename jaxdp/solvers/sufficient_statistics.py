@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp._core import checks
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.solvers import covariance
@@ -46,7 +46,7 @@ def lasso(
         raise ValueError(f"features must be (n, p) and targets (n,), got {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("features and targets must be finite")
-    strength = _check.nonnegative("strength", strength)
+    strength = checks.nonnegative("strength", strength)
     if strength.shape not in ((), x.shape[1:]):
         raise ValueError(f"strength must be a number or {x.shape[1:]}, got {strength.shape}")
     columns = [x, np.ones_like(y), y] if intercept else [x, y]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxdp._types import RealLike
+from jaxdp._core.types import RealLike
 
 
 @dataclass(frozen=True)

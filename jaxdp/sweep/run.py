@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
 from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of
 from jaxdp.sweep.grid import Grid, grid_of
 from jaxdp.sweep.identity import digest_of, labels, provenance
@@ -100,7 +100,7 @@ def _in_memory(
             if name not in values:
                 values[name] = np.full(grid.shape, np.nan)
             values[name][at] = column.reshape(values[name][at].shape)
-    xarray = _check.extra("xarray", "sweep")
+    xarray = checks.extra("xarray", "sweep")
     variables = {name: (grid.names, value, labels(name)) for name, value in values.items()}
     coordinates = {
         name: (name, axis, labels(name)) for name, axis in zip(grid.names, grid.axes, strict=True)
@@ -127,12 +127,12 @@ def _here(
 def _shown(blocks: Iterable[int], count: int, progress: bool) -> Iterable[int]:
     if not progress:
         return blocks
-    return _check.extra("tqdm", "sweep").tqdm(blocks, total=count, unit="chunk")
+    return checks.extra("tqdm", "sweep").tqdm(blocks, total=count, unit="chunk")
 
 
 def _opened(store: Store) -> Any:
     """The store as a dataset that reads what is asked for."""
-    xarray = _check.extra("xarray", "sweep")
+    xarray = checks.extra("xarray", "sweep")
     found = xarray.open_zarr(str(store.path), consolidated=False, chunks=None)
     return found.assign_attrs(failures=_told(store.grid, store.reasons()))
 

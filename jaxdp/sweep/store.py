@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.sweep.evaluate import Columns, Reasons
 from jaxdp.sweep.grid import Grid
 from jaxdp.sweep.identity import labels
@@ -27,7 +27,7 @@ class Store:
 
     def __init__(self, to: str | os.PathLike[str], grid: Grid, digest: str):
         self.path, self.grid, self.digest = Path(to), grid, digest
-        self._zarr = _check.extra("zarr", "sweep")
+        self._zarr = checks.extra("zarr", "sweep")
         # By name, opened at the first block: opening them takes as long as writing a chunk.
         self._arrays: dict[str, Any] = {}
 
@@ -122,7 +122,7 @@ class Store:
 
 def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
     """The axes of a store that was created."""
-    group: Any = _check.extra("zarr", "sweep").open_group(path, mode="r")
+    group: Any = checks.extra("zarr", "sweep").open_group(path, mode="r")
     return tuple(np.asarray(group[name][:]) for name in names)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxdp import _check
+from jaxdp._core import checks
 from jaxdp.sweep.evaluate import evaluate
 from jaxdp.sweep.grid import Grid
 from jaxdp.sweep.store import Store, read_axes
@@ -29,7 +29,7 @@ def by_executor(
 ) -> Iterator[int]:
     """The blocks as they are finished; `RuntimeError` where the executor breaks."""
     _refuse_forks(executor)
-    code = _check.extra("cloudpickle", "sweep").dumps(function)
+    code = checks.extra("cloudpickle", "sweep").dumps(function)
     place = str(store.path.resolve()), store.grid.names, store.grid.block, store.digest
     settings = tuple((name, getattr(jax.config, name)) for name in _SETTINGS)
     tasks: list[Future[int]] = []

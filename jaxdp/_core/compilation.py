@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
 
 # Fusions by XLA's older emitters; passes whose time the kernels do not show.
 _SOONER: dict[str, bool | int] = {
@@ -27,7 +27,7 @@ def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        if not _check.all_concrete(args):
+        if not checks.all_concrete(args):
             return traced(*args)
         with outside_traces():
             return sooner()(*args)
@@ -37,7 +37,7 @@ def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
     """Where what is known is computed, not traced into what is being traced."""
-    if _check.is_concrete(jnp.zeros(())):
+    if checks.is_concrete(jnp.zeros(())):
         return contextlib.nullcontext()
     return jax.ensure_compile_time_eval()
 

@@ -14,11 +14,20 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check, ledger
+from jaxdp import ledger
+from jaxdp._core import checks
+from jaxdp._core.types import Reals
 from jaxdp._numeric.bracket import excess, last_feasible
 from jaxdp._numeric.elementary import log1p
-from jaxdp._types import Reals
-from jaxdp.currency import Currency, Item, guarantee_of, in_currency, measure, numbers, vector
+from jaxdp.adaptive.currency import (
+    Currency,
+    Item,
+    guarantee_of,
+    in_currency,
+    measure,
+    numbers,
+    vector,
+)
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
@@ -86,7 +95,7 @@ class Filter:
         if budget.epsilon.shape or budget.delta.shape:
             raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
         if order is not None:  # order 1 implies no budget
-            order = float(_check.real("order", order, 1.0, open_lower=True))
+            order = float(checks.real("order", order, 1.0, open_lower=True))
         orders = RDP(_best_order(budget) if order is None else order, 0.0).order
         most = _largest(budget, orders)
         if not most > 0:
@@ -144,7 +153,7 @@ class Filter:
     def from_json(cls, text: str) -> "Filter":
         """What `to_json` wrote; `ValueError` for anything else, changed or overspent text."""
         body, steps = ledger.parse(_FORMAT, text, ("kind", "order", "budget"))
-        kind = _check.one_of("kind", body["kind"], tuple(_KINDS))
+        kind = checks.one_of("kind", body["kind"], tuple(_KINDS))
         numbers = ledger.from_hex(body["budget"])
         order = ledger.from_hex(body["order"])
         restored = cls(RDP(order, numbers) if kind == "RDP" else _KINDS[kind](*numbers))

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Key, RealLike, Reals, Shape
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
-from jaxdp._types import Key, RealLike, Reals, Shape
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -32,7 +32,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: RealLike) -> Reals:
     int t (p - q) gives E t^2 >= (m / 2)^2 / c. Source: Hammersley-Chapman-Robbins for PureDP and
     ZCDP; the exact ApproxDP and GDP forms are ours.
     """
-    sensitivity = _check.nonnegative("sensitivity", sensitivity)
+    sensitivity = checks.nonnegative("sensitivity", sensitivity)
     per_unit = _unit_bound(guarantee)
     per_unit, sensitivity = jnp.broadcast_arrays(per_unit, sensitivity)
     return round_up(per_unit * sensitivity**2, _SAFETY_ULPS)
@@ -48,10 +48,10 @@ def lower_bound_covariance(
     sensitivity 1; a covariance that does not depend on the data (`worst_case`) has 4 times that.
     Shapes: axes (d, k); result (d, d), batched in front over the guarantee.
     """
-    matrix = _check.real("axes", axes)
+    matrix = checks.real("axes", axes)
     if matrix.ndim != 2:
         raise ValueError(f"axes must have shape (d, k), got {matrix.shape}")
-    step = (2.0 if worst_case else 1.0) / _check.whole("records", records, 1.0)
+    step = (2.0 if worst_case else 1.0) / checks.whole("records", records, 1.0)
     return jnp.einsum("...,ij->...ij", lower_bound(guarantee, step), matrix @ matrix.T)
 
 
@@ -71,10 +71,10 @@ def randomised_response(
     A value outside gives NaN.
     """
     value, lower, upper, epsilon = jnp.broadcast_arrays(
-        _check.real("value", value),
-        _check.real("lower", lower),
-        _check.real("upper", upper),
-        _check.positive("epsilon", epsilon),
+        checks.real("value", value),
+        checks.real("lower", lower),
+        checks.real("upper", upper),
+        checks.positive("epsilon", epsilon),
     )
     half, middle = 0.5 * (upper - lower), 0.5 * (upper + lower)
     inside = (value >= lower) & (value <= upper) & (half > 0)
@@ -88,14 +88,14 @@ def randomised_response(
 def _unit_bound(guarantee: Guarantee) -> Reals:
     match guarantee:
         case PureDP(epsilon_bound=epsilon):
-            return 0.25 / jnp.sinh(0.5 * _check.guard(epsilon)) ** 2
+            return 0.25 / jnp.sinh(0.5 * checks.guard(epsilon)) ** 2
         case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
-            delta = _check.guard(delta, 1.0)
-            return 0.25 * (1.0 - delta) / (jnp.sinh(0.5 * _check.guard(epsilon)) ** 2 + delta)
+            delta = checks.guard(delta, 1.0)
+            return 0.25 * (1.0 - delta) / (jnp.sinh(0.5 * checks.guard(epsilon)) ** 2 + delta)
         case ZCDP(xi=xi, rho=rho):
-            return 1.0 / jnp.expm1(_check.guard(xi) + 2.0 * _check.guard(rho))
+            return 1.0 / jnp.expm1(checks.guard(xi) + 2.0 * checks.guard(rho))
         case GDP(mu=mu):
-            return _unit_bound_of_gdp(_check.guard(mu))
+            return _unit_bound_of_gdp(checks.guard(mu))
         case _:
             raise TypeError(f"no lower bound is known from a {type(guarantee).__name__}")
 

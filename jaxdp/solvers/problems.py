@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxdp import _check
-from jaxdp._pytree import assign, pytree, static
-from jaxdp._types import Key, RealLike, Reals, Vector
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 
@@ -49,7 +49,7 @@ class L1(Penalty):
     strength: Reals
 
     def __init__(self, strength: RealLike):
-        assign(self, strength=_check.nonnegative("strength", strength))
+        assign(self, strength=checks.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j |theta_j|."""
@@ -68,7 +68,7 @@ class L2(Penalty):
     strength: Reals
 
     def __init__(self, strength: RealLike):
-        assign(self, strength=_check.nonnegative("strength", strength))
+        assign(self, strength=checks.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j theta_j^2 / 2."""
@@ -126,9 +126,9 @@ def glm(
     of the data and of the state, float64 or float32 (faster). Parameters, noise and accounting
     stay in float64. Non-finite data raise `ValueError`.
     """
-    _check.require_float64()
-    _check.one_of("loss", loss, LOSSES)
-    _check.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
+    checks.require_float64()
+    checks.one_of("loss", loss, LOSSES)
+    checks.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
     matrix, values = np.asarray(features, dtype=np.float64), np.asarray(targets)
     if matrix.ndim != 2 or values.shape != matrix.shape[:1] or 0 in matrix.shape:
         raise ValueError(
@@ -181,8 +181,8 @@ class Smoothness:
     origin: str = static()
 
     def __init__(self, values: RealLike, origin: str):
-        _check.one_of("origin", origin, ORIGINS)
-        assign(self, values=_check.positive("smoothness", values), origin=origin)
+        checks.one_of("origin", origin, ORIGINS)
+        assign(self, values=checks.positive("smoothness", values), origin=origin)
 
     def as_public(self) -> "Smoothness":
         """The same values, declared public by the caller, as published experiments do.
@@ -202,8 +202,8 @@ def bounded_smoothness(
     loss: str, feature_bounds: RealLike, *, intercept: bool = False
 ) -> Smoothness:
     """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j; an intercept's bound is 1."""
-    _check.one_of("loss", loss, LOSSES)
-    bounds = _check.positive("feature_bounds", feature_bounds)
+    checks.one_of("loss", loss, LOSSES)
+    bounds = checks.positive("feature_bounds", feature_bounds)
     if intercept:
         bounds = jnp.append(bounds, 1.0)
     return Smoothness(_CURVATURE[loss] * bounds**2, "public")
@@ -219,7 +219,7 @@ def private_smoothness(
     evenly over the p coordinates, but for an intercept, whose M is known. Floored at 1e-3 of its
     bound. Hand the cost to the plan as `spent`. Source: Mangold et al., ICML 2022, section 5.
     """
-    epsilon = _check.positive("epsilon", epsilon)
+    epsilon = checks.positive("epsilon", epsilon)
     bounds = bounded_smoothness(problem.loss, feature_bounds).values
     design = problem.design[:-1] if problem.intercept else problem.design
     coordinates, records = design.shape

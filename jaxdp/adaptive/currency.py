@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import round_up
-from jaxdp._types import RealLike, Reals
-from jaxdp.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP

@@ -6,20 +6,20 @@ dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compare
 
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
-from jaxdp._types import RealLike, Reals
+from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sensitivity import JointSensitivity
 
 
 def flatness(noise: FlippedHuber, shift: RealLike) -> Reals:
     """R(shift) = alpha^2 - (alpha - shift)_+^2: what the centre adds to the Gaussian loss."""
     alpha, shift = jnp.broadcast_arrays(
-        _check.guard(noise.alpha), _check.nonnegative("shift", shift)
+        checks.guard(noise.alpha), checks.nonnegative("shift", shift)
     )
     inside = jnp.minimum(shift, alpha)
     return inside * (2.0 * alpha - inside)
@@ -31,7 +31,7 @@ def offset(noise: FlippedHuber) -> Reals:
     P[T > alpha] = (sqrt(2 pi) / omega) Q(alpha / gamma), so the ratio is known from the survival
     function.
     """
-    alpha, gamma = jnp.broadcast_arrays(_check.guard(noise.alpha), noise.gamma)
+    alpha, gamma = jnp.broadcast_arrays(checks.guard(noise.alpha), noise.gamma)
     tail = noise.log_survival(alpha) - log_normal_survival(alpha / gamma)
     return jnp.maximum(-gamma * Gaussian(1.0).quantile(0.5 * jnp.exp(jnp.minimum(tail, 0.0))), 0.0)
 
@@ -47,7 +47,7 @@ def sufficient_log_delta(
     The norms are used at their largest joint values. The printed "Delta" is linf. Rounded up.
     """
     size = sensitivity.tightened()
-    epsilon = _check.real("epsilon", epsilon)
+    epsilon = checks.real("epsilon", epsilon)
     k, l1, l2, linf, epsilon, gamma, theta = jnp.broadcast_arrays(
         size.dimension, size.l1, size.l2, size.linf, epsilon, noise.gamma, offset(noise)
     )

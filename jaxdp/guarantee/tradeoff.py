@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Index, RealLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._types import Index, RealLike, Reals
 from jaxdp.guarantee.base import require_both_directions
 
 # e^700 fits a double, and a rate below e^-700 is reported as 0.
@@ -40,7 +40,7 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: RealLike) -> R
     traced one and a NaN delta give NaN.
     """
     require_both_directions(getattr(log_delta, "__self__", None))
-    return _tradeoff(_as_tree(log_delta), _check.probability("fpr", fpr, lift=True))
+    return _tradeoff(_as_tree(log_delta), checks.probability("fpr", fpr, lift=True))
 
 
 def profile_of_tradeoff(
@@ -59,7 +59,7 @@ def profile_of_tradeoff(
     """
     if not 0 <= error < 1:
         raise ValueError(f"error must lie in [0, 1), got {error}")
-    return _profile(_as_tree(tradeoff), _check.real("epsilon", epsilon), error)
+    return _profile(_as_tree(tradeoff), checks.real("epsilon", epsilon), error)
 
 
 def _as_tree(function: Callable[[Reals], Reals]) -> jax.tree_util.Partial:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._types import Key
+from jaxdp._core.types import Key
 
 
 def fresh_key() -> Key:

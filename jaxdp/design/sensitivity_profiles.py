@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from jaxdp import _check
-from jaxdp._types import RealLike, Reals, Vector
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals, Vector
 
 PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 
@@ -14,7 +14,7 @@ def sensitivity_profile(name: str, count: int, norm: RealLike | None = None) -> 
     `norm` scales them to that Euclidean norm. Source: Muthukrishnan & Kalyani, section V; the
     base of its exponential profile is taken as e.
     """
-    _check.one_of("name", name, PROFILES)
+    checks.one_of("name", name, PROFILES)
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     index = jnp.arange(1.0, count + 1.0)
@@ -27,7 +27,7 @@ def sensitivity_profile(name: str, count: int, norm: RealLike | None = None) -> 
     }[name]
     if norm is None:
         return profile
-    return profile * (_check.nonnegative("norm", norm) / jnp.linalg.norm(profile))
+    return profile * (checks.nonnegative("norm", norm) / jnp.linalg.norm(profile))
 
 
 def gini(sensitivities: RealLike) -> Reals:
@@ -35,7 +35,7 @@ def gini(sensitivities: RealLike) -> Reals:
 
     2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K). NaN where all are zero.
     """
-    ordered = jnp.sort(_check.nonnegative("sensitivities", sensitivities), axis=-1)
+    ordered = jnp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)
     count = ordered.shape[-1]
     rank = jnp.broadcast_to(jnp.arange(1.0, count + 1.0), ordered.shape)
     return jnp.sum((2.0 * rank - count - 1.0) * ordered, axis=-1) / (

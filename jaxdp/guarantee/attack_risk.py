@@ -10,14 +10,14 @@ from typing import Protocol, cast, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Index, RealLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
-from jaxdp._types import Index, RealLike, Reals
 from jaxdp.guarantee.base import require_both_directions
 from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.tradeoff import profile_of_tradeoff, tradeoff_of_profile
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import exp_up
-from jaxdp.tradeoff import profile_of_tradeoff, tradeoff_of_profile
 
 _BISECTIONS = 64  # of an equal rate, in equal ratios. derived: from 1e-308 to an ulp
 
@@ -55,7 +55,7 @@ def bayes_risk(source: HasProfile, prior: RealLike) -> Reals:
     ("add", "remove"): `ValueError`; NaN where a prior is traced.
     """
     require_both_directions(source)
-    prior = _check.probability("prior", prior)
+    prior = checks.probability("prior", prior)
     least, epsilon = _epsilon_of_prior(prior)
     log_delta = source.log_delta(epsilon)
     if isinstance(source, ZCDP | RDP):
@@ -70,7 +70,7 @@ def tpr_at_fpr(source: HasProfile, fpr: RealLike) -> Reals:
     A `fpr` outside [0, 1] or one direction alone ("add", "remove"): `ValueError`; NaN where a rate
     is traced.
     """
-    fpr = _check.probability("fpr", fpr, lift=True)
+    fpr = checks.probability("fpr", fpr, lift=True)
     tradeoff = getattr(source, "tradeoff", None)
     if tradeoff is None:
         fnr = tradeoff_of_profile(source.log_delta, fpr)
@@ -90,7 +90,7 @@ def _advantage(source: ZCDP | RDP) -> Reals:
         return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
     # NaN where the guarantee is, and 0 where it promises nothing.
-    ends = (0.0 * source.tradeoff(0.5) + end for end in (_check.LEAST_NORMAL, 0.5))
+    ends = (0.0 * source.tradeoff(0.5) + end for end in (checks.LEAST_NORMAL, 0.5))
     low = jax.lax.fori_loop(0, _BISECTIONS, halve, tuple(ends))[0]
     return jnp.clip(1.0 - 2.0 * low + ULP, 0.0, 1.0)
 

@@ -4,10 +4,10 @@ from typing import final
 
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.bounded_range import renyi_of_range, rho_of_range
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
@@ -32,7 +32,7 @@ class ExponentialMechanism:
     epsilon_bound: Reals
 
     def __init__(self, epsilon: RealLike):
-        assign(self, epsilon_bound=_check.nonnegative("epsilon", epsilon))
+        assign(self, epsilon_bound=checks.nonnegative("epsilon", epsilon))
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of (e^(b / 2) - e^(epsilon / 2))^2 / (e^b - 1), b the `epsilon` of this; rounded up.
@@ -47,7 +47,7 @@ class ExponentialMechanism:
 
     def epsilon(self, delta: RealLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side."""
-        return epsilon_of(self.log_delta, _check.probability("delta", delta))
+        return epsilon_of(self.log_delta, checks.probability("delta", delta))
 
     def renyi(self, order: RealLike) -> Reals:
         """The largest Renyi divergence of an order >= 1, see `_numeric.bounded_range`; rounded up.
@@ -55,7 +55,7 @@ class ExponentialMechanism:
         With s = order - 1 by at most 1e-14 max(s, 1 / s), 1e-7 where s < 1; of infinite order
         `epsilon`.
         """
-        return renyi_of_range(self.epsilon_bound, _check.real("order", order, 1.0))
+        return renyi_of_range(self.epsilon_bound, checks.real("order", order, 1.0))
 
     def zcdp(self) -> ZCDP:
         """(0, log(sinh(x) / x) + x coth(x) - 1), x = epsilon / 2: the least rho, at order 1.

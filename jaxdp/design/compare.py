@@ -8,18 +8,18 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
-from jaxdp._types import RealLike
-from jaxdp.allocate_exact import allocate_exact
-from jaxdp.families import FAMILIES
-from jaxdp.fit import fit_noise
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
+from jaxdp.design.allocate_exact import allocate_exact
+from jaxdp.design.families import FAMILIES
+from jaxdp.design.fit import fit_noise
+from jaxdp.design.lower_bounds import lower_bound
+from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
-from jaxdp.lower_bounds import lower_bound
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.sensitivity import JointSensitivity
 
 _LATTICE = ("discrete_gaussian", "discrete_laplace")
 
@@ -104,11 +104,11 @@ def compare(
         raise ValueError("budget must be one budget: compare one at a time")
     largest, profile = sensitivity, False
     if not isinstance(sensitivity, JointSensitivity):
-        sensitivity = _check.positive("sensitivity", sensitivity)
+        sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else tuple(families)
     for name in names:
-        _check.one_of("families", name, FAMILIES)
+        checks.one_of("families", name, FAMILIES)
         if profile and name in (*_LATTICE, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")
     if profile and not bool(np.all(np.asarray(count) == 1)):

@@ -5,10 +5,10 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Index, RealLike, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.mills import log_normal_survival, mills
-from jaxdp._types import Index, RealLike, Reals
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee, require_both_directions
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -47,7 +47,7 @@ def to_approx(guarantee: Guarantee, delta: RealLike) -> ApproxDP:
 
     Exact from PureDP, ApproxDP and GDP; from ZCDP and RDP the bound of Canonne, Kamath & Steinke.
     """
-    return ApproxDP(guarantee.epsilon(delta), _check.probability("delta", delta))
+    return ApproxDP(guarantee.epsilon(delta), checks.probability("delta", delta))
 
 
 def to_pure(guarantee: Guarantee) -> PureDP:
@@ -100,7 +100,7 @@ def to_rdp(source: Guarantee | HasRenyi, order: RealLike) -> RDP:
     Orders in [1, 1e300], 1 for the Kullback-Leibler divergence. Bad orders, and one direction
     ("add", "remove") alone: `ValueError`, or NaN where traced; ApproxDP: `TypeError`.
     """
-    order = jnp.atleast_1d(_check.real("order", order, 1.0, 1e300))
+    order = jnp.atleast_1d(checks.real("order", order, 1.0, 1e300))
     match source:
         case RDP(value=value):
             checked = source + RDP(order, 0.0)

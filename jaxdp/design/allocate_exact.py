@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._compile import compiled
-from jaxdp._types import Bools, Index, Indices, RealLike, Reals
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Bools, Index, Indices, RealLike, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
 from jaxdp.accountant.engines import tabled
 from jaxdp.accountant.factors import factors_of
-from jaxdp.calibrate import calibrate
+from jaxdp.design.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -58,14 +58,14 @@ def allocate_exact(
     the budget. A zero sensitivity gets scale 0.
     """
     budget = as_budget(budget)
-    sensitivities = _check.nonnegative("sensitivities", sensitivities)
+    sensitivities = checks.nonnegative("sensitivities", sensitivities)
     if sensitivities.ndim != 1:
         raise ValueError(f"sensitivities must have shape (K,), got {sensitivities.shape}")
     each = (noises,) * sensitivities.shape[0] if isinstance(noises, Noise) else tuple(noises)
     if len(each) != sensitivities.shape[0]:
         raise ValueError(f"noises must be one or {sensitivities.shape[0]}, got {len(each)}")
-    weights = _check.positive("weights", 1.0 if weights is None else weights)
-    power = _check.real("power", power, 0.0, open_lower=True)
+    weights = checks.positive("weights", 1.0 if weights is None else weights)
+    power = checks.real("power", power, 0.0, open_lower=True)
     if budget.epsilon.ndim or budget.delta.ndim or power.ndim:
         raise ValueError("budget and power must be scalars: use jax.vmap for more of them")
     if steps < 1:

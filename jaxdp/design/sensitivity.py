@@ -4,9 +4,9 @@ from typing import final
 
 import jax.numpy as jnp
 
-from jaxdp import _check
-from jaxdp._pytree import assign, pytree
-from jaxdp._types import RealLike, Reals
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import RealLike, Reals
 
 
 @final
@@ -41,12 +41,12 @@ class JointSensitivity:
         linf: RealLike = jnp.inf,
     ):
         norms = {"l1": l1, "l2": l2, "linf": linf}
-        checked = {name: _check.positive(name, value) for name, value in norms.items()}
-        assign(self, dimension=_check.whole("dimension", dimension, 1.0), **checked)
+        checked = {name: checks.positive(name, value) for name, value in norms.items()}
+        assign(self, dimension=checks.whole("dimension", dimension, 1.0), **checked)
 
     def tightened(self) -> "JointSensitivity":
         """The same set, each norm at the largest value that it takes there."""
-        k = _check.guard(self.dimension)
+        k = checks.guard(self.dimension)
         linf = jnp.minimum(jnp.minimum(self.linf, self.l1), self.l2)
         l1 = jnp.minimum(jnp.minimum(self.l1, k * linf), jnp.sqrt(k) * self.l2)
         l2 = jnp.minimum(jnp.minimum(self.l2, jnp.sqrt(k) * linf), jnp.sqrt(l1) * jnp.sqrt(linf))

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import Bools, RealLike, Reals
 from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
-from jaxdp._types import Bools, RealLike, Reals
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -59,9 +59,9 @@ def calibrate(
     is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
     """
     budget = as_budget(budget)
-    lower, upper = _check.positive("lower", lower), _check.positive("upper", upper)
+    lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)
     ends = lower, upper
-    if _check.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
+    if checks.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
 
     if whole:
@@ -81,7 +81,7 @@ def calibrate(
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
     safest = build(safe)
-    known = composed and _check.all_concrete(budget, ends, safest)
+    known = composed and checks.all_concrete(budget, ends, safest)
     if known and isinstance(safest, PrivacyLoss) and not largest and _never(safest, budget):
         return jnp.full(shape, jnp.inf)
     if not known:

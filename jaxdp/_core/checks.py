@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._types import Bools, RealLike, Reals, RealsOrComplexes
+from jaxdp._core.types import Bools, RealLike, Reals, RealsOrComplexes
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)

@@ -9,15 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import _check
-from jaxdp._compile import compiled
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Index, RealLike, Reals
 from jaxdp._numeric.bracket import excess, last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
-from jaxdp._types import Index, RealLike, Reals
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
+from jaxdp.design.families import FAMILIES, MEMBERS
+from jaxdp.design.flipped_huber_conditions import sufficient_log_delta
+from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.families import FAMILIES, MEMBERS
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -27,8 +29,6 @@ from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.staircase import Staircase, staircase_split
-from jaxdp.sensitivity import JointSensitivity
-from jaxdp.sufficient import sufficient_log_delta
 
 OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp", "sufficient")
@@ -68,25 +68,25 @@ def fit_noise(
     a truncated noise). Batched over all arguments; call it under `jax.jit` in a loop.
     """
     budget = as_budget(budget)
-    _check.one_of("family", family, FAMILIES)
-    _check.one_of("objective", objective, OBJECTIVES)
-    _check.one_of("accounting", accounting, ACCOUNTING)
+    checks.one_of("family", family, FAMILIES)
+    checks.one_of("objective", objective, OBJECTIVES)
+    checks.one_of("accounting", accounting, ACCOUNTING)
     if accounting == "sufficient" and family != "flipped_huber":
         raise ValueError(f"accounting 'sufficient' is of the flipped_huber, got {family!r}")
-    once = _check.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
-    count = _check.whole("count", count, 1.0)
+    once = checks.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
+    count = checks.whole("count", count, 1.0)
     if isinstance(sensitivity, JointSensitivity):
         joint = sensitivity
     else:
         joint = None
-        sensitivity = _check.positive("sensitivity", sensitivity)
+        sensitivity = checks.positive("sensitivity", sensitivity)
         if MEMBERS[family].lattice:
-            sensitivity = _check.whole("sensitivity", sensitivity)
+            sensitivity = checks.whole("sensitivity", sensitivity)
         if accounting == "sufficient":
             joint = JointSensitivity(count, linf=sensitivity)
             count = jnp.ones_like(count)
     if joint is not None and accounting == "sufficient":
-        if _check.is_concrete(count) and bool(jnp.any(count != 1)):
+        if checks.is_concrete(count) and bool(jnp.any(count != 1)):
             raise ValueError(f"count must be 1 with a joint sensitivity here, got {count}")
         return _fit_sufficient(objective, budget, joint)
     if joint is None:
@@ -133,7 +133,7 @@ def _fitted(
     def log_delta(noise: Noise, lanes: _Lanes, final: bool) -> Reals:
         if accounting == "zcdp":
             xi, rho = noise.zcdp(lanes.shift)
-            total = ZCDP(_check.guard(xi * lanes.fold), _check.guard(rho * lanes.fold))
+            total = ZCDP(checks.guard(xi * lanes.fold), checks.guard(rho * lanes.fold))
             return total.log_delta(lanes.epsilon)
         if once:
             return noise.log_delta(lanes.shift, lanes.epsilon)

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import round_up
-from jaxdp._types import RealLike, Reals
-from jaxdp.allocate_exact import allocate_exact
+from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -55,8 +55,8 @@ def allocate(
     Source: Muthukrishnan & Kalyani, theorems 4 and 5, definition 5; weights are ours.
     """
     budget = as_budget(budget) if isinstance(budget, tuple) else budget
-    _check.one_of("family", family, FAMILIES)
-    _check.one_of("method", method, (*METHODS, "exact"))
+    checks.one_of("family", family, FAMILIES)
+    checks.one_of("method", method, (*METHODS, "exact"))
     if weights is not None and method not in ("inid", "exact"):
         raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
     if method == "exact":
@@ -65,20 +65,20 @@ def allocate(
                 raise ValueError("counts must be None with method 'exact': list the coordinates")
             return allocate_exact(Laplace(1.0), sensitivities, budget, weights, power)
         method = "inid"
-    sensitivities = _check.nonnegative("sensitivities", sensitivities)
+    sensitivities = checks.nonnegative("sensitivities", sensitivities)
     if sensitivities.ndim == 0:
         raise ValueError("sensitivities must have a coordinate axis, got a scalar")
-    finite = _check.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
-    weights = _check.positive("weights", 1.0 if weights is None else weights)
-    counts = _check.whole("counts", 1.0 if counts is None else counts)
-    power = _check.real("power", power, 0.0, open_lower=True)
-    level = _check.guard(_level(family, budget))
+    finite = checks.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
+    weights = checks.positive("weights", 1.0 if weights is None else weights)
+    counts = checks.whole("counts", 1.0 if counts is None else counts)
+    power = checks.real("power", power, 0.0, open_lower=True)
+    level = checks.guard(_level(family, budget))
     return _allocate(family, method, finite, level, weights, power, counts)
 
 
 def _is_pure(budget: Budget) -> bool:
     """True if delta is known to be 0."""
-    return _check.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
+    return checks.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
 
 
 def allocation_error(
@@ -88,10 +88,10 @@ def allocation_error(
 
     A scale of 0 adds nothing.
     """
-    _check.one_of("family", family, FAMILIES)
-    scales = _check.nonnegative("scales", scales)
-    weights = _check.positive("weights", 1.0 if weights is None else weights)
-    power = _check.real("power", power, 0.0, open_lower=True)
+    checks.one_of("family", family, FAMILIES)
+    scales = checks.nonnegative("scales", scales)
+    weights = checks.positive("weights", 1.0 if weights is None else weights)
+    power = checks.real("power", power, 0.0, open_lower=True)
     unit = (Gaussian if family == "gaussian" else Laplace)(1.0).absolute_moment(power)
     scales, weights, power, unit = jnp.broadcast_arrays(scales, weights, power, unit)
     return jnp.sum(weights * unit * scales**power, axis=-1)

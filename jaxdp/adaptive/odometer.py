@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 
-from jaxdp import _check, ledger
-from jaxdp._types import RealLike
-from jaxdp.currency import Item, divergences, vector
+from jaxdp import ledger
+from jaxdp._core import checks
+from jaxdp._core.types import RealLike
+from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import Step, rounded
 
@@ -42,9 +43,9 @@ class Odometer:
     """
 
     def __init__(self, delta: float, order: RealLike = _ORDERS):
-        self._delta = float(_check.real("delta", delta, 0.0, 1.0, open_lower=True))
+        self._delta = float(checks.real("delta", delta, 0.0, 1.0, open_lower=True))
         # Order 1 bounds no loss but on average.
-        order = _check.real("order", order, 1.0, open_lower=True)
+        order = checks.real("order", order, 1.0, open_lower=True)
         self._order = vector(RDP(order, 0.0).order)
         self._steps: tuple[Step, ...] = ()
         self._sums = tuple(Fraction(0) for _ in self._order)

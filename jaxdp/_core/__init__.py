@@ -1,0 +1,1 @@
+"""Arrays, records, checks and execution: what every floor stands on."""

@@ -1,0 +1,1 @@
+"""Noise for a budget: calibrated, fitted, compared, spread over coordinates, bounded below."""
