@@ -20,7 +20,7 @@ from scipy import integrate, optimize
 import jaxdp as dp
 
 jax.config.update("jax_enable_x64", True)
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path += [str(Path(__file__).parents[1] / "tests" / folder) for folder in (".", "noise")]
 
 POINTS = 1_000_000
 SLOW_POINTS = 100_000

@@ -17,7 +17,7 @@ from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.optimal.exact import exact_delta
 
 WEIGHTS = (1, 2, 5, 11, 30, 11, 5, 2, 1)
-ROWS = json.loads((Path(__file__).parent / "reference" / "optimal_noise.json").read_text())
+ROWS = json.loads((Path(__file__).parents[1] / "reference" / "optimal_noise.json").read_text())
 COUNTS = [r for r in ROWS if r["quantity"].startswith("optimal integer-valued noise")]
 UNEVEN = (4, 1, 9, 3, 0)
 

@@ -371,7 +371,7 @@ def test_two_processes_never_run_on_one_file_and_a_killed_one_leaves_one_file(tm
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=os.path.dirname(__file__),
+        cwd=os.path.dirname(os.path.dirname(__file__)),
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"in the fourth pass\n"

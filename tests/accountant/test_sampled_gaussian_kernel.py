@@ -13,7 +13,7 @@ from jaxdp.accountant.sampled_gaussian import Releases, epsilon_bounds, log_boun
 
 _KINDS = ("removed_gaussian", "added_gaussian", "rarely_hit_gaussian")
 _DIRECTION = {"removed_gaussian": 0, "added_gaussian": 1, "rarely_hit_gaussian": 0}
-_ROWS = json.loads((Path(__file__).parent / "reference" / "engine.json").read_text())
+_ROWS = json.loads((Path(__file__).parents[1] / "reference" / "engine.json").read_text())
 
 
 def _in_both_directions(function, sigma, q, count, values):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from compositions import KINDS
 
-ROWS = json.loads((Path(__file__).parent / "reference" / "engine.json").read_text())
+ROWS = json.loads((Path(__file__).parents[1] / "reference" / "engine.json").read_text())
 # Widest bracket of log delta of compositions without atoms, of few or equal releases with atoms.
 SMOOTH, KINKED = 1e-8, 1e-4
 # And of others: many equal atoms; atoms that a sample scatters, which no lattice holds.

@@ -15,7 +15,7 @@ import jaxdp as dp
 from jaxdp.design.families import FAMILIES
 
 LINE = tuple(f for f in FAMILIES if not f.startswith("discrete"))
-TIGHT = json.loads((Path(__file__).parent / "reference" / "tight_table.json").read_text())
+TIGHT = json.loads((Path(__file__).parents[1] / "reference" / "tight_table.json").read_text())
 COLUMNS = {
     "gaussian": "gauss",
     "laplace": "lap_tight",
