@@ -22,7 +22,7 @@ from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent
-from jaxdp.solvers.descent_run import draw
+from jaxdp.solvers.coordinate_descent.run import draw
 
 # Seconds: the design's numbers for one core of the machine that they were set on.
 CHAIN_TARGETS = {"squared": 0.005, "logistic": 0.028}

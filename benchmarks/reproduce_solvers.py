@@ -19,7 +19,7 @@ from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent, sufficient_statistics
-from jaxdp.solvers.descent_accounting import least_factor
+from jaxdp.solvers.coordinate_descent.accounting import least_factor
 
 SEEDS = 20
 EXPONENTS = (0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)

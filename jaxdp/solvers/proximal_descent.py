@@ -20,8 +20,8 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
-from jaxdp.solvers.descent_plan import Plan
-from jaxdp.solvers.descent_schedule import sensitivities_of, sequence_of
+from jaxdp.solvers.coordinate_descent.plan import Plan
+from jaxdp.solvers.coordinate_descent.schedule import sensitivities_of, sequence_of
 
 NOISES = ("gaussian", "analytic_gaussian", "truncated_laplace", "none")
 # Of the sum of partial derivatives, each within [-1, 1], when one record is replaced.

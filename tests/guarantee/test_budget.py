@@ -25,7 +25,7 @@ CALLS = {
     "proximal_descent.plan": lambda b: proximal_descent.plan(
         b, coordinates=3, records=9, key=jax.random.key(0), passes=1
     ).scales,
-    "descent_plan.plan": lambda b: dp.solvers.coordinate_descent.plan(
+    "coordinate_descent.plan": lambda b: dp.solvers.coordinate_descent.plan(
         b, smoothness=np.ones(2), clip=1.0, records=9, passes=1, order="cyclic",
         relation="replace_one",
     ).scales,

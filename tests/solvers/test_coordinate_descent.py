@@ -10,7 +10,7 @@ import pytest
 import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers import descent_run
+from jaxdp.solvers.coordinate_descent.run import draw
 
 pytestmark = pytest.mark.heavy
 
@@ -223,7 +223,7 @@ def test_one_key_for_plan_and_run_draws_no_bits_twice():
     """The sequence is public: it must say nothing of the noise of whoever passes one key twice."""
     key = jax.random.key(1)
     plan = make_plan(order="cyclic")
-    unit = descent_run.draw(plan, key)
+    unit = draw(plan, key)
     assert not np.any(np.isin(unit, plan.noise.sample(key, plan.sequence.shape)))
     rows = [jax.random.permutation(k, 5) for k in jax.random.split(key, 7)]
     assert np.any(np.asarray(make_plan(key=key).sequence) != np.asarray(rows))
@@ -247,7 +247,7 @@ def test_the_run_is_the_written_algorithm():
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
         )
         key = jax.random.key(9)
-        unit = np.asarray(descent_run.draw(plan, key))
+        unit = np.asarray(draw(plan, key))
         design, offset = np.asarray(problem.design), np.asarray(problem.offset)
         theta = np.zeros(5)
         clip, scales, steps = (np.asarray(a) for a in (plan.clip, plan.scales, plan.steps))

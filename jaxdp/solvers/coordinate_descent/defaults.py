@@ -16,7 +16,7 @@ from jaxdp._core.types import RealLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
-from jaxdp.solvers.descent_schedule import RELATIONS, Schedule
+from jaxdp.solvers.coordinate_descent.schedule import RELATIONS, Schedule
 
 # measured: benchmarks/bench_estimators.py, for all four
 # Passes at most: with more, ill-conditioned problems gain little for their time.

@@ -22,8 +22,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.random_key import fresh_key
 from jaxdp._core.types import Key, RealLike, Vector
-from jaxdp.solvers.descent_plan import Plan
-from jaxdp.solvers.descent_run import advance, begin, check, draw
+from jaxdp.solvers.coordinate_descent.plan import Plan
+from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
 from jaxdp.solvers.problems import Problem
 
 _FORMAT = "jaxdp coordinate descent"

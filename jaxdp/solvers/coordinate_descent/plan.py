@@ -17,14 +17,14 @@ from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.solvers.descent_accounting import (
+from jaxdp.solvers.coordinate_descent.accounting import (
     ACCOUNTING,
     Spent,
     checked_histogram,
     composed,
     least_factor,
 )
-from jaxdp.solvers.descent_schedule import (
+from jaxdp.solvers.coordinate_descent.schedule import (
     ALLOCATIONS,
     ORDERS,
     RELATIONS,
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def guarantee(self) -> GDP | ZCDP | PrivacyLoss:
-        """What all updates cost together, `spent` included; see `descent_accounting.composed`."""
+        """What all updates cost together, `spent` included; see `accounting.composed`."""
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None

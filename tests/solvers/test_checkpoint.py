@@ -16,7 +16,8 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers import descent_file, descent_run
+from jaxdp.solvers.coordinate_descent import checkpoint
+from jaxdp.solvers.coordinate_descent.run import advance, draw
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(7)
@@ -80,8 +81,8 @@ def test_a_schedule_multiplies_the_steps_and_costs_nothing():
     one = plan(passes=6)
     object.__setattr__(one, "sequence", one.sequence[:1])
     object.__setattr__(one, "pace", one.pace[:1])
-    noise = descent_run.draw(plan(), KEY)[:1]
-    theta, _ = descent_run.advance(problem(), one, jnp.zeros(3), noise)
+    noise = draw(plan(), KEY)[:1]
+    theta, _ = advance(problem(), one, jnp.zeros(3), noise)
     np.testing.assert_allclose(slow, theta, rtol=1e-12)
 
 
@@ -152,7 +153,7 @@ def killed_after(calls):
         made.append(arguments)
         if len(made) > calls:
             raise KeyboardInterrupt
-        return descent_run.advance(*arguments)
+        return advance(*arguments)
 
     return dies
 
@@ -165,7 +166,7 @@ def test_a_resumed_run_ends_in_the_same_theta(tmp_path, monkeypatch):
     whole = cd.run_resumable(problem(), plan(), tmp_path / "whole", KEY, every=4)
     np.testing.assert_allclose(whole, cd.run(problem(), plan(), KEY), rtol=1e-9)
     path = tmp_path / "killed"
-    monkeypatch.setattr("jaxdp.solvers.descent_file.advance", killed_after(1))
+    monkeypatch.setattr("jaxdp.solvers.coordinate_descent.checkpoint.advance", killed_after(1))
     with pytest.raises(KeyboardInterrupt):
         cd.run_resumable(problem(), plan(), path, KEY, every=4)
     monkeypatch.undo()
@@ -175,7 +176,7 @@ def test_a_resumed_run_ends_in_the_same_theta(tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed, whole)
     assert path.read_bytes() == (tmp_path / "whole").read_bytes()
     # A finished file answers without a pass, and belongs to its inputs alone.
-    monkeypatch.setattr("jaxdp.solvers.descent_file.advance", None)
+    monkeypatch.setattr("jaxdp.solvers.coordinate_descent.checkpoint.advance", None)
     np.testing.assert_array_equal(cd.run_resumable(problem(), plan(), path, KEY, every=4), whole)
     for data, made, every, start in (
         (problem(seed=1), plan(), 4, None),
@@ -226,7 +227,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path, monkeypatch, key):
     theirs = other.read_bytes().splitlines(keepends=True)
     nan = np.full(3, np.nan).tobytes().hex().encode()
     theta = states(path)[-1]["theta"].encode()
-    monkeypatch.setattr("jaxdp.solvers.descent_file.advance", None)
+    monkeypatch.setattr("jaxdp.solvers.coordinate_descent.checkpoint.advance", None)
     for changed in (
         [*lines[:-1], lines[-1].replace(b'"done": 6', b'"done": 2')],
         [*lines[:-1], lines[-1].replace(b'"done": 6', b'"done": "6"')],
@@ -274,7 +275,7 @@ FORGED = (
 
 
 def test_lines_of_a_forger_who_knows_the_key_are_checked_as_well(tmp_path):
-    path, secret = tmp_path / "run", descent_file._secret(KEY)
+    path, secret = tmp_path / "run", checkpoint._secret(KEY)
     cd.run_resumable(problem(), plan(), path, KEY, every=6)
     first = path.read_bytes().splitlines(keepends=True)[0]
     for body in (
@@ -289,7 +290,7 @@ def test_lines_of_a_forger_who_knows_the_key_are_checked_as_well(tmp_path):
         {"done": 2, "theta": "00" * 24},
     ):
         text = json.dumps(body).encode()
-        code = descent_file._code(first[:64], text, secret)
+        code = checkpoint._code(first[:64], text, secret)
         path.write_bytes(first + code + b" " + text + b"\n")
         with pytest.raises(ValueError, match="path must be a file of run_resumable"):
             cd.run_resumable(problem(), plan(), path, KEY, every=6)
@@ -323,9 +324,9 @@ def test_a_file_that_is_taken_away_ends_the_run(tmp_path, monkeypatch, put):
         path.unlink()
         if put is not None:
             path.write_bytes(put)
-        return descent_run.advance(*arguments)
+        return advance(*arguments)
 
-    monkeypatch.setattr("jaxdp.solvers.descent_file.advance", takes)
+    monkeypatch.setattr("jaxdp.solvers.coordinate_descent.checkpoint.advance", takes)
     with pytest.raises(ValueError, match="removed or replaced"):
         cd.run_resumable(problem(), plan(), path, KEY)
     assert len(made) == 1
@@ -356,13 +357,13 @@ def test_two_processes_never_run_on_one_file_and_a_killed_one_leaves_one_file(tm
     """The other one waits in its fourth pass, is met by this one, and killed there."""
     program = textwrap.dedent("""
         import sys
-        import test_descent_file as t
+        import test_checkpoint as t
         def waits(*a):
             if a[4] == 3:
                 print("in the fourth pass", flush=True)
                 sys.stdin.read()
-            return t.descent_run.advance(*a)
-        t.descent_file.advance = waits
+            return t.advance(*a)
+        t.checkpoint.advance = waits
         t.cd.run_resumable(t.problem(), t.plan(), sys.argv[1])
     """)
     path = tmp_path / "run"

@@ -15,7 +15,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import Key, RealLike, Reals, Vector
-from jaxdp.solvers.descent_plan import Plan
+from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.problems import Problem
 
 _BLOCK = 64

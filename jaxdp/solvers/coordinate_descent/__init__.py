@@ -1,0 +1,22 @@
+"""Differentially private coordinate descent (Mangold, Bellet, Salmon & Tommasi, ICML 2022).
+
+`plan` decides everything that privacy depends on, before a record is read: the sequence of
+coordinates, steps, thresholds and noise scales, calibrated to the visits that the sequence makes.
+`run` follows a plan, `run_many` a batch of them, `run_resumable` through a file.
+"""
+
+from jaxdp.solvers.coordinate_descent.accounting import ACCOUNTING as ACCOUNTING
+from jaxdp.solvers.coordinate_descent.accounting import update_budget as update_budget
+from jaxdp.solvers.coordinate_descent.checkpoint import run_resumable as run_resumable
+from jaxdp.solvers.coordinate_descent.defaults import Defaults as Defaults
+from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults
+from jaxdp.solvers.coordinate_descent.plan import ITERATES as ITERATES
+from jaxdp.solvers.coordinate_descent.plan import Plan as Plan
+from jaxdp.solvers.coordinate_descent.plan import noiseless_plan as noiseless_plan
+from jaxdp.solvers.coordinate_descent.plan import plan as plan
+from jaxdp.solvers.coordinate_descent.run import NotPrivateTrace as NotPrivateTrace
+from jaxdp.solvers.coordinate_descent.run import run as run
+from jaxdp.solvers.coordinate_descent.run import run_many as run_many
+from jaxdp.solvers.coordinate_descent.schedule import ALLOCATIONS as ALLOCATIONS
+from jaxdp.solvers.coordinate_descent.schedule import NOISES as NOISES
+from jaxdp.solvers.coordinate_descent.schedule import ORDERS as ORDERS
