@@ -40,6 +40,11 @@ _CLOSE = 5e-12
 _SHAPES = 16
 _ROUNDS = 4
 _SLACK = 4e-12
+# Deviation where a search begins, over the greater of the Gaussian's and the Laplace's scale: what a
+# closed form or a published condition certainly allows, ...
+FAR = 1e3
+# ... and what the best member of a composition does. chosen: further out a grid knows no delta
+NEAR = 2.0
 
 
 def fit_noise(
@@ -143,7 +148,7 @@ def _fitted(
             return evaluate.log_delta(terms, lanes.epsilon, False).upper
         return evaluate.log_bounds(terms, lanes.epsilon, False, _SEARCH_POINTS).upper
 
-    return _search(family, objective, lanes, log_delta)
+    return _search(family, objective, lanes, log_delta, FAR if once else NEAR)
 
 
 _fit = compiled(_fitted, (0, 1, 2, 6))
@@ -168,7 +173,9 @@ def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> 
 _LogDelta = Callable[[Noise, _Lanes, bool], Reals]
 
 
-def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) -> Noise:
+def _search(
+    family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta, reach: float = FAR
+) -> Noise:
     build, shapes = MEMBERS[family].build, MEMBERS[family].shapes
 
     def least(shape: Reals, lanes: _Lanes, final: bool) -> Noise:
@@ -177,7 +184,7 @@ def _search(family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta) ->
         def residual(deviation: Reals) -> Reals:
             return excess(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
-        safe, unsafe = _bracket(lanes)
+        safe, unsafe = _bracket(lanes, reach)
         slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
         close = _CLOSE if final else _SEARCH_CLOSE
         return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
@@ -228,13 +235,13 @@ def _designed_bound(lanes: _Lanes) -> Reals:
     return log1p(jnp.expm1(epsilon) / jnp.maximum(2.0 * lanes.delta, 1e-300))
 
 
-def _bracket(lanes: _Lanes) -> tuple[Reals, Reals]:
-    """Standard deviations that are surely enough, and surely not, of every family."""
+def _bracket(lanes: _Lanes, reach: float) -> tuple[Reals, Reals]:
+    """Standard deviations that are enough for the best member of any family, and surely not."""
     budget = Budget(lanes.epsilon, lanes.delta)
     gaussian = jnp.sqrt(lanes.fold) * lanes.shift / largest_gdp(budget).mu
     laplace = lanes.fold * lanes.shift / largest_laplace_ratio(budget)
     finite = jnp.where(jnp.isfinite(gaussian), gaussian, 0.0)
-    safe = 1e3 * jnp.maximum(finite, jnp.where(jnp.isfinite(laplace), laplace, 0.0))
+    safe = reach * jnp.maximum(finite, jnp.where(jnp.isfinite(laplace), laplace, 0.0))
     safe = jnp.where(safe > 0, safe, 1e30 * lanes.shift)
     return safe, 1e-3 * jnp.minimum(jnp.minimum(gaussian, laplace), lanes.shift * 1e3)
 

@@ -165,3 +165,11 @@ def test_bad_input():
         with pytest.raises(ValueError, match=message):
             call()
     assert not jax.jit(lambda s: dp.fit_noise("laplace", budget, s).scale)(-1.0) < np.inf
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("family", "variance"), [("subbotin", 18.1613), ("laplace", 28.1699)])
+def test_a_composition_is_fitted_to_the_least_error(family, variance):
+    """Where the search begins too far out, a grid knows nothing and good shapes are lost."""
+    noise = dp.fit_noise(family, (5.0, 1e-6), 1.0, 20)
+    assert float(noise.variance()) == pytest.approx(variance, rel=1e-5)
