@@ -45,6 +45,7 @@ reproduce: $(STAMP)
 	$(BIN)/python benchmarks/reproduce_optimal_noise.py
 	$(BIN)/python benchmarks/reproduce_solvers.py
 	$(BIN)/python benchmarks/reproduce_pca.py
+	$(BIN)/python benchmarks/draw_figures.py
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
