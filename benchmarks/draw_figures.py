@@ -26,7 +26,7 @@ from jaxdp.solvers import proximal_descent
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
 COUNTS = np.arange(2, 41)
-# The i.n.i.d. paper's; equal scales do at every profile what they do at the uniform one.
+# The i.n.i.d. paper's profiles; i.i.d. noise has the same error at each as at the uniform one.
 PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 # Simulations of the DRO appendices' figure 3, as published.
 SIMULATIONS = 100

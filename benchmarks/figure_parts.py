@@ -10,7 +10,7 @@ from matplotlib import pyplot
 
 from jaxdp.plot.style import COLOURS, DASHES, axes_of
 
-# Published names of the families, in an order that gives each one colour and style throughout.
+# Published names of the families; the order decides which colour each has.
 LABELS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
@@ -20,6 +20,7 @@ LABELS = {
     "truncated_laplace": "truncated Laplace",
     "staircase": "staircase",
 }
+# One colour and style a family in every figure, so that figures can be compared.
 LOOKS = {
     name: {"color": colour, "linestyle": dash, "label": label}
     for (name, label), colour, dash in zip(LABELS.items(), COLOURS, DASHES, strict=True)

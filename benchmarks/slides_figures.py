@@ -166,7 +166,7 @@ def least(row: dict[str, Any], name: str) -> float:
 
 
 def composed(ax: Any, rows: list[dict[str, Any]], x: str, relative: bool = True) -> None:
-    """Variances of one of K coordinates, over the Gaussian's: exact, and by the condition."""
+    """Variances of one of K coordinates, or their ratios to the Gaussian's, and the condition's."""
     at = [row[x] for row in rows]
     unit = np.array([row["gaussian"] if relative else 1.0 for row in rows])
     for name in CLASSES:
