@@ -13,7 +13,7 @@ import optax
 from figure_parts import DELTA, EPSILONS, LABELS, LOOKS, finished, panels, stored
 
 import jaxdp as dp
-from jaxdp.families import MEMBERS
+from jaxdp.design.families import MEMBERS
 
 # What builds a noise again from the parameters in the committed results.
 CLASSES: dict[str, Any] = {

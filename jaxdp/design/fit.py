@@ -40,8 +40,8 @@ _CLOSE = 5e-12
 _SHAPES = 16
 _ROUNDS = 4
 _SLACK = 4e-12
-# Deviation where a search begins, over the greater of the Gaussian's and the Laplace's scale: what a
-# closed form or a published condition certainly allows, ...
+# Deviation where a search begins, over the greater of the Gaussian's and the Laplace's scale: what
+# a closed form or a published condition certainly allows, ...
 FAR = 1e3
 # ... and what the best member of a composition does. chosen: further out a grid knows no delta
 NEAR = 2.0
