@@ -18,24 +18,16 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
-from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.finite import finite_pair, worst_of_shifts
-from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
+from jaxdp.dominating_pair.finite import finite_pair
 from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee, is_no_release
-from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
-from jaxdp.mechanism import directions as directions_of
-from jaxdp.noise.base import Noise, exp_down, exp_up
-from jaxdp.noise.discrete_histogram import DiscreteHistogram
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.base import exp_down, exp_up
+from jaxdp.pairs import pair_of
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
 _FORMAT = "jaxdp-privacy-loss"
@@ -163,7 +155,7 @@ class PrivacyLoss:
         ...     float((10 * dp.privacy_loss(dp.PureDP(1.0))).epsilon(1e-3)), 6)
         True
         """
-        return cls((Term(_expanded(finite_pair(losses, masses_p, masses_q)), jnp.ones(1)),))
+        return cls((Term(pair_of(finite_pair(losses, masses_p, masses_q))[0], jnp.ones(1)),))
 
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.
@@ -264,53 +256,8 @@ def privacy_loss(
     loss of the worst mechanism that keeps it. A dominating pair (`RandomisedResponse`, or one of
     your own) is taken as it is, in its one direction.
     """
-    once = jnp.ones(1)
-    if isinstance(mechanism, DominatingPair):
-        return PrivacyLoss((Term(_expanded(mechanism), once),))
-    if not isinstance(mechanism, Mechanism):
-        return PrivacyLoss((Term(_worst_of(mechanism), once),))
-    sampling_prob = mechanism.sampling_prob[..., None]
-    if mechanism.relation == "replace_one":
-        noise, shift = _expanded((mechanism.noise, mechanism.sensitivity))
-        pair = Replaced(noise, shift, sampling_prob)
-    else:
-        pair = _added_to(mechanism.noise, mechanism.sensitivity)
-        if mechanism.sampled:
-            pair = Poisson(pair, sampling_prob, directions_of(mechanism.relation)[0])
-    return PrivacyLoss((Term(pair, once),), mechanism.relation)
-
-
-def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
-    """The pair of a release that is not sampled."""
-    if not isinstance(noise, Histogram | DiscreteHistogram):
-        return Additive(*_expanded((noise, sensitivity)))
-    parameters = (*jax.tree.leaves(noise), sensitivity)
-    if not all(checks.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters):
-        raise ValueError(
-            "the width and the sensitivity of a Histogram must be one concrete number each: "
-            "compose its releases by n * loss and a + b"
-        )
-    return worst_of_shifts(noise, float(sensitivity))
-
-
-def _worst_of(known: Guarantee | ExponentialMechanism) -> DominatingPair:
-    known = _expanded(known)
-    if isinstance(known, GDP):
-        return Additive(Gaussian(1.0), known.mu)
-    if isinstance(known, PureDP):
-        return Response(known.epsilon_bound, 0.0)
-    if isinstance(known, ApproxDP):
-        return Response(known.epsilon_bound, known.delta_bound)
-    if isinstance(known, ExponentialMechanism):
-        return BoundedRange(known.epsilon_bound)
-    raise TypeError(
-        f"{type(known).__name__} has no worst mechanism: compose it as it is, or convert it"
-    )
-
-
-def _expanded(tree: Any) -> Any:
-    """Every array with a last axis of 1, along which releases compose."""
-    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
+    pair, relation = pair_of(mechanism)
+    return PrivacyLoss((Term(pair, jnp.ones(1)),), relation)
 
 
 def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:

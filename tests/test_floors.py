@@ -16,6 +16,7 @@ FLOORS = (
     ("dominating_pair",),
     ("accountant",),
     ("mechanism", "exponential_mechanism", "range_composition", "stored_loss", "ledger"),
+    ("pairs",),
     ("privacy_loss",),
     ("adaptive", "design", "interop", "optimal"),
     ("dpsgd", "solvers"),

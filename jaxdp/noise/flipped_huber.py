@@ -143,12 +143,8 @@ class _Unit(NamedTuple):
     kappa: Reals
 
 
-def _guarded_alpha(alpha: Reals) -> Reals:
-    return checks.guard(alpha, _LARGEST)
-
-
 def _unit(alpha: Reals, gamma: Reals) -> _Unit:
-    a = ratio_of(_guarded_alpha(alpha), gamma)
+    a = ratio_of(checks.guard(alpha, _LARGEST), gamma)
     ratio, slope = mills_slope(a)
     square = a * a
     decay = jnp.exp(-square)
@@ -157,7 +153,7 @@ def _unit(alpha: Reals, gamma: Reals) -> _Unit:
 
 
 def _broadcast(alpha: Reals, gamma: Reals, *others: RealsOrComplexes) -> list[jax.Array]:
-    return jnp.broadcast_arrays(_guarded_alpha(alpha), guarded(gamma), *others)
+    return jnp.broadcast_arrays(checks.guard(alpha, _LARGEST), guarded(gamma), *others)
 
 
 @jax.jit

@@ -9,6 +9,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.solvers import naive_bayes as nb
+from jaxdp.solvers.naive_bayes.model import _draw, _statistics
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(0)
@@ -23,7 +24,7 @@ def statistics(features, labels, made):
     features = np.asarray(features, dtype=np.float64)
     categorical, continuous = made.columns
     codes = features[:, categorical].astype(np.int64)
-    return nb._statistics(codes, features[:, continuous], np.asarray(labels), made)
+    return _statistics(codes, features[:, continuous], np.asarray(labels), made)
 
 
 def test_statistics_are_those_of_a_loop():
@@ -116,7 +117,7 @@ def test_noise_of_your_own_is_composed_and_refused_above_the_budget():
 
 def test_cells_are_whole_numbers_plus_whole_noise():
     made = make_plan(categories=(3, 3), noise="gaussian")
-    draws = nb._draw(made.count_noise, KEY, (50_000,))
+    draws = _draw(made.count_noise, KEY, (50_000,))
     np.testing.assert_array_equal(draws, np.round(draws))
     expected = np.sqrt(float(made.count_noise.scale) ** 2 + 1 / 12)
     # 0.32 % standard error: 5 of them, 1 run in 2e6.

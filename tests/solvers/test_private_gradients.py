@@ -8,6 +8,8 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.solvers import private_gradients as pg
+from jaxdp.solvers.private_gradients.plan import _groups
+from jaxdp.solvers.private_gradients.transformations import _rows
 
 KEY = jax.random.key(0)
 PARAMS = {
@@ -34,11 +36,11 @@ def norms(tree):
 
 
 def test_groups_and_their_sizes():
-    assert pg._groups(PARAMS, "layer") == ((0, 0, 1, 1), (15, 8))
-    assert pg._groups(PARAMS, "leaf") == ((0, 1, 2, 3), (3, 12, 2, 6))
-    assert pg._groups(PARAMS, "all") == ((0, 0, 0, 0), (23,))
+    assert _groups(PARAMS, "layer") == ((0, 0, 1, 1), (15, 8))
+    assert _groups(PARAMS, "leaf") == ((0, 1, 2, 3), (3, 12, 2, 6))
+    assert _groups(PARAMS, "all") == ((0, 0, 0, 0), (23,))
     own = {"first": {"weight": "w", "bias": "b"}, "second": {"weight": "w", "bias": "b"}}
-    assert pg._groups(PARAMS, own) == ((0, 1, 0, 1), (5, 18))
+    assert _groups(PARAMS, own) == ((0, 1, 0, 1), (5, 18))
 
 
 @pytest.mark.long
@@ -85,7 +87,7 @@ def test_no_example_moves_the_sum_by_more_than_its_thresholds(dtype):
     batch = jax.tree.map(lambda g: g.at[0].multiply(1e-3).at[1].multiply(1e30), batch)
 
     def masked(mask):
-        return jax.tree.map(lambda g: jnp.where(pg._rows(mask, g), g, 0.0), batch)
+        return jax.tree.map(lambda g: jnp.where(_rows(mask, g), g, 0.0), batch)
 
     whole, every = clip(batch), jnp.arange(40)
     for index in range(40):
