@@ -1,1 +1,1 @@
-"""From dominating pairs to delta: engines that are pure functions of arrays."""
+"""Accounting engines: pure functions of arrays, from dominating pairs to delta."""

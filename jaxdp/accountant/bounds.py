@@ -15,7 +15,7 @@ class LogBounds(NamedTuple):
     upper: Reals
 
     def mirrored(self, where: Bools, size: Reals) -> "LogBounds":
-        """At minus `size` in some lanes, of the exchanged pair: 1 - e^-size + e^-size delta."""
+        """Bounds of the exchanged pair at -`size` in some lanes: 1 - e^-size + e^-size delta."""
         return LogBounds(
             jnp.where(where, mirrored_log_delta(self.lower, size, -1.0), self.lower),
             jnp.where(where, mirrored_log_delta(self.upper, size, 1.0), self.upper),

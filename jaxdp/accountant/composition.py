@@ -118,7 +118,7 @@ def exchanged(terms: Terms, join: Callable[[list[Any]], Any]) -> Terms:
 
 
 def _reversed(term: Term) -> Term:
-    """With P and Q exchanged."""
+    """Term with P and Q exchanged."""
     return jax.tree.unflatten(
         jax.tree.structure(term), jax.tree.leaves((term.pair.reversed(), term.count))
     )

@@ -203,7 +203,7 @@ def _sum_and_slope(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
 
 
 def _errors(line: Contour, size: Reals, epsilon: Reals) -> tuple[Reals, Reals]:
-    """Of the sum on either side, and what it may be too high by aliasing."""
+    """Error of the contour sum on either side, and what aliasing may add to the sum."""
     sums = ULP * (4.0 * line.heights.size + 16.0 * (1.0 + line.plan.tilt * jnp.abs(epsilon)))
     values = line.weights * jnp.exp(jnp.real(line.log_values))
     error = line.truncation + (line.rounding + sums) * size
@@ -213,7 +213,7 @@ def _errors(line: Contour, size: Reals, epsilon: Reals) -> tuple[Reals, Reals]:
 
 
 def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Reals]:
-    """Of M over M(theta): by a second rule, and relatively by the rounding of losses and sums."""
+    """Errors of M / M(theta): by a second rule, and relative, by rounding of losses and sums."""
     heights = end * jnp.asarray(_CHECKED)
 
     def phi(loss: Reals, log_mass: Reals, top: Reals) -> tuple[Reals, Reals]:

@@ -1,4 +1,4 @@
-"""Where a contour runs: its tilt, its step, and what the trapezoidal rule aliases there."""
+"""Plan of a contour: its tilt, its step, and what the trapezoidal rule aliases there."""
 
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def epsilon_chernoff(factors: Factors, plan: Plan, log_delta: Reals) -> Reals:
 
 
 def _doubt(factors: Factors, tilt: Reals) -> Reals:
-    """By how much K may be too low: rounding, and what a second rule says, three times."""
+    """Amount by which K may be too low: rounding, and three times the gap to a second rule."""
     loss, log_mass = factors.each.law.check
     law = factors.each.law._replace(loss=loss, log_mass=log_mass)
     other = factors._replace(each=factors.each._replace(law=law))

@@ -98,7 +98,7 @@ class _Table(NamedTuple):
 
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
-    """With the profile of one release where there may be one release."""
+    """Steps that begin with the profile of one release where there may be one release."""
     counts, first = [term.count for term in terms], Step(single)
     if len(counts) > 1 or counts[0].shape[-1] > 1:
         return others
@@ -117,34 +117,34 @@ def is_on_lattice(terms: Terms) -> bool:
 
 
 def by_profile(terms: Terms, epsilon: Lanes) -> LogBounds:
-    """Of one release; nothing where there are more."""
+    """Bounds on log delta of a single release by its privacy profile; none for several."""
     return _lanes(_profile_bounds, terms, epsilon)
 
 
 def epsilon_by_profile(terms: Terms, delta: Lanes) -> LogBounds:
-    """Of one release; nothing where there are more."""
+    """Bounds on epsilon of a single release by its privacy profile; none for several."""
     return _lanes(_profile_epsilon, terms, delta)
 
 
 def by_contour(terms: Terms, epsilon: Lanes, root: int) -> LogBounds:
-    """From root^2 points of a contour; infinite losses are added."""
+    """Bounds on log delta from root^2 points of a contour; infinite losses are added."""
     program = _CONTOURS[root]
     return _lanes(lambda terms, values: program(tabled(terms), values), terms, epsilon)
 
 
 def epsilon_by_contour(terms: Terms, delta: Lanes, root: int) -> LogBounds:
-    """From root^2 points of a contour."""
+    """Bounds on epsilon from root^2 points of a contour."""
     program = _INVERSE_CONTOURS[root]
     return _lanes(lambda terms, values: program(tabled(terms), values), terms, delta)
 
 
 def by_grid(terms: Terms, epsilon: Lanes, points: int) -> LogBounds:
-    """From masses on a grid of so many points."""
+    """Bounds on log delta from masses on a grid of `points` points."""
     return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
 
 
 def epsilon_by_grid(terms: Terms, delta: Lanes, points: int) -> LogBounds:
-    """From masses on a grid of so many points."""
+    """Bounds on epsilon from masses on a grid of `points` points."""
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 

@@ -1,4 +1,4 @@
-"""What a composition reports: the engines of `engines`, asked in turn for every lane of a batch.
+"""Answers for a composition: the engines of `engines`, in turn for every lane of a batch.
 
 Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to the next engine;
 traced ones take the same steps in one program, every lane on its own.
@@ -109,7 +109,7 @@ def _worst(
 
 
 def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
-    """At every real epsilon: at a negative one from the exchanged pair."""
+    """Bounds on log delta at every real epsilon: at a negative one from the exchanged pair."""
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, jnp.abs(epsilon)
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
@@ -156,7 +156,7 @@ def _traced(
     values: Lanes,
     both: bool,
 ) -> LogBounds:
-    """In one program: every lane, with its directions, goes on to the next engine on its own."""
+    """Bounds by one program: each lane, with its directions, goes on to the next engine alone."""
     ways = 2 if both else 1
 
     def lane(at: tuple[Terms, Reals]) -> LogBounds:
@@ -222,14 +222,14 @@ def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
 
 
 def _width(found: LogBounds) -> Reals:
-    """Of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
+    """Width of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
     width = jnp.subtract(found.upper, found.lower)
     width = jnp.where(found.upper == -jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
 
 
 def _epsilon_width(found: LogBounds) -> Reals:
-    """Of brackets on epsilon, relatively where it is large."""
+    """Width of brackets on epsilon, relative where epsilon is large."""
     width = jnp.subtract(found.upper, found.lower) / jnp.add(1.0, found.upper)
     width = jnp.where(found.lower == jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)

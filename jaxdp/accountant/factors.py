@@ -36,7 +36,7 @@ class Factors(NamedTuple):
 
 
 def factors_of(table: Table) -> Factors:
-    """Of a table in one lane, whose Gaussians that are not sampled are the variance."""
+    """Factors of a table in one lane; Gaussians that are not sampled are the variance."""
     others = jnp.where(table.variance > 0, 0.0, table.number)
     cut_off = jnp.isinf(table.largest) | jnp.isfinite(table.law.log_density[..., 0])
     unbounded = jnp.sum(jnp.where(cut_off, others, 0.0))

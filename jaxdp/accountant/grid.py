@@ -61,7 +61,7 @@ class _Lane(NamedTuple):
         return self._whole(finite_lower(self.total, epsilon - self.drift), epsilon, -32.0 * ULP)
 
     def _whole(self, finite: Reals, epsilon: Reals, rounded: float) -> Reals:
-        """With the probability of an infinite loss."""
+        """log delta with the probability of an infinite loss added to the finite part."""
         finite = jnp.where(epsilon >= self.largest, -jnp.inf, finite)
         infinite = jnp.where(self.log_finite < 0, _log_infinite(self.log_finite), -jnp.inf)
         return jnp.minimum(_log_add(finite, infinite + rounded), 0.0)
@@ -146,7 +146,7 @@ def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
 
 @partial(compiled, static_argnums=3)
 def _term_values(term: Term, table: Table, plan: Plan, points: int) -> Values:
-    """Of all releases of one kind, (n, N): the one program that depends on the kind of pair."""
+    """Profiles (n, N) of all releases of one kind: the one program that depends on the kind."""
 
     def each(row: Any) -> Values:
         pair, facts, log_norm, base = row
@@ -156,7 +156,7 @@ def _term_values(term: Term, table: Table, plan: Plan, points: int) -> Values:
 
 
 def _values(terms: Terms, table: Table, plan: Plan, points: int) -> Values:
-    """Of all releases of a table, padded ones among them."""
+    """Profiles of all releases of a table, padded ones among them."""
     found, at = [], 0
     for term in terms:
         here = slice(at, at + term.count.shape[-1])

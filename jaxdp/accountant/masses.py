@@ -153,7 +153,7 @@ def _errors(
     grid: Grid,
     drift: Reals,
 ) -> dict[str, Reals]:
-    """What `Masses` says of its errors: values and masses before they are divided by `whole`."""
+    """Error fields of `Masses`, from values and masses before they are divided by `whole`."""
     steep = jnp.maximum(jnp.abs(left), jnp.abs(right))
     size = jnp.abs(loss) + jnp.abs(drift)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.

@@ -57,7 +57,10 @@ class Line(NamedTuple):
         return scale * jnp.sum(turned).real, -scale * slope
 
     def errors(self, epsilon: Reals, size: Reals) -> tuple[Reals, Reals, Reals]:
-        """By how much the truth may be below and above the sum; a bound of both, in e^size."""
+        """Errors of the sum and a bound, in units of e^size.
+
+        By how much the truth may be below and above the sum; a bound of both.
+        """
         move = epsilon - self.centre
         noise = self.noise * jnp.exp(self.scale - self.theta * move - size)
         steps = self.steps

@@ -1,4 +1,4 @@
-"""What the engines know of the releases of a composition: arrays, whatever their pairs are.
+"""Tables of a composition's releases for the engines: arrays, whatever the pairs are.
 
 One small program for each kind of pair makes them; every engine behind is then one program for all
 kinds, compiled once for each padded size.
@@ -20,7 +20,7 @@ _NODES = 1536
 
 
 class Table(NamedTuple):
-    """Of every release of a composition, arrays (*batch, F), nodes along a further axis."""
+    """Arrays (*batch, F) of every release of a composition, nodes along a further axis."""
 
     law: Law
     number: Reals  # how many there are
@@ -111,7 +111,7 @@ def _padded(law: Law) -> Law:
 
 
 def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
-    """With nodes of no mass at the last loss."""
+    """Law padded to more nodes, which have no mass and lie at the last loss."""
 
     def pad(x: Reals, to: int, mass: bool = False) -> Reals:
         width = [(0, 0)] * (x.ndim - 1) + [(0, to - x.shape[-1])]

@@ -1,4 +1,4 @@
-"""How large a characteristic function can be beyond the end of a contour: the truncation error.
+"""Truncation error: bounds on a characteristic function beyond the end of a contour.
 
 For the loss of one release under the tilted law, at every t from some height on,
 
@@ -34,7 +34,7 @@ def log_beyond(factors: Factors, tilt: Reals, end: Reals) -> Reals:
 
 
 def _log_bounds(factor: Factor, tilt: Reals, heights: Reals) -> Reals:
-    """Of one release from each height to the next, and from the last on."""
+    """Log bounds on |phi| of one release from each height to the next, and from the last on."""
     weight, mean = tilted(factor.law, tilt)
     offset = factor.law.loss - mean
     following = jnp.append(heights[1:], jnp.inf)

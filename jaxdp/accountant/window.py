@@ -1,4 +1,4 @@
-"""Where the tilted loss of a composition lies: tilt, step and windows of the grid engine.
+"""Location of a composition's tilted loss: tilt, step and windows of the grid engine.
 
 Computes, from the cumulants K of the laws' nodes, the abscissa theta at the saddle of
 exp(K(z) - z epsilon) / (z (z + 1)), Chernoff windows of the tilted total and of one release, and
@@ -137,7 +137,7 @@ def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     low, longest = _single(held, at, up, down, orders, tilt, epsilon)
 
     def window(step: Reals) -> _Window:
-        """Of the total with its chords, whose cumulant is below h^2 s^2 / 8 each (Hoeffding)."""
+        """Window of the total with its chords, each of cumulant below h^2 s^2 / 8 (Hoeffding)."""
         chords = 0.125 * jnp.sum(counts) * (step * orders) ** 2
         spread = jnp.sum(counts) * step
         ends = total(counts, bounds[0]) - spread, total(counts, bounds[1]) + spread
