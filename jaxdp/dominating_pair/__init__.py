@@ -1,1 +1,1 @@
-"""What an accountant must know of one release in one adjacency direction: its dominating pair."""
+"""Dominating pairs: what an accountant must know of one release in one adjacency direction."""

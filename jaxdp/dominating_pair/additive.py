@@ -49,7 +49,7 @@ class Additive(DominatingPair):
         return self.noise.log_delta(self.shift, epsilon)
 
     def law(self) -> Law:
-        """By the density between its kinks, or by the atoms of a noise on the integers."""
+        """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
         shift = _full_shift(self)
         log_infinite = log_of_infinite(self.noise.log_finite(shift))
         largest = self.noise.largest_finite(shift)
@@ -72,7 +72,7 @@ class Additive(DominatingPair):
         return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
-        """Of the noise: on a lattice, with a pair of atoms, or smooth."""
+        """Singularities of the noise: on a lattice, with a pair of atoms, or smooth."""
         shift = _full_shift(self)
         lattice = self.noise.lattice(shift)
         if lattice is not None:
@@ -98,7 +98,7 @@ def _full_shift(pair: Additive) -> Reals:
 
 
 def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: Reals) -> Law:
-    """Of losses that are multiples of a unit: second differences of the profile in e^epsilon."""
+    """Law of losses on multiples of a unit: second differences of the profile in e^epsilon."""
     lattice = pair.noise.lattice(shift)
     assert lattice is not None
     unit = lattice[0][..., None]

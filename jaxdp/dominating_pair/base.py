@@ -66,7 +66,7 @@ class DominatingPair(abc.ABC):
 
     @abc.abstractmethod
     def singularities(self) -> Singularities:
-        """What keeps the characteristic function of the loss from falling."""
+        """Features that keep the characteristic function of the loss from falling."""
 
     @abc.abstractmethod
     def reversed(self) -> "DominatingPair":
@@ -92,7 +92,7 @@ def law_on(
     log_infinite: Reals,
     largest: Reals,
 ) -> Law:
-    """From the loss, the log density of P and the slope of the loss at the nodes of both rules."""
+    """Law from the loss, the log density of P and the loss's slope at the nodes of both rules."""
     log_mass = log_density + jnp.log(nodes.weight)
     of_loss = log_density - jnp.log(jnp.abs(slope))
     first = nodes.first

@@ -102,7 +102,7 @@ class Finite(DominatingPair):
         return Finite(self.losses, self.masses, self.infinite, self.hidden, 1.0 - self.backward)
 
     def renyi(self, order: RealLike) -> Reals:
-        """From the atoms."""
+        """Renyi divergence from the atoms."""
         return renyi_of_law(self, order, lambda a: self.law().largest + 0.0 * a)
 
 
@@ -212,7 +212,7 @@ def _log_ratio(a: int, b: int) -> float:
 
 
 def _sides(pair: Finite) -> tuple[tuple[np.ndarray | float, ...], ...]:
-    """What `_log_delta` takes of the pair, and of it exchanged."""
+    """Arguments of `_log_delta` for the pair, and for the exchanged pair."""
     other = tuple(m * math.exp(-x) for x, m in zip(pair.losses, pair.masses, strict=True))
     back = tuple(-x for x in reversed(pair.losses))
     return (

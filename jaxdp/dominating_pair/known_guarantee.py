@@ -139,7 +139,7 @@ class RandomisedResponse(DominatingPair):
         return self
 
     def renyi(self, order: RealLike) -> Reals:
-        """From the three atoms."""
+        """Renyi divergence from the three atoms."""
         return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
 
     def _log_masses(self) -> tuple[Reals, Reals]:
@@ -201,7 +201,7 @@ class BoundedRange(DominatingPair):
         return self
 
     def renyi(self, order: RealLike) -> Reals:
-        """Of the worst fixed pair of losses t, t - b: less than that of this pair."""
+        """Renyi divergence of the worst fixed pair of losses t, t - b: less than this pair's."""
         return renyi_of_range(self.bound, checks.real("order", order, 1.0))
 
 

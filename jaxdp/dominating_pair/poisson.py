@@ -27,7 +27,7 @@ _FAR = 40.0
 @final
 @pytree
 class Poisson(DominatingPair):
-    """Of a base pair P, Q: the mixture (1 - q) Q + q P against Q, exchanged where `added` is 1.
+    """Mixture (1 - q) Q + q P against Q of a base pair P, Q, exchanged where `added` is 1.
 
     added = 0: the record was there ("remove"); added = 1: "add". It dominates every neighbouring
     pair under Poisson sampling. The base stays itself when it is exchanged.
@@ -95,7 +95,7 @@ class Poisson(DominatingPair):
         return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
 
     def renyi(self, order: RealLike) -> Reals:
-        """From the nodes where they resolve it, else a bound by Minkowski's inequality."""
+        """Renyi divergence from nodes that resolve it, else a bound by Minkowski's inequality."""
         beyond = self._beyond if isinstance(self.base, Additive) else None
         return renyi_of_law(self, order, self._minkowski, beyond)
 

@@ -46,7 +46,7 @@ class Replaced(DominatingPair):
         return replaced_log_delta(self.noise, *at)
 
     def law(self) -> Law:
-        """By the three densities between their kinks."""
+        """Law of the loss by the three densities between their kinks."""
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
         nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift))
@@ -75,7 +75,7 @@ class Replaced(DominatingPair):
         return self
 
     def renyi(self, order: RealLike) -> Reals:
-        """From the nodes where they resolve it, else a bound by convexity."""
+        """Renyi divergence from nodes that resolve it, else a bound by convexity."""
         return renyi_of_law(self, order, self._convex, self._beyond)
 
     def _beyond(self, order: Reals) -> Reals:
