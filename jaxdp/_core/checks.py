@@ -1,4 +1,4 @@
-"""What enters the house is looked at once, here.
+"""Checks of arguments: concrete bad values raise, traced ones become NaN.
 
 A bad concrete value raises `ValueError` with the argument, the value and the range. A bad
 traced value, which cannot raise, becomes NaN: every comparison with NaN is False, so nothing
@@ -38,12 +38,12 @@ _to_device = jax.jit(lambda array: array)
 
 
 def is_concrete(value: object) -> bool:
-    """Whether the value is known now, and can be looked at."""
+    """True if the value is known now, and can be looked at."""
     return not isinstance(value, Tracer)
 
 
 def all_concrete(*trees: object) -> bool:
-    """Whether every array in them is."""
+    """True if every array in the trees is concrete."""
     return all(is_concrete(x) for x in jax.tree.leaves(trees))
 
 
@@ -91,7 +91,7 @@ def real(
 
 
 def _subnormal(array: Reals) -> Bools:
-    """Whether a traced number is, and positive: by its bits, since comparisons take it for 0."""
+    """True if a traced number is positive and subnormal: by its bits, as comparisons see 0."""
     kind = jnp.finfo(array.dtype)
     bits = jax.lax.bitcast_convert_type(array, jnp.dtype(f"int{kind.bits}"))
     return (bits > 0) & (bits < 1 << kind.nmant)
@@ -130,7 +130,10 @@ def zero_or_positive(name: str, value: RealLike, upper: float = np.inf) -> Reals
 
 
 def probability(name: str, value: RealLike, *, lift: bool = False) -> Reals:
-    """In [0, 1]. `lift`: of what must not be lost, see `real`; a target may become 0."""
+    """Probability as float64, known to lie in [0, 1] or to be NaN.
+
+    `lift` is for what must not be lost, see `real`; a target may become 0.
+    """
     return real(name, value, 0.0, 1.0, lift=lift)
 
 

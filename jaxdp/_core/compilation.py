@@ -36,7 +36,7 @@ def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
-    """Where what is known is computed, not traced into what is being traced."""
+    """Context in which known values are computed, not traced into the trace around it."""
     if checks.is_concrete(jnp.zeros(())):
         return contextlib.nullcontext()
     return jax.ensure_compile_time_eval()

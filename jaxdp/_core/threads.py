@@ -36,7 +36,7 @@ def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
 
 @functools.cache
 def cores() -> int:
-    """Of the CPU that this process may use; 1 on an accelerator."""
+    """Number of CPU cores that this process may use; 1 on an accelerator."""
     if jax.default_backend() != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
