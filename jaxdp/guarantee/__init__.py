@@ -1,1 +1,1 @@
-"""What is promised, one notion a file."""
+"""Privacy guarantees, one notion a file."""

@@ -1,8 +1,9 @@
-"""What a guarantee says to someone who is attacked: the best that any test of membership can do.
+"""Attack risk that a guarantee leaves: the best that any test of membership can do.
 
-Each takes whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that: guarantees,
-mechanisms, privacy losses, batched as they are. Both must hold with the two neighbouring laws
-exchanged, as here they all do. The attacker is never understated: rounding is included.
+Each function takes whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that:
+guarantees, mechanisms, privacy losses, batched as they are. Both must hold with the two
+neighbouring laws exchanged, as here they all do. The attacker is never understated: rounding is
+included.
 """
 
 from typing import Protocol, cast, runtime_checkable
@@ -24,7 +25,7 @@ _BISECTIONS = 64  # of an equal rate, in equal ratios. derived: from 1e-308 to a
 
 @runtime_checkable
 class HasProfile(Protocol):
-    """What knows its delta at every real epsilon."""
+    """Protocol of objects that know their delta at every real epsilon."""
 
     def log_delta(self, epsilon: RealLike) -> Reals:
         """log of an upper bound on delta at `epsilon`."""

@@ -1,4 +1,4 @@
-"""What every guarantee offers, and the budget that is asked of it."""
+"""Base of every guarantee, and the budget that is asked of it."""
 
 import abc
 from collections.abc import Callable
@@ -82,7 +82,7 @@ class Guarantee(abc.ABC):
 @final
 @pytree
 class Budget:
-    """What a calibration must meet: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].
+    """Target of a calibration: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].
 
     A subnormal number is met as 0. Wherever one is taken, the pair (epsilon, delta) may stand
     for it.

@@ -127,7 +127,7 @@ def to_rdp(source: Guarantee | HasRenyi, order: RealLike) -> RDP:
 
 
 def to_gdp(guarantee: Guarantee) -> GDP:
-    """From PureDP: mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), the least that holds.
+    """GDP from PureDP: mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), the least that holds.
 
     The sign of N(+-mu/2, 1) is randomised response, so its trade-off lies above the Gaussian's,
     and meets it at its corner. Rounded up, by at most 3e-15 relatively; an infinite epsilon gives

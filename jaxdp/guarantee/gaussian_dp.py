@@ -27,7 +27,7 @@ _LARGEST_MU = 1e15
 @final
 @pytree
 class GDP(Guarantee):
-    """No easier to attack than telling N(0, 1) from N(mu, 1).
+    """Gaussian differential privacy: no easier to attack than telling N(0, 1) from N(mu, 1).
 
     Gaussians of ratios mu_k = shift_k / scale_k compose to mu = sqrt(sum mu_k^2), exactly.
     Source: Dong, Roth & Su, JRSS-B 84, 2022.

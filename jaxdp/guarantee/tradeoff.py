@@ -104,7 +104,7 @@ class _Search(NamedTuple):
 def _greatest(
     function: Callable[[Reals], Reals], lower: float, upper: float, shape: tuple[Any, ...]
 ) -> tuple[Reals, Reals]:
-    """Where a unimodal `function` is greatest on [lower, upper], and its value there.
+    """Maximiser of a unimodal `function` on [lower, upper], and its value there.
 
     A grid, then golden section about its best point, in one loop with one evaluation, because
     each costs a compilation. The value is one that the function took; NaN if it ever was NaN.
