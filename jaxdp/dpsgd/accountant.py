@@ -14,7 +14,7 @@ _NAME = "jaxdp"
 
 
 class Accountant:
-    """What Opacus asks of an accountant: steps are recorded, epsilon is an upper bound.
+    """Accountant with the interface of Opacus: steps are recorded, epsilon is an upper bound.
 
     Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
     `PrivacyEngine(accountant="jaxdp")` uses it. `history` is a list of (noise_multiplier,
@@ -71,7 +71,7 @@ class Accountant:
         return _NAME
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """What an Opacus optimiser calls after every step, with itself.
+        """Hook that an Opacus optimiser calls after every step, with itself.
 
         `sample_rate` is that of one batch; where an optimiser gathers several they add up.
         """
@@ -91,7 +91,7 @@ class Accountant:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """What `state_dict` gave; `ValueError`, and no change, for anything else."""
+        """Restore what `state_dict` gave; `ValueError`, and no change, for anything else."""
         if not state_dict or not {"history", "mechanism"} <= set(state_dict):
             raise ValueError(
                 f"state_dict must hold 'history' and 'mechanism', got {sorted(state_dict or ())}"

@@ -118,7 +118,7 @@ def phases_of(
     sampling_prob: RealLike | None,
     steps: RealLike | None,
 ) -> tuple[Phase, ...]:
-    """What is asked about: the list that is given, or the one phase that is described."""
+    """Phases that are asked about: the list that is given, or the one that is described."""
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
     if phases is None:
         if noise_multiplier is None:

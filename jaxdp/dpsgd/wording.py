@@ -1,4 +1,4 @@
-"""What a training by DP-SGD promises, in plain sentences."""
+"""Privacy statement of a training by DP-SGD, in plain sentences."""
 
 import math
 from decimal import ROUND_CEILING, Context
@@ -39,7 +39,7 @@ def statement(
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> str:
-    """What one training by DP-SGD promises, and what must hold for it, in plain English.
+    """Statement, in plain English, of what a DP-SGD training promises and what it requires.
 
     Args:
         noise_multiplier, delta, ..., phases: as in `epsilon`, one known number each.
