@@ -111,7 +111,7 @@ def allocation_shape(
 
 
 def _level(family: str, budget: Budget | GDP | PureDP) -> Reals:
-    """What the coordinates share: mu for the Gaussian, sum of shift / scale for the Laplace."""
+    """Total that coordinates share: mu for the Gaussian, sum of shift / scale for the Laplace."""
     if family == "gaussian" and isinstance(budget, GDP):
         return budget.mu
     if family == "laplace" and isinstance(budget, PureDP):

@@ -88,7 +88,7 @@ def allocate_exact(
 
 
 class _Query(NamedTuple):
-    """What is released: (K,) sensitivities in units of the largest, and which of them are not 0."""
+    """Query: (K,) sensitivities in units of the largest, and which of them are not 0."""
 
     groups: tuple[tuple[Noise, Indices], ...]  # noises of one type, stacked, with coordinates
     moves: Bools

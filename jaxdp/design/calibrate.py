@@ -108,7 +108,7 @@ def _largest_whole(
 
 
 def _never(safest: PrivacyLoss, budget: Budget) -> bool:
-    """Whether every delta is 0 and every loss larger than epsilon, even there."""
+    """True if every delta is 0 and every loss larger than epsilon, even at the safe end."""
     none = np.all(np.asarray(budget.delta) == 0)
     return bool(none) and bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
 
@@ -138,7 +138,10 @@ def _composed_slack(delta: Reals, parameters: Reals) -> Reals:
 
 @jax.jit
 def _straightened(excess: Reals, slack: Reals, delta: Reals) -> Reals:
-    """Of the sign of the excess with the slack; far from 1 nearly straight in log(parameter)."""
+    """Value with the sign of excess + slack, for a search by secants.
+
+    Where delta is far from 1 it is nearly straight in log(parameter).
+    """
     excess += slack
     log_target = jnp.log(jnp.where(delta > 0, delta, 1.0))
     log_delta = excess + log_target

@@ -19,7 +19,7 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
 
 class Family(NamedTuple):
-    """How to build a member of unit `shape` and standard deviation, and where shapes lie."""
+    """Family of noises: how a member is built from shape and deviation, and where shapes lie."""
 
     build: Callable[[Reals, Reals], Noise]
     shapes: tuple[float, float] = (1.0, 1.0)

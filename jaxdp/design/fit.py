@@ -108,7 +108,7 @@ def fit_noise(
 
 
 class _Lanes(NamedTuple):
-    """Of one shape each: what every fit of the batch must meet."""
+    """Requirements that every fit of the batch must meet, arrays of one shape."""
 
     epsilon: Reals
     delta: Reals

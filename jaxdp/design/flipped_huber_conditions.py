@@ -1,4 +1,4 @@
-"""What is published of flipped Huber noise in K dimensions: sufficient, and how far from exact.
+"""Published conditions on flipped Huber noise in K dimensions: sufficient, not exact.
 
 Source: the flipped Huber slides (Muthukrishnan & Kalyani), "Flipped Huber strikes back in higher
 dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compares the two.

@@ -1,4 +1,4 @@
-"""How far neighbouring answers of several coordinates can lie apart, and the worst of them."""
+"""Joint sensitivity: how far neighbouring answers can lie apart, and the worst of them."""
 
 from typing import final
 
