@@ -1,4 +1,4 @@
-"""What was spent, step by step: exact sums, and a file that resumes them."""
+"""Ledger of what was spent, step by step: exact sums, and a file that resumes them."""
 
 import dataclasses
 import hashlib
@@ -78,7 +78,7 @@ def sealed(form: str, payload: dict[str, Any]) -> str:
 
 
 def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
-    """What `dump` wrote, with these `keys`; anything else is refused with a `ValueError`."""
+    """Parse what `dump` wrote, with these `keys`; anything else raises `ValueError`."""
     body = unsealed(form, text)
     missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
     if missing:

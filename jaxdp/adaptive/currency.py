@@ -1,4 +1,4 @@
-"""What one release costs in the kind of guarantee that a running budget counts in."""
+"""Cost of one release in the kind of guarantee that a running budget counts in."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -23,7 +23,7 @@ Item: TypeAlias = Guarantee | Mechanism
 
 
 def in_currency(item: Item, budget: Currency) -> Currency:
-    """What one `item` costs, rounded up, as a guarantee of the budget's kind."""
+    """Cost of one `item`, rounded up, as a guarantee of the budget's kind."""
     match budget:
         case RDP(order=order):
             return divergences(item, order)
@@ -41,7 +41,7 @@ def in_currency(item: Item, budget: Currency) -> Currency:
 
 
 def divergences(item: Item, order: RealLike) -> RDP:
-    """What one `item` costs at the orders: `to_rdp`, of a sampled mechanism its composed loss's."""
+    """Cost of one `item` at the orders: `to_rdp`; if sampled, that of its composed loss."""
     if isinstance(item, Mechanism) and item.sampled:
         if item.relation in ("add", "remove"):
             raise ValueError(
@@ -77,7 +77,10 @@ def vector(value: Reals) -> tuple[float, ...]:
 
 
 def measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    """What adds: xi + a rho is below its limit at every a > 1 if it is at 1 and rho is."""
+    """Parts of a cost that add up: rho and xi + rho of a zCDP, mu^2 of a GDP, else all.
+
+    xi + a rho is below its limit at every a > 1 if it is at 1 and rho is.
+    """
     match budget:
         case ZCDP():
             return cost[1], cost[0] + cost[1]

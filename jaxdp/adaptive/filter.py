@@ -104,7 +104,7 @@ class Filter:
 
     @property
     def budget(self) -> Currency:
-        """What all the steps together will not pass."""
+        """Budget that all the steps together will not pass."""
         return self._budget
 
     @property
@@ -113,7 +113,7 @@ class Filter:
         return self._steps
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
-        """Whether `spend` would take the step; bad input raises as there."""
+        """True if `spend` would take the step; bad input raises as there."""
         try:
             return self._fits(self._after(self._step(item, count, "")))
         except BudgetExceededError:
@@ -151,7 +151,7 @@ class Filter:
 
     @classmethod
     def from_json(cls, text: str) -> "Filter":
-        """What `to_json` wrote; `ValueError` for anything else, changed or overspent text."""
+        """Filter from what `to_json` wrote; `ValueError` for other, changed or overspent text."""
         body, steps = ledger.parse(_FORMAT, text, ("kind", "order", "budget"))
         kind = checks.one_of("kind", body["kind"], tuple(_KINDS))
         numbers = ledger.from_hex(body["budget"])

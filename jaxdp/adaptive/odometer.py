@@ -1,4 +1,4 @@
-"""What adaptively chosen releases have spent so far, at all times at once."""
+"""Odometer of what adaptively chosen releases have spent so far, at all times at once."""
 
 import math
 import os
@@ -61,11 +61,11 @@ class Odometer:
         return self._steps
 
     def epsilon(self) -> float:
-        """What has been spent; log(k / delta) / (largest order - 1) before anything was."""
+        """Epsilon spent so far; log(k / delta) / (largest order - 1) before anything was."""
         return self._epsilon(self._sums)
 
     def epsilon_after(self, item: Item, count: object = 1) -> float:
-        """What `epsilon()` would be after the step."""
+        """Value that `epsilon()` would have after the step."""
         return self._epsilon(self._after(self._step(item, count, "")))
 
     def spend(self, item: Item, count: object = 1, name: str = "") -> float:
@@ -89,7 +89,7 @@ class Odometer:
 
     @classmethod
     def from_json(cls, text: str) -> "Odometer":
-        """What `to_json` wrote; `ValueError` for anything else or changed text."""
+        """Odometer from what `to_json` wrote; `ValueError` for anything else or changed text."""
         body, steps = ledger.parse(_FORMAT, text, ("delta", "order"))
         restored = cls(float.fromhex(body["delta"]), ledger.from_hex(body["order"]))
         for step in steps:
