@@ -40,7 +40,7 @@ class Grid:
         return math.prod(self.block)
 
     def slices(self, number: int) -> tuple[slice, ...]:
-        """Where a block lies, the last axis fastest."""
+        """Slices of a block, one an axis; blocks are numbered with the last axis fastest."""
         starts = [
             int(i) * b
             for i, b in zip(np.unravel_index(number, self.counts), self.block, strict=True)

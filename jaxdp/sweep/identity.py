@@ -1,4 +1,4 @@
-"""What a sweep is: a fingerprint of its function, and where its numbers come from."""
+"""Identity of a sweep: a fingerprint of its function, and where its numbers come from."""
 
 import functools
 import hashlib
@@ -43,7 +43,7 @@ def digest_of(function: Callable[..., Any], grid_digest: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that results depend on."""
+    """Versions of the packages that results depend on."""
     known = {}
     for name in _PACKAGES:
         try:
@@ -75,7 +75,7 @@ def provenance(function: Callable[..., Any]) -> dict[str, str]:
 
 @functools.cache
 def _commit() -> str:
-    """Of this package, where it is used from a checkout of its own; "unknown" elsewhere."""
+    """Commit of this package, if it is used from a checkout of its own; else "unknown"."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return "unknown"

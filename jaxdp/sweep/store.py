@@ -85,7 +85,7 @@ class Store:
                 raise
 
     def variables(self) -> tuple[str, ...]:
-        """What the function returns."""
+        """Names of what the function returns."""
         return tuple(json.loads((self._notes(self.path) / "sweep.json").read_text())["variables"])
 
     def done(self) -> set[int]:

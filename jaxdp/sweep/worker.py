@@ -68,7 +68,7 @@ def work(
 
 @functools.cache
 def _set_up(settings: tuple[tuple[str, Any], ...]) -> None:
-    """What JAX is set to where the sweep was called; double precision in any case."""
+    """Set JAX as it was where the sweep was called; double precision in any case."""
     for name, value in (("jax_enable_x64", True), *settings):
         if getattr(jax.config, name) != value:
             jax.config.update(name, value)
