@@ -1,4 +1,4 @@
-"""What the scikit-learn shells share: what they ask for, what they refuse, what they report.
+"""Base of the scikit-learn shells: what they ask for, what they refuse, what they report.
 
 * `epsilon`, `delta` and public bounds have no defaults. A bound that is computed from the records
   leaks them; it is the caller's word that a bound is public.
@@ -97,7 +97,7 @@ class DPEstimator(_base.BaseEstimator):
 
     @property
     def privacy_text_(self) -> str:
-        """What `privacy_` says and on what it rests, in words."""
+        """Description, in words, of what `privacy_` says and on what it rests."""
         if not self._is_private():
             return "nothing: epsilon is infinite, and the fit has no noise"
         kind = type(self.privacy_).__name__
@@ -138,7 +138,7 @@ class DPEstimator(_base.BaseEstimator):
         return _base.BaseEstimator._get_params_html(self._shown(), *arguments, **options)
 
     def _shown(self) -> "DPEstimator":
-        """What is printed in place of this one: `random_state` hidden, if it is a fixed integer."""
+        """Copy to print in place of this one: `random_state` hidden, if it is a fixed integer."""
         shown = object.__new__(type(self))
         shown.__dict__.update(self.__dict__)
         if self._is_seeded():
@@ -210,7 +210,7 @@ def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.
 
 
 def composed(spent: Iterable[Spent]) -> Spent:
-    """What releases of these guarantees cost together; GDPs stay a GDP, kinds compose exactly."""
+    """Total cost of releases with these guarantees; GDPs stay a GDP, kinds compose exactly."""
     parts: list[Any] = list(spent)
     unbounded = [part for part in parts if isinstance(part, GDP) and bool(jnp.isinf(part.mu))]
     if unbounded:
@@ -221,7 +221,7 @@ def composed(spent: Iterable[Spent]) -> Spent:
 
 
 def total_privacy(*fitted: Any) -> Spent:
-    """What fitted estimators cost together that saw the same records; pipelines are opened.
+    """Total cost of fitted estimators that saw the same records; pipelines are opened.
 
     So are the `estimators_` of an ensemble, each counted as if it had seen every record. Steps
     without `privacy_` cost nothing here: by the caller's word they learned nothing from the

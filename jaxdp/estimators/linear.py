@@ -1,4 +1,4 @@
-"""What the regressions share: predictions; scales, public or released, and the descent."""
+"""Shared parts of the regressions: predictions; scales, public or released; the descent."""
 
 from typing import Any
 
@@ -156,7 +156,7 @@ class DPLinearEstimator(DPEstimator):
         )
 
     def _noise(self) -> Any:
-        """What is asked for; Gaussian where there is none."""
+        """Noise that is asked for; "gaussian" where the fit adds none."""
         return self.noise if self._is_private() else "gaussian"
 
     def _scales(
@@ -168,7 +168,7 @@ class DPLinearEstimator(DPEstimator):
         budget: Budget,
         key: Key,
     ) -> tuple[np.ndarray, np.ndarray, GDP | PureDP | None]:
-        """Where columns are measured from, in what units, and what knowing that costs.
+        """Origins and units of the columns, and what knowing them costs.
 
         Features, and then the targets, if they have bounds. Without an intercept all are measured
         from 0, or it would be another model.
