@@ -1,4 +1,4 @@
-"""What every noise offers."""
+"""Base class of every noise, and what noises share."""
 
 import abc
 from collections.abc import Callable
@@ -111,7 +111,7 @@ class Noise(abc.ABC):
         return False
 
     def kinks(self) -> tuple[Reals, ...]:
-        """Where log g is not smooth: in the middle."""
+        """Points where log g is not smooth: the middle."""
         return (jnp.zeros(()),)
 
     def variance(self) -> Reals:
@@ -145,7 +145,7 @@ def order_excess(order: RealLike) -> Reals:
 
 
 def may_be_zero(excess: Reals) -> bool:
-    """Whether the order 1 is among them, so that a slope has to be compiled."""
+    """True if the order 1 may be among them (excess 0), so that a slope has to be compiled."""
     return not checks.is_concrete(excess) or bool(np.any(np.asarray(excess) == 0))
 
 

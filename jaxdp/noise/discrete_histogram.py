@@ -47,7 +47,7 @@ class DiscreteHistogram(Noise):
 
     @property
     def even(self) -> bool:
-        """Whether the noise and its negative have the same law."""
+        """True if the noise and its negative have the same law."""
         return self.weights == self.weights[::-1]
 
     @property

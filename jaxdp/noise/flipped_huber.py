@@ -64,7 +64,7 @@ class FlippedHuber(Noise):
         return _quantile(self.alpha, self.gamma, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """By inversion, of 53 uniform bits and a sign; see `Noise.sample`."""
+        """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
         batch = jnp.broadcast_shapes(jnp.shape(self.alpha), jnp.shape(self.gamma))
         shape = jnp.broadcast_shapes(shape, batch)
         sign_key, size_key = jax.random.split(key)

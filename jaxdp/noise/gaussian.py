@@ -143,7 +143,7 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
 
 
 class _Terms(NamedTuple):
-    """At |epsilon|: delta = phi(a) excess, and, where a < 0, 1 - delta = phi(a) both."""
+    """Terms at |epsilon|: delta = phi(a) excess, and, where a < 0, 1 - delta = phi(a) both."""
 
     size: Reals  # |epsilon|
     near: Reals  # |a|

@@ -22,7 +22,7 @@ _MOST = 2**52
 
 
 class Certificate(NamedTuple):
-    """What is proven of a designed noise, at the sensitivity that it was made for.
+    """Proven properties of a designed noise, at the sensitivity that it was made for.
 
     No noise that keeps the budgets has an expected loss below `loss_lower`; that of this noise
     is at most `loss_upper`. `deltas` are upper bounds on its delta at each of `epsilons`, from
@@ -86,7 +86,7 @@ class Histogram(Noise):
 
     @property
     def even(self) -> bool:
-        """Whether the noise and its negative have the same law."""
+        """True if the noise and its negative have the same law."""
         return self.weights == self.weights[::-1]
 
     def _cells(self) -> histogram.Cells:

@@ -36,7 +36,7 @@ class NumericalNoise(Noise):
 
     @abc.abstractmethod
     def kinks(self) -> tuple[Reals, ...]:
-        """Where log g is not smooth, in the query's unit; empty for a smooth one."""
+        """Points where log g is not smooth, in the query's unit; empty for a smooth one."""
 
     @final
     @property
@@ -46,7 +46,7 @@ class NumericalNoise(Noise):
 
     @final
     def quantile(self, u: RealLike) -> Reals:
-        """By bisection of the survival function."""
+        """Quantile by bisection of the survival function."""
         u = checks.probability("u", u)
         tail = jnp.log(jnp.minimum(u, 1.0 - u))
         reach = reach_of(self)

@@ -63,7 +63,7 @@ class OffsetGaussian(Noise):
         return _quantile(self.offset, self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """By inversion, of 53 uniform bits and a sign; see `Noise.sample`."""
+        """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
         batch = jnp.broadcast_shapes(jnp.shape(self.offset), jnp.shape(self.scale))
         shape = jnp.broadcast_shapes(shape, batch)
         sign_key, size_key = jax.random.split(key)
