@@ -1,4 +1,4 @@
-"""From a program to whole weights that keep the budgets, exactly, and to a lower bound."""
+"""Whole weights that keep the budgets exactly, and a lower bound, from a program."""
 
 import math
 from fractions import Fraction
@@ -55,7 +55,7 @@ def truncation(epsilon: float, delta: float) -> float:
 
 
 def reach_of(budgets: tuple[tuple[float, float], ...]) -> float:
-    """How far the noise goes by default, in sensitivities."""
+    """Reach of the noise by default, in sensitivities."""
     return 1.25 * max(truncation(e, d) for e, d in budgets) + 1.0
 
 
@@ -135,7 +135,7 @@ def _mirror(weights: np.ndarray) -> None:
 
 
 def slack(cells: int, epsilon: float, delta: float) -> float:
-    """How much below delta to ask, so that whole weights keep it."""
+    """Margin to ask for below delta, so that whole weights keep delta."""
     return 1e-9 * delta + 4.0 * math.sqrt(cells) * (1.0 + math.exp(epsilon)) / TOTAL
 
 
@@ -172,7 +172,7 @@ def safe_law(shape: Shape) -> tuple[np.ndarray, float] | None:
 def lower_bound_of(
     program: Program, shape: Shape, cost: np.ndarray, beyond: np.ndarray, until: float
 ) -> tuple[float, bool]:
-    """What the multipliers of the program prove, and whether they are the best."""
+    """Lower bound that the multipliers of the program prove, and whether they are the best."""
     solution = program.solve(cost, 0.0, beyond, until)
     bound = dual_bound(shape, cost, beyond, solution.blocks, solution.slopes)
     return max(bound - 16.0 * _ULP * abs(bound), 0.0), solution.finished

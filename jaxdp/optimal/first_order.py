@@ -197,7 +197,7 @@ def _upper(shape: Shape, law: np.ndarray) -> tuple[np.ndarray, int, Fraction]:
 
 
 def _lower(shape: Shape, dual: np.ndarray, values: np.ndarray) -> float:
-    """What the multipliers prove, whoever found them."""
+    """Lower bound that the multipliers prove, whoever found them."""
     cells = np.arange(shape.cells)
     blocks = tuple(
         Block(k, 0, np.where(cells >= k, row[:-2], 0.0), float(row[-2]))

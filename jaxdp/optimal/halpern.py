@@ -32,7 +32,7 @@ _SMALL = 8
 
 
 class Lane(NamedTuple):
-    """In units of `Budgets.unit` and of one over `row_unit`."""
+    """Law and multipliers of a lane, in units of `Budgets.unit` and of one over `row_unit`."""
 
     law: Reals  # (cells + 2,): the last two beyond the grid, at 0
     dual: Reals  # (shifts, cells + 2): the last two of what has no partner, of the atom
@@ -41,7 +41,7 @@ class Lane(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of the iteration: where it is, where its epoch began, and the best bounds so far."""
+    """State of the iteration: where it is, where its epoch began, and the best bounds so far."""
 
     now: Lane
     start: Lane
@@ -173,7 +173,7 @@ def advanced(
 
 
 class Found(NamedTuple):
-    """For each budget the multipliers of its first lane, the law of its second, the steps."""
+    """Results for each budget: multipliers of its first lane, law of its second, steps."""
 
     duals: np.ndarray
     laws: np.ndarray

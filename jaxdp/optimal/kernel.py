@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 class Multipliers(NamedTuple):
-    """What a pair's constraint is worth, letter by letter."""
+    """Multipliers of a pair's constraint, letter by letter."""
 
     pair: Pair
     letters: np.ndarray

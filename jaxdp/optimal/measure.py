@@ -1,4 +1,4 @@
-"""What an error costs: convex combinations of |x|, its one-sided parts and x^2, or a function."""
+"""Cost of an error: convex combinations of |x|, its one-sided parts, x^2, or a function."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -24,7 +24,7 @@ class ErrorMeasure(NamedTuple):
 
     @property
     def even(self) -> bool:
-        """Whether x and -x cost the same."""
+        """True if x and -x cost the same."""
         return self.left == self.right
 
     def __call__(self, x: np.ndarray) -> np.ndarray:

@@ -170,7 +170,7 @@ def optimal_integer_noise(
 def _lower(
     measure: ErrorMeasure, shape: Shape, width: float, program: Program | None, until: float
 ) -> tuple[float, bool]:
-    """No noise costs less: hat functions around the nodes, and what lies beyond the grid.
+    """Lower bound on the loss of any noise: hat functions at the nodes, and the mass beyond.
 
     For a law that keeps the budgets the masses E hat_i(T), hats of the nodes i width, keep them as
     well, and the values of an interpolant below the cost at the nodes cost them no more.
@@ -194,7 +194,7 @@ def _lower(
 
 
 def _end(noise: Histogram) -> float:
-    """How far out there is mass to speak of, in sensitivities."""
+    """Distance within which there is mass to speak of, in sensitivities."""
     weights = np.array(noise.weights)
     held = np.flatnonzero(weights > _SPECK)
     cells = np.max(np.abs(held - 0.5 * (weights.size - 1))) + 0.5

@@ -24,7 +24,7 @@ _TOLERANCE = 2e-10
 
 
 class Shape(NamedTuple):
-    """What every program over one grid shares."""
+    """Grid, budgets and symmetries that every program over one grid shares."""
 
     cells: int
     steps: int  # shifts of up to so many cells

@@ -23,7 +23,7 @@ def range_bound(
     sensitivity: float,
     until: float,
 ) -> tuple[float, bool]:
-    """No mechanism with a smaller mean loss keeps the budget; and whether the solver was done.
+    """Lower bound on the mean loss within the budget, and whether the solver was done.
 
     Answers low + k step + s, outputs by hat functions at low + j step + s: for every offset s the
     hat masses of a mechanism keep its budget, and so does their mean over s. Outputs within a

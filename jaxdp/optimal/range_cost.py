@@ -1,4 +1,4 @@
-"""What answers over a range cost, by nodes: weights of its parts, and losses integrated there."""
+"""Cost of answers over a range, by nodes: weights of its parts, and integrated losses."""
 
 import numpy as np
 

@@ -58,7 +58,7 @@ def backward(dual: Reals, growth: Reals) -> Reals:
 
 
 class Budgets(NamedTuple):
-    """What the saddle point of one budget is made of."""
+    """Arrays that the saddle point of one budget is made of."""
 
     growth: Reals
     delta: Reals
@@ -76,9 +76,9 @@ def even(x: Reals) -> Reals:
 
 @functools.partial(jax.jit, static_argnums=4)
 def budgets_of(growth: Reals, delta: Reals, safe: Reals, spare: Reals, steps: int) -> Budgets:
-    """What each lane needs to know; scales follow the law that is known to be safe.
+    """Budgets of the lanes, with scales that follow the law that is known to be safe.
 
-    With them the entries of the operator are at most 1, whatever e^epsilon is.
+    With these scales the entries of the operator are at most 1, whatever e^epsilon is.
     """
 
     def one(g: Reals, delta: Reals, safe: Reals, spare: Reals) -> Budgets:
