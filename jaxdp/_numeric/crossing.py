@@ -30,7 +30,7 @@ LARGEST_RATIO = 1e150
 
 
 class Crossing(NamedTuple):
-    """In units where g(t) = exp(-rho(t)) / kappa."""
+    """Terms at the crossing of |epsilon|, in units where g(t) = exp(-rho(t)) / kappa."""
 
     below: Bools  # u < 0
     exponent: Reals  # rho(u)

@@ -116,7 +116,7 @@ def log_delta_of_lattice(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
 
 @functools.partial(log_delta_of_lattice.defjvp, symbolic_zeros=True)
 def _log_delta_of_lattice_jvp(primals, tangents):
-    """In epsilon by -e^epsilon P[T >= m + shift] / delta; in the others through the sums."""
+    """Derivatives: -e^epsilon P[T >= m + shift] / delta in epsilon, others through the sums."""
     scale, shift, epsilon = primals
     out = log_delta_of_lattice(scale, shift, epsilon)
     change = jnp.zeros_like(out)

@@ -30,7 +30,7 @@ _FIRST = np.array([True, False])
 
 
 class Ends(NamedTuple):
-    """Where segments of curvature P begin and end, all (4, ...): crossing, edge, left, zero.
+    """Ends of segments of curvature P, all (4, ...): crossing, edge, left, zero.
 
     From the crossing, where t passes 0 or t + D passes a, to t = a; where D > a, from the left,
     where t + D passes a or t passes -a, to t = 0. f = P loss - rho and f' = P lean + side a there.
@@ -104,7 +104,7 @@ def _small(a: Reals, d: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
 
 
 def segment_rows(a: Reals, d: Reals, z: Complexes) -> Rows:
-    """Of both ends of segments, of curvature z and then of -1 - z: (4, 2, ...)."""
+    """Rows of both ends of segments, of curvature z and then of -1 - z: (4, 2, ...)."""
     ends, powers = Ends.of(a, d), jnp.stack([z, -1.0 - z])
     side, sign = _like(_SIDE, powers), _like(_SIGN, powers)
     root = jnp.stack([jnp.sqrt(2.0 * z), 1j * jnp.sqrt(2.0 * (1.0 + z))])
@@ -118,7 +118,7 @@ def segment_rows(a: Reals, d: Reals, z: Complexes) -> Rows:
 
 
 def normal_rows(a: Reals, d: Reals, z: Complexes) -> Rows:
-    """Of t > a, and of t in [-D/2, -a] where there is such: Mills ratios, (2, 2, ...)."""
+    """Rows of t > a, and of t in [-D/2, -a] if there is such: Mills ratios, (2, 2, ...)."""
     ends, powers = Ends.of(a, d), jnp.stack([z, -1.0 - z])
     one = jnp.ones_like(powers)
     sign = jnp.stack([one, jnp.stack([one[0], -one[1]])])
@@ -180,7 +180,10 @@ def _like(column: np.ndarray, x: RealsOrComplexes) -> np.ndarray:
 
 
 def _reflected(rows: Rows) -> tuple[Rows, Complexes]:
-    """With Im y >= 0, by w(y) = 2 exp(-y^2) - w(-y); the factor of exp(f - y^2) in all."""
+    """Rows with Im y >= 0, and the factor of exp(f - y^2) in all.
+
+    Rows are reflected by w(y) = 2 exp(-y^2) - w(-y).
+    """
     # For -1 - z it is rounding where Im y < 0.
     flip = (jnp.imag(rows.y) < 0) & _FIRST.reshape(1, 2, *(1,) * (rows.y.ndim - 2))
     y = jnp.where(flip, -rows.y, rows.y)

@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the loss passes E. Fields that a regime does not use are placeholders."""
+    """Point where the loss passes E; fields that a regime does not use are placeholders."""
 
     below: Bools  # u < 0
     outside: Bools  # |u| > a: regimes 1 and 5

@@ -71,7 +71,7 @@ def gamma_excess(beta: Reals) -> Reals:
 
 
 class GammaPair(NamedTuple):
-    """At A and B = A + gap; all but `lower` times exp(A) where A >= 1 (`scaled`)."""
+    """Incomplete gammas at A, B = A + gap; all but `lower` times exp(A) if A >= 1 (`scaled`)."""
 
     scaled: Reals  # A where the values are scaled, else 0
     lower: Reals  # gamma(s, A), where A < 1

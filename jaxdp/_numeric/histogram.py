@@ -23,7 +23,7 @@ class Cells(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Of each piece, from the left: its mass, what lies before and after, its left end, its length.
+    """Mass, masses before and after, left end and length of each piece, from the left.
 
     Masses count half units; ends and lengths half cells.
     """
@@ -54,7 +54,7 @@ def pieces(cells: Cells) -> Pieces:
 
 @jax.jit
 def log_density(width: Reals, cells: Cells, x: Reals) -> Reals:
-    """Of the density alone: the atom at 0 is left out. -inf beyond the cells."""
+    """Log of the density without the atom at 0; -inf beyond the cells."""
     width, x = jnp.broadcast_arrays(width, x)
     place = jnp.floor(x / width + 0.5 * cells.mass.size)
     inside = (place >= 0) & (place < cells.mass.size)
@@ -105,7 +105,7 @@ def quantile(width: Reals, cells: Cells, u: Reals) -> Reals:
 
 @jax.jit
 def absolute_moment(width: Reals, cells: Cells, power: Reals) -> Reals:
-    """Of half cells [a, b]: (b^(p + 1) - a^(p + 1)) / (p + 1), a sum of positive terms."""
+    """Absolute moment by half cells [a, b]: (b^(p + 1) - a^(p + 1)) / (p + 1), each > 0."""
     width, power = jnp.broadcast_arrays(width, power)
     all_pieces, n = pieces(cells), cells.mass.size
     both = all_pieces.mass[n + 1 :] + all_pieces.mass[:n][::-1]

@@ -54,7 +54,7 @@ def plus(terms: Iterable[RealsOrComplexes]) -> RealsOrComplexes:
 
 
 def is_short(n: Reals, step: Reals) -> Bools:
-    """Whether the tail from n >= 0 is summed; step = 1 / scale."""
+    """True if the tail from n >= 0 is summed; step = 1 / scale."""
     return (step >= 1.0 / _NARROW) | (n * step * step >= _STEEP)
 
 

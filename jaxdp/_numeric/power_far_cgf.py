@@ -33,7 +33,7 @@ _RATIO = float(_SHARES[1] / _SHARES[0])
 
 
 class _Sum(NamedTuple):
-    """What a ray has added so far, the largest turn between two nodes, and the last phase."""
+    """State of a ray: the sum so far, the largest turn between two nodes, and the last phase."""
 
     total: Complexes
     widest: Reals
@@ -61,7 +61,7 @@ def log_moment_far(shift: Reals, z: Complexes, power: Reals, high: Reals, top: R
     outer = jnp.minimum(steepest, usable)
 
     def add(part: str, rule: Rule, slant: Reals, longest: Reals, start: _Sum) -> _Sum:
-        """Of one ray: "rise" from -shift up to the middle, "fall" to 0, "out" from 0 on."""
+        """Add one ray: "rise" from -shift up to the middle, "fall" to 0, "out" from 0 on."""
         direction = 1.0 + 1j * (-slant if part == "fall" else slant)
         turned = jnp.exp(power * jnp.log(direction)) / power
 

@@ -44,7 +44,7 @@ def _log_of(value: Reals, epsilon: Reals, log_half: Reals, power: Reals) -> Real
 
 @jax.custom_jvp
 def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
-    """Where zeta = epsilon >= 0, for shift > 0; shift and power are finite.
+    """Threshold where zeta = epsilon >= 0, for shift > 0; shift and power are finite.
 
     Newton's method for log x, x = u + shift / 2 > 0 the centred variable. In these logarithms
     zeta is convex (p > 2) or concave (p < 2), with slopes between 1 and p - 1, and lies on the
@@ -96,7 +96,10 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
 
 @loss_threshold.defjvp
 def _loss_threshold_jvp(primals, tangents):
-    """By the implicit function theorem: psi(u) = u^(p-1) and psi(v) are the slopes of A and B."""
+    """Derivative rule by the implicit function theorem.
+
+    psi(u) = u^(p-1) and psi(v) are the slopes of A and B.
+    """
     _, epsilon, power = primals
     out = loss_threshold(*primals)
     a, log_a, growth, side = out

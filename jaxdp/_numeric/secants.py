@@ -38,7 +38,7 @@ class _Ends(NamedTuple):
         return jnp.where(state.aim == self.near, self.safe, x)
 
     def moved(self, state: _Secant, value: Reals, sure: Bools) -> _Secant:
-        """With the residual at `place`."""
+        """Next state, given the residual `value` at `place`."""
         near, far, close, x = self.near, self.far, self.close, self.place(state)
         inward = jnp.sign(near - far) * close
         value = value + self.slack

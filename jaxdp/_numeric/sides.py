@@ -9,7 +9,7 @@ from jaxdp._numeric.elementary import LOG_2, ULP, log1m_near
 
 
 class Sides(NamedTuple):
-    """At |epsilon|, everything times exp(decay): delta = P[T > u] - e^|epsilon| P[T > u + shift].
+    """Terms times exp(decay), at |epsilon|: delta = P[T > u] - e^|epsilon| P[T > u + shift].
 
     delta = exp(-decay) excess unless 1 - delta < 1/2; where u < 0 also
     1 - delta = exp(-decay) both.

@@ -91,7 +91,7 @@ def normaliser(epsilon: Reals, split: Reals) -> Reals:
 
 
 def atoms(epsilon: Reals, sensitivity: Reals, split: Reals, shift: Reals) -> Atoms:
-    """What the law of the loss at `shift` is made of; see `Atoms`."""
+    """Parts that the law of the loss at `shift` is made of; see `Atoms`."""
     at = place(shift, sensitivity)
     f, width = at.fraction, 2.0 * split
     step = jax.lax.stop_gradient(jnp.floor(total(f, -width)))

@@ -69,10 +69,10 @@ class _Ranges(NamedTuple):
 
 
 def _ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
-    """For the exponent tilt l(t) - |t|^p / p, tilt >= -1/2.
+    """Ranges of the integral of exp(tilt l(t) - |t|^p / p), tilt >= -1/2.
 
-    Its only top: t / (t + shift) = (tilt / (tilt + 1))^(1 / (p - 1)), at t > 0 for tilt > 0 and,
-    with signs changed, at -shift / 2 <= t < 0 for tilt < 0.
+    The exponent's only top: t / (t + shift) = (tilt / (tilt + 1))^(1 / (p - 1)), at t > 0 for
+    tilt > 0 and, with signs changed, at -shift / 2 <= t < 0 for tilt < 0.
     """
     up, down = jnp.maximum(tilt, _LEAST), jnp.maximum(-tilt, _LEAST)
     ratio = jnp.minimum(jnp.log1p(1.0 / up) / (power - 1.0), 600.0)

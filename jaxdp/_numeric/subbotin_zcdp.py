@@ -28,7 +28,10 @@ def _order(x: Reals) -> Reals:
 
 
 def rho_of_power(shift: Reals, power: Reals) -> Reals:
-    """At scale 1, 0 < shift < inf; 0.4 % above the least such rho near power 2, 2e-6 below 1.9."""
+    """Upper bound on the zCDP rho at scale 1, 0 < shift < inf.
+
+    It lies 0.4 % above the least such rho near power 2, 2e-6 below 1.9.
+    """
     low = jnp.full_like(shift, 1e-6)
     unit = lax.stop_gradient(log_moment_of_power(shift, low, power) / low)
 

@@ -60,7 +60,7 @@ class Support(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """At |epsilon|: delta = near + brink and 1 - delta = kept + brink, each over `whole`."""
+    """Terms at |epsilon|: delta = near + brink, 1 - delta = kept + brink, each over `whole`."""
 
     size: Reals  # |epsilon|
     inside: Bools  # epsilon changes delta
@@ -140,9 +140,10 @@ def log_delta(support: Support, shift: Reals, epsilon: Reals) -> Reals:
 
 @log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
-    """With g the density at the threshold u and G its survival function, over delta:
+    """Derivatives of log delta: those of delta, over delta.
 
-    d delta / d shift = g(u), d delta / d epsilon = -e^epsilon G(u + shift), d delta / d bound =
+    With g the density at the threshold u and G its survival function: d delta / d shift = g(u),
+    d delta / d epsilon = -e^epsilon G(u + shift), d delta / d bound =
     -(brink / scale + delta 2 g(bound)), and delta depends on ratios of lengths only.
     """
     support, shift, epsilon = primals
