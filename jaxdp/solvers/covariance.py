@@ -161,7 +161,7 @@ def release(features: RealLike, plan: Plan, key: Key) -> Reals:
 
 
 def share_of_mean(records: int) -> float:
-    """What a term that moves by 1 moves a float64 mean of `records` by, its rounding included.
+    """Change of a float64 mean of `records` by a term that moves by 1, rounding included.
 
     Two sums of n terms below 1, in whatever order, round apart by n^2 ulp at most; terms that are
     products, and shortened rows, by another few n ulp.
@@ -178,7 +178,7 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
 
 
 def second_moment(features: Reals, plan: Plan) -> Reals:
-    """What `release` adds noise to. NOT PRIVATE."""
+    """Second moment that `release` adds noise to. NOT PRIVATE."""
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return rows.T @ rows / plan.records

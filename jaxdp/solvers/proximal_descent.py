@@ -37,7 +37,7 @@ def plan(
     noise: str | Histogram = "analytic_gaussian",
     passes: int = 100,
 ) -> Plan:
-    """As published: `passes` means of ceil(d / 4) updates at distinct coordinates, steps of 1.
+    """Published plan: `passes` means of ceil(d / 4) updates at distinct coordinates, steps of 1.
 
     per_update: what each update alone keeps; see the module. Features must lie in [-1, 1]: each
     partial derivative is clipped to that, as published, where it has no effect.

@@ -75,7 +75,7 @@ class Plan:
 
 
 class NotPrivateDiagnostics(NamedTuple):
-    """Of four chains, the released one first, over their second halves. NOT PRIVATE."""
+    """Diagnostics of four chains, the released one first, over second halves. NOT PRIVATE."""
 
     r_hat: Vector  # (d,): of four means and variances; near 1 where the chains agree
     tries: Reals  # proposals per step; the plan expects less than 1.5

@@ -1,4 +1,4 @@
-"""What a sequence of noisy updates costs, and the least noise that keeps it within a budget."""
+"""Cost of a sequence of noisy updates, and the least noise that keeps it in a budget."""
 
 import jax
 import jax.numpy as jnp

@@ -228,7 +228,7 @@ def _secret(key: Key) -> bytes:
 
 
 def _digest(problem: Problem, plan: Plan, start: Vector, every: int, secret: bytes) -> str:
-    """Of all that decides theta; without the key it says nothing of the records."""
+    """Digest of all that decides theta; without the key it says nothing of the records."""
     leaves, tree = jax.tree.flatten((problem, plan, start))
     digest = hmac.new(secret, f"{tree} {every}".encode(), hashlib.sha256)
     for leaf in leaves:

@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def visits(self) -> Vector:
-        """How often the sequence visits each coordinate."""
+        """Number of times that the sequence visits each coordinate."""
         return jnp.zeros_like(self.steps).at[self.sequence.ravel()].add(1.0)
 
     @property
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def guarantee(self) -> GDP | ZCDP | PrivacyLoss:
-        """What all updates cost together, `spent` included; see `accounting.composed`."""
+        """Total guarantee of all updates, `spent` included; see `accounting.composed`."""
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None

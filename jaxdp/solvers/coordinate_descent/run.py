@@ -165,7 +165,7 @@ def advance(
 
 
 def _padded(problem: Problem) -> Problem:
-    """With records that are zero, whose gradient is zero, up to whole blocks."""
+    """Problem padded to whole blocks with records that are zero, whose gradient is zero."""
     missing = -problem.design.shape[-1] % _BLOCK
     if missing == 0:
         return problem

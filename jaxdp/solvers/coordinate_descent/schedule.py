@@ -30,7 +30,10 @@ Schedule = Callable[[jax.Array], jax.Array]
 
 
 def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
-    """Of the mean of whole numbers of units, whose product with the unit is rounded in float64."""
+    """Sensitivities of the mean of whole numbers of units.
+
+    Its product with the unit is rounded in float64.
+    """
     return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
 
 

@@ -39,7 +39,7 @@ _LATTICE = (DiscreteGaussian, DiscreteLaplace, DiscreteHistogram)
 @final
 @pytree
 class Plan:
-    """What is counted, the noise on it, and what it guarantees. Make it with `plan`."""
+    """Plan of what is counted, the noise on it, and its guarantee. Make it with `plan`."""
 
     count_noise: Noise  # on each cell of each table
     sum_noise: Noise | None  # on each sum; None without continuous columns
@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def privacy(self) -> GDP | PrivacyLoss:
-        """Of all tables and sums together: GDP, exactly, where both noises are Gaussian."""
+        """Guarantee of all tables and sums together: exactly GDP where both noises are Gaussian."""
         parts = _releases(self.categories, self.levels, self.relation)
         noises = (self.count_noise, self.sum_noise)
         held = [(noise, *part) for noise, part in zip(noises, parts, strict=True) if noise]
