@@ -1,4 +1,4 @@
-"""What dp_accounting's events release, as kinds with parameters, and the loss of many of them."""
+"""Releases of dp_accounting's events, as kinds with parameters, and the loss of many."""
 
 import math
 from typing import Any, NamedTuple
@@ -188,7 +188,7 @@ def _sampled(package: Any, relation: Any, event: Any) -> Release:
 
 
 def zcdp_of(counts: dict[Release, float]) -> ZCDP:
-    """What the events that state zCDP keep to together, rounded up."""
+    """Total zCDP of the events that state zCDP, rounded up."""
     stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
     often, xi, rho = np.array(stated).T
     up = 1.0 + 4e-16 * (2.0 + often.size)

@@ -1,4 +1,4 @@
-"""From what an Opacus accountant remembers."""
+"""Privacy loss of the history that an Opacus accountant keeps."""
 
 from collections.abc import Sequence
 from typing import Any
