@@ -48,7 +48,7 @@ def calibrate(epsilon: Epsilon, delta: Delta, **training: Any) -> None:
 
 
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
-    """What a DP-SGD training guarantees, in plain words."""
+    """The guarantee of a DP-SGD training, in plain words."""
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
     text = tried("statement", lambda: dpsgd.statement(**asked, **_schedule(training)))
     _show(asked, training, {"statement": text}, text)
@@ -88,7 +88,7 @@ def _of_a_training(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _schedule(training: dict[str, Any]) -> dict[str, Any]:
-    """What was said of the training."""
+    """Options of the training that were given."""
     return {k: v for k, v in training.items() if v is not None and k != "as_json"}
 
 

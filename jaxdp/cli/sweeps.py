@@ -67,7 +67,7 @@ def run(
 
 
 def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file says, then what the flags say."""
+    """Settings of the file, then those of the flags, which override them."""
     found: dict[str, Any] = {}
     if file is not None:
         found = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}
