@@ -1,4 +1,4 @@
-"""What all pictures share: colours, line styles and axes; no setting outlives a picture."""
+"""Style that all pictures share: colours, lines and axes; no setting outlives a picture."""
 
 from collections.abc import Callable, Sized
 from functools import wraps
@@ -67,7 +67,7 @@ def labelled(ax: Any, x: str, y: str, title: str | None = None) -> Any:
 
 
 def whole_ticks(ax: Any) -> None:
-    """No label between two passes or steps."""
+    """Put ticks at whole passes or steps only: no label between two."""
     ticker = checks.extra("matplotlib.ticker", "plot")
     ax.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
