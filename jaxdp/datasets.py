@@ -43,7 +43,7 @@ def load(name: str) -> Dataset:
 
 
 def available(name: str) -> bool:
-    """Whether `load(name)` needs no network."""
+    """True if `load(name)` needs no network."""
     return name in _BUNDLED or _local(name) is not None
 
 

@@ -81,7 +81,7 @@ class Mechanism:
 
     @property
     def sampled(self) -> bool:
-        """Whether records are sampled."""
+        """True if records are sampled."""
         return self.relation is not None
 
     def log_delta(self, epsilon: RealLike) -> Reals:

@@ -52,7 +52,7 @@ class PrivacyLoss:
 
     @property
     def both(self) -> bool:
-        """Whether the worse of two directions is reported."""
+        """True if the worse of two directions is reported."""
         return self.relation == "add_remove"
 
     @property
@@ -69,7 +69,7 @@ class PrivacyLoss:
         return self._asked(range_composition.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: RealLike) -> Reals:
-        """How far `log_delta` may lie above the truth: log_delta - error <= log delta <= log_delta.
+        """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
         Of delta this is the relative error. Infinite where no lower bound is known.
         """
@@ -167,7 +167,7 @@ class PrivacyLoss:
 
     @classmethod
     def from_json(cls, text: str) -> "PrivacyLoss":
-        """What `to_json` wrote; `ValueError` for anything else or changed text."""
+        """Loss from what `to_json` wrote; `ValueError` for anything else or changed text."""
         body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
         relation, terms = body[0], from_plain(body[1])
         if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):

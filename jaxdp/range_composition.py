@@ -57,7 +57,7 @@ def _lesser(
     values: Reals,
     both: bool,
 ) -> LogBounds:
-    """What the worst `pair` says, or what Renyi divergences do where that is less."""
+    """Bounds by the worst `pair`, or by Renyi divergences where those are less."""
     if not any(isinstance(term.pair, BoundedRange) for term in terms):
         return pair
     other = by_divergences(terms, values, both)
