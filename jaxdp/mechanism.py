@@ -122,7 +122,7 @@ class Mechanism:
 
     @property
     def _largest_shift(self) -> Reals:
-        """Between neighbours, where all records take part."""
+        """Largest shift between neighbours, where all records take part."""
         return self.sensitivity * (2.0 if self.relation == "replace_one" else 1.0)
 
 

@@ -174,7 +174,7 @@ class _Bracket(NamedTuple):
 
 
 def _aim(state: _Bracket, radius: Reals, most: Reals, close: float) -> Reals:
-    """Between the chord's root, pushed towards the middle, and the middle."""
+    """Next point: between the chord's root, pushed towards the middle, and the middle."""
     good, at_good, bad, at_bad, steps = state[0], state[1], *state[3:]
     middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
     chord = (at_bad * good - at_good * bad) / (at_bad - at_good)

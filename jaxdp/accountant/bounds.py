@@ -9,7 +9,7 @@ from jaxdp.noise.base import mirrored_log_delta
 
 
 class LogBounds(NamedTuple):
-    """On log delta, or on epsilon, of one shape: the upper one is NaN where the input is bad."""
+    """Bounds on log delta, or on epsilon, of one shape; `upper` is NaN where the input is bad."""
 
     lower: Reals
     upper: Reals

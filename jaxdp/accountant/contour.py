@@ -63,7 +63,7 @@ class Contour(NamedTuple):
 
 
 def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
-    """On log delta at one epsilon >= 0, from root^2 points."""
+    """Bounds on log delta at one epsilon >= 0, from root^2 points."""
     held = lax.stop_gradient((factors, epsilon))
     factors, dropped = without_rare_losses(factors, depth_for_epsilon(*held))
     plan = lax.stop_gradient(plan_at_epsilon(factors, epsilon))

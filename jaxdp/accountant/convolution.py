@@ -49,7 +49,7 @@ Profile: TypeAlias = tuple[Any, Callable[..., Values]]
 
 
 class _Sums(NamedTuple):
-    """Over the releases, count times each: what the total's error needs."""
+    """Sums over the releases, each times its count, that the error of the total needs."""
 
     log_norm: Reals
     base: Reals

@@ -165,7 +165,7 @@ def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
 
 
 def rounded_up(value: float, digits: int) -> str:
-    """So many significant digits, of a number that is never less."""
+    """Text of `value` rounded up to `digits` significant digits."""
     nearest = f"{value:.{digits}g}"
     if float(nearest) >= value:
         return nearest
