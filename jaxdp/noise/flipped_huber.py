@@ -126,7 +126,7 @@ class FlippedHuber(Noise):
 
     def sub_gaussian_proxy(self) -> Reals:
         """gamma^2: |T| is below a normal of that variance in the likelihood-ratio order."""
-        return jnp.where(_guarded_alpha(self.alpha) >= 0, guarded(self.gamma) ** 2, jnp.nan)
+        return jnp.where(checks.guard(self.alpha, _LARGEST) >= 0, guarded(self.gamma) ** 2, jnp.nan)
 
     def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
         """(alpha shift / gamma^2, log P[0 <= T <= alpha - shift]) where shift < alpha."""

@@ -46,14 +46,14 @@ class Plan:
 
     @property
     def privacy(self) -> PrivacyLoss:
-        """Of all steps together."""
+        """Privacy loss of all steps together."""
         return _composed(
             self.multiplier, self.sampling_prob, self.steps, self.family, self.relation
         )
 
     @property
     def total_variance(self) -> Reals:
-        """Of the noise on all entries of a sum."""
+        """Total variance of the noise on all entries of a sum."""
         unit = 1.0 if self.family == "gaussian" else 2.0
         return unit * jnp.sum(jnp.array(self.sizes) * self.scales**2)
 
