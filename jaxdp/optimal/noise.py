@@ -91,11 +91,8 @@ def optimal_noise(
         reach = min(reach, _end(first) + 2.0 / coarse)
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
-    half = math.ceil(reach * steps) if support is None else math.floor(reach * steps + 1e-9)
     begun = time.monotonic()
-    cells = 2 * half + 1 if centred else 2 * half
-    if support is not None and centred:
-        cells = 2 * max(math.floor(reach * steps - 0.5 + 1e-9), 0) + 1
+    cells = _cells(reach * steps, support is not None, centred)
     shape = Shape(cells, steps, budgets, symmetric, monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
     atom_limit = min(max_atom, min(d for _, d in budgets))
@@ -117,6 +114,15 @@ def optimal_noise(
         complete=finished and solution.finished and solution.feasible,
     )
     return from_whole(width, weights.tolist(), atom_weight, certificate)
+
+
+def _cells(half: float, at_most: bool, centred: bool) -> int:
+    """Number of cells that reach `half` of them to either side, or at most so far."""
+    if not at_most:
+        return 2 * math.ceil(half) + int(centred)
+    if not centred:
+        return 2 * math.floor(half + 1e-9)
+    return 2 * max(math.floor(half - 0.5 + 1e-9), 0) + 1
 
 
 def optimal_integer_noise(

@@ -61,30 +61,16 @@ def published_mechanism(
     width = (high - low) / resolution
     sensitivity, support = positive("sensitivity", sensitivity), positive("support", support)
     steps, half = round(sensitivity / width), round(support / width)
-    places = np.arange(resolution + 1) if parts is None else (np.asarray(parts) - low) / width
-    ends = np.round(places).astype(int)
-    fits = abs(steps * width - sensitivity) + abs(half * width - support) < 1e-9 * width
-    if not fits or np.max(abs(ends - places)) > 1e-9:
-        raise ValueError(
-            f"sensitivity, support and parts must be multiples of {width:g}, a cell's width"
-        )
-    if not (
-        ends.size > 1 and ends[0] == 0 and ends[-1] == resolution and np.all(np.diff(ends) > 0)
-    ):
-        raise ValueError(f"parts must rise from {low:g} to {high:g}, got {parts}")
+    if abs(steps * width - sensitivity) + abs(half * width - support) >= 1e-9 * width:
+        raise ValueError(f"sensitivity and support must be multiples of {width:g}, a cell's width")
+    ends = _ends(parts, low, high, resolution)
     chances = part_chances(weights, ends * width)
     mean = measure.cell_means(np.arange(-half, half + 1) * width)
     cost = chances[:, None] * mean
     mirrored = measure.even and bool(np.all(ends + ends[::-1] == resolution))
     mirrored = mirrored and bool(np.allclose(chances, chances[::-1], rtol=1e-12))
     program = KernelProgram(cost, epsilon, delta * (1.0 - 1e-9), mirrored)
-    for row in range(chances.size):
-        if cap is not None:
-            program.add_row(row, mean, -math.inf, positive("cap", cap))
-        for j in range(2 * half - 1 if monotone else 0):
-            slope = np.zeros(2 * half)
-            slope[j : j + 2] = (-1.0, 1.0) if j + 1 < half else (1.0, -1.0)
-            program.add_row(row, slope, 0.0, 0.0 if j + 1 == half else math.inf)
+    _constrain(program, mean, chances.size, cap, monotone)
     every, aligned = _pairs(ends, steps, False), _pairs(ends, steps, True)
     asked = every if shifts == "three" else aligned
     far = np.abs(asked[:, 2]) >= min(steps, resolution - 1)
@@ -101,6 +87,35 @@ def published_mechanism(
         raise ValueError(f"seconds must be more: it was not solved in {seconds:g}")
     found = float(shortfalls(table.laws, every, epsilon).max())
     return PublishedKernel(float((cost * table.laws).sum()), found, table.laws)
+
+
+def _ends(
+    parts: Sequence[float] | np.ndarray | None, low: float, high: float, resolution: int
+) -> np.ndarray:
+    """The ends of the parts, in cells from the low end of the range."""
+    width = (high - low) / resolution
+    places = np.arange(resolution + 1) if parts is None else (np.asarray(parts) - low) / width
+    ends = np.round(places).astype(int)
+    if np.max(abs(ends - places)) > 1e-9:
+        raise ValueError(f"parts must be multiples of {width:g}, a cell's width, got {parts}")
+    whole = ends.size > 1 and ends[0] == 0 and ends[-1] == resolution
+    if not whole or not np.all(np.diff(ends) > 0):
+        raise ValueError(f"parts must rise from {low:g} to {high:g}, got {parts}")
+    return ends
+
+
+def _constrain(
+    program: KernelProgram, mean: np.ndarray, rows: int, cap: float | None, monotone: bool
+) -> None:
+    """The cap on every part's loss, and the fall of every density from 0."""
+    half = mean.size // 2
+    for row in range(rows):
+        if cap is not None:
+            program.add_row(row, mean, -math.inf, positive("cap", cap))
+        for j in range(2 * half - 1 if monotone else 0):
+            slope = np.zeros(2 * half)
+            slope[j : j + 2] = (-1.0, 1.0) if j + 1 < half else (1.0, -1.0)
+            program.add_row(row, slope, 0.0, 0.0 if j + 1 == half else math.inf)
 
 
 def _pairs(ends: np.ndarray, steps: int, aligned: bool) -> np.ndarray:

@@ -132,14 +132,7 @@ def plan(
     # Of a proposal, the least noise that the chain draws.
     checks.noise_scale("variance for this row_bound and penalty", 1.0 / (1.0 / eta + convexity))
     start = bound / curvature + jnp.sqrt(dimension / convexity)
-    # No square in the logarithm: it may underflow.
-    squared = 2.0 * (jnp.log(start) - jnp.log(variation)) - jnp.log(4.0 * eta)
-    needed = squared / (2.0 * log1p(convexity * eta))
-    if not bool(needed < _MOST_STEPS):
-        raise ValueError(
-            f"row_bound times radius must be smaller, or penalty larger: the chain needs "
-            f"{float(needed):.3g} steps, and takes at most {_MOST_STEPS:g}"
-        )
+    needed = _steps_needed(start, variation, eta, convexity)
     # The centre begins within G / (2 L) of its fixed point and halves that each time: until it
     # costs a tenth in the exponent of the acceptance, whose rest is at most 1/4.
     refinements = jnp.log(temperature * bound**2 / (0.8 * smoothness)) / jnp.log(4.0)
@@ -159,6 +152,19 @@ def plan(
         records,
         relation,
     )
+
+
+def _steps_needed(start: Reals, variation: Reals, eta: Reals, convexity: Reals) -> Reals:
+    """Steps until a chain that begins so far away is within `variation` of its limit."""
+    # No square in the logarithm: it may underflow.
+    squared = 2.0 * (jnp.log(start) - jnp.log(variation)) - jnp.log(4.0 * eta)
+    needed = squared / (2.0 * log1p(convexity * eta))
+    if not bool(needed < _MOST_STEPS):
+        raise ValueError(
+            f"row_bound times radius must be smaller, or penalty larger: the chain needs "
+            f"{float(needed):.3g} steps, and takes at most {_MOST_STEPS:g}"
+        )
+    return needed
 
 
 def sample(

@@ -10,7 +10,7 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import Key, RealLike, Reals, Vector
 from jaxdp._numeric.bracket import excess
 from jaxdp._numeric.elementary import round_up
-from jaxdp.guarantee.base import BudgetLike, as_budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
@@ -146,14 +146,7 @@ def plan(
     step, clip or passes by looking at results on the records is not covered by `budget`.
     """
     budget = as_budget(budget)
-    for name, value, choices in (
-        ("relation", relation, tuple(RELATIONS)),
-        ("order", order, ORDERS),
-        ("allocation", allocation, ALLOCATIONS),
-        ("accounting", accounting, ACCOUNTING),
-        ("iterate", iterate, ITERATES),
-    ):
-        checks.one_of(name, value, choices)
+    _check_choices(relation, order, allocation, accounting, iterate)
     curvature = public_values(smoothness, spent)
     if records is None:
         raise ValueError(
@@ -182,17 +175,9 @@ def plan(
 
     if isinstance(base, Histogram):
         made_for = checked_histogram(base, shape, sensitivities)
-        found = kept(round_up(sensitivities / made_for, 8))
-        if not bool(excess(found.log_delta(budget.epsilon), budget.delta) <= 0):
-            raise ValueError(
-                f"noise must keep {sequence.size} updates within the budget, got delta "
-                f"{float(found.delta(budget.epsilon)):.3g} at epsilon {float(budget.epsilon):g}: "
-                "make it for `update_budget`"
-            )
-        return found
+        return _within(budget, kept(round_up(sensitivities / made_for, 8)))
     visits = with_scales(shape).visits
-    relative = sensitivities / shape
-    factor = least_factor(base, relative, visits, budget, spent, accounting)
+    factor = least_factor(base, sensitivities / shape, visits, budget, spent, accounting)
     if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
@@ -200,6 +185,30 @@ def plan(
             f"{budget.epsilon}, delta {budget.delta}"
         )
     return kept(round_up(shape * factor, 8))
+
+
+def _check_choices(
+    relation: str, order: str, allocation: str, accounting: str, iterate: str
+) -> None:
+    for name, value, choices in (
+        ("relation", relation, tuple(RELATIONS)),
+        ("order", order, ORDERS),
+        ("allocation", allocation, ALLOCATIONS),
+        ("accounting", accounting, ACCOUNTING),
+        ("iterate", iterate, ITERATES),
+    ):
+        checks.one_of(name, value, choices)
+
+
+def _within(budget: Budget, plan: Plan) -> Plan:
+    """The plan, if the noise that it was given keeps the budget."""
+    if not bool(excess(plan.log_delta(budget.epsilon), budget.delta) <= 0):
+        raise ValueError(
+            f"noise must keep {plan.sequence.size} updates within the budget, got delta "
+            f"{float(plan.delta(budget.epsilon)):.3g} at epsilon {float(budget.epsilon):g}: "
+            "make it for `update_budget`"
+        )
+    return plan
 
 
 def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:
