@@ -1,6 +1,6 @@
-"""log delta of the discrete Gaussian: with m the least k whose loss is above epsilon,
+"""log delta of the discrete Gaussian, by sums of positive terms.
 
-delta = sum over k >= m of p(k) (1 - exp(epsilon - loss(k))), all terms positive.
+With m the least k whose loss is above epsilon, delta = sum over k >= m of p(k) (1 - exp(epsilon - loss(k))), all terms positive.
 """
 
 import functools

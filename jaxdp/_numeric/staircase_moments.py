@@ -1,5 +1,8 @@
-"""E|T|^p of the staircase: (1 - b)^2 / ((p + 1) (split + b (1 - split))) sensitivity^p times the
-sum over k >= 0 of b^k (k + split)^(p + 1), b = exp(-epsilon)."""
+"""Absolute moments E|T|^p of the staircase.
+
+(1 - b)^2 / ((p + 1) (split + b (1 - split))) sensitivity^p times the sum over k >= 0 of
+b^k (k + split)^(p + 1), b = exp(-epsilon).
+"""
 
 import jax
 import jax.numpy as jnp

@@ -29,7 +29,9 @@ _LEAST_LOG = -1e-2
 class HasLogDelta(Protocol):
     """A mechanism, a privacy loss or a guarantee."""
 
-    def log_delta(self, epsilon: RealLike) -> Reals: ...
+    def log_delta(self, epsilon: RealLike) -> Reals:
+        """log of the least delta at epsilon."""
+        ...
 
 
 def calibrate(

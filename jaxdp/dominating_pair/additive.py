@@ -84,7 +84,7 @@ class Additive(DominatingPair):
         return Kinks((-atom, atom))
 
     def reversed(self) -> "Additive":
-        """This pair: the noise is symmetric."""
+        """The same pair: the noise is symmetric."""
         return self
 
     def renyi(self, order: RealLike) -> Reals:

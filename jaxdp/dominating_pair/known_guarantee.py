@@ -83,7 +83,7 @@ class Response(DominatingPair):
         return Lattice(unit, jnp.ones_like(unit))
 
     def reversed(self) -> "Response":
-        """This pair."""
+        """The same pair: it is symmetric."""
         return self
 
     def renyi(self, order: RealLike) -> Reals:
@@ -135,7 +135,7 @@ class RandomisedResponse(DominatingPair):
         return Lattice(unit, jnp.zeros_like(unit))
 
     def reversed(self) -> "RandomisedResponse":
-        """This pair."""
+        """The same pair: it is symmetric."""
         return self
 
     def renyi(self, order: RealLike) -> Reals:
@@ -197,7 +197,7 @@ class BoundedRange(DominatingPair):
         return Kinks((jnp.full_like(self.bound, jnp.nan),))
 
     def reversed(self) -> "BoundedRange":
-        """This pair."""
+        """The same pair: it is symmetric."""
         return self
 
     def renyi(self, order: RealLike) -> Reals:

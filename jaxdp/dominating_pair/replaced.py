@@ -71,7 +71,7 @@ class Replaced(DominatingPair):
         return Kinks((jnp.full_like(self.shift + self.sampling_prob, jnp.nan),))
 
     def reversed(self) -> "Replaced":
-        """This pair: the noise is symmetric."""
+        """The same pair: the noise is symmetric."""
         return self
 
     def renyi(self, order: RealLike) -> Reals:

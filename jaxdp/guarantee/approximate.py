@@ -44,6 +44,7 @@ class ApproxDP(Guarantee):
         return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
     def composed(self, other: "ApproxDP") -> "ApproxDP":
+        """The guarantee of both releases together, rounded up."""
         epsilon = round_up(self.epsilon_bound + other.epsilon_bound, 1)
         both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))

@@ -60,6 +60,7 @@ class GDP(Guarantee):
         return jnp.where(endless, 0.0, jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
 
     def composed(self, other: "GDP") -> "GDP":
+        """The guarantee of both releases together, rounded up."""
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: RealLike) -> "GDP":

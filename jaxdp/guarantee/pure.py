@@ -38,6 +38,7 @@ class PureDP(Guarantee):
         return tradeoff_of_pure(self.epsilon_bound, 0.0, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: "PureDP") -> "PureDP":
+        """The guarantee of both releases together, rounded up."""
         return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
 
     def __rmul__(self, count: RealLike) -> "PureDP":

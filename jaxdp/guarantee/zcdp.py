@@ -51,6 +51,7 @@ class ZCDP(Guarantee):
         return _tradeoff(self.xi, self.rho, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: "ZCDP") -> "ZCDP":
+        """The guarantee of both releases together, rounded up."""
         return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
 
     def __rmul__(self, count: RealLike) -> "ZCDP":

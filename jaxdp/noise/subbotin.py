@@ -83,9 +83,9 @@ class Subbotin(Noise):
         return _fisher_information(self.scale, self.power)
 
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
-        """log of delta, where G(s, x) is the upper incomplete gamma function and s = 1/p:
+        """log of delta, by incomplete gamma functions of order s = 1/p.
 
-        2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), A = |u / scale|^p / p, at the u
+        With G(s, x) the upper one, 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), A = |u / scale|^p / p, at the u
         where the loss is epsilon; plus 2 gamma(s, A) where u < 0. An upper bound, above the truth
         by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
         1 - delta where delta > 1/2, times |log delta|) per relative change of shift and epsilon.

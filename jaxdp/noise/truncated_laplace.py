@@ -85,8 +85,9 @@ class TruncatedLaplace(Noise):
         return jnp.where(jnp.isnan(scale + bound), jnp.nan, information)
 
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
-        """log of delta, which for 0 <= epsilon <= min(shift, 2 bound - shift) / scale is
+        """log of delta, in closed form.
 
+        For 0 <= epsilon <= min(shift, 2 bound - shift) / scale delta is
         [2 (1 - e^((epsilon - r) / 2)) + e^-x (e^epsilon - 1)] / (2 (1 - e^-x)), with
         r = shift / scale and x = bound / scale, and for a larger epsilon the value at the end of
         that range, P[T > bound - shift]: never 0. An upper bound, above the truth by at most

@@ -34,6 +34,7 @@ class Shape(NamedTuple):
 
     @property
     def shifts(self) -> np.ndarray:
+        """Shifts of the program's constraints, in cells."""
         forward = np.array([self.steps]) if self.monotone else np.arange(1, self.steps + 1)
         return forward if self.even else np.concatenate([forward, -forward])
 
