@@ -1,6 +1,7 @@
 """log delta of the discrete Gaussian, by sums of positive terms.
 
-With m the least k whose loss is above epsilon, delta = sum over k >= m of p(k) (1 - exp(epsilon - loss(k))), all terms positive.
+With m the least k whose loss is above epsilon, delta is the sum over k >= m of
+p(k) (1 - exp(epsilon - loss(k))).
 """
 
 import functools

@@ -85,9 +85,9 @@ class Subbotin(Noise):
     def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
         """log of delta, by incomplete gamma functions of order s = 1/p.
 
-        With G(s, x) the upper one, 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), A = |u / scale|^p / p, at the u
-        where the loss is epsilon; plus 2 gamma(s, A) where u < 0. An upper bound, above the truth
-        by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
+        With G(s, x) the upper one, 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon),
+        A = |u / scale|^p / p, at the u where the loss is epsilon; plus 2 gamma(s, A) where u < 0.
+        An upper bound, above the truth by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
         1 - delta where delta > 1/2, times |log delta|) per relative change of shift and epsilon.
         """
         shift = checks.nonnegative("shift", shift)
