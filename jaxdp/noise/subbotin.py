@@ -87,8 +87,9 @@ class Subbotin(Noise):
 
         With G(s, x) the upper one, 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon),
         A = |u / scale|^p / p, at the u where the loss is epsilon; plus 2 gamma(s, A) where u < 0.
-        An upper bound, above the truth by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the relative change of delta (of
-        1 - delta where delta > 1/2, times |log delta|) per relative change of shift and epsilon.
+        An upper bound, above the truth by at most 4e-15 |log delta| + 1e-15 C for p <= 20, C the
+        relative change of delta (of 1 - delta where delta > 1/2, times |log delta|) per relative
+        change of shift and epsilon.
         """
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, self.power, shift, checks.real("epsilon", epsilon))
