@@ -22,7 +22,7 @@ from common import medians, write
 import jaxdp as dp
 from jaxdp.sweep.grid import grid_of
 
-PROFILE_POINTS = (10_000, 100_000, 1_000_000, 10_000_000)
+PROFILE_POINTS = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 EPSILON_POINTS = (1_000, 10_000)
 # What `dp.sweep` takes where nothing is said.
 CHUNK = 2**16
