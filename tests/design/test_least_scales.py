@@ -1,5 +1,7 @@
 """No plan has noise of a scale that floating-point arithmetic takes for 0."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +69,8 @@ def test_plans_that_no_argument_makes_so_small_check_as_well(monkeypatch):
     monkeypatch.setattr(proximal_descent, "_noise", lambda *_: (dp.Gaussian(1.0), 1e300))
     with pytest.raises(ValueError, match="scales must lie"):
         proximal_descent.plan(BUDGET, coordinates=4, records=10, key=KEY, passes=1)
-    monkeypatch.setattr(naive_bayes, "allocate", lambda *_, **__: jnp.array([1.0, 1e-308]))
+    module = importlib.import_module("jaxdp.solvers.naive_bayes.plan")
+    monkeypatch.setattr(module, "allocate", lambda *_, **__: jnp.array([1.0, 1e-308]))
     with pytest.raises(ValueError, match="scale of the noise must lie"):
         naive_bayes.plan(BUDGET, classes=2, categories=(3, 0), relation="add_remove")
 
