@@ -27,9 +27,6 @@ autodoc_member_order = "bysource"
 # Prompts are not copied.
 copybutton_prompt_text = ">>> "
 
-# Links out of the tree, which the repository resolves and the site cannot.
-suppress_warnings = ["myst.xref_missing"]
-
 
 def preformatted(
     app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import os
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,8 +48,8 @@ def run(
 
     def work() -> dict[str, Any]:
         # A place that cannot be written to is found out before the budget is spent.
-        if not out.parent.is_dir():
-            raise FileNotFoundError(f"the folder of --out does not exist: {out.parent}")
+        if not os.access(out.parent, os.W_OK) or out.is_dir():
+            raise OSError(f"--out cannot be written to: {out}")
         names, features, told = _read(file, target)
         bounds = _bounds("feature-bounds", feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
@@ -145,7 +146,9 @@ def _told(report: dict[str, Any], out: Path) -> str:
 def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
     """Names and values of the features, and the target's cells; no message tells a value."""
     with file.open(newline="") as lines:
-        header, *rows = csv.reader(lines)
+        header, *rows = [*csv.reader(lines)] or [[]]
+    if not rows:
+        raise ValueError(f"{file} must hold a header and records")
     if target not in header:
         raise ValueError(f"target must be a column of {file}, got {target!r}")
     if any(len(row) != len(header) for row in rows):

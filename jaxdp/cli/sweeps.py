@@ -12,6 +12,7 @@ import typer
 
 from jaxdp import dpsgd
 from jaxdp.cli.base import AsJson, show, tried
+from jaxdp.dpsgd.wording import rounded_up
 from jaxdp.mechanism import Relation
 from jaxdp.sweep import sweep
 
@@ -31,6 +32,8 @@ VARIABLES = (
 WHOLE = ("dataset_size", "steps")
 # Rows of a table that is printed. chosen: what a person reads
 MOST_ROWS = 400
+# Failures that are told. chosen: enough to see why
+MOST_REASONS = 5
 # Points of a chunk. chosen: about 5 seconds of epsilons on two cores
 CHUNK = 2**12
 
@@ -90,20 +93,23 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
     to, points = settings.get("to"), int(np.prod([axis.size for axis in axes.values()]))
     if to is None and not as_json and points > MOST_ROWS:
         raise ValueError(f"{points:,} points are no table: give --to grid.zarr, or --json")
-    found = sweep(
+    swept = sweep(
         functools.partial(point, quantity, relation, fixed),
         axes,
         to,
-        chunk=settings.get("chunk", CHUNK),
-        stripe=_stripe(settings.get("stripe", "0/1")),
+        chunk=int(settings.get("chunk", CHUNK)),
+        stripe=_stripe(str(settings.get("stripe", "0/1"))),
         progress=to is not None,
-    )[quantity]
+    )
+    for reason in swept.attrs["failures"][:MOST_REASONS]:
+        typer.echo(f"jaxdp sweep: no {quantity} at {reason}", err=True)
+    found = swept[quantity]
     if to is None:
         answer = {name: axis.tolist() for name, axis in axes.items()}
         show(as_json, {**fixed, **answer, quantity: found.values.tolist()}, _table(found))
     else:
         left = int(np.isnan(found.values).sum())
-        text = f"{to}: {points:,} points, {left:,} not done or failed (see its attributes)"
+        text = f"{to}: {points:,} points, {left:,} not done or failed"
         show(as_json, {"to": str(to), "points": points, "not_done_or_failed": left}, text)
 
 
@@ -124,14 +130,16 @@ def values_of(name: str, told: Any) -> np.ndarray:
             first, last, count = told.removeprefix("log:").split(":")
             with np.errstate(all="raise"):
                 found = spread(float(first), float(last), int(count))
-    except (ValueError, FloatingPointError) as error:
+            if name in WHOLE:
+                found = np.unique(np.round(found))
+    except (TypeError, ValueError, FloatingPointError) as error:
         raise ValueError(
             f"{name} must be a number, numbers as in 1,2,4, a range as in 0.1:10:100 or "
             f"log:1e-9:1e-3:50, got {told!r}"
         ) from error
     if found.ndim != 1 or not found.size or not np.isfinite(found).all():
         raise ValueError(f"{name} must be one finite number or more, got {told!r}")
-    return np.unique(np.round(found)) if name in WHOLE else found
+    return found
 
 
 def _stripe(told: str) -> tuple[int, int]:
@@ -143,10 +151,10 @@ def _stripe(told: str) -> tuple[int, int]:
 
 
 def _table(found: Any) -> str:
-    """A line a point, in columns."""
+    """A line a point, in columns; the quantity is rounded up."""
     names = [*found.dims, found.name]
     points = itertools.product(*(found[name].values for name in found.dims))
     rows = zip(points, found.values.ravel(), strict=True)
-    lines = [[*(f"{x:g}" for x in at), f"{value:.6g}"] for at, value in rows]
+    lines = [[*(f"{x:.9g}" for x in at), rounded_up(value, 6)] for at, value in rows]
     width = max(map(len, names)) + 2
     return "\n".join("".join(f"{cell:>{width}}" for cell in line) for line in [names, *lines])

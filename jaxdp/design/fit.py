@@ -40,11 +40,12 @@ _CLOSE = 5e-12
 _SHAPES = 16
 _ROUNDS = 4
 _SLACK = 4e-12
-# Deviation where a search begins, over the greater of the Gaussian's and the Laplace's scale: what
-# a closed form or a published condition certainly allows, ...
-FAR = 1e3
-# ... and what the best member of a composition does. chosen: further out a grid knows no delta
-NEAR = 2.0
+# Deviation at which a search begins, over the larger of the Gaussian's and the Laplace's scale.
+# chosen: no closed form or conversion needs more
+_FAR = 1e3
+# The same where a composition is exact. derived: its best member needs at most sqrt(2), the
+# Laplace's deviation over its scale; far beyond, a grid knows no delta
+_NEAR = 2.0
 
 
 def fit_noise(
@@ -148,7 +149,9 @@ def _fitted(
             return evaluate.log_delta(terms, lanes.epsilon, False).upper
         return evaluate.log_bounds(terms, lanes.epsilon, False, _SEARCH_POINTS).upper
 
-    return _search(family, objective, lanes, log_delta, FAR if once else NEAR)
+    return _search(
+        family, objective, lanes, log_delta, _FAR if once or accounting == "zcdp" else _NEAR
+    )
 
 
 _fit = compiled(_fitted, (0, 1, 2, 6))
@@ -174,7 +177,7 @@ _LogDelta = Callable[[Noise, _Lanes, bool], Reals]
 
 
 def _search(
-    family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta, reach: float = FAR
+    family: str, objective: str, lanes: _Lanes, log_delta: _LogDelta, reach: float = _FAR
 ) -> Noise:
     build, shapes = MEMBERS[family].build, MEMBERS[family].shapes
 

@@ -102,8 +102,10 @@ def test_a_sweep_in_a_table_in_json_and_from_a_file(run, tmp_path):
     )
     other = json.loads(run("sweep", str(file), "--json").stdout)
     assert np.array(other["delta"]).shape == (3, 2)
-    file.write_text("nosuch = 1\n")
-    assert "nosuch" in run("sweep", str(file)).stderr
+    for text, named in (("nosuch = 1", "nosuch"), ("delta = {a = 1}", "delta"), ("=", "")):
+        file.write_text(text + "\n")
+        bad = run("sweep", str(file))
+        assert (bad.exit_code, named in bad.stderr) == (2, True)
 
 
 def test_a_sweep_by_stripes_of_one_store(tmp_path):
@@ -125,6 +127,7 @@ def test_a_sweep_by_stripes_of_one_store(tmp_path):
         (["--delta", "1e-6", "--steps", "10"], "range"),
         ([*GRID, "--delta", "log:1e-9:1e-3:500"], "--to"),
         ([*GRID, "--stripe", "3"], "stripe"),
+        (["--delta", "1e-6", "--steps", "10.5,20.5", *GRID[:4]], "steps"),
         (["nosuch.toml"], "nosuch.toml"),
     ],
 )
@@ -139,6 +142,14 @@ def test_ranges():
     np.testing.assert_allclose(values_of("delta", "log:1e-9:1e-3:3"), [1e-9, 1e-6, 1e-3])
     np.testing.assert_allclose(values_of("epsilon", "0.1:10:100"), np.linspace(0.1, 10, 100))
     assert values_of("steps", "log:1:10:4").tolist() == [1, 2, 5, 10]
+    assert values_of("steps", "30,20").tolist() == [30, 20]  # as given: only ranges are rounded
+
+
+def test_a_table_never_tells_less_than_the_bound(run):
+    told = run("sweep", *GRID, "--delta", "1e-6").stdout.splitlines()[1:]
+    exact = json.loads(run("sweep", *GRID, "--delta", "1e-6", "--json").stdout)["epsilon"]
+    for line, value in zip(told, np.ravel(exact), strict=True):
+        assert value <= float(line.split()[-1]) < value * (1 + 1e-5)
 
 
 @pytest.fixture
@@ -187,6 +198,11 @@ def test_a_bad_table_is_refused_and_no_value_is_told(run, table):
     assert done.stderr.strip() == "jaxdp train: label must be a number, and is none in record 1"
     assert run("train", str(table / "data.csv"), *known, "--target", "z").exit_code == 2
     assert run("train", str(table / "none.csv"), *known, "--target", "y").exit_code == 1
+    (table / "empty.csv").write_text("")
+    empty = run("train", str(table / "empty.csv"), *known, "--target", "y")
+    assert (empty.exit_code, "header and records" in empty.stderr) == (2, True)
+    nowhere = ["--feature-bounds", "-1:1", "--out", str(table), "--target", "y"]
+    assert run("train", str(table / "line.csv"), *options, *nowhere).exit_code == 1
     wide = ["--feature-bounds", "0:1,0:1,0:1", "--target", "y"]
     assert run("train", str(table / "line.csv"), *options, *wide).exit_code == 2
     assert not (table / "model.json").exists()

@@ -173,3 +173,13 @@ def test_a_composition_is_fitted_to_the_least_error(family, variance):
     """Where the search begins too far out, a grid knows nothing and good shapes are lost."""
     noise = dp.fit_noise(family, (5.0, 1e-6), 1.0, 20)
     assert float(noise.variance()) == pytest.approx(variance, rel=1e-5)
+
+
+def test_a_conversion_through_zcdp_may_begin_further_out():
+    noise = dp.fit_noise("laplace", (0.01, 0.9), 1.0, 1000, accounting="zcdp")
+    known = max(
+        dp.fit_noise(name, (0.01, 0.9), 1.0, 1000).scale for name in ("gaussian", "laplace")
+    )
+    assert 2.0 * known < jnp.sqrt(noise.variance()) < jnp.inf
+    xi, rho = noise.zcdp(1.0)
+    assert float(dp.ZCDP(1000 * xi, 1000 * rho).delta(0.01)) <= 0.9
