@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import RealLike, Reals
-from jaxdp._numeric.bounded_range import renyi_of_range, rho_of_range
+from jaxdp.dominating_pair.bounded_range import renyi_of_range, rho_of_range
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP

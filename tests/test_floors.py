@@ -1,6 +1,7 @@
 """A file imports only from lower floors, or from its own folder, in no circle."""
 
 import ast
+import re
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -85,6 +86,28 @@ def test_the_face_is_small():
     """Folders hold the work; a loose module is one that users see."""
     loose = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
     assert len(loose) <= 10
+
+
+def test_mathematics_knows_nothing_of_privacy():
+    """Formulas of one noise's loss belong in `noise/kernels`, those of guarantees there."""
+    words = re.compile(r"\b(delta|loss|losses|record|privacy)\b")
+    for path in (ROOT / "_numeric").glob("[!_]*.py"):
+        found = words.findall(path.read_text())
+        assert not found, (path.name, found)
+
+
+LARGEST_FILE, LONGEST_FUNCTION = 300, 60
+
+
+def test_files_and_functions_are_short():
+    """A file fits an afternoon's reader, a function fits a screen, its docstring included."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= LARGEST_FILE, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                length = node.end_lineno - node.lineno + 1
+                assert length <= LONGEST_FUNCTION, (path, node.name, length)
 
 
 def test_only_core_dependencies_are_imported_at_the_top():

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._core import checks
 from jaxdp._core.types import Bools, Index, Reals
 
 _BISECTIONS = 64
@@ -20,13 +18,6 @@ _GIVE_WAY = 4.0
 _CHECKS = 4
 _GOLDEN = 0.6180339887498949
 _GOLDEN_STEPS = 60
-
-
-@jax.jit
-def excess(log_delta: Reals, target_delta: Reals) -> Reals:
-    """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
-    gap = log_delta - jnp.log(checks.guard(target_delta, 1.0))
-    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
 
 
 def last_feasible(

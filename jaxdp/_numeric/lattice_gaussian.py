@@ -129,7 +129,7 @@ def middle(x: Reals, step: Reals) -> Reals:
 def difference(x: Reals, width: Reals, step: Reals, gain: Reals) -> tuple[Reals, Reals]:
     """tau(n) - exp(-gain) tau(m), and tau(m), by the series; x = n step, x + width = m step."""
     pair = mills_pair(x, width)
-    loss = -jnp.expm1(-gain)
+    decrease = -jnp.expm1(-gain)
     total, change = correction_pair(x, width, step)
     far = pair.upper / step + 0.5 + total
-    return pair.difference / step - change + loss * far, far
+    return pair.difference / step - change + decrease * far, far

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxdp import ledger
 from jaxdp._core import checks
 from jaxdp._core.types import Reals
-from jaxdp._numeric.bracket import excess, last_feasible
+from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.elementary import log1p
 from jaxdp.adaptive.currency import (
     Currency,
@@ -28,7 +28,7 @@ from jaxdp.adaptive.currency import (
     numbers,
     vector,
 )
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
@@ -205,7 +205,7 @@ def _largest(budget: Budget, order: Reals) -> Reals:
     """The largest divergence of `order` that implies `budget`; 0 if none does."""
 
     def residual(value: Reals) -> Reals:
-        return excess(RDP(order, value).log_delta(budget.epsilon), budget.delta)
+        return excess_log_delta(RDP(order, value).log_delta(budget.epsilon), budget.delta)
 
     zero = jnp.minimum(budget.delta, 0.0)
     slack = rounding_slack(budget.delta)

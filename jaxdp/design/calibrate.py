@@ -10,9 +10,9 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.types import Bools, RealLike, Reals
-from jaxdp._numeric.bracket import excess, last_feasible, last_feasible_quick
+from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.privacy_loss import PrivacyLoss
 
 # Of log delta, relatively. measured: two compilations of a composition differ by less
@@ -72,7 +72,7 @@ def calibrate(
         given, build = build, lambda parameter: given(jnp.floor(parameter))
 
     def residual(parameter: Reals) -> Reals:
-        return excess(build(parameter).log_delta(budget.epsilon), budget.delta)
+        return excess_log_delta(build(parameter).log_delta(budget.epsilon), budget.delta)
 
     common = jnp.broadcast_arrays(budget.epsilon, budget.delta, lower, upper)[0]
     built = jax.eval_shape(build, common)

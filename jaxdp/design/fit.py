@@ -12,7 +12,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Index, RealLike, Reals
-from jaxdp._numeric.bracket import excess, last_feasible_quick
+from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
@@ -20,7 +20,7 @@ from jaxdp.design.families import FAMILIES, MEMBERS
 from jaxdp.design.flipped_huber_conditions import sufficient_log_delta
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
@@ -185,7 +185,7 @@ def _search(
         """The least member of `shape` inside the budget."""
 
         def residual(deviation: Reals) -> Reals:
-            return excess(log_delta(build(shape, deviation), lanes, final), lanes.delta)
+            return excess_log_delta(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
         safe, unsafe = _bracket(lanes, reach)
         slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
@@ -257,7 +257,7 @@ def _on_plateau(lanes: _Lanes, log_delta: _LogDelta) -> Noise:
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
-        return excess(log_delta(member(shape), lanes, True), lanes.delta)
+        return excess_log_delta(log_delta(member(shape), lanes, True), lanes.delta)
 
     zero = jnp.zeros_like(lanes.shift)
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))

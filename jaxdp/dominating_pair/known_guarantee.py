@@ -12,9 +12,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import RealLike, Reals
-from jaxdp._numeric.bounded_range import renyi_of_range
 from jaxdp._numeric.elementary import log1m, log1p, round_up
-from jaxdp._numeric.pure import log_delta_of_approximate, log_delta_of_pure, log_delta_of_range
 from jaxdp._numeric.quadrature import gauss_legendre
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
@@ -26,7 +24,13 @@ from jaxdp.dominating_pair.base import (
     atoms,
     log_of_infinite,
 )
+from jaxdp.dominating_pair.bounded_range import renyi_of_range
 from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.guarantee.pure_profile import (
+    log_delta_of_approximate,
+    log_delta_of_pure,
+    log_delta_of_range,
+)
 from jaxdp.noise.nodes import CHECK_ORDER, ORDER
 
 # Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Bools, Index, RealLike, Reals
-from jaxdp._numeric.bracket import excess, last_feasible, least_value
+from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
 from jaxdp.noise.base import exp_up
 
@@ -137,6 +137,13 @@ def repeated(name: str, count: Reals, value: Reals) -> Reals:
     return count * value
 
 
+@jax.jit
+def excess_log_delta(log_delta: Reals, target_delta: Reals) -> Reals:
+    """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
+    gap = log_delta - jnp.log(checks.guard(target_delta, 1.0))
+    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
+
+
 def rounding_slack(target_delta: Reals) -> Reals:
     """The rounding of log delta at a target, in two compilations and one exponential."""
     return 8.0 * ULP * (1.0 + jnp.abs(jnp.log(target_delta)))
@@ -153,7 +160,7 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
     delta = jnp.broadcast_to(delta, shape)
 
     def residual(epsilon: Reals) -> Reals:
-        return excess(log_delta(epsilon), delta)
+        return excess_log_delta(log_delta(epsilon), delta)
 
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
     zero = jnp.minimum(delta, 0.0)

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import RealLike, Reals
-from jaxdp._numeric.bracket import excess, last_feasible
+from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,
     Guarantee,
     as_budget,
+    excess_log_delta,
     repeated,
     rounding_slack,
 )
@@ -82,7 +83,7 @@ def _largest(budget: Budget) -> GDP:
     epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
 
     def residual(mu: Reals) -> Reals:
-        return excess(log_delta_of_ratio(mu, epsilon), delta)
+        return excess_log_delta(log_delta_of_ratio(mu, epsilon), delta)
 
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
     zero = jnp.minimum(delta, 0.0)

@@ -6,8 +6,8 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import RealLike, Reals
 from jaxdp._numeric.elementary import round_up
-from jaxdp._numeric.pure import log_delta_of_pure
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
+from jaxdp.guarantee.pure_profile import log_delta_of_pure
 
 
 @final

@@ -10,12 +10,11 @@ from jax.scipy.special import gammaln, ndtri, zeta
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Index, Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp._numeric.discrete_gaussian_delta import log_delta_of_lattice
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
-from jaxdp._numeric.lattice_cgf import log_moment_of_lattice
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels import discrete_gaussian_cgf, discrete_gaussian_profile
 
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
 
@@ -187,7 +186,9 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     none = (shift == 0) | (flat & (shift < jnp.inf))
     everything = (shift == jnp.inf) & ~flat
     plain = none | everything | flat
-    value = log_delta_of_lattice(jnp.where(flat, 1.0, scale), jnp.where(plain, 1.0, shift), epsilon)
+    value = discrete_gaussian_profile.log_delta(
+        jnp.where(flat, 1.0, scale), jnp.where(plain, 1.0, shift), epsilon
+    )
     backward = epsilon < 0
     unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
     value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
@@ -201,6 +202,6 @@ def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     scale, shift, z = jnp.broadcast_arrays(guarded(scale), shift, z)
     none = (shift == 0) | (scale == jnp.inf)
     step = 1.0 / jnp.where(none, 1.0, scale)
-    value = log_moment_of_lattice(step, jnp.where(none, 1.0, shift), z)
+    value = discrete_gaussian_cgf.cgf(step, jnp.where(none, 1.0, shift), z)
     value = jnp.where(none, 0.0 * jnp.real(z), value)
     return jnp.where(jnp.isnan(scale + shift), jnp.nan, value)

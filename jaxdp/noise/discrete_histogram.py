@@ -11,10 +11,10 @@ from jax.typing import ArrayLike
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp._numeric import histogram
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Certificate, whole_weights_of
+from jaxdp.noise.kernels import histogram
 
 
 @final

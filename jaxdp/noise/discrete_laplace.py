@@ -17,8 +17,8 @@ from jaxdp._numeric.elementary import (
     log1p,
     round_up,
 )
-from jaxdp._numeric.geometric import cgf, log_delta, moment
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels.discrete_laplace import cgf, log_delta, moment
 
 
 @final

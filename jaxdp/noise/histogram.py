@@ -12,9 +12,9 @@ from jax.typing import ArrayLike
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp._numeric import histogram
 from jaxdp._numeric.elementary import LOG_2, round_up
 from jaxdp.noise.base import Noise, guarded
+from jaxdp.noise.kernels import histogram
 
 # Float weights become whole multiples of 2^-40 of their sum.
 UNIT = 2**40

@@ -10,11 +10,11 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
-from jaxdp._numeric import offset_gaussian_cgf, offset_gaussian_delta
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
-from jaxdp._numeric.least_offset import least_offset
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels import offset_gaussian_cgf, offset_gaussian_profile
+from jaxdp.noise.kernels.zcdp_offset import least_offset
 
 _LARGEST = float(np.finfo(np.float64).max)
 _LOG_HALF_SQRT_2PI = 0.5 * math.log(math.pi / 2.0)
@@ -90,7 +90,7 @@ class OffsetGaussian(Noise):
         over 2 Q(h). Every real epsilon. An upper bound, above the truth by at most
         5e-15 of |log delta|; where delta > 1/2 by 5e-15 + 1e-15 |log(1 - delta)| of it. Parameters
         count exactly as given. NaN for offset / scale > 1e150.
-        Source: Sadeghi & Korki; the forms in `_numeric.offset_gaussian_delta` are ours.
+        Source: Sadeghi & Korki; the forms in `_numeric.offset_gaussian_profile` are ours.
         """
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))
@@ -202,8 +202,8 @@ def _fisher_information(offset: Reals, scale: Reals) -> Reals:
 def _log_delta(offset: Reals, scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     offset, scale, shift, epsilon = _broadcast(offset, scale, shift, epsilon)
     h, d = ratio_of(offset, scale), ratio_of(shift, scale)
-    return offset_gaussian_delta.log_delta(
-        offset_gaussian_delta.Point(offset, scale, shift, h, d, epsilon)
+    return offset_gaussian_profile.log_delta(
+        offset_gaussian_profile.Point(offset, scale, shift, h, d, epsilon)
     )
 
 

@@ -12,10 +12,10 @@ from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import LOG_2, lifted, log1m, log1p, round_up
-from jaxdp._numeric.staircase_cgf import cgf
-from jaxdp._numeric.staircase_loss import log_delta, normaliser, place
-from jaxdp._numeric.staircase_moments import absolute_moment, mean_absolute, variance
 from jaxdp.noise.base import Noise, guarded
+from jaxdp.noise.kernels.staircase_cgf import cgf
+from jaxdp.noise.kernels.staircase_loss import log_delta, normaliser, place
+from jaxdp.noise.kernels.staircase_moments import absolute_moment, mean_absolute, variance
 
 _LARGEST = float(np.finfo(np.float64).max)
 

@@ -12,11 +12,13 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
-from jaxdp._numeric.power_survival import log_power_survival, power_quantile
-from jaxdp._numeric.subbotin_cgf import log_moment_of_power
-from jaxdp._numeric.subbotin_delta import log_delta_of_power
-from jaxdp._numeric.subbotin_zcdp import rho_of_power
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels import (
+    subbotin_cgf,
+    subbotin_profile,
+    subbotin_survival,
+    subbotin_zcdp,
+)
 from jaxdp.noise.laplace import Laplace
 
 _LARGEST_POWER = 1e4
@@ -99,7 +101,7 @@ class Subbotin(Noise):
 
         For complex z the error of exp(K(z) - K(Re z)) is 1e-12. Where the points cannot follow
         the oscillation (from |Im z| of about 15 over the loss's deviation) another 640 lie on a
-        path on which it decays (`_numeric.power_far_cgf`); where these cannot either K is NaN.
+        path on which it decays (`kernels.subbotin_far_cgf`); where these cannot either K is NaN.
         Powers 1 and 2: the closed forms of `Laplace` and `Gaussian`.
         """
         shift = checks.nonnegative("shift", shift)
@@ -162,13 +164,13 @@ def _log_density(scale: Reals, power: Reals, x: Reals) -> Reals:
 @jax.jit
 def _log_survival(scale: Reals, power: Reals, x: Reals) -> Reals:
     t, power = jnp.broadcast_arrays(ratio_of(x, scale), _guarded_power(power))
-    return log_power_survival(t, power)
+    return subbotin_survival.log_survival(t, power)
 
 
 @jax.jit
 def _quantile(scale: Reals, power: Reals, u: Reals) -> Reals:
     scale, power, u = jnp.broadcast_arrays(guarded(scale), _guarded_power(power), u)
-    return scale * power_quantile(u, power)
+    return scale * subbotin_survival.quantile(u, power)
 
 
 @jax.jit
@@ -193,7 +195,7 @@ def _log_delta(scale: Reals, power: Reals, shift: Reals, epsilon: Reals) -> Real
     exact = Laplace(scale).log_delta(shift, epsilon)
     pure = power == 1
     outside = pure & (jnp.abs(epsilon) >= r)
-    value = log_delta_of_power(r, jnp.where(outside, 0.5 * r, epsilon), power)
+    value = subbotin_profile.log_delta(r, jnp.where(outside, 0.5 * r, epsilon), power)
     # The closed form's value, with the derivatives (in the power as well) of the general one.
     value += jnp.where(pure & ~outside, jax.lax.stop_gradient(exact - value), 0.0)
     return jnp.where(outside, exact, value)
@@ -208,7 +210,7 @@ def _cgf(
     )
     pure, normal, none = power == 1, power == 2, r == 0
     plain = pure | normal | none | (r == jnp.inf)
-    value = log_moment_of_power(jnp.where(plain, 1.0, r), z, jnp.where(plain, 3.0, power), far)
+    value = subbotin_cgf.cgf(jnp.where(plain, 1.0, r), z, jnp.where(plain, 3.0, power), far)
     value = jnp.where(normal, 0.5 * r * r * z * (z + 1.0), value)
     value = jnp.where(pure, Laplace(scale).cgf(shift, z), value)
     return jnp.where(none, 0.0 * z, value)
@@ -221,7 +223,7 @@ def _zcdp(scale: Reals, power: Reals, shift: Reals) -> tuple[Reals, Reals]:
     )
     between = (power > 1) & (power < 2) & (r > 0) & (r < jnp.inf)
     size = jnp.where(between, jnp.maximum(r, 1e-140), 1.0)
-    rho = round_up(rho_of_power(size, jnp.where(between, power, 1.5)), 256)
+    rho = round_up(subbotin_zcdp.least_rho(size, jnp.where(between, power, 1.5)), 256)
     rho = jnp.where(between, rho, jnp.where(r == 0, 0.0, jnp.inf))
     rho = jnp.where(power == 1, Laplace(scale).zcdp(shift)[1], rho)
     rho = lifted(jnp.where(power == 2, round_up(0.5 * r * r, 2), rho), r > 0)

@@ -18,8 +18,8 @@ from jaxdp._numeric.elementary import (
     log1mexp,
     round_up,
 )
-from jaxdp._numeric.truncated_exponential import Support, cgf, log_delta
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels.truncated_laplace import Support, cgf, log_delta
 
 _SERIES_TERMS = 26
 _SMALL = 1e-200  # a length below it is lifted. chosen: products of two lengths are safe above

@@ -12,7 +12,7 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp._numeric.staircase_loss import place
+from jaxdp.noise.kernels.staircase_loss import place
 
 # Digits for 1 - delta down to 1e-300.
 DIGITS = 700

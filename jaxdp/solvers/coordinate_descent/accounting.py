@@ -6,11 +6,11 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Reals, Vector
-from jaxdp._numeric.bracket import excess, last_feasible_quick
+from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.conversions import to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -108,7 +108,7 @@ def _least_by_zcdp(
 ) -> Reals:
     def residual(factor: Reals) -> Reals:
         total = composed(noise, relative / factor[..., None], visits, spent, "zcdp")
-        return excess(total.log_delta(budget.epsilon), budget.delta)
+        return excess_log_delta(total.log_delta(budget.epsilon), budget.delta)
 
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(budget.delta == 0, 1.0, budget.delta))))
     return last_feasible_quick(residual, safe, unsafe, slack)

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import Key, RealLike, Reals, Vector
-from jaxdp._numeric.bracket import excess
 from jaxdp._numeric.elementary import round_up
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
@@ -202,7 +201,7 @@ def _check_choices(
 
 def _within(budget: Budget, plan: Plan) -> Plan:
     """The plan, if the noise that it was given keeps the budget."""
-    if not bool(excess(plan.log_delta(budget.epsilon), budget.delta) <= 0):
+    if not bool(excess_log_delta(plan.log_delta(budget.epsilon), budget.delta) <= 0):
         raise ValueError(
             f"noise must keep {plan.sequence.size} updates within the budget, got delta "
             f"{float(plan.delta(budget.epsilon)):.3g} at epsilon {float(budget.epsilon):g}: "

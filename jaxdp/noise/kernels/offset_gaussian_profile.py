@@ -2,7 +2,7 @@
 
 In units of the scale, h = offset / scale, D = shift / scale, E = |epsilon|: the density is
 g(t) = exp(-|t| (|t| + 2 h) / 2) / (2 R(h)), H(t) = R(h + t), R the Mills ratio; the loss exceeds E
-beyond u, see `crossing`. With n = D^2 / 2 + h D - E, which carries 32 digits, u = -n / D where
+beyond u, see `monotone_loss`. With n = D^2 / 2 + h D - E, which carries 32 digits, u = -n / D where
 n <= 0 and u = -n / (D + 2 h) where n > 0.
 """
 
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from jaxdp._core.types import Reals
 from jaxdp._numeric import double_double as dd
-from jaxdp._numeric.crossing import (
+from jaxdp._numeric.mills import mills_pair
+from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,
     LARGEST_RATIO,
     LARGEST_SHIFT,
@@ -22,7 +23,6 @@ from jaxdp._numeric.crossing import (
     log_delta_at,
     slopes_at,
 )
-from jaxdp._numeric.mills import mills_pair
 
 
 class Point(NamedTuple):

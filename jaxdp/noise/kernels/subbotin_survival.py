@@ -18,7 +18,7 @@ def _fractions(log_t: Reals, power: Reals) -> tuple[Reals, Reals]:
     return gamma_fractions((power - 1.0) / power, x, log_x)
 
 
-def log_power_survival(t: Reals, power: Reals) -> Reals:
+def log_survival(t: Reals, power: Reals) -> Reals:
     """log P[T > t]."""
     size = jnp.abs(t)
     nonzero = size > 0
@@ -45,7 +45,7 @@ def _log_density(t: Reals, power: Reals) -> Reals:
 
 
 @jax.custom_jvp
-def power_quantile(u: Reals, power: Reals) -> Reals:
+def quantile(u: Reals, power: Reals) -> Reals:
     """The t with P[T <= t] = u.
 
     Newton's method for log t on log(-log P[|T| > t]), whose slope rises from 1 to p: monotone.
@@ -71,14 +71,14 @@ def power_quantile(u: Reals, power: Reals) -> Reals:
     return jnp.where(inside, t, jnp.where(jnp.isnan(u + power), jnp.nan, end))
 
 
-@power_quantile.defjvp
-def _power_quantile_jvp(primals, tangents):
+@quantile.defjvp
+def _quantile_jvp(primals, tangents):
     """dt = (du - (dP[T <= t] / dp) dp) / g(t)."""
     u, power = primals
-    t = power_quantile(u, power)
+    t = quantile(u, power)
     size = -jnp.abs(t)
-    log_tail = log_power_survival(-size, power)
-    by_power = jax.jvp(lambda p: log_power_survival(-size, p), (power,), (tangents[1],))[1]
+    log_tail = log_survival(-size, power)
+    by_power = jax.jvp(lambda p: log_survival(-size, p), (power,), (tangents[1],))[1]
     density = _log_density(t, power)
     drift = jnp.sign(t) * jnp.exp(log_tail - density) * by_power
     return t, jnp.exp(-density) * tangents[0] + drift

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc, gammaln
 
 from jaxdp._core.types import Reals
-from jaxdp._numeric.staircase_loss import normaliser
+from jaxdp.noise.kernels.staircase_loss import normaliser
 
 # Terms of a moment before its tail, and B_2k / (2k)! of the tail's Euler-Maclaurin sum.
 _TERMS = 128

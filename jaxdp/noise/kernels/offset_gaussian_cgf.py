@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
-from jaxdp._numeric.crossing import TINY
 from jaxdp._numeric.faddeeva import faddeeva
 from jaxdp._numeric.mills import mills
-from jaxdp._numeric.small_cgf import small_cgf
+from jaxdp.noise.kernels.monotone_loss import TINY
+from jaxdp.noise.kernels.small_cgf import small_cgf
 
 _UNIT = math.sqrt(0.5 * math.pi)
 

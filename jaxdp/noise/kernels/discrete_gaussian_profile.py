@@ -24,7 +24,7 @@ from jaxdp._numeric.lattice_gaussian import (
 )
 from jaxdp._numeric.mills import mills
 from jaxdp._numeric.quadrature import accumulate
-from jaxdp._numeric.sides import Sides, slope_in_epsilon, upper_log_delta
+from jaxdp.noise.kernels.negative_epsilon import Sides, slope_in_epsilon, upper_log_delta
 
 # Measured: 10 ulp, next to the two of the exponents.
 _VALUE_ULPS = 20.0
@@ -108,18 +108,18 @@ def _value(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
 
 
 @jax.custom_jvp
-def log_delta_of_lattice(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
+def log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """`DiscreteGaussian.log_delta` for a finite whole shift >= 1 and a finite scale."""
     upper = _value(scale, shift, epsilon)
     none = (epsilon == jnp.inf) & ~jnp.isnan(scale + shift)
     return jnp.where(none, -jnp.inf, upper)
 
 
-@functools.partial(log_delta_of_lattice.defjvp, symbolic_zeros=True)
-def _log_delta_of_lattice_jvp(primals, tangents):
+@functools.partial(log_delta.defjvp, symbolic_zeros=True)
+def _log_delta_jvp(primals, tangents):
     """Derivatives: -e^epsilon P[T >= m + shift] / delta in epsilon, others through the sums."""
     scale, shift, epsilon = primals
-    out = log_delta_of_lattice(scale, shift, epsilon)
+    out = log_delta(scale, shift, epsilon)
     change = jnp.zeros_like(out)
     one = jnp.ones_like(out)
     if not isinstance(tangents[0], SymbolicZero):

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Reals
-from jaxdp._numeric.subbotin_cgf import log_moment_of_power
+from jaxdp.noise.kernels.subbotin_cgf import cgf
 
 # rho X at the points, about.
 _POINTS = np.geomspace(1e-8, 1e4, 120)
@@ -27,18 +27,18 @@ def _order(x: Reals) -> Reals:
     return 2.0 * x / (1.0 + jnp.sqrt(1.0 + 4.0 * x))
 
 
-def rho_of_power(shift: Reals, power: Reals) -> Reals:
+def least_rho(shift: Reals, power: Reals) -> Reals:
     """Upper bound on the zCDP rho at scale 1, 0 < shift < inf.
 
     It lies 0.4 % above the least such rho near power 2, 2e-6 below 1.9.
     """
     low = jnp.full_like(shift, 1e-6)
-    unit = lax.stop_gradient(log_moment_of_power(shift, low, power) / low)
+    unit = lax.stop_gradient(cgf(shift, low, power) / low)
 
     def point(y: Reals) -> tuple[Reals, Reals, Reals]:
         x = y / unit
         s = _order(x)
-        return x, s, log_moment_of_power(shift, s, power)
+        return x, s, cgf(shift, s, power)
 
     def widen(state: tuple[Reals, ...], y: Reals) -> tuple[tuple[Reals, ...], None]:
         worst, x, s, k = state

@@ -14,12 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
-from jaxdp._numeric.crossing import TINY
 from jaxdp._numeric.decay import decay_mean
 from jaxdp._numeric.elementary import expm1
 from jaxdp._numeric.faddeeva import faddeeva
 from jaxdp._numeric.mills import mills
-from jaxdp._numeric.small_cgf import small_cgf
+from jaxdp.noise.kernels.monotone_loss import TINY
+from jaxdp.noise.kernels.small_cgf import small_cgf
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _SHORT = 1.5
@@ -42,6 +42,7 @@ class Ends(NamedTuple):
 
     @staticmethod
     def of(a: Reals, d: Reals) -> "Ends":
+        """The ends for a = alpha / gamma and d = shift / gamma."""
         wide, zero = d > 2.0 * a, jnp.zeros_like(a)
         crossing = jnp.where(d < a, a * d, 0.5 * (d * d + a * a))
         left = jnp.where(wide, 0.5 * d * (d - 2.0 * a), a * jnp.minimum(2.0 * a - d, d))

@@ -14,8 +14,8 @@ from jax import lax
 from jaxdp._core.types import Complexes, Index, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, log1p
 from jaxdp._numeric.gamma import gamma_excess
-from jaxdp._numeric.power_far_cgf import log_moment_far
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
+from jaxdp.noise.kernels.subbotin_far_cgf import log_moment_far
 
 # Nodes left and right of 0.
 _LEFT = 128
@@ -114,9 +114,7 @@ def _held_ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     return ranges._replace(left=(low, jnp.where(in_middle, 0.5 * shift, high)))
 
 
-def log_moment_of_power(
-    shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False
-) -> RealsOrComplexes:
+def cgf(shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False) -> RealsOrComplexes:
     """`Subbotin.cgf` at scale 1, 0 < shift < inf, for arrays of one shape; 1 < power < inf."""
     z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)
     real, imaginary = jnp.real(z), jnp.imag(z)

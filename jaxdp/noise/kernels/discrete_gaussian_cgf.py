@@ -11,7 +11,7 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.lattice_gaussian import WIDE, plus
 
 
-def log_moment_of_lattice(step: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
+def cgf(step: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     """`DiscreteGaussian.cgf`; step = 1 / scale > 0, arrays of one shape."""
     if jnp.iscomplexobj(z):
         return _complex(step, shift, z)

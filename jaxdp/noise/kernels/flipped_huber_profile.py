@@ -2,7 +2,7 @@
 
 In units of gamma, a = alpha / gamma, D = shift / gamma, E = |epsilon|: the density is
 g(t) = exp(-rho(t)) / kappa, rho(t) = a |t| up to a and (t^2 + a^2) / 2 beyond, and the loss
-exceeds E beyond u, with v = u + D; see `crossing`. H is the Mills ratio R beyond a and
+exceeds E beyond u, with v = u + D; see `monotone_loss`. H is the Mills ratio R beyond a and
 R(a) + S(a) (1 - exp(-a (a - t))) / a below, S = -R'. The distances of u and v from 0 and a are
 roots of quadratics, each formed as a quotient whose numerator vanishes on a boundary of the
 regime; the numerators carry 32 digits.
@@ -15,7 +15,9 @@ import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric import double_double as dd
-from jaxdp._numeric.crossing import (
+from jaxdp._numeric.decay import decay_means
+from jaxdp._numeric.mills import mills_pair, mills_slope
+from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,
     LARGEST_RATIO,
     LARGEST_SHIFT,
@@ -24,8 +26,6 @@ from jaxdp._numeric.crossing import (
     log_delta_at,
     slopes_at,
 )
-from jaxdp._numeric.decay import decay_means
-from jaxdp._numeric.mills import mills_pair, mills_slope
 
 # Below this |u| the complement 1 - delta may exceed 1/2: a normal law has 1/2 within 0.6745.
 _REACH = 0.7

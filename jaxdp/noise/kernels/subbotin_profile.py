@@ -12,8 +12,13 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxdp._core.types import Reals
 from jaxdp._numeric.gamma import gamma_excess, gamma_pair
-from jaxdp._numeric.power_loss import loss_threshold
-from jaxdp._numeric.sides import Sides, inverse_delta, slope_in_epsilon, upper_log_delta
+from jaxdp.noise.kernels.negative_epsilon import (
+    Sides,
+    inverse_delta,
+    slope_in_epsilon,
+    upper_log_delta,
+)
+from jaxdp.noise.kernels.subbotin_loss import loss_threshold
 
 # Measured for powers to 20: 5.2 ulp of |log delta|, or one ulp of the amplification.
 _VALUE_ULPS = 10.0
@@ -51,7 +56,7 @@ def _value(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
 
 
 @jax.custom_jvp
-def log_delta_of_power(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
+def log_delta(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
     """`Subbotin.log_delta` at scale 1, shift >= 0, for arrays of one shape; power finite."""
     upper = _value(shift, epsilon, power)
     # A delta below exp(-1.8e308) is not zero: only no shift, or epsilon = inf, gives zero.
@@ -59,11 +64,11 @@ def log_delta_of_power(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
     return jnp.where(zero & ~jnp.isnan(shift + epsilon + power), -jnp.inf, upper)
 
 
-@functools.partial(log_delta_of_power.defjvp, symbolic_zeros=True)
-def _log_delta_of_power_jvp(primals, tangents):
+@functools.partial(log_delta.defjvp, symbolic_zeros=True)
+def _log_delta_jvp(primals, tangents):
     """d delta / d shift = g(u), d delta / d epsilon = -e^epsilon P[T > u + shift]."""
     shift, epsilon, power = primals
-    out = log_delta_of_power(shift, epsilon, power)
+    out = log_delta(shift, epsilon, power)
     sides, density = _sides(shift, epsilon, power)
     change = jnp.zeros_like(out)
     if not isinstance(tangents[0], SymbolicZero):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import expm1, log1p
-from jaxdp._numeric.staircase_loss import atoms
+from jaxdp.noise.kernels.staircase_loss import atoms
 
 # Squares of its exponential are finite.
 _LARGE_EXPONENT = 300.0
