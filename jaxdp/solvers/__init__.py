@@ -2,8 +2,8 @@
 
 from jaxdp.solvers import coordinate_descent as coordinate_descent
 from jaxdp.solvers import covariance as covariance
+from jaxdp.solvers import dp_sgd as dp_sgd
+from jaxdp.solvers import exponential_mechanism as exponential_mechanism
 from jaxdp.solvers import naive_bayes as naive_bayes
-from jaxdp.solvers import private_gradients as private_gradients
 from jaxdp.solvers import proximal_descent as proximal_descent
-from jaxdp.solvers import regularised_exponential as regularised_exponential
 from jaxdp.solvers import sufficient_statistics as sufficient_statistics

@@ -12,10 +12,10 @@ from jaxdp._core import checks
 from jaxdp.solvers import (
     coordinate_descent,
     covariance,
+    dp_sgd,
+    exponential_mechanism,
     naive_bayes,
-    private_gradients,
     proximal_descent,
-    regularised_exponential,
     sufficient_statistics,
 )
 
@@ -35,7 +35,7 @@ def descent(budget=BUDGET, **other):
 
 def exponential(**other):
     known = {"dimension": 3, "records": 1000, "radius": 1.0, **ONE}
-    return regularised_exponential.plan(BUDGET, **(known | other))
+    return exponential_mechanism.plan(BUDGET, **(known | other))
 
 
 TINY = {
@@ -45,7 +45,7 @@ TINY = {
     "lasso": lambda: sufficient_statistics.lasso(
         np.ones((4, 1)), np.ones(4), 0.1, BUDGET, KEY, row_bound=1e-152, **ONE
     ),
-    "gradients": lambda: private_gradients.plan(
+    "gradients": lambda: dp_sgd.plan(
         BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, records=10
     ),
     "descent": lambda: descent(clip=1e-308),

@@ -7,9 +7,9 @@ import optax
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import private_gradients as pg
-from jaxdp.solvers.private_gradients.plan import _groups
-from jaxdp.solvers.private_gradients.transformations import _rows
+from jaxdp.solvers import dp_sgd
+from jaxdp.solvers.dp_sgd.plan import _groups
+from jaxdp.solvers.dp_sgd.transformations import _rows
 
 KEY = jax.random.key(0)
 PARAMS = {
@@ -20,7 +20,7 @@ PARAMS = {
 
 def make_plan(budget=None, **other):
     known = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "records": 5000}
-    return pg.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
+    return dp_sgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
 
 
 def gradients(examples, seed=0, dtype=np.float64):
@@ -45,7 +45,7 @@ def test_groups_and_their_sizes():
 
 @pytest.mark.long
 def test_scales_cost_what_the_accountant_is_told():
-    for allocation in pg.ALLOCATIONS:
+    for allocation in dp_sgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]))
         spent = jnp.sum((made.clips / made.scales) ** 2)
         np.testing.assert_allclose(spent, made.multiplier**-2, rtol=1e-12)
@@ -56,7 +56,7 @@ def test_scales_cost_what_the_accountant_is_told():
 
 @pytest.mark.long
 def test_laplace_scales_cost_what_the_accountant_is_told():
-    for allocation in pg.ALLOCATIONS:
+    for allocation in dp_sgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]), noise="laplace")
         moved = np.sqrt([15.0, 8.0]) * made.clips
         np.testing.assert_allclose(jnp.sum(moved / made.scales), 1.0 / made.multiplier, rtol=1e-12)
@@ -67,7 +67,7 @@ def test_laplace_scales_cost_what_the_accountant_is_told():
 def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
     variance = {
         allocation: float(make_plan(allocation=allocation).total_variance)
-        for allocation in pg.ALLOCATIONS
+        for allocation in dp_sgd.ALLOCATIONS
     }
     everything = float(make_plan(groups="all").total_variance)
     np.testing.assert_allclose(variance["spr"], everything, rtol=1e-9)
@@ -82,7 +82,7 @@ def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_example_moves_the_sum_by_more_than_its_thresholds(dtype):
     made = make_plan(clip=jnp.array([0.5, 3.0]))
-    clip = jax.jit(lambda batch: pg.clip_groups(made).update(batch, None)[0])
+    clip = jax.jit(lambda batch: dp_sgd.clip_groups(made).update(batch, None)[0])
     batch = gradients(40, dtype=dtype)
     batch = jax.tree.map(lambda g: g.at[0].multiply(1e-3).at[1].multiply(1e30), batch)
 
@@ -109,7 +109,7 @@ def one_group():
         ones = jnp.ones(1)
         bounds = jnp.array([clip])
         group = ((0,), (5,), ((5,),), ("float16",))
-        return pg.Plan(bounds, bounds, ones[0], ones[0], ones[0], *group, 1, "gaussian", "add")
+        return dp_sgd.Plan(bounds, bounds, ones[0], ones[0], ones[0], *group, 1, "gaussian", "add")
 
     return plan_of
 
@@ -119,20 +119,20 @@ def test_half_precision_gradients_keep_their_threshold(one_group, factor):
     """Below 6e-5 the factor is subnormal in float16: a product there was up to 1.99 thresholds."""
     gradient = jnp.zeros((1, 5), dtype=jnp.float16).at[0, 0].set(6e4)
     clip = 6e4 * factor
-    total = pg.clip_groups(one_group(clip)).update(gradient, None)[0]
+    total = dp_sgd.clip_groups(one_group(clip)).update(gradient, None)[0]
     assert (1 - 1e-9) * clip < norms(total) <= clip
 
 
 @pytest.mark.parametrize("clip", [1e-285, 1e-200, 1e150])
 def test_norms_far_from_one_neither_under_nor_overflow(one_group, clip):
     gradient = jnp.full((1, 5), 1e30 * clip)
-    total = pg.clip_groups(one_group(clip)).update(gradient, None)[0]
+    total = dp_sgd.clip_groups(one_group(clip)).update(gradient, None)[0]
     np.testing.assert_allclose(np.asarray(total) / clip, 5**-0.5, rtol=1e-8)
 
 
 def test_a_batch_has_an_axis_of_examples_and_one_only(one_group):
     """Without it each of the five entries passed as an example: the sum was five thresholds."""
-    clip, noise = pg.clip_groups(one_group(1.0)), pg.add_noise(one_group(1.0), KEY)
+    clip, noise = dp_sgd.clip_groups(one_group(1.0)), dp_sgd.add_noise(one_group(1.0), KEY)
     for shape in ((5,), (2, 6), (2, 5, 1), ()):
         with pytest.raises(ValueError, match="after one axis of examples"):
             clip.update(jnp.ones(shape), None)
@@ -143,14 +143,14 @@ def test_a_batch_has_an_axis_of_examples_and_one_only(one_group):
     uneven = gradients(3)
     uneven["second"]["bias"] = uneven["second"]["bias"][:2]
     with pytest.raises(ValueError, match="same for all"):
-        pg.clip_groups(made).update(uneven, None)
+        dp_sgd.clip_groups(made).update(uneven, None)
 
 
 def test_one_key_for_samples_and_noise_draws_no_bits_twice(one_group):
-    state = pg.add_noise(one_group(1.0), KEY).init(None)
+    state = dp_sgd.add_noise(one_group(1.0), KEY).init(None)
     assert np.any(jax.random.key_data(state.key) != jax.random.key_data(KEY))
     taken = np.flatnonzero(jax.random.uniform(KEY, (300,)) < 0.5)
-    indices, mask = pg.poisson_batch(KEY, 300, 0.5, 300)
+    indices, mask = dp_sgd.poisson_batch(KEY, 300, 0.5, 300)
     assert not np.array_equal(indices[mask], taken)
 
 
@@ -158,8 +158,8 @@ def test_gradients_that_are_not_finite_count_as_nothing():
     made = make_plan()
     batch = gradients(3)
     batch["first"]["bias"] = batch["first"]["bias"].at[1, 0].set(jnp.nan).at[2, 1].set(jnp.inf)
-    total, _ = pg.clip_groups(made).update(batch, None)
-    alone, _ = pg.clip_groups(made).update(jax.tree.map(lambda g: g[:1], batch), None)
+    total, _ = dp_sgd.clip_groups(made).update(batch, None)
+    alone, _ = dp_sgd.clip_groups(made).update(jax.tree.map(lambda g: g[:1], batch), None)
     np.testing.assert_array_equal(total["first"]["weight"], alone["first"]["weight"])
     assert np.isfinite(norms(total))
 
@@ -168,7 +168,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
 def test_noise_has_the_plans_scales_and_ends_with_its_steps():
     made = make_plan(clip=jnp.array([0.3, 2.0]), steps=3)
     zero = jax.tree.map(jnp.zeros_like, PARAMS)
-    noise = pg.add_noise(made, KEY)
+    noise = dp_sgd.add_noise(made, KEY)
 
     def one_run(key):
         state = noise.init(PARAMS)._replace(key=key)
@@ -189,7 +189,7 @@ def test_noise_has_the_plans_scales_and_ends_with_its_steps():
 def test_a_poisson_batch_is_never_cut():
     sizes, hits = [], np.zeros(300)
     for key in jax.random.split(KEY, 400):
-        indices, mask = pg.poisson_batch(key, 300, 0.1, 16)
+        indices, mask = dp_sgd.poisson_batch(key, 300, 0.1, 16)
         taken = indices[mask]
         assert np.unique(taken).size == taken.size
         sizes.append(taken.size)
@@ -197,10 +197,10 @@ def test_a_poisson_batch_is_never_cut():
     # Binomial: 5 standard errors of the mean, 5.5 of the worst record of 300 (1 run in 1e5).
     assert abs(np.mean(sizes) - 30.0) < 5 * np.sqrt(27.0 / 400)
     assert np.abs(hits / 400 - 0.1).max() < 5.5 * np.sqrt(0.09 / 400)
-    empty = pg.poisson_batch(KEY, 10, 0.0, 4)
+    empty = dp_sgd.poisson_batch(KEY, 10, 0.0, 4)
     assert empty[0].shape == (1, 4)
     assert not empty[1].any()
-    assert pg.poisson_batch(KEY, 10, 1.0, 4)[1].sum() == 10
+    assert dp_sgd.poisson_batch(KEY, 10, 1.0, 4)[1].sum() == 10
 
 
 def network(key):
@@ -247,7 +247,7 @@ def test_a_network_learns_digits():
     images, labels = load_digits(return_X_y=True)
     data = (jnp.asarray(images.reshape(-1, 8, 8) / 16.0, dtype=jnp.float32), jnp.asarray(labels))
     start = network(KEY)
-    made = pg.plan(
+    made = dp_sgd.plan(
         dp.Budget(3.0, 1e-5),
         start,
         clip=1.0,
@@ -255,7 +255,7 @@ def test_a_network_learns_digits():
         steps=30,
         records=1800,
     )
-    trained = pg.train(
+    trained = dp_sgd.train(
         loss, start, data, made, optax.sgd(4.0, momentum=0.5), jax.random.key(1), part=256
     )
     found = jnp.argmax(jax.vmap(logits, (None, 0))(trained, data[0]), axis=1)
@@ -279,8 +279,8 @@ def test_bad_input():
         with pytest.raises(ValueError, match=next(iter(bad))):
             make_plan(**bad)
     with pytest.raises(ValueError, match="params"):
-        pg.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, records=1)
+        dp_sgd.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, records=1)
     with pytest.raises(ValueError, match="budget cannot be met"):
         make_plan(dp.Budget(1.0, 0.0))
     with pytest.raises(ValueError, match="4 leaves"):
-        pg.clip_groups(make_plan()).update({"other": jnp.ones((2, 3))}, None)
+        dp_sgd.clip_groups(make_plan()).update({"other": jnp.ones((2, 3))}, None)

@@ -12,7 +12,7 @@ from jaxdp._core import checks
 from jaxdp._core.random_key import fresh_key, key_for
 from jaxdp._core.types import Key, RealLike
 from jaxdp._numeric.elementary import ULP
-from jaxdp.solvers.private_gradients.plan import Plan
+from jaxdp.solvers.dp_sgd.plan import Plan
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
 _BITS = 31

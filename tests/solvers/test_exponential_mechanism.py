@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import regularised_exponential as rem
+from jaxdp.solvers import exponential_mechanism
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(0)
@@ -16,7 +16,7 @@ KEY = jax.random.key(0)
 
 def make_plan(budget=BUDGET, **other):
     known = {"dimension": 2, "records": 200, "radius": 5.0, "relation": "replace_one"}
-    return rem.plan(budget, **(known | other))
+    return exponential_mechanism.plan(budget, **(known | other))
 
 
 def regression(records, dimension, seed=0, strength=0.0):
@@ -37,7 +37,7 @@ def density(signed, plan, grid):
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize("relation", rem.RELATIONS)
+@pytest.mark.parametrize("relation", exponential_mechanism.RELATIONS)
 def test_neighbouring_densities_are_no_easier_to_tell_than_the_gaussians(relation):
     """One dimension, quadrature; the constant is nearly reached where the slopes are 1."""
     grid = np.linspace(-40.0, 40.0, 80_001)
@@ -89,7 +89,9 @@ def test_the_chain_draws_from_the_density():
     labels = np.array([1, 1, 0, 0, 1, 1])
     problem = dp.glm(features, labels, loss="logistic", penalty=dp.L2(0.0))
     keys = jax.random.split(KEY, 4000)
-    drawn = np.sort(np.ravel(jax.jit(jax.vmap(lambda k: rem.sample(problem, made, k)))(keys)))
+    drawn = np.sort(
+        np.ravel(jax.jit(jax.vmap(lambda k: exponential_mechanism.sample(problem, made, k)))(keys))
+    )
     grid = np.linspace(-60.0, 60.0, 120_001)
     # The row of norm 1.7 is shortened to 1.
     signed = np.clip(features[:, 0], -1, 1) * np.where(labels == 1, 1.0, -1.0)
@@ -102,7 +104,7 @@ def test_the_chain_draws_from_the_density():
 def test_on_records_it_keeps_its_bound_and_says_how_it_went():
     problem = regression(569, 10)
     made = make_plan(dimension=10, records=569)
-    theta, diagnostics = rem.sample(problem, made, KEY, diagnostics=True)
+    theta, diagnostics = exponential_mechanism.sample(problem, made, KEY, diagnostics=True)
     np.testing.assert_array_equal(theta.shape, (10,))
     assert 1.0 <= diagnostics.tries < 1.5
     assert diagnostics.r_hat.max() < 1.3
@@ -112,7 +114,7 @@ def test_on_records_it_keeps_its_bound_and_says_how_it_went():
     gap = jnp.mean(diagnostics.objective) - problem.objective(best)
     assert 0.0 < gap < made.excess_risk
     np.testing.assert_allclose(diagnostics.objective[0], problem.objective(theta), rtol=1e-12)
-    alone = rem.sample(problem, made, KEY)
+    alone = exponential_mechanism.sample(problem, made, KEY)
     assert bool(jnp.isfinite(alone).all())
 
 
@@ -149,4 +151,4 @@ def test_bad_input():
         (dataclasses.replace(problem, penalty=dp.L1(0.0)), "penalty"),
     ):
         with pytest.raises(ValueError, match=name):
-            rem.sample(wrong, made, KEY)
+            exponential_mechanism.sample(wrong, made, KEY)
