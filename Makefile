@@ -30,22 +30,22 @@ test-long: $(STAMP)
 	$(PYTEST)
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/bench_profile.py
-	$(BIN)/python benchmarks/bench_noises.py
-	$(BIN)/python benchmarks/bench_accountant.py
-	$(BIN)/python benchmarks/bench_sweep.py
-	$(BIN)/python benchmarks/bench_inid.py
-	$(BIN)/python benchmarks/bench_optimal_noise.py
-	$(BIN)/python benchmarks/bench_solvers.py
-	$(BIN)/python benchmarks/bench_estimators.py
+	$(BIN)/python -m benchmarks.bench_profile
+	$(BIN)/python -m benchmarks.bench_noises
+	$(BIN)/python -m benchmarks.bench_accountant
+	$(BIN)/python -m benchmarks.bench_sweep
+	$(BIN)/python -m benchmarks.bench_inid
+	$(BIN)/python -m benchmarks.bench_optimal_noise
+	$(BIN)/python -m benchmarks.bench_solvers
+	$(BIN)/python -m benchmarks.bench_estimators
 
 reproduce: $(STAMP)
-	$(BIN)/python benchmarks/reproduce_noises.py
-	$(BIN)/python benchmarks/extend_noises.py
-	$(BIN)/python benchmarks/reproduce_optimal_noise.py
-	$(BIN)/python benchmarks/reproduce_solvers.py
-	$(BIN)/python benchmarks/reproduce_pca.py
-	$(BIN)/python benchmarks/draw_figures.py
+	$(BIN)/python -m benchmarks.reproductions.noises
+	$(BIN)/python -m benchmarks.reproductions.noises_extended
+	$(BIN)/python -m benchmarks.reproductions.optimal_noise
+	$(BIN)/python -m benchmarks.reproductions.solvers
+	$(BIN)/python -m benchmarks.reproductions.pca
+	$(BIN)/python -m benchmarks.reproductions.figures
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

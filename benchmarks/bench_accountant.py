@@ -19,9 +19,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import write
 
 import jaxdp as dp
+from benchmarks._tools.measure import write
 from jaxdp.accountant import evaluate
 
 ROOT = Path(__file__).parents[1]

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import NO_PEER, PEER, ask_peer, write
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import jaxdp as dp
+from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, write
 from jaxdp import datasets
 
 SEEDS = 20

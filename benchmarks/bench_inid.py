@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
-from common import first_call, medians, write
 
 import jaxdp as dp
+from benchmarks._tools.measure import first_call, medians, write
 
 PROFILES, CHECKED, TIMED = 1024, 12, 6
 

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import compiled_cost, first_call, medians, write
 from scipy import integrate, optimize
 
 import jaxdp as dp
+from benchmarks._tools.measure import compiled_cost, first_call, medians, write
 
 jax.config.update("jax_enable_x64", True)
 sys.path += [str(Path(__file__).parents[1] / "tests" / folder) for folder in (".", "noise")]

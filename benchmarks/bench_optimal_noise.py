@@ -8,12 +8,12 @@ import math
 import time
 from typing import Any
 
-import common
 import highspy
 import jax
 import numpy as np
 
 import jaxdp as dp
+from benchmarks._tools import measure
 from jaxdp.optimal.exact import excesses
 
 jax.config.update("jax_enable_x64", True)
@@ -140,7 +140,7 @@ def growth() -> dict[str, Any]:
 
 def main() -> None:
     dp.optimal_noise(dp.Budget(1.0, 0.2), resolution=4)
-    common.write("optimal_noise", {"cells": cells(), "growth": growth()})
+    measure.write("optimal_noise", {"cells": cells(), "growth": growth()})
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
-from common import compiled_cost, first_call, medians, write
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy import special
 
 import jaxdp as dp
+from benchmarks._tools.measure import compiled_cost, first_call, medians, write
 
 SHAPES = {10_000: (100, 100), 100_000: (250, 400), 1_000_000: (1000, 1000)}
 LOOP_POINTS = 300

@@ -2,7 +2,7 @@
 
 California (LASSO, n = 20,640) and Electricity (logistic, n = 45,312), p = 8: 400 updates, next to
 a NumPy loop and to diffprivlib's logistic regression (`JAXDP_PEER_PYTHON`: an interpreter that has
-it). What the chains reach is in `reproduce_solvers`.
+it). What the chains reach is in `reproductions/solvers.py`.
 """
 
 import json
@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import regressions
-from common import NO_PEER, PEER, ask_peer, first_call, medians, write
-from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
+from benchmarks._tools import regressions
+from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, first_call, medians, write
+from benchmarks._tools.regressions import REGRESSIONS, Regression
 from jaxdp.solvers import coordinate_descent
 from jaxdp.solvers.coordinate_descent.run import draw
 
@@ -132,7 +132,9 @@ def grid() -> dict[str, Any]:
 
 def in_a_process_of_its_own() -> dict[str, Any]:
     """`grid`, where the peak of the memory is its own."""
-    done = subprocess.run([sys.executable, __file__, "grid"], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_solvers", "grid"], capture_output=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 

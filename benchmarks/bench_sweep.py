@@ -17,9 +17,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from common import medians, write
 
 import jaxdp as dp
+from benchmarks._tools.measure import medians, write
 from jaxdp.sweep.grid import grid_of
 
 PROFILE_POINTS = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -104,7 +104,7 @@ def main() -> None:
         for points in sizes:
             found = results[f"{kind}_{points}"] = {}
             for what in MEASURES:
-                command = [sys.executable, __file__, what, kind, str(points)]
+                command = [sys.executable, "-m", "benchmarks.bench_sweep", what, kind, str(points)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True)
                 found.update(json.loads(done.stdout))
             print(kind, results[f"{kind}_{points}"])

@@ -1,7 +1,7 @@
 """ResNet-20 on CIFAR-10 under DP-SGD, for an accelerator: global, per-layer and i.n.i.d. clipping.
 
-    python benchmarks/train_resnet.py --data FOLDER [--epochs 100] [--epsilon 8]
-    python benchmarks/train_resnet.py --synthetic --steps 20
+    python -m benchmarks.train_resnet --data FOLDER [--epochs 100] [--epsilon 8]
+    python -m benchmarks.train_resnet --synthetic --steps 20
 
 FOLDER holds the binary version of CIFAR-10 (data_batch_1.bin to data_batch_5.bin and
 test_batch.bin: a label and 3,072 bytes of pixels an image). With --synthetic the images are noise
@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import write
 
 import jaxdp as dp
+from benchmarks._tools.measure import write
 from jaxdp._core.random_key import fresh_key
 from jaxdp.solvers import dp_sgd
 

@@ -11,8 +11,8 @@ matplotlib.use("Agg")
 
 @pytest.mark.parametrize("name", ["slides_dimensions_20", "slides_dimensions"])
 def test_a_picture_each(name, monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-    script = importlib.import_module("draw_figures")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    script = importlib.import_module("benchmarks.reproductions.figures")
     path = script.draw(name, tmp_path / "new")
     assert path == tmp_path / "new" / f"{name}.png"
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -182,7 +182,7 @@ def test_subspace_recovery_error():
 def test_the_published_gain_is_that_of_symmetry():
     """Rows of a random 5-dimensional subspace of R^100: GOE over i.i.d. error .705 to .712.
 
-    Averages of 3,000 trials: .1763 and .2481, ratio .7107 (benchmarks/reproduce_pca.py).
+    Averages of 3,000 trials: .1763 and .2481, ratio .7107 (benchmarks/reproductions/pca.py).
     """
     rng = np.random.default_rng(1)
     dimension, rank, records, trials, scale = 100, 5, 2000, 60, 0.0051

@@ -5,9 +5,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from common import RESULTS
 from matplotlib import pyplot
 
+from benchmarks._tools.measure import RESULTS
 from jaxdp.plot.style import COLOURS, DASHES, axes_of
 
 # Published names of the families; the order decides which colour each has.

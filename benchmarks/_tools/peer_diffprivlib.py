@@ -1,5 +1,4 @@
-"""diffprivlib's models, in an interpreter that has them, for `bench_solvers`, `reproduce_pca`
-and `bench_estimators`.
+"""diffprivlib's models, in an interpreter that has them.
 
 diffprivlib 0.6.6 does not import beside scikit-learn 1.6 or later, so it runs on its own:
   python peer_diffprivlib.py logistic DATA.npz EPSILON NORM STRENGTH SEEDS  ->  JSON on stdout

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 # An interpreter that has diffprivlib, if any.
 PEER = os.environ.get("JAXDP_PEER_PYTHON")
 NO_PEER = "not measured: JAXDP_PEER_PYTHON names no interpreter with diffprivlib"

@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import proximal
-import regressions
-from common import RESULTS, write
-from regressions import REGRESSIONS, Regression
 
 import jaxdp as dp
+from benchmarks._tools import regressions
+from benchmarks._tools.measure import RESULTS, write
+from benchmarks._tools.regressions import REGRESSIONS, Regression
+from benchmarks.reproductions import cylinder_bands
 from jaxdp.solvers import coordinate_descent, sufficient_statistics
 from jaxdp.solvers.coordinate_descent.accounting import least_factor
 
@@ -235,7 +235,7 @@ def main() -> None:
         ],
         "families": lambda: [families(REGRESSIONS[i]) for i in (0, 1, 3)],
         "released_smoothness": lambda: [released_smoothness(REGRESSIONS[i]) for i in (0, 3)],
-        "proximal_descent": proximal.published_table,
+        "proximal_descent": cylinder_bands.published_table,
     }
     path = RESULTS / "solvers_reproduced.json"
     for name in sys.argv[1:] or parts:

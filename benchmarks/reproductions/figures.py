@@ -1,10 +1,9 @@
 """The published figures that our kernels can compute, drawn again: a PNG each.
 
-`python benchmarks/draw_figures.py [NAME ...] [--out FOLDER]`. Those of the flipped Huber slides
-are in `slides_figures.py`, what all share in `figure_parts.py`. Left out: pictures without numbers
-of ours (the slides' two tails, composition, contours of coordinate descent); tables, which are in
-benchmarks/results; and the lecture on private optimisation and the slides on unbiased lower
-bounds, which have no figures.
+`python -m benchmarks.reproductions.figures [NAME ...] [--out FOLDER]`. Those of the flipped Huber
+slides are in `figures_of_slides.py`. Left out: pictures without numbers of ours (the slides' two
+tails, composition, contours of coordinate descent); tables, which are in benchmarks/results; and
+the lecture on private optimisation and the slides on unbiased lower bounds, which have no figures.
 """
 
 import argparse
@@ -14,12 +13,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import proximal
-import slides_figures as slides
-from figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
 from matplotlib import pyplot
 
 import jaxdp as dp
+from benchmarks.reproductions import cylinder_bands
+from benchmarks.reproductions import figures_of_slides as slides
+from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
 from jaxdp import demo
 from jaxdp.plot.style import COLOURS, styled
 from jaxdp.solvers import proximal_descent
@@ -164,7 +163,7 @@ def queries() -> Any:
 
     Published: more than 80 % within 10. Measured: 79.1 %, standard error 0.4; the largest is 174.
     """
-    features, labels = proximal.records()
+    features, labels = cylinder_bands.records()
     training, rng = int(np.ceil(0.8 * len(features))), np.random.default_rng(0)
     found = []
     for seed in range(SIMULATIONS):
@@ -172,14 +171,14 @@ def queries() -> Any:
         problem = dp.glm(features[seen], labels[seen], loss="logistic", penalty=dp.L1(1e-8))
         order, start = jax.random.split(jax.random.key(seed))
         plan = proximal_descent.plan(
-            dp.Budget(*proximal.EACH),
+            dp.Budget(*cylinder_bands.EACH),
             coordinates=features.shape[1],
             records=training,
             key=order,
             noise="none",
         )
         begin = proximal_descent.start(features.shape[1], start)
-        found.append(proximal.true_queries(problem, plan, begin))
+        found.append(cylinder_bands.true_queries(problem, plan, begin))
     answers = np.concatenate(found)
     figure, (ax,) = panels()
     bins = np.arange(-180.0, 181.0, 4.0).tolist()
@@ -206,7 +205,7 @@ FIGURES = {f"slides_{function.__name__}": function for function in slides.FIGURE
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw published figures again.")
     parser.add_argument("names", nargs="*", help=f"all, or some of {', '.join(FIGURES)}")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "figures")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "figures")
     options = parser.parse_args()
     if not FIGURES.keys() >= set(options.names):
         parser.error(f"names must be among {', '.join(FIGURES)}, got {options.names}")

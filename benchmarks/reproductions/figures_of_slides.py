@@ -1,4 +1,4 @@
-"""The figures of the flipped Huber slides, a function each; `draw_figures.py` draws them.
+"""The figures of the flipped Huber slides, a function each; `reproductions/figures.py` draws them.
 
 What takes minutes is read from the committed results. What is "not printed" is unknown.
 """
@@ -10,9 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from figure_parts import DELTA, EPSILONS, LABELS, LOOKS, finished, panels, stored
 
 import jaxdp as dp
+from benchmarks.reproductions.figure_parts import (
+    DELTA,
+    EPSILONS,
+    LABELS,
+    LOOKS,
+    finished,
+    panels,
+    stored,
+)
 from jaxdp.design.families import MEMBERS
 
 # What builds a noise again from the parameters in the committed results.

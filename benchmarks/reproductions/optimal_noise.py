@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import common
 import jax
 import numpy as np
 
 import jaxdp as dp
+from benchmarks._tools import measure
 
 jax.config.update("jax_enable_x64", True)
 
-REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "optimal_noise.json"
+REFERENCE = Path(__file__).parents[2] / "tests" / "reference" / "optimal_noise.json"
 ROWS = json.loads(REFERENCE.read_text())
 # Seconds and brackets as published, of the finest curve that has both.
 DEPENDENT = {
@@ -238,7 +238,7 @@ def main() -> None:
         for row in result[part.__name__]:
             print("  ", row if not isinstance(row, str) else result[part.__name__][row])
     assert all(math.isfinite(row["ours"]) for row in result["figures_1_2_4"])
-    common.write("optimal_noise_reproduced", result)
+    measure.write("optimal_noise_reproduced", result)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from common import NO_PEER, PEER, RESULTS, ask_peer, write
 
 import jaxdp as dp
+from benchmarks._tools.measure import NO_PEER, PEER, RESULTS, ask_peer, write
 
 DIMENSION, RANK, RECORDS, TRIALS, FEW = 100, 5, 2000, 200, 20
 PUBLISHED = {

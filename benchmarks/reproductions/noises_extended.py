@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from reproduce_noises import DELTA, EPSILONS, FAMILIES, STORE, save
 from scipy import optimize
 
 import jaxdp as dp
+from benchmarks.reproductions.noises import DELTA, EPSILONS, FAMILIES, STORE, save
 from jaxdp.design.families import MEMBERS
 
 DELTAS = (1e-3, 1e-9, 1e-12)

@@ -68,20 +68,7 @@ def published_table() -> dict[str, Any]:
                     composed[name] = float(plan.delta(1.0))
                 if draw == 0 and name == "none":
                     shares.append(np.mean(np.abs(true_queries(problem, plan, start)) < 10))
-    rows = {}
-    for name, pairs in errors.items():
-        values = np.array(pairs).reshape(SPLITS, DRAWS, 2).mean(axis=1)
-        rows[name] = {
-            "in": float(values[:, 0].mean()),
-            "out": float(values[:, 1].mean()),
-            "standard_error_in": float(values[:, 0].std(ddof=1) / np.sqrt(SPLITS)),
-            "standard_error_out": float(values[:, 1].std(ddof=1) / np.sqrt(SPLITS)),
-            "published_in": PUBLISHED[name][0],
-            "published_out": PUBLISHED[name][1],
-            "per_update_epsilon": EACH[0],
-            "per_update_delta": EACH[1],
-            "composed_delta_at_epsilon_1": composed.get(name),
-        }
+    rows = {name: row(name, pairs, composed.get(name)) for name, pairs in errors.items()}
     gaussian = updates * dp.privacy_loss(
         dp.Mechanism(dp.fit_noise("gaussian", dp.Budget(*EACH), 2.0), 2.0)
     )
@@ -93,6 +80,22 @@ def published_table() -> dict[str, Any]:
         "share_of_queries_below_10": float(np.mean(shares)),
         "composed_epsilon_of_analytic_gaussian_at_delta_0.1": float(gaussian.epsilon(0.1)),
         "rows": rows,
+    }
+
+
+def row(name: str, pairs: list[tuple[float, float]], composed: float | None) -> dict[str, Any]:
+    """Errors in per cent, in and out of the training set, of a row of the published table."""
+    values = np.array(pairs).reshape(SPLITS, DRAWS, 2).mean(axis=1)
+    return {
+        "in": float(values[:, 0].mean()),
+        "out": float(values[:, 1].mean()),
+        "standard_error_in": float(values[:, 0].std(ddof=1) / np.sqrt(SPLITS)),
+        "standard_error_out": float(values[:, 1].std(ddof=1) / np.sqrt(SPLITS)),
+        "published_in": PUBLISHED[name][0],
+        "published_out": PUBLISHED[name][1],
+        "per_update_epsilon": EACH[0],
+        "per_update_delta": EACH[1],
+        "composed_delta_at_epsilon_1": composed,
     }
 
 

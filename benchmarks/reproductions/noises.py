@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import RESULTS, environment
 
 import jaxdp as dp
+from benchmarks._tools.measure import RESULTS, environment
 
 STORE = RESULTS / "noises_reproduced.json"
 DELTA = 1e-6

@@ -1,0 +1,1 @@
+"""What was measured, beside what; `python -m benchmarks.NAME` from the root of the project."""

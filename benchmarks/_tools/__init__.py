@@ -1,0 +1,1 @@
+"""What benchmarks and reproductions share."""

@@ -1,0 +1,1 @@
+"""Published figures and tables, and the same quantities measured."""
