@@ -4,6 +4,8 @@
 for as NAME.csv.gz in $JAXDP_DATA, then in ../shared/data, and are then fetched by scikit-learn.
 """
 
+from __future__ import annotations
+
 import csv
 import gzip
 import os

@@ -3,6 +3,8 @@
 `main` prints it, in 80 columns, and leaves a picture and a JSON file of every number printed.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -1,12 +1,14 @@
 """The exponential mechanism, as a guarantee: what is known of it is its bounded range."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.bounded_range import renyi_of_range, rho_of_range
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import epsilon_of
@@ -31,25 +33,25 @@ class ExponentialMechanism:
 
     epsilon_bound: Reals
 
-    def __init__(self, epsilon: RealLike):
+    def __init__(self, epsilon: ArrayLike):
         assign(self, epsilon_bound=checks.nonnegative("epsilon", epsilon))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^(b / 2) - e^(epsilon / 2))^2 / (e^b - 1), b the `epsilon` of this; rounded up.
 
         0 above b, 1 - e^epsilon below -b.
         """
         return BoundedRange(self.epsilon_bound).log_delta(epsilon)
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
-    def epsilon(self, delta: RealLike) -> Reals:
+    def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side."""
         return epsilon_of(self.log_delta, checks.probability("delta", delta))
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """The largest Renyi divergence of an order >= 1, see `_numeric.bounded_range`; rounded up.
 
         With s = order - 1 by at most 1e-14 max(s, 1 / s), 1e-7 where s < 1; of infinite order

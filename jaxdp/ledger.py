@@ -1,5 +1,7 @@
 """Ledger of what was spent, step by step: exact sums, and a file that resumes them."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json

@@ -1,5 +1,7 @@
 """A noise bound to the sensitivity of what it is added to, perhaps over a Poisson sample."""
 
+from __future__ import annotations
+
 from typing import Literal, final
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.replaced import require_log_concave
 from jaxdp.dominating_pair.replaced_profile import replaced_log_delta
@@ -44,8 +46,8 @@ class Mechanism:
     def __init__(
         self,
         noise: Noise,
-        sensitivity: RealLike,
-        sampling_prob: RealLike = 1.0,
+        sensitivity: ArrayLike,
+        sampling_prob: ArrayLike = 1.0,
         relation: Relation | None = None,
     ):
         if not isinstance(noise, Noise):
@@ -84,7 +86,7 @@ class Mechanism:
         """True if records are sampled."""
         return self.relation is not None
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of the least delta at `epsilon`: an upper bound, as tight as its noise says."""
         if not self.sampled:
             return self.noise.log_delta(self.sensitivity, epsilon)
@@ -98,15 +100,15 @@ class Mechanism:
         ]
         return jnp.maximum(bounds[0], bounds[-1])
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
         return exp_up(self.log_delta(epsilon))
 
-    def epsilon(self, delta: RealLike) -> Reals:
+    def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, by a few ulps."""
         return _epsilon(self, checks.probability("delta", delta))
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1, in nats; sampled: `privacy_loss(...).renyi`."""
         if self.sampled:
             raise ValueError("use privacy_loss(mechanism).renyi(order) with sampling_prob < 1")

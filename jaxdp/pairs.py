@@ -3,6 +3,8 @@
 Every array of a pair has a last axis of 1, along which releases compose.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -1,5 +1,7 @@
 """The exact privacy loss of a composition: `a + b`, `n * a`, `.sum(axis)`."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +15,7 @@ import numpy as np
 from jaxdp import ledger, range_composition
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import RealLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, merged
@@ -60,7 +62,7 @@ class PrivacyLoss:
         """The batch."""
         return jnp.broadcast_shapes(*(term.shape for term in self.terms))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of delta at `epsilon`, every real epsilon: an upper bound, never below the truth.
 
         How far it may lie above is `log_delta_error`; docs/accuracy.md says what that is for which
@@ -68,7 +70,7 @@ class PrivacyLoss:
         """
         return self._asked(range_composition.log_delta, checks.real("epsilon", epsilon)).upper
 
-    def log_delta_error(self, epsilon: RealLike) -> Reals:
+    def log_delta_error(self, epsilon: ArrayLike) -> Reals:
         """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
         Of delta this is the relative error. Infinite where no lower bound is known.
@@ -77,11 +79,11 @@ class PrivacyLoss:
         error = (found.upper - found.lower) * (1.0 + 4.0 * ULP)
         return jnp.where(found.upper == -jnp.inf, 0.0, error)
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
-    def bounds(self, epsilon: RealLike, *, points: int = POINTS) -> tuple[Reals, Reals]:
+    def bounds(self, epsilon: ArrayLike, *, points: int = POINTS) -> tuple[Reals, Reals]:
         """(lower, upper) with lower <= delta(epsilon) <= upper, every error inside.
 
         From masses on a grid of `points` (`accountant.grid`); the lower one is 0 where exponential
@@ -94,7 +96,7 @@ class PrivacyLoss:
         empty = 0 in found.upper.shape
         return (found.lower, found.upper) if empty else (exp_down(found.lower), exp_up(found.upper))
 
-    def epsilon(self, delta: RealLike) -> Reals:
+    def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
         Above the least one by at most the error of `log_delta` over its slope in epsilon, and 1e-9
@@ -103,11 +105,11 @@ class PrivacyLoss:
         delta = checks.probability("delta", delta)
         return self._asked(range_composition.epsilon, delta).upper
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
         return tradeoff_of_profile(self.log_delta, fpr)
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.
 
         Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
@@ -122,7 +124,7 @@ class PrivacyLoss:
             return LogBounds(jnp.zeros(shape), jnp.zeros(shape))
         return function(self.terms, argument, self.both)
 
-    def sum(self, axis: int = -1) -> "PrivacyLoss":
+    def sum(self, axis: int = -1) -> PrivacyLoss:
         """The composition along a batch axis; along an empty one of no release, delta = 0."""
         shape = self.shape
         if not -len(shape) <= axis < len(shape):
@@ -140,7 +142,7 @@ class PrivacyLoss:
         return PrivacyLoss(terms, self.relation)
 
     @classmethod
-    def from_pmf(cls, losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> "PrivacyLoss":
+    def from_pmf(cls, losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> PrivacyLoss:
         """The loss of a pair of laws P and Q of finitely many losses, in this one direction.
 
         losses[j] = log(masses_p[j] / masses_q[j]), to 1e-9. Where the inputs may be exchanged the
@@ -166,7 +168,7 @@ class PrivacyLoss:
         return ledger.sealed(_FORMAT, payload)
 
     @classmethod
-    def from_json(cls, text: str) -> "PrivacyLoss":
+    def from_json(cls, text: str) -> PrivacyLoss:
         """Loss from what `to_json` wrote; `ValueError` for anything else or changed text."""
         body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
         relation, terms = body[0], from_plain(body[1])
@@ -180,7 +182,7 @@ class PrivacyLoss:
         ledger.write_atomically(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "PrivacyLoss":
+    def load(cls, path: str | os.PathLike[str]) -> PrivacyLoss:
         """`from_json` of a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
@@ -194,11 +196,11 @@ class PrivacyLoss:
         """True: a loss is a record, whatever the size of its batch."""
         return True
 
-    def __iter__(self) -> Iterator["PrivacyLoss"]:
+    def __iter__(self) -> Iterator[PrivacyLoss]:
         """The losses along the first batch axis."""
         return (self[i] for i in range(len(self)))
 
-    def __getitem__(self, index: Any) -> "PrivacyLoss":
+    def __getitem__(self, index: Any) -> PrivacyLoss:
         """The losses of a part of the batch: indexed as an array of shape `shape` is.
 
         A known index outside the batch is an `IndexError`, a traced one gives NaN.
@@ -218,7 +220,7 @@ class PrivacyLoss:
         terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(tuple(terms), self.relation)
 
-    def __add__(self, other: Any) -> "PrivacyLoss":
+    def __add__(self, other: Any) -> PrivacyLoss:
         if isinstance(other, Guarantee | ExponentialMechanism):
             other = privacy_loss(other)
         if not isinstance(other, PrivacyLoss):
@@ -230,14 +232,14 @@ class PrivacyLoss:
             )
         return PrivacyLoss(merged(self.terms + other.terms), self.relation or other.relation)
 
-    def __radd__(self, other: Any) -> "PrivacyLoss":
+    def __radd__(self, other: Any) -> PrivacyLoss:
         """`other` is a guarantee, or the 0 with which `sum` begins."""
         return self if is_no_release(other) else self + other
 
-    def __mul__(self, count: RealLike) -> "PrivacyLoss":
+    def __mul__(self, count: ArrayLike) -> PrivacyLoss:
         return self.__rmul__(count)
 
-    def __rmul__(self, count: RealLike) -> "PrivacyLoss":
+    def __rmul__(self, count: ArrayLike) -> PrivacyLoss:
         times = checks.whole("count", count)[..., None]
         return PrivacyLoss(
             tuple(Term(t.pair, jnp.multiply(*_align(t.count, times))) for t in self.terms),

@@ -6,6 +6,8 @@ Renyi divergence of a fixed order composes without that, and costs about two nat
 the end. Few releases are the former's, many the latter's; both hold, and the better is reported.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 

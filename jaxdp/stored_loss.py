@@ -1,5 +1,7 @@
 """The terms of a privacy loss as plain JSON values and back, every bit of them."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing

@@ -1,6 +1,7 @@
 """What importing does, what is there by name, and what happens in single precision."""
 
 import ast
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -66,6 +67,12 @@ def test_every_name_is_there():
 def names_of(statement):
     if statement.module and statement.module.startswith("jaxdp"):
         yield from (alias.asname for alias in statement.names)
+
+
+def test_help_reads_aliases():
+    signature = str(inspect.signature(dp.calibrate)) + str(inspect.signature(dp.Mechanism))
+    assert "ArrayLike" in signature
+    assert "Union" not in signature
 
 
 def test_without_scikit_learn_its_names_are_missing_and_say_why():

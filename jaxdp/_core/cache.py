@@ -1,5 +1,7 @@
 """JAX's persistent compilation cache, in a folder of the user's own."""
 
+from __future__ import annotations
+
 import os
 import stat
 from pathlib import Path

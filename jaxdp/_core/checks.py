@@ -5,6 +5,8 @@ traced value, which cannot raise, becomes NaN: every comparison with NaN is Fals
 downstream can take it for a small delta.
 """
 
+from __future__ import annotations
+
 import importlib
 from types import ModuleType
 from typing import Any
@@ -14,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._core.types import Bools, RealLike, Reals, RealsOrComplexes
+from jaxdp._core.types import ArrayLike, Bools, Reals, RealsOrComplexes
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -49,7 +51,7 @@ def all_concrete(*trees: object) -> bool:
 
 def real(
     name: str,
-    value: RealLike,
+    value: ArrayLike,
     lower: float = -np.inf,
     upper: float = np.inf,
     *,
@@ -97,7 +99,7 @@ def _subnormal(array: Reals) -> Bools:
     return (bits > 0) & (bits < 1 << kind.nmant)
 
 
-def argument(name: str, value: RealLike) -> RealsOrComplexes:
+def argument(name: str, value: ArrayLike) -> RealsOrComplexes:
     """A real or complex argument, in double precision; NaN stays NaN."""
     require_float64()
     array = jnp.asarray(value)
@@ -106,7 +108,7 @@ def argument(name: str, value: RealLike) -> RealsOrComplexes:
     return real(name, value)
 
 
-def positive(name: str, value: RealLike) -> Reals:
+def positive(name: str, value: ArrayLike) -> Reals:
     """A scale: above zero, and no subnormal number, since more would claim more noise.
 
     Infinite is legal and means that nothing is learnt.
@@ -114,12 +116,12 @@ def positive(name: str, value: RealLike) -> Reals:
     return real(name, value, LEAST_NORMAL)
 
 
-def nonnegative(name: str, value: RealLike) -> Reals:
+def nonnegative(name: str, value: ArrayLike) -> Reals:
     """A sensitivity or what a guarantee holds: zero or more. A subnormal one is lifted."""
     return real(name, value, 0.0, lift=True)
 
 
-def zero_or_positive(name: str, value: RealLike, upper: float = np.inf) -> Reals:
+def zero_or_positive(name: str, value: ArrayLike, upper: float = np.inf) -> Reals:
     """A part of a scale, in [0, upper]: no subnormal number."""
     value = real(name, value, 0.0, upper)
     if is_concrete(value):
@@ -129,7 +131,7 @@ def zero_or_positive(name: str, value: RealLike, upper: float = np.inf) -> Reals
     return jnp.where(_subnormal(value), jnp.nan, value)
 
 
-def probability(name: str, value: RealLike, *, lift: bool = False) -> Reals:
+def probability(name: str, value: ArrayLike, *, lift: bool = False) -> Reals:
     """Probability as float64, known to lie in [0, 1] or to be NaN.
 
     `lift` is for what must not be lost, see `real`; a target may become 0.
@@ -137,7 +139,7 @@ def probability(name: str, value: RealLike, *, lift: bool = False) -> Reals:
     return real(name, value, 0.0, 1.0, lift=lift)
 
 
-def whole(name: str, value: RealLike, lower: float = 0.0) -> Reals:
+def whole(name: str, value: ArrayLike, lower: float = 0.0) -> Reals:
     """A count: a whole number, not below `lower`; NaN where a traced value is not whole."""
     count = real(name, value, lower)
     if is_concrete(count):
@@ -165,7 +167,7 @@ def noise_scale(name: str, value: Reals) -> Reals:
     return real(name, value, _LEAST_SCALE)
 
 
-def of_records(name: str, value: RealLike, largest: float = np.inf) -> Reals:
+def of_records(name: str, value: ArrayLike, largest: float = np.inf) -> Reals:
     """Values of records, in [-largest, largest]: no message prints one. Traced: NaN beyond."""
     if isinstance(value, list | tuple):
         value = jnp.asarray(value)

@@ -1,5 +1,7 @@
 """Compilations that take seconds: on a CPU in half the time, and a sixth of the memory."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 from collections.abc import Callable

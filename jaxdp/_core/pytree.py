@@ -1,5 +1,7 @@
 """Immutable records that JAX can batch, jit and differentiate."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform

@@ -1,5 +1,7 @@
 """Randomness that no one can guess."""
 
+from __future__ import annotations
+
 import os
 import zlib
 

@@ -1,5 +1,7 @@
 """Calls side by side, on a CPU: XLA runs the loops of one call on one core."""
 
+from __future__ import annotations
+
 import functools
 import os
 from collections.abc import Callable, Sequence

@@ -1,13 +1,16 @@
 """Array aliases. They keep signatures on one line; the tests check them with beartype."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import jax.typing
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, UInt32
 
-RealLike: TypeAlias = ArrayLike | Sequence[Any]
+# Numbers, arrays, and lists of them: what NumPy would take.
+ArrayLike: TypeAlias = jax.typing.ArrayLike | Sequence[Any]
 Bools: TypeAlias = Bool[Array, "..."]
 Reals: TypeAlias = Float[Array, "..."]
 # Lanes of a batch, which NumPy lays out where they are known.

@@ -1,5 +1,7 @@
 """Roots and minima on a bracket, in a fixed number of steps, ending on the safe side."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

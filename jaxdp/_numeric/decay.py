@@ -1,5 +1,7 @@
 """Means of exp(-x t) over [0, 1], to full relative accuracy at every x >= 0."""
 
+from __future__ import annotations
+
 import math
 
 import jax.numpy as jnp

@@ -4,6 +4,8 @@ The parts of order one ulp carry no derivative: values are exact, derivatives th
 leading parts.
 """
 
+from __future__ import annotations
+
 from functools import reduce
 from typing import NamedTuple
 

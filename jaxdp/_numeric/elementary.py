@@ -4,6 +4,8 @@ XLA's CPU `log1p` was measured 223 ulp off on (-1/2, 0); these are within a few 
 every backend, because they use only +, *, /, exp and log.
 """
 
+from __future__ import annotations
+
 import math
 
 import jax

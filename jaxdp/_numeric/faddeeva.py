@@ -5,6 +5,8 @@ pole at t = z is taken off: Al Azah & Chandler-Wilde, SIAM J. Numer. Anal. 59, 2
 grids, half a step apart, has no node near z.
 """
 
+from __future__ import annotations
+
 import math
 
 import jax.numpy as jnp

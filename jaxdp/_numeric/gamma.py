@@ -4,6 +4,8 @@ Gamma(s, x) = int_x^inf e^-z z^-beta dz. At beta = 0 it is e^-x, so everything t
 beta is formed as a difference from there and keeps its relative accuracy.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -6,6 +6,8 @@ and the Euler-Maclaurin series, s R(x) + 1/2 + sum_j B_2j / (2j)! s^-n He_n(x), 
 x = n / s, with R the Mills ratio and He the Hermite polynomials.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Iterable

@@ -7,6 +7,8 @@ Chebyshev interpolation at 80 digits, degree 24, remainder 7e-18 of values in [1
 One polynomial has exact divided differences, so R(a) - R(b) never subtracts two close numbers.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

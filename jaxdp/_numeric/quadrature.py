@@ -4,6 +4,8 @@ Nodes and weights are NumPy constants, made when they are first asked for. A sum
 nodes in a loop, so its memory is that of the points and not of points times nodes.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar

@@ -1,5 +1,7 @@
 """Roots from good guesses, by secants within a bracket whose safe end passes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Bools, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Bools, Reals
 
 
 class _Secant(NamedTuple):
@@ -78,7 +80,7 @@ _place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
 
 @jax.jit
 def _begin(
-    safe: Reals, unsafe: Reals, slack: Reals, close: RealLike, guess: tuple[Reals, Reals]
+    safe: Reals, unsafe: Reals, slack: Reals, close: ArrayLike, guess: tuple[Reals, Reals]
 ) -> tuple[_Ends, _Secant]:
     near, far = jnp.log(safe), jnp.log(unsafe)
     ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))

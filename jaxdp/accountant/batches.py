@@ -1,5 +1,7 @@
 """Concrete batches in few sizes, so that few shapes compile, and in pieces on a CPU's cores."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Bounds on log delta, on both sides; those at a negative epsilon are the exchanged pair's."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ class LogBounds(NamedTuple):
     lower: Reals
     upper: Reals
 
-    def mirrored(self, where: Bools, size: Reals) -> "LogBounds":
+    def mirrored(self, where: Bools, size: Reals) -> LogBounds:
         """Bounds of the exchanged pair at -`size` in some lanes: 1 - e^-size + e^-size delta."""
         return LogBounds(
             jnp.where(where, mirrored_log_delta(self.lower, size, -1.0), self.lower),

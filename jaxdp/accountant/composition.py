@@ -1,5 +1,7 @@
 """Compositions: releases of one kind of pair stacked in a term, which is evaluated at once."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, final
@@ -36,7 +38,7 @@ class Term:
         """The batch; the last axis, which composes, is left out."""
         return self.count.shape[:-1]
 
-    def broadcast(self, shape: Shape) -> "Term":
+    def broadcast(self, shape: Shape) -> Term:
         """The same term in a batch of `shape`."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
 

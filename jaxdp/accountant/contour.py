@@ -14,6 +14,8 @@ composition falls: releases with a density, sampled or many. The error that is s
 Source: Abate & Whitt, Queueing Systems 10, 1992; Feller, An Introduction to Probability II, XV.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Plan of a contour: its tilt, its step, and what the trapezoidal rule aliases there."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -26,6 +26,8 @@ since all others have mass 1; a tilted profile that is off by m everywhere, by m
   E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). Best is a lam near 2 / (sqrt(n) h).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias

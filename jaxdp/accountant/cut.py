@@ -5,6 +5,8 @@ settles. Each release's law is multiplied by the smooth step erfc((l - c) / w) /
 where n releases exceed it with probability e^-depth; what is dropped is counted.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -14,6 +14,8 @@ reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bo
 at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias

@@ -4,6 +4,8 @@ Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to t
 traced ones take the same steps in one program, every lane on its own.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable

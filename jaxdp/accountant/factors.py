@@ -4,6 +4,8 @@ M(z) = e^(v z (z + 1) / 2) prod_f phi_f(z)^(n_f), phi_f(z) = sum_j w_j e^(z l_j)
 one release and v the summed mu^2 of all Gaussians that are not sampled.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -13,6 +13,8 @@ Sources: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022 (chords); Gopi
 NeurIPS 2021 (one FFT, and a coupling of a discretised loss).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -18,6 +18,8 @@ L - log(p / q), the drift, and masses are those under P, of total p.
 Source of the chords: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022, algorithm 1.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -8,6 +8,8 @@ errors are the contours' own (`sampled_gaussian_line`); where they say little, t
 does, which is as safe. Derivatives hold tilts, steps and cuts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 

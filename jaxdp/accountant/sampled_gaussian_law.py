@@ -12,6 +12,8 @@ on the real axis, and from above e^(-2 pi (y - eta) / h) times the sum of moduli
 Source: Trefethen & Weideman, SIAM Review 56, 2014.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

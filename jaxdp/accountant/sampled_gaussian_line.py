@@ -15,6 +15,8 @@ falls in t, bounds all that is left; quadrature and rounding of phi, n |phi|^(n-
 that top and ends leave out. Source: Abate & Whitt, Queueing Systems 10, 1992, for the sum.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax
@@ -46,7 +48,7 @@ class Line(NamedTuple):
     t: Reals
     term: Complexes
     noise: Reals  # quadrature, rounding and truncation, in units of e^scale
-    steps: "Steps"
+    steps: Steps
 
     def value(self, epsilon: Reals, size: Reals) -> tuple[Reals, Reals]:
         """The sum and its derivative in epsilon, in units of e^size."""

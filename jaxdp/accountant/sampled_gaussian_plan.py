@@ -8,6 +8,8 @@ that end at the cut. Nothing that is bounded elsewhere depends on the choice.
 Source: one big jump: Foss, Korshunov & Zachary, Heavy-Tailed and Subexponential Distributions.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -4,6 +4,8 @@ One small program for each kind of pair makes them; every engine behind is then 
 kinds, compiled once for each padded size.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -10,6 +10,8 @@ cap, atoms among it, and V_c the total variation of the density below it. Both h
 own law where the density is monotone between nodes.
 """
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax

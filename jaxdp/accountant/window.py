@@ -10,6 +10,8 @@ Nothing here need be exact: the mass outside of a window is bounded again, from 
 held fixed in derivatives but the step and the grids' places, which move with the atoms.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

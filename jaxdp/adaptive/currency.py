@@ -1,12 +1,14 @@
 """Cost of one release in the kind of guarantee that a running budget counts in."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
 
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
@@ -40,7 +42,7 @@ def in_currency(item: Item, budget: Currency) -> Currency:
             return to_gdp(item)
 
 
-def divergences(item: Item, order: RealLike) -> RDP:
+def divergences(item: Item, order: ArrayLike) -> RDP:
     """Cost of one `item` at the orders: `to_rdp`; if sampled, that of its composed loss."""
     if isinstance(item, Mechanism) and item.sampled:
         if item.relation in ("add", "remove"):

@@ -4,6 +4,8 @@ The sums of `a + b` hold for parameters that are fixed in advance. A `Filter` fi
 instead. It is a host object: it changes, it does not jit, and its sums are exact.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Sequence
@@ -82,7 +84,7 @@ class Filter:
         self._sums = tuple(Fraction(0) for _ in self._limits)
 
     @classmethod
-    def within(cls, budget: BudgetLike, order: float | None = None) -> "Filter":
+    def within(cls, budget: BudgetLike, order: float | None = None) -> Filter:
         """The filter of one Renyi order whose guarantee implies `budget`, however one stops.
 
         It holds the largest divergence that Canonne, Kamath & Steinke's conversion allows, by
@@ -150,7 +152,7 @@ class Filter:
         return ledger.dump(_FORMAT, {"kind": type(self._budget).__name__, **payload}, self._steps)
 
     @classmethod
-    def from_json(cls, text: str) -> "Filter":
+    def from_json(cls, text: str) -> Filter:
         """Filter from what `to_json` wrote; `ValueError` for other, changed or overspent text."""
         body, steps = ledger.parse(_FORMAT, text, ("kind", "order", "budget"))
         kind = checks.one_of("kind", body["kind"], tuple(_KINDS))
@@ -169,7 +171,7 @@ class Filter:
         ledger.write_atomically(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Filter":
+    def load(cls, path: str | os.PathLike[str]) -> Filter:
         """`from_json` of a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 

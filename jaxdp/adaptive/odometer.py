@@ -1,5 +1,7 @@
 """Odometer of what adaptively chosen releases have spent so far, at all times at once."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ import numpy as np
 
 from jaxdp import ledger
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import Step, rounded
@@ -42,7 +44,7 @@ class Odometer:
     `delta` in (0, 1]; orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up.
     """
 
-    def __init__(self, delta: float, order: RealLike = _ORDERS):
+    def __init__(self, delta: float, order: ArrayLike = _ORDERS):
         self._delta = float(checks.real("delta", delta, 0.0, 1.0, open_lower=True))
         # Order 1 bounds no loss but on average.
         order = checks.real("order", order, 1.0, open_lower=True)
@@ -88,7 +90,7 @@ class Odometer:
         return ledger.dump(_FORMAT, payload, self._steps)
 
     @classmethod
-    def from_json(cls, text: str) -> "Odometer":
+    def from_json(cls, text: str) -> Odometer:
         """Odometer from what `to_json` wrote; `ValueError` for anything else or changed text."""
         body, steps = ledger.parse(_FORMAT, text, ("delta", "order"))
         restored = cls(float.fromhex(body["delta"]), ledger.from_hex(body["order"]))
@@ -102,7 +104,7 @@ class Odometer:
         ledger.write_atomically(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Odometer":
+    def load(cls, path: str | os.PathLike[str]) -> Odometer:
         """`from_json` of a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 

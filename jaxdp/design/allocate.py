@@ -1,11 +1,13 @@
 """A budget spread over coordinates of unequal sensitivity: the closed forms."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -23,13 +25,13 @@ _LEAST_SHARE = 1e-100
 
 def allocate(
     family: str,
-    sensitivities: RealLike,
+    sensitivities: ArrayLike,
     budget: BudgetLike | GDP | PureDP,
-    weights: RealLike | None = None,
-    power: RealLike = 2,
+    weights: ArrayLike | None = None,
+    power: ArrayLike = 2,
     *,
     method: str = "inid",
-    counts: RealLike | None = None,
+    counts: ArrayLike | None = None,
 ) -> Reals:
     """Scales, one per coordinate, that keep the budget when all coordinates are released.
 
@@ -82,7 +84,7 @@ def _is_pure(budget: Budget) -> bool:
 
 
 def allocation_error(
-    family: str, scales: RealLike, weights: RealLike | None = None, power: RealLike = 2
+    family: str, scales: ArrayLike, weights: ArrayLike | None = None, power: ArrayLike = 2
 ) -> Reals:
     """sum_j weights_j E|noise_j|^power over the last axis: at power 2 the squared error.
 

@@ -1,5 +1,7 @@
 """A budget over coordinates of any noises, under exact accounting: scales by gradient."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
-from jaxdp._core.types import Bools, Index, Indices, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
 from jaxdp.accountant.engines import tabled
@@ -34,10 +36,10 @@ _LEAST_LOG = -1e-2
 
 def allocate_exact(
     noises: Noise | Sequence[Noise],
-    sensitivities: RealLike,
+    sensitivities: ArrayLike,
     budget: BudgetLike,
-    weights: RealLike | None = None,
-    power: RealLike = 2,
+    weights: ArrayLike | None = None,
+    power: ArrayLike = 2,
     *,
     steps: int = 60,
 ) -> Reals:

@@ -1,5 +1,7 @@
 """The least noise that meets a budget, found from the safe side."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -9,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.types import Bools, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
@@ -29,7 +31,7 @@ _LEAST_LOG = -1e-2
 class HasLogDelta(Protocol):
     """A mechanism, a privacy loss or a guarantee."""
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of the least delta at epsilon."""
         ...
 
@@ -38,8 +40,8 @@ def calibrate(
     build: Callable[[Reals], HasLogDelta],
     budget: BudgetLike,
     *,
-    lower: RealLike = 1e-9,
-    upper: RealLike = 1e12,
+    lower: ArrayLike = 1e-9,
+    upper: ArrayLike = 1e12,
     largest: bool = False,
     whole: bool = False,
 ) -> Reals:

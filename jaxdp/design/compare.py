@@ -1,5 +1,7 @@
 """Every family fitted to one budget, side by side."""
 
+from __future__ import annotations
+
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.families import FAMILIES
 from jaxdp.design.fit import fit_noise
@@ -77,8 +79,8 @@ class Comparison:
 
 def compare(
     budget: BudgetLike,
-    sensitivity: RealLike | JointSensitivity,
-    count: RealLike = 1,
+    sensitivity: ArrayLike | JointSensitivity,
+    count: ArrayLike = 1,
     families: Sequence[str] | None = None,
     objective: str = "variance",
     *,
@@ -139,7 +141,7 @@ def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
     return tqdm.tqdm(names, desc="families", leave=False, file=sys.stderr)
 
 
-def _usable(largest: RealLike | JointSensitivity, count: RealLike, profile: bool) -> list[str]:
+def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bool) -> list[str]:
     names = [n for n in FAMILIES if n not in (*_LATTICE, "truncated_laplace", "staircase")]
     if isinstance(largest, JointSensitivity) or profile:
         return names
@@ -161,7 +163,7 @@ def _row(
     noise: Noise,
     scales: jnp.ndarray | None,
     budget: Budget,
-    sensitivity: RealLike | JointSensitivity,
+    sensitivity: ArrayLike | JointSensitivity,
 ) -> Row:
     factor = jnp.ones(()) if scales is None else scales
     variance = float(jnp.mean(noise.variance() * factor**2))

@@ -1,5 +1,7 @@
 """The families that a fit searches: how a member is built from its shape and its size."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """The best member of a noise family for a budget: least error, from the safe side."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +13,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
-from jaxdp._core.types import Index, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp.accountant import evaluate
@@ -51,8 +53,8 @@ _NEAR = 2.0
 def fit_noise(
     family: str,
     budget: BudgetLike,
-    sensitivity: RealLike | JointSensitivity,
-    count: RealLike = 1,
+    sensitivity: ArrayLike | JointSensitivity,
+    count: ArrayLike = 1,
     objective: str = "variance",
     *,
     accounting: str = "exact",

@@ -4,10 +4,12 @@ Source: the flipped Huber slides (Muthukrishnan & Kalyani), "Flipped Huber strik
 dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compares the two.
 """
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp.design.sensitivity import JointSensitivity
@@ -16,7 +18,7 @@ from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 
 
-def flatness(noise: FlippedHuber, shift: RealLike) -> Reals:
+def flatness(noise: FlippedHuber, shift: ArrayLike) -> Reals:
     """R(shift) = alpha^2 - (alpha - shift)_+^2: what the centre adds to the Gaussian loss."""
     alpha, shift = jnp.broadcast_arrays(
         checks.guard(noise.alpha), checks.nonnegative("shift", shift)
@@ -37,7 +39,7 @@ def offset(noise: FlippedHuber) -> Reals:
 
 
 def sufficient_log_delta(
-    noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: RealLike
+    noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: ArrayLike
 ) -> Reals:
     """log of the published bound on delta for K i.i.d. coordinates; 0 (no claim) where it fails.
 

@@ -1,10 +1,12 @@
 """The least variance that an unbiased private mechanism can have, and one that has it."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import Key, RealLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
@@ -18,7 +20,7 @@ _REACH = 13.0
 _SAFETY_ULPS = -256
 
 
-def lower_bound(guarantee: Guarantee, sensitivity: RealLike) -> Reals:
+def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     """A bound on the larger variance at two inputs whose answers differ by `sensitivity` = m.
 
     PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `randomised_response`;
@@ -39,7 +41,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: RealLike) -> Reals:
 
 
 def lower_bound_covariance(
-    guarantee: Guarantee, axes: RealLike, records: int, *, worst_case: bool = False
+    guarantee: Guarantee, axes: ArrayLike, records: int, *, worst_case: bool = False
 ) -> Reals:
     """S with Cov >= S, for the mean of `records` values in K = {U u : |u| <= 1}, U = `axes`.
 
@@ -57,10 +59,10 @@ def lower_bound_covariance(
 
 def randomised_response(
     key: Key,
-    value: RealLike,
-    lower: RealLike,
-    upper: RealLike,
-    epsilon: RealLike,
+    value: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    epsilon: ArrayLike,
     shape: Shape = (),
 ) -> Reals:
     """An unbiased PureDP(epsilon) answer for a value in [lower, upper]: one of two numbers.

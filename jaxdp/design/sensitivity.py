@@ -1,12 +1,14 @@
 """Joint sensitivity: how far neighbouring answers can lie apart, and the worst of them."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 
 
 @final
@@ -34,17 +36,17 @@ class JointSensitivity:
 
     def __init__(
         self,
-        dimension: RealLike,
+        dimension: ArrayLike,
         *,
-        l1: RealLike = jnp.inf,
-        l2: RealLike = jnp.inf,
-        linf: RealLike = jnp.inf,
+        l1: ArrayLike = jnp.inf,
+        l2: ArrayLike = jnp.inf,
+        linf: ArrayLike = jnp.inf,
     ):
         norms = {"l1": l1, "l2": l2, "linf": linf}
         checked = {name: checks.positive(name, value) for name, value in norms.items()}
         assign(self, dimension=checks.whole("dimension", dimension, 1.0), **checked)
 
-    def tightened(self) -> "JointSensitivity":
+    def tightened(self) -> JointSensitivity:
         """The same set, each norm at the largest value that it takes there."""
         k = checks.guard(self.dimension)
         linf = jnp.minimum(jnp.minimum(self.linf, self.l1), self.l2)

@@ -1,14 +1,16 @@
 """Sensitivity profiles: how unequal the coordinates of a query are."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Reals, Vector
 
 PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 
 
-def sensitivity_profile(name: str, count: int, norm: RealLike | None = None) -> Vector:
+def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) -> Vector:
     """Sensitivities of `count` coordinates: 1, i, i^2, exp(-i) or (1, 0, ...), i = 1..count.
 
     `norm` scales them to that Euclidean norm. Source: Muthukrishnan & Kalyani, section V; the
@@ -30,7 +32,7 @@ def sensitivity_profile(name: str, count: int, norm: RealLike | None = None) -> 
     return profile * (checks.nonnegative("norm", norm) / jnp.linalg.norm(profile))
 
 
-def gini(sensitivities: RealLike) -> Reals:
+def gini(sensitivities: ArrayLike) -> Reals:
     """The Gini coefficient over the last axis: 0 for equal coordinates, 1 - 1/K for one-hot.
 
     2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K). NaN where all are zero.

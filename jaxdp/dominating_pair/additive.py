@@ -1,5 +1,7 @@
 """The pair of a noise that is added to an answer which neighbouring inputs move by `shift`."""
 
+from __future__ import annotations
+
 from typing import cast, final
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
@@ -41,10 +43,10 @@ class Additive(DominatingPair):
     noise: Noise
     shift: Reals
 
-    def __init__(self, noise: Noise, shift: RealLike):
+    def __init__(self, noise: Noise, shift: ArrayLike):
         assign(self, noise=noise, shift=checks.nonnegative("shift", shift))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Noise.log_delta`."""
         return self.noise.log_delta(self.shift, epsilon)
 
@@ -83,11 +85,11 @@ class Additive(DominatingPair):
         atom = jnp.where(log_mass > -jnp.inf, loss, jnp.nan)
         return Kinks((-atom, atom))
 
-    def reversed(self) -> "Additive":
+    def reversed(self) -> Additive:
         """The same pair: the noise is symmetric."""
         return self
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """`Noise.renyi`."""
         return self.noise.renyi(self.shift, order)
 

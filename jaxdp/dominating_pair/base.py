@@ -4,12 +4,14 @@ The privacy loss is L = log dP / dQ under P. Compositions of pairs bound composi
 mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS 2022).
 """
 
+from __future__ import annotations
+
 import abc
 from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp.noise.nodes import Nodes
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
@@ -57,7 +59,7 @@ class DominatingPair(abc.ABC):
     """
 
     @abc.abstractmethod
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log E_P[(1 - e^(epsilon - L))_+] of one release, every real epsilon; rounded up."""
 
     @abc.abstractmethod
@@ -69,11 +71,11 @@ class DominatingPair(abc.ABC):
         """Features that keep the characteristic function of the loss from falling."""
 
     @abc.abstractmethod
-    def reversed(self) -> "DominatingPair":
+    def reversed(self) -> DominatingPair:
         """P and Q exchanged; a pytree of the same structure."""
 
     @abc.abstractmethod
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
 
 

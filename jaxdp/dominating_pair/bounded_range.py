@@ -11,6 +11,8 @@ that of order 1, l(x) + x coth(x) - 1 <= bound^2 / 8. Proofs: ours; bound^2 / 8 
 Cesar & Rogers, ALT 2021. At every order these compose adaptively, whatever t was chosen.
 """
 
+from __future__ import annotations
+
 import math
 
 import jax

@@ -8,6 +8,8 @@ bound every adaptive composition of them, whichever is chosen at every step (Zhu
 AISTATS 2022). Masses are whole numbers, and so is every step of the hull.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
@@ -20,7 +22,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, atoms
 from jaxdp.dominating_pair.moments import renyi_of_law
@@ -59,7 +61,7 @@ class Finite(DominatingPair):
         masses: tuple[float, ...],
         infinite: float,
         hidden: float,
-        backward: RealLike,
+        backward: ArrayLike,
     ):
         assign(
             self,
@@ -70,7 +72,7 @@ class Finite(DominatingPair):
             backward=checks.probability("backward", backward),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of sum_j masses[j] (1 - e^(epsilon - losses[j]))_+ + infinite, rounded up."""
         epsilon = checks.real("epsilon", epsilon)
         epsilon, backward = jnp.broadcast_arrays(epsilon, self.backward)
@@ -97,16 +99,16 @@ class Finite(DominatingPair):
         """Atoms anywhere."""
         return Kinks((jnp.full_like(self.backward, jnp.nan),))
 
-    def reversed(self) -> "Finite":
+    def reversed(self) -> Finite:
         """`backward` exchanged."""
         return Finite(self.losses, self.masses, self.infinite, self.hidden, 1.0 - self.backward)
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from the atoms."""
         return renyi_of_law(self, order, lambda a: self.law().largest + 0.0 * a)
 
 
-def finite_pair(losses: RealLike, masses_p: RealLike, masses_q: RealLike) -> Finite:
+def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> Finite:
     """The pair whose loss is losses[j] with mass masses_p[j] under P and masses_q[j] under Q.
 
     Host-side. What is missing of a total of 1 lies at infinity; `ValueError` for what is no law.

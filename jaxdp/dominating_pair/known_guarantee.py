@@ -3,6 +3,8 @@
 Compositions of them bound every adaptive composition of mechanisms that keep the guarantees.
 """
 
+from __future__ import annotations
+
 import math
 from typing import final
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._numeric.quadrature import gauss_legendre
 from jaxdp.dominating_pair.base import (
@@ -49,14 +51,14 @@ class Response(DominatingPair):
     bound: Reals  # epsilon, nats
     failure: Reals  # delta
 
-    def __init__(self, bound: RealLike, failure: RealLike):
+    def __init__(self, bound: ArrayLike, failure: ArrayLike):
         assign(
             self,
             bound=checks.nonnegative("bound", bound),
             failure=checks.probability("failure", failure),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`ApproxDP.log_delta`, that of `PureDP` where nothing fails."""
         epsilon = checks.real("epsilon", epsilon)
         bound, failure, epsilon = jnp.broadcast_arrays(self.bound, self.failure, epsilon)
@@ -86,11 +88,11 @@ class Response(DominatingPair):
         unit = 2.0 * checks.guard(self.bound) + 0.0 * self.failure
         return Lattice(unit, jnp.ones_like(unit))
 
-    def reversed(self) -> "Response":
+    def reversed(self) -> Response:
         """The same pair: it is symmetric."""
         return self
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """log(p e^((a - 1) b) + (1 - p) e^(-(a - 1) b)) / (a - 1); infinite where it may fail."""
         return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
 
@@ -107,14 +109,14 @@ class RandomisedResponse(DominatingPair):
     bound: Reals  # epsilon, nats
     categories: Reals
 
-    def __init__(self, epsilon: RealLike, categories: RealLike):
+    def __init__(self, epsilon: ArrayLike, categories: ArrayLike):
         assign(
             self,
             bound=checks.nonnegative("epsilon", epsilon),
             categories=checks.whole("categories", categories, 2.0),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of 0 below epsilon = 0."""
         epsilon = checks.real("epsilon", epsilon)
         up, level = self._log_masses()
@@ -138,11 +140,11 @@ class RandomisedResponse(DominatingPair):
         unit = checks.guard(self.bound) + 0.0 * self.categories
         return Lattice(unit, jnp.zeros_like(unit))
 
-    def reversed(self) -> "RandomisedResponse":
+    def reversed(self) -> RandomisedResponse:
         """The same pair: it is symmetric."""
         return self
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from the three atoms."""
         return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
 
@@ -167,10 +169,10 @@ class BoundedRange(DominatingPair):
 
     bound: Reals
 
-    def __init__(self, bound: RealLike):
+    def __init__(self, bound: ArrayLike):
         assign(self, bound=checks.nonnegative("bound", bound))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b; 0 above, 1 - e^e below."""
         bound, epsilon = jnp.broadcast_arrays(
             checks.guard(self.bound), checks.real("epsilon", epsilon)
@@ -200,11 +202,11 @@ class BoundedRange(DominatingPair):
         """A density that ends at +-b."""
         return Kinks((jnp.full_like(self.bound, jnp.nan),))
 
-    def reversed(self) -> "BoundedRange":
+    def reversed(self) -> BoundedRange:
         """The same pair: it is symmetric."""
         return self
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence of the worst fixed pair of losses t, t - b: less than this pair's."""
         return renyi_of_range(self.bound, checks.real("order", order, 1.0))
 

@@ -1,5 +1,7 @@
 """Renyi divergences of a pair from the nodes of its law, rounded up."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.noise.nodes import LEFT_OUT, along_last
@@ -28,7 +30,7 @@ _TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
 
 def renyi_of_law(
     pair: DominatingPair,
-    order: RealLike,
+    order: ArrayLike,
     otherwise: Callable[[Reals], Reals],
     beyond: Callable[[Reals], Reals] | None = None,
 ) -> Reals:

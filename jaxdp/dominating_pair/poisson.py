@@ -1,12 +1,14 @@
 """Poisson sampling of any pair: every record takes part with a probability of its own."""
 
+from __future__ import annotations
+
 from typing import cast, final
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import expm1, log1p, round_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
@@ -38,7 +40,7 @@ class Poisson(DominatingPair):
     sampling_prob: Reals
     added: Reals
 
-    def __init__(self, base: DominatingPair, sampling_prob: RealLike, added: RealLike):
+    def __init__(self, base: DominatingPair, sampling_prob: ArrayLike, added: ArrayLike):
         assign(
             self,
             base=base,
@@ -46,7 +48,7 @@ class Poisson(DominatingPair):
             added=checks.probability("added", added),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The base's at another epsilon: see `sampled_log_delta`."""
         return sampled_log_delta(self.base, self._q, self.added, epsilon)
 
@@ -90,11 +92,11 @@ class Poisson(DominatingPair):
         moved = (log_mixed(atom, self._q) for atom in atoms)
         return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in moved))
 
-    def reversed(self) -> "Poisson":
+    def reversed(self) -> Poisson:
         """`added` exchanged."""
         return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes that resolve it, else a bound by Minkowski's inequality."""
         beyond = self._beyond if isinstance(self.base, Additive) else None
         return renyi_of_law(self, order, self._minkowski, beyond)

@@ -1,5 +1,7 @@
 """Poisson sampling where neighbours differ in the value of one record."""
 
+from __future__ import annotations
+
 from typing import cast, final
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
 from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
@@ -32,7 +34,7 @@ class Replaced(DominatingPair):
     shift: Reals
     sampling_prob: Reals
 
-    def __init__(self, noise: Noise, shift: RealLike, sampling_prob: RealLike):
+    def __init__(self, noise: Noise, shift: ArrayLike, sampling_prob: ArrayLike):
         assign(
             self,
             noise=noise,
@@ -40,7 +42,7 @@ class Replaced(DominatingPair):
             sampling_prob=checks.probability("sampling_prob", sampling_prob),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """See `replaced_log_delta`."""
         at = checks.guard(self.sampling_prob, 1.0), self.shift, checks.real("epsilon", epsilon)
         return replaced_log_delta(self.noise, *at)
@@ -70,11 +72,11 @@ class Replaced(DominatingPair):
             return Smooth()
         return Kinks((jnp.full_like(self.shift + self.sampling_prob, jnp.nan),))
 
-    def reversed(self) -> "Replaced":
+    def reversed(self) -> Replaced:
         """The same pair: the noise is symmetric."""
         return self
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes that resolve it, else a bound by convexity."""
         return renyi_of_law(self, order, self._convex, self._beyond)
 

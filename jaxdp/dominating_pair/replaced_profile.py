@@ -1,5 +1,7 @@
 """delta of one Poisson-sampled release whose record is replaced, from the noise's tails."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax

@@ -1,11 +1,13 @@
 """delta of one Poisson-sampled release, from that of the release without sampling."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair
 
@@ -16,7 +18,7 @@ _LARGEST = 700.0
 
 
 def sampled_log_delta(
-    base: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: RealLike
+    base: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: ArrayLike
 ) -> Reals:
     """log delta of the pair `Poisson` of a base whose delta is delta_0; as exact, rounded up.
 

@@ -1,12 +1,14 @@
 """An accountant with the interface of Opacus, on exact privacy losses."""
 
+from __future__ import annotations
+
 import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.interop.opacus import loss_from_history
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -34,7 +36,7 @@ class Accountant:
     def __init__(self) -> None:
         self.history: list[tuple[float, float, int]] = []
 
-    def step(self, *, noise_multiplier: RealLike, sample_rate: RealLike) -> None:
+    def step(self, *, noise_multiplier: ArrayLike, sample_rate: ArrayLike) -> None:
         """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
         scale = float(checks.positive("noise_multiplier", noise_multiplier))
         rate = float(checks.probability("sample_rate", sample_rate, lift=True))
@@ -47,12 +49,12 @@ class Accountant:
         """The privacy loss of all steps; `ValueError` where there is none."""
         return loss_from_history(self.history)
 
-    def get_epsilon(self, delta: RealLike) -> float:
+    def get_epsilon(self, delta: ArrayLike) -> float:
         """The epsilon spent so far at `delta`, in nats; 0 before the first step."""
         delta = checks.probability("delta", delta)
         return float(self.privacy_loss().epsilon(delta)) if self.history else 0.0
 
-    def get_delta(self, epsilon: RealLike) -> float:
+    def get_delta(self, epsilon: ArrayLike) -> float:
         """The delta spent so far at `epsilon` >= 0; 0 before the first step."""
         epsilon = checks.real("epsilon", epsilon, 0.0)
         return float(self.privacy_loss().delta(epsilon)) if self.history else 0.0

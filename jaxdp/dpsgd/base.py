@@ -1,5 +1,7 @@
 """One stretch of DP-SGD with equal steps, and the privacy loss of a list of them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TypeAlias, final
 
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -47,13 +49,13 @@ class Phase:
 
     def __init__(
         self,
-        noise_multiplier: RealLike,
+        noise_multiplier: ArrayLike,
         *,
-        dataset_size: RealLike | None = None,
-        batch_size: RealLike | None = None,
-        epochs: RealLike | None = None,
-        sampling_prob: RealLike | None = None,
-        steps: RealLike | None = None,
+        dataset_size: ArrayLike | None = None,
+        batch_size: ArrayLike | None = None,
+        epochs: ArrayLike | None = None,
+        sampling_prob: ArrayLike | None = None,
+        steps: ArrayLike | None = None,
     ):
         rate = rate_of(dataset_size, batch_size, sampling_prob)
         if (epochs is None) == (steps is None):
@@ -79,7 +81,7 @@ class Phase:
 
 
 def _steps_of(
-    epochs: Reals, rate: Reals, dataset_size: RealLike | None, batch_size: RealLike | None
+    epochs: Reals, rate: Reals, dataset_size: ArrayLike | None, batch_size: ArrayLike | None
 ) -> Reals:
     """The steps of so many passes, rounded up; from sizes without rounding first."""
     if dataset_size is not None and batch_size is not None:
@@ -93,7 +95,7 @@ Phases: TypeAlias = Phase | Sequence[Phase]
 
 
 def rate_of(
-    dataset_size: RealLike | None, batch_size: RealLike | None, sampling_prob: RealLike | None
+    dataset_size: ArrayLike | None, batch_size: ArrayLike | None, sampling_prob: ArrayLike | None
 ) -> Reals:
     """The sampling probability, from one of the two ways to say it."""
     sizes = dataset_size is not None and batch_size is not None
@@ -110,13 +112,13 @@ def rate_of(
 
 
 def phases_of(
-    noise_multiplier: RealLike | None,
+    noise_multiplier: ArrayLike | None,
     phases: Phases | None,
-    dataset_size: RealLike | None,
-    batch_size: RealLike | None,
-    epochs: RealLike | None,
-    sampling_prob: RealLike | None,
-    steps: RealLike | None,
+    dataset_size: ArrayLike | None,
+    batch_size: ArrayLike | None,
+    epochs: ArrayLike | None,
+    sampling_prob: ArrayLike | None,
+    steps: ArrayLike | None,
 ) -> tuple[Phase, ...]:
     """Phases that are asked about: the list that is given, or the one that is described."""
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
@@ -144,7 +146,7 @@ def phases_of(
 
 
 def step_loss(
-    noise_multiplier: RealLike, sampling_prob: RealLike, relation: Relation
+    noise_multiplier: ArrayLike, sampling_prob: ArrayLike, relation: Relation
 ) -> PrivacyLoss:
     """The privacy loss of one step: a Gaussian of sensitivity 1 on a Poisson sample."""
     checks.one_of("relation", relation, RELATIONS)

@@ -1,5 +1,7 @@
 """Epsilon, delta, noise, steps and the course of epsilon of DP-SGD, each in one call."""
 
+from __future__ import annotations
+
 import math
 from typing import Literal, NamedTuple
 
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
 from jaxdp.guarantee.base import Budget, as_budget
@@ -21,14 +23,14 @@ _LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e9
 
 
 def epsilon(
-    noise_multiplier: RealLike | None = None,
-    delta: RealLike = 1e-6,
+    noise_multiplier: ArrayLike | None = None,
+    delta: ArrayLike = 1e-6,
     *,
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    epochs: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
-    steps: RealLike | None = None,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
@@ -57,14 +59,14 @@ def epsilon(
 
 
 def delta(
-    noise_multiplier: RealLike | None = None,
-    epsilon: RealLike = 1.0,
+    noise_multiplier: ArrayLike | None = None,
+    epsilon: ArrayLike = 1.0,
     *,
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    epochs: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
-    steps: RealLike | None = None,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
@@ -80,13 +82,13 @@ def delta(
 
 def noise_multiplier(
     *,
-    epsilon: RealLike,
-    delta: RealLike,
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    epochs: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
-    steps: RealLike | None = None,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
@@ -117,13 +119,13 @@ def _louder(phase: Phase, factor: Reals) -> Phase:
 
 
 def steps(
-    noise_multiplier: RealLike,
+    noise_multiplier: ArrayLike,
     *,
-    epsilon: RealLike,
-    delta: RealLike,
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
     before: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
@@ -182,15 +184,15 @@ class Curve(NamedTuple):
 
 
 def curve(
-    noise_multiplier: RealLike | None = None,
-    delta: RealLike = 1e-6,
+    noise_multiplier: ArrayLike | None = None,
+    delta: ArrayLike = 1e-6,
     *,
     every: int | Literal["epoch"] = "epoch",
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    epochs: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
-    steps: RealLike | None = None,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Curve:

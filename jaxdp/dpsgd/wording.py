@@ -1,12 +1,14 @@
 """Privacy statement of a training by DP-SGD, in plain sentences."""
 
+from __future__ import annotations
+
 import math
 from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -28,14 +30,14 @@ _NEIGHBOURS = {
 
 
 def statement(
-    noise_multiplier: RealLike | None = None,
-    delta: RealLike = 1e-6,
+    noise_multiplier: ArrayLike | None = None,
+    delta: ArrayLike = 1e-6,
     *,
-    dataset_size: RealLike | None = None,
-    batch_size: RealLike | None = None,
-    epochs: RealLike | None = None,
-    sampling_prob: RealLike | None = None,
-    steps: RealLike | None = None,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> str:

@@ -15,6 +15,8 @@
 * No message prints a value of a record.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import operator
@@ -137,7 +139,7 @@ class DPEstimator(_base.BaseEstimator):
     def _get_params_html(self, *arguments: Any, **options: Any) -> Any:
         return _base.BaseEstimator._get_params_html(self._shown(), *arguments, **options)
 
-    def _shown(self) -> "DPEstimator":
+    def _shown(self) -> DPEstimator:
         """Copy to print in place of this one: `random_state` hidden, if it is a fixed integer."""
         shown = object.__new__(type(self))
         shown.__dict__.update(self.__dict__)

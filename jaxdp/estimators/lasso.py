@@ -1,5 +1,7 @@
 """Differentially private LASSO."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from jaxdp._core import checks
@@ -68,7 +70,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         self.relation = relation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "DPLasso":  # noqa: N803
+    def fit(self, X: Any, y: Any) -> DPLasso:  # noqa: N803
         """Spend the budget on (n, p) features and n targets, finite numbers."""
         features, targets = self._records(X, y, y_numeric=True)
         penalty = L1(checks.nonnegative("alpha", self.alpha))

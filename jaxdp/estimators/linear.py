@@ -1,5 +1,7 @@
 """Shared parts of the regressions: predictions; scales, public or released; the descent."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -1,5 +1,7 @@
 """Differentially private logistic regression."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.relation = relation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "DPLogisticRegression":  # noqa: N803
+    def fit(self, X: Any, y: Any) -> DPLogisticRegression:  # noqa: N803
         """Spend the budget on (n, p) features and n labels of two classes."""
         features, labels = self._records(X, y)
         _multiclass.check_classification_targets(labels)

@@ -1,5 +1,7 @@
 """Differentially private LASSO from one release of second moments."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,7 @@ class SSPLasso(LinearRegressor):
         self.relation = relation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "SSPLasso":  # noqa: N803
+    def fit(self, X: Any, y: Any) -> SSPLasso:  # noqa: N803
         """Spend the budget on (n, p) features and n targets, finite numbers."""
         features, targets = self._records(X, y, y_numeric=True)
         budget, intercept = self._budget(), bool(self.fit_intercept)

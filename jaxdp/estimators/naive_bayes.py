@@ -1,5 +1,7 @@
 """Naive Bayes from private counts and sums."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax
@@ -53,7 +55,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         self.levels = levels
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "DPNaiveBayes":  # noqa: N803
+    def fit(self, X: Any, y: Any) -> DPNaiveBayes:  # noqa: N803
         """Learn from (n, p) records and their labels."""
         matrix, labels = self._records(X, y)
         _multiclass.check_classification_targets(labels)

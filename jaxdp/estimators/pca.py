@@ -1,5 +1,7 @@
 """Principal components of a private covariance."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax
@@ -58,7 +60,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.method = method
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> "DPPCA":  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> DPPCA:  # noqa: N803
         """Learn from (n, p) records; `y` is not looked at."""
         del y
         matrix = self._features(X, reset=True)

@@ -1,5 +1,7 @@
 """Scaling that leaks nothing: by public bounds, or by released means and variances."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ class PublicScaler(_Affine):
     def __init__(self, feature_bounds: Any):
         self.feature_bounds = feature_bounds
 
-    def fit(self, X: Any, y: Any = None) -> "PublicScaler":  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> PublicScaler:  # noqa: N803
         """Look at the number of features, nothing else."""
         coordinates = self._features(X, reset=True).shape[1]
         lower, upper = public_bounds(self.feature_bounds, coordinates)
@@ -73,7 +75,7 @@ class DPStandardScaler(_Affine):
         self.limit = limit
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> "DPStandardScaler":  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> DPStandardScaler:  # noqa: N803
         """Spend the budget on the means and variances of (n, p) features."""
         features = self._features(X, reset=True)
         budget = self._budget()

@@ -1,12 +1,14 @@
 """Approximate differential privacy."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 from jaxdp.guarantee.pure_profile import log_delta_of_approximate
@@ -26,30 +28,30 @@ class ApproxDP(Guarantee):
     epsilon_bound: Reals
     delta_bound: Reals
 
-    def __init__(self, epsilon: RealLike, delta: RealLike):
+    def __init__(self, epsilon: ArrayLike, delta: ArrayLike):
         assign(
             self,
             epsilon_bound=checks.nonnegative("epsilon", epsilon),
             delta_bound=checks.probability("delta", delta, lift=True),
         )
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
         epsilon = checks.real("epsilon", epsilon)
         return log_delta_of_approximate(self.epsilon_bound, self.delta_bound, epsilon)
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
         fpr = checks.probability("fpr", fpr, lift=True)
         return tradeoff_of_pure(self.epsilon_bound, self.delta_bound, fpr)
 
-    def composed(self, other: "ApproxDP") -> "ApproxDP":
+    def composed(self, other: ApproxDP) -> ApproxDP:
         """The guarantee of both releases together, rounded up."""
         epsilon = round_up(self.epsilon_bound + other.epsilon_bound, 1)
         both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
 
-    def __rmul__(self, count: RealLike) -> "ApproxDP":
+    def __rmul__(self, count: ArrayLike) -> ApproxDP:
         count = checks.whole("count", count)
         epsilon = round_up(repeated("epsilon", count, self.epsilon_bound), 1)
         delta = -jnp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))

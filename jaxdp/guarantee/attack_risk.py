@@ -6,13 +6,15 @@ neighbouring laws exchanged, as here they all do. The attacker is never understa
 included.
 """
 
+from __future__ import annotations
+
 from typing import Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import Index, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp.guarantee.base import require_both_directions
 from jaxdp.guarantee.renyi import RDP
@@ -27,7 +29,7 @@ _BISECTIONS = 64  # of an equal rate, in equal ratios. derived: from 1e-308 to a
 class HasProfile(Protocol):
     """Protocol of objects that know their delta at every real epsilon."""
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of an upper bound on delta at `epsilon`."""
         ...
 
@@ -45,7 +47,7 @@ def advantage(source: HasProfile) -> Reals:
     return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
 
 
-def bayes_risk(source: HasProfile, prior: RealLike) -> Reals:
+def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     """A lower bound on the error of any test when the alternative is true with prob. `prior`.
 
     prior fnr + (1 - prior) fpr >= m (1 - delta(log((1 - m) / m))), m = min(prior, 1 - prior):
@@ -65,7 +67,7 @@ def bayes_risk(source: HasProfile, prior: RealLike) -> Reals:
     return _risk(least, log_delta)
 
 
-def tpr_at_fpr(source: HasProfile, fpr: RealLike) -> Reals:
+def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
     """An upper bound on the true-positive rate at `fpr`: 1 - tradeoff(fpr), an ulp of 1 up.
 
     A `fpr` outside [0, 1] or one direction alone ("add", "remove"): `ValueError`; NaN where a rate

@@ -1,5 +1,7 @@
 """Base of every guarantee, and the budget that is asked of it."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, cast, final
@@ -10,7 +12,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Bools, Index, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Bools, Index, Reals
 from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
 from jaxdp.noise.base import exp_up
@@ -30,22 +32,22 @@ class Guarantee(abc.ABC):
     """
 
     @abc.abstractmethod
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of an upper bound on delta at `epsilon`, rounding included."""
 
     @abc.abstractmethod
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate of any test with false-positive rate `fpr`."""
 
     # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
     __array_ufunc__ = None
 
     @abc.abstractmethod
-    def composed(self, other: Any) -> "Guarantee":
+    def composed(self, other: Any) -> Guarantee:
         """The guarantee of an adaptive composition of this and another of its kind."""
 
     @abc.abstractmethod
-    def __rmul__(self, count: RealLike) -> "Guarantee":
+    def __rmul__(self, count: ArrayLike) -> Guarantee:
         """The guarantee of `count` adaptive repetitions; `count` may be traced."""
 
     @final
@@ -66,15 +68,15 @@ class Guarantee(abc.ABC):
         return NotImplemented
 
     @final
-    def __mul__(self: G, count: RealLike) -> G:
+    def __mul__(self: G, count: ArrayLike) -> G:
         """`count` adaptive repetitions."""
         return cast(G, self.__rmul__(count))
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
-    def epsilon(self, delta: RealLike) -> Reals:
+    def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`; inf where there is none."""
         return _epsilon(self, checks.probability("delta", delta))
 
@@ -91,7 +93,7 @@ class Budget:
     epsilon: Reals
     delta: Reals
 
-    def __init__(self, epsilon: RealLike, delta: RealLike):
+    def __init__(self, epsilon: ArrayLike, delta: ArrayLike):
         assign(
             self,
             epsilon=checks.real("epsilon", epsilon, 0.0),
@@ -99,7 +101,7 @@ class Budget:
         )
 
 
-BudgetLike: TypeAlias = Budget | tuple[RealLike, RealLike]
+BudgetLike: TypeAlias = Budget | tuple[ArrayLike, ArrayLike]
 
 
 def as_budget(budget: object) -> Budget:
@@ -188,7 +190,7 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     return jnp.minimum(least_value(bound, start, stop), 0.0)
 
 
-def tradeoff_of_pure(bound: Reals, failure: RealLike, fpr: Reals) -> Reals:
+def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
     """max(0, 1 - failure - e^bound fpr, e^-bound (1 - failure - fpr)), rounded down.
 
     0 at an infinite bound, where a loss may tell everything.

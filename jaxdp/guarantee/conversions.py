@@ -1,12 +1,14 @@
 """Every conversion between guarantees that is exact or a proved bound; the others raise."""
 
+from __future__ import annotations
+
 from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import Index, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.mills import log_normal_survival, mills
 from jaxdp.guarantee.approximate import ApproxDP
@@ -28,7 +30,7 @@ _NEWTON_STEPS = 7  # of each search. measured: the sixth changes nothing on [1e-
 class HasRenyi(Protocol):
     """A mechanism or a privacy loss: what knows its own Renyi divergences."""
 
-    def renyi(self, order: RealLike) -> Reals:
+    def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1."""
         ...
 
@@ -42,7 +44,7 @@ class HasZCDP(Protocol):
         ...
 
 
-def to_approx(guarantee: Guarantee, delta: RealLike) -> ApproxDP:
+def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
     """The (epsilon, delta) that `guarantee` implies at `delta`; epsilon is inf where there is none.
 
     Exact from PureDP, ApproxDP and GDP; from ZCDP and RDP the bound of Canonne, Kamath & Steinke.
@@ -90,7 +92,7 @@ def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
             )
 
 
-def to_rdp(source: Guarantee | HasRenyi, order: RealLike) -> RDP:
+def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
     """The Renyi divergences of `source` at `order`, whose last axis holds the orders.
 
     From ZCDP xi + order rho; from GDP order mu^2 / 2, exact; from PureDP the divergence of

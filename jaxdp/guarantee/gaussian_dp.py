@@ -1,5 +1,7 @@
 """Gaussian differential privacy: what composed Gaussians are, exactly."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import (
@@ -36,14 +38,14 @@ class GDP(Guarantee):
 
     mu: Reals
 
-    def __init__(self, mu: RealLike):
+    def __init__(self, mu: ArrayLike):
         assign(self, mu=checks.nonnegative("mu", mu))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""
         return Gaussian(1.0).log_delta(self.mu, epsilon)
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """Phi(Phi^-1(1 - fpr) - mu), rounded down; 0 at an infinite mu."""
         unit = Gaussian(1.0)
         mu, fpr = jnp.broadcast_arrays(
@@ -60,11 +62,11 @@ class GDP(Guarantee):
         fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
         return jnp.where(endless, 0.0, jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
 
-    def composed(self, other: "GDP") -> "GDP":
+    def composed(self, other: GDP) -> GDP:
         """The guarantee of both releases together, rounded up."""
         return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
 
-    def __rmul__(self, count: RealLike) -> "GDP":
+    def __rmul__(self, count: ArrayLike) -> GDP:
         root = jnp.sqrt(checks.whole("count", count))
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 

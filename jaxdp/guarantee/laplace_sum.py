@@ -1,5 +1,7 @@
 """The largest ratio of composed Laplaces by their sum."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from jaxdp._core.types import Reals

@@ -1,10 +1,12 @@
 """Pure differential privacy."""
 
+from __future__ import annotations
+
 from typing import final
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
 from jaxdp.guarantee.pure_profile import log_delta_of_pure
@@ -22,10 +24,10 @@ class PureDP(Guarantee):
 
     epsilon_bound: Reals
 
-    def __init__(self, epsilon: RealLike):
+    def __init__(self, epsilon: ArrayLike):
         assign(self, epsilon_bound=checks.nonnegative("epsilon", epsilon))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^e0 - e^epsilon) / (1 + e^e0) for |epsilon| <= e0, e0 the `epsilon` of this.
 
         delta is 0 above e0 and 1 - e^epsilon below -e0. Relative error of log delta:
@@ -33,15 +35,15 @@ class PureDP(Guarantee):
         """
         return log_delta_of_pure(self.epsilon_bound, checks.real("epsilon", epsilon))
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
         return tradeoff_of_pure(self.epsilon_bound, 0.0, checks.probability("fpr", fpr, lift=True))
 
-    def composed(self, other: "PureDP") -> "PureDP":
+    def composed(self, other: PureDP) -> PureDP:
         """The guarantee of both releases together, rounded up."""
         return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
 
-    def __rmul__(self, count: RealLike) -> "PureDP":
+    def __rmul__(self, count: ArrayLike) -> PureDP:
         return PureDP(
             round_up(repeated("epsilon", checks.whole("count", count), self.epsilon_bound), 1)
         )

@@ -1,5 +1,7 @@
 """The profiles of the worst mechanisms of pure differential privacy, as functions of arrays."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from jaxdp._core import checks

@@ -1,5 +1,7 @@
 """Renyi differential privacy, at a vector of orders."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP, log1p, round_up
 from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_renyi
 
@@ -29,7 +31,7 @@ class RDP(Guarantee):
     order: Reals
     value: Reals
 
-    def __init__(self, order: RealLike, value: RealLike):
+    def __init__(self, order: ArrayLike, value: ArrayLike):
         order = jnp.atleast_1d(checks.real("order", order, 1.0, _LARGEST_ORDER))
         value = jnp.atleast_1d(checks.nonnegative("value", value))
         if value.shape[-1] not in (1, order.shape[-1]) or order.shape[-1] == 0:
@@ -45,7 +47,7 @@ class RDP(Guarantee):
         """The batch."""
         return jnp.broadcast_shapes(self.order.shape, self.value.shape)[:-1]
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The least over the orders of s (value - epsilon) - log(1 + s) - s log(1 + 1/s), or 0.
 
         s = order - 1; every real epsilon, in the batch's shape; rounded up. Each order gives a
@@ -54,7 +56,7 @@ class RDP(Guarantee):
         """
         return _log_delta(self, checks.real("epsilon", epsilon))
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """The least fnr whose two-point test obeys every order held here, both ways round.
 
         (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1) value) and the same with
@@ -63,7 +65,7 @@ class RDP(Guarantee):
         """
         return _tradeoff(self, checks.probability("fpr", fpr, lift=True))
 
-    def composed(self, other: "RDP") -> "RDP":
+    def composed(self, other: RDP) -> RDP:
         """The values add, order by order. The orders must be the same: `ValueError` if not."""
         orders = self.order.shape[-1], other.order.shape[-1]
         concrete = checks.is_concrete(self.order) and checks.is_concrete(other.order)
@@ -74,7 +76,7 @@ class RDP(Guarantee):
         )
         return RDP(left, jnp.where(left == right, round_up(ours + theirs, 1), jnp.nan))
 
-    def __rmul__(self, count: RealLike) -> "RDP":
+    def __rmul__(self, count: ArrayLike) -> RDP:
         count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
         return RDP(self.order, round_up(repeated("value", count, value), 1))
 

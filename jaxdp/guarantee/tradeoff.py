@@ -6,6 +6,8 @@ delta(epsilon) = sup over x in [0, 1] of 1 - f(x) - e^epsilon x.
 Source: Dong, Roth & Su, JRSS-B 84, 2022, where it is the convex conjugate of f.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import Index, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import require_both_directions
 
@@ -27,7 +29,7 @@ _RATES = 160
 _NEAREST = 2.0**-45
 
 
-def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: RealLike) -> Reals:
+def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> Reals:
     """A lower bound on the false-negative rate at `fpr`, from `log_delta(epsilon)`.
 
     The greatest that was found of 1 - delta(e) - e^e fpr and, by symmetry of the profile,
@@ -44,7 +46,7 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: RealLike) -> R
 
 
 def profile_of_tradeoff(
-    tradeoff: Callable[[Reals], Reals], epsilon: RealLike, error: float = 1e-10
+    tradeoff: Callable[[Reals], Reals], epsilon: ArrayLike, error: float = 1e-10
 ) -> Reals:
     """An upper bound on delta at `epsilon`, any real one, from the trade-off function.
 

@@ -1,5 +1,7 @@
 """Zero-concentrated differential privacy."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import RealLike, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.base import (
     Guarantee,
@@ -31,17 +33,17 @@ class ZCDP(Guarantee):
     xi: Reals
     rho: Reals
 
-    def __init__(self, xi: RealLike, rho: RealLike):
+    def __init__(self, xi: ArrayLike, rho: ArrayLike):
         assign(self, xi=checks.nonnegative("xi", xi), rho=checks.nonnegative("rho", rho))
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The least bound over orders of Canonne, Kamath & Steinke, 2020, proposition 12."""
         xi, rho, epsilon = jnp.broadcast_arrays(
             checks.guard(self.xi), checks.guard(self.rho), checks.real("epsilon", epsilon)
         )
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
 
-    def tradeoff(self, fpr: RealLike) -> Reals:
+    def tradeoff(self, fpr: ArrayLike) -> Reals:
         """The least fnr whose two-point test obeys the curve at every order, both ways round.
 
         (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1)(xi + a rho)), by data
@@ -50,11 +52,11 @@ class ZCDP(Guarantee):
         """
         return _tradeoff(self.xi, self.rho, checks.probability("fpr", fpr, lift=True))
 
-    def composed(self, other: "ZCDP") -> "ZCDP":
+    def composed(self, other: ZCDP) -> ZCDP:
         """The guarantee of both releases together, rounded up."""
         return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
 
-    def __rmul__(self, count: RealLike) -> "ZCDP":
+    def __rmul__(self, count: ArrayLike) -> ZCDP:
         count = checks.whole("count", count)
         xi, rho = repeated("xi", count, self.xi), repeated("rho", count, self.rho)
         return ZCDP(round_up(xi, 1), round_up(rho, 1))

@@ -3,6 +3,8 @@
 `Accountant` is made when it is first asked for, because its base class is dp_accounting's own.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
 from jaxdp.interop.dp_events import (
@@ -85,14 +87,14 @@ def _accountant() -> type:
                 raise ValueError("a ZCDpEvent was composed: it bounds divergences and has no loss")
             return loss_of(self._counts)
 
-        def get_epsilon(self, target_delta: RealLike) -> float:
+        def get_epsilon(self, target_delta: ArrayLike) -> float:
             """The least epsilon >= 0 that has been shown at `target_delta`, in [0, 1]."""
             delta = checks.probability("target_delta", target_delta)
             if EVERYTHING in self._counts:
                 return math.inf
             return float(_shown(self._counts).epsilon(delta)) if self._counts else 0.0
 
-        def get_delta(self, target_epsilon: RealLike) -> float:
+        def get_delta(self, target_epsilon: ArrayLike) -> float:
             """The least delta that has been shown at `target_epsilon` >= 0."""
             epsilon = checks.real("target_epsilon", target_epsilon, 0.0)
             if EVERYTHING in self._counts:

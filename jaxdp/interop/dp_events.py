@@ -1,5 +1,7 @@
 """Releases of dp_accounting's events, as kinds with parameters, and the loss of many."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """Privacy loss of the history that an Opacus accountant keeps."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

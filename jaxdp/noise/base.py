@@ -1,5 +1,7 @@
 """Base class of every noise, and what noises share."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable
 
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
 
 NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
@@ -26,7 +28,7 @@ class Noise(abc.ABC):
     """
 
     @abc.abstractmethod
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
 
         delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
@@ -34,30 +36,30 @@ class Noise(abc.ABC):
         """
 
     @abc.abstractmethod
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = log E[exp(z L)] of the privacy loss at `shift`; z real or complex."""
 
     @abc.abstractmethod
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """The least epsilon with delta = 0: infinite where there is none."""
 
     @abc.abstractmethod
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(r, log p): the loss equals r >= 0 with probability p, -r with e^-r p, no other atom.
 
         p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
         """
 
     @abc.abstractmethod
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log g(x)."""
 
     @abc.abstractmethod
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x], accurate in both tails."""
 
     @abc.abstractmethod
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The x with P[T <= x] = u, for u in [0, 1]."""
 
     @abc.abstractmethod
@@ -69,7 +71,7 @@ class Noise(abc.ABC):
         """
 
     @abc.abstractmethod
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^power, power > -1."""
 
     @abc.abstractmethod
@@ -77,7 +79,7 @@ class Noise(abc.ABC):
         """E[(d log g / dx)^2], in one over the query's unit squared."""
 
     @abc.abstractmethod
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(xi, rho) with Renyi divergence of every order a > 1 at most xi + a rho."""
 
     @abc.abstractmethod
@@ -96,7 +98,7 @@ class Noise(abc.ABC):
         """log of the probability that the loss is finite."""
         return jnp.zeros_like(shift)
 
-    def largest_finite(self, shift: RealLike) -> Reals:
+    def largest_finite(self, shift: ArrayLike) -> Reals:
         """The least epsilon that no finite loss exceeds: infinite where there is none."""
         return self.pure_epsilon(shift)
 
@@ -122,11 +124,11 @@ class Noise(abc.ABC):
         """E |T|, in the query's unit."""
         return self.absolute_moment(1.0)
 
-    def delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; see `log_delta`."""
         return exp_up(self.log_delta(shift, epsilon))
 
-    def renyi(self, shift: RealLike, order: RealLike) -> Reals:
+    def renyi(self, shift: ArrayLike, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1: cgf(shift, order - 1) / (order - 1).
 
         Of order 1 the Kullback-Leibler divergence, the slope of the cgf at 0; of infinite order
@@ -139,7 +141,7 @@ class Noise(abc.ABC):
         return lifted(value, largest > 0)
 
 
-def order_excess(order: RealLike) -> Reals:
+def order_excess(order: ArrayLike) -> Reals:
     """An order of a Renyi divergence, from 1 on, less 1."""
     return checks.real("order", order, 1.0) - 1.0
 

@@ -1,5 +1,7 @@
 """The discrete Gaussian: the Gaussian's zero-concentrated privacy on the integers."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -9,7 +11,7 @@ from jax.scipy.special import gammaln, ndtri, zeta
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Index, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Index, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
@@ -31,18 +33,18 @@ class DiscreteGaussian(Noise):
 
     scale: Reals
 
-    def __init__(self, scale: RealLike):
+    def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log P[T = x]: -x^2 / (2 scale^2) - log Z; -inf where x is not whole."""
         return _log_density(self.scale, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x], every real x. Relative error, in both tails: 1e-14."""
         return _log_survival(self.scale, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to 1e-14."""
         return _quantile(self.scale, checks.probability("u", u))
 
@@ -57,7 +59,7 @@ class DiscreteGaussian(Noise):
         sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
         return sign * _quantile(self.scale, u)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p for p > 0; 1 at p = 0, infinite below. Relative error: 1e-13 for p <= 10.
 
         A sum for scale <= 10; above, the Gaussian's moment and the terms of the singularity of
@@ -70,7 +72,7 @@ class DiscreteGaussian(Noise):
         """Infinite: a lattice has no density whose location could move."""
         return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = P[T >= m] - e^epsilon P[T >= m + shift], m the least k of loss > epsilon.
 
         The loss at k is (2 k + shift) shift / (2 scale^2); delta falls with kinks there, where m
@@ -80,7 +82,7 @@ class DiscreteGaussian(Noise):
         shift = checks.whole("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = z (z + 1) r^2 / 2 + log(theta(z shift) / theta(0)), r = shift / scale.
 
         theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
@@ -88,12 +90,12 @@ class DiscreteGaussian(Noise):
         """
         return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
         r = ratio_of(checks.whole("shift", shift), self.scale)
         return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
         r = ratio_of(checks.whole("shift", shift), self.scale)
         return jnp.where(r == 0, 0.0, jnp.where(r > 0, jnp.inf, jnp.nan))
@@ -112,7 +114,7 @@ class DiscreteGaussian(Noise):
         unit = ratio_of(shift, self.scale) / self.scale
         return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
         r = ratio_of(checks.whole("shift", shift), self.scale)
         return 0.0 * r, jnp.where(r == 0, -LOG_2, jnp.nan)

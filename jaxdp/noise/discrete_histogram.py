@@ -1,16 +1,16 @@
 """Noise on the integers with given chances, as linear programming designs it for counts."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from typing import final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Certificate, whole_weights_of
@@ -32,7 +32,7 @@ class DiscreteHistogram(Noise):
 
     def __init__(
         self,
-        weights: Sequence[int] | Sequence[float] | ArrayLike,
+        weights: ArrayLike,
         certificate: Certificate | None = None,
     ):
         counts, _ = whole_weights_of(weights, 0.0)
@@ -58,13 +58,13 @@ class DiscreteHistogram(Noise):
     def _cells(self) -> histogram.Cells:
         return histogram.Cells(jnp.asarray(self.weights, dtype=jnp.float64), jnp.zeros(()))
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log P[T = x]; -inf where x is not whole."""
         x = checks.real("x", x)
         value = histogram.log_density(jnp.ones(()), self._cells(), x)
         return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x], every real x. Relative error of the smaller tail: 4 ulp."""
         x = checks.real("x", x)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
@@ -76,7 +76,7 @@ class DiscreteHistogram(Noise):
         value = jnp.where(low, log1m(jnp.where(low, below, 0.0) / self.total), above)
         return jnp.where(jnp.isnan(x), jnp.nan, value)
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to an ulp."""
         u = checks.probability("u", u)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
@@ -90,7 +90,7 @@ class DiscreteHistogram(Noise):
         pick = jax.random.randint(key, shape, 0, self.total, dtype=jnp.int64)
         return 1.0 * jnp.searchsorted(ends, pick, side="right") - self.support
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
         power = checks.real("power", power, -1.0, open_lower=True)
         size = np.abs(np.arange(len(self.weights)) - self.support)
@@ -103,7 +103,7 @@ class DiscreteHistogram(Noise):
         """Infinite: a lattice has no density whose location could move."""
         return jnp.asarray(jnp.inf)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift.
 
         An upper bound: delta is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp.
@@ -112,17 +112,17 @@ class DiscreteHistogram(Noise):
         steps = len(self.weights)
         return _log_delta(self._cells(), shift, epsilon, steps, self.even)
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself."""
         shift, z = checks.whole("shift", shift), checks.argument("z", z)
         return _cgf(self._cells(), shift, z)
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
         infinite = self.pure_epsilon(shift)
         return jnp.zeros_like(infinite), infinite
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0."""
         shift = checks.whole("shift", shift)
         return jnp.where(shift > 0, jnp.inf, shift)
@@ -131,7 +131,7 @@ class DiscreteHistogram(Noise):
         """The square of the support (Hoeffding); infinite for an uneven law."""
         return round_up(jnp.asarray(float(self.support) ** 2 if self.even else jnp.inf), 2)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """NaN: atoms of many kinds, one at infinity. At no shift the loss is 0."""
         r = self.pure_epsilon(shift)
         return r, jnp.where(r == 0, -LOG_2, jnp.nan)

@@ -1,5 +1,7 @@
 """The discrete Laplace, or two-sided geometric: pure differential privacy on the integers."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     expm1_minus,
@@ -33,18 +35,18 @@ class DiscreteLaplace(Noise):
 
     scale: Reals
 
-    def __init__(self, scale: RealLike):
+    def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log P[T = x]: -|x| / scale + log tanh(1 / (2 scale)); -inf where x is not whole."""
         return _log_density(self.scale, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x], every real x. Relative error, in both tails: (8 + |x| / scale) ulp."""
         return _log_survival(self.scale, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The least integer k with P[T <= k] >= u, for a u that is known to 8 ulp."""
         return _quantile(self.scale, checks.probability("u", u))
 
@@ -58,7 +60,7 @@ class DiscreteLaplace(Noise):
         draws = jax.random.exponential(key, (2, *shape), dtype=jnp.float64)
         return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = 2 (1 - q) / (1 + q) Li_-p(q) for p > 0; 1 at p = 0, infinite below.
 
         Variance 1 / (2 sinh^2(1 / (2 scale))), mean absolute value 1 / sinh(1 / scale).
@@ -70,7 +72,7 @@ class DiscreteLaplace(Noise):
         """Infinite: a lattice has no density whose location could move."""
         return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = max over whole j of 1 - (q^(1 + j) + e^epsilon q^(shift - j)) / (1 + q).
 
         0 <= epsilon < shift / scale, beyond which delta is 0. The maximum is taken on paper: with
@@ -82,7 +84,7 @@ class DiscreteLaplace(Noise):
         shift = checks.whole("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = -r/2 + log(cosh(s r) + tanh(1 / (2 scale)) coth(s / scale) sinh(s r)).
 
         s = z + 1/2, r = shift / scale. Relative error 1e-13 for real z > 0 at every r, absolute
@@ -90,7 +92,7 @@ class DiscreteLaplace(Noise):
         """
         return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, r - (1 - e^-r) / (scale sinh(1 / scale))), r = shift / scale: the least rho.
 
         Proof: exp(K + r/2) is, up to a constant, U_n(c) - q U_(n-2)(c) at c = cosh(s / scale),
@@ -102,7 +104,7 @@ class DiscreteLaplace(Noise):
         r, scale = _ratio(self.scale, checks.whole("shift", shift))
         return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, scale), 24), r > 0)
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """shift / scale, rounded up."""
         return round_up(ratio_of(checks.whole("shift", shift), self.scale), 1)
 
@@ -120,7 +122,7 @@ class DiscreteLaplace(Noise):
         unit = ratio_of(2.0, self.scale)
         return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(1 / scale, -log(1 + e^(-1 / scale))) at a shift of 1; (r, NaN) beyond: more atoms.
 
         At no shift the loss is 0: (0, log(1/2)).

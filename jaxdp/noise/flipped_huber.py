@@ -1,5 +1,7 @@
 """The flipped Huber: a Laplace centre with Gaussian tails."""
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple, final
 
@@ -10,7 +12,7 @@ from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
@@ -42,7 +44,7 @@ class FlippedHuber(Noise):
     alpha: Reals
     gamma: Reals
 
-    def __init__(self, alpha: RealLike, gamma: RealLike):
+    def __init__(self, alpha: ArrayLike, gamma: ArrayLike):
         alpha = checks.zero_or_positive("alpha", alpha, _LARGEST)
         assign(self, alpha=alpha, gamma=checks.positive("gamma", gamma))
 
@@ -51,15 +53,15 @@ class FlippedHuber(Noise):
         """True."""
         return True
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""
         return _log_density(self.alpha, self.gamma, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]. Relative error: 1e-14 + (4 + rho) ulp, in both tails."""
         return _log_survival(self.alpha, self.gamma, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """Closed forms in log and the normal quantile. Relative error: 1e-13, u >= 1e-300."""
         return _quantile(self.alpha, self.gamma, checks.probability("u", u))
 
@@ -72,7 +74,7 @@ class FlippedHuber(Noise):
         size = _upper_quantile(self.alpha, self.gamma, 0.5 - 0.5 * uniform, 0.5 * uniform)
         return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p by two incomplete gamma functions. Relative error: 2e-13 for p <= 100."""
         power = checks.real("power", power, -1.0, open_lower=True)
         return _absolute_moment(self.alpha, self.gamma, power)
@@ -81,7 +83,7 @@ class FlippedHuber(Noise):
         """(1 + 2 (exp(-a^2) - 1 + a^2) / (a kappa)) / gamma^2."""
         return _fisher_information(self.alpha, self.gamma)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log delta in the five regimes of the loss: where epsilon meets it, left of -a to past a.
 
         Every real epsilon. An upper bound, above the truth by at most 5e-15 of |log delta|; where
@@ -96,7 +98,7 @@ class FlippedHuber(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.alpha, self.gamma, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
 
         Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
@@ -109,7 +111,7 @@ class FlippedHuber(Noise):
         """0 and +-alpha."""
         return -self.alpha, jnp.zeros(()), self.alpha
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 gamma^2), the least possible, and its least xi.
 
         xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it: chords of
@@ -120,7 +122,7 @@ class FlippedHuber(Noise):
         """
         return _zcdp(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0 or `gamma` infinite."""
         return _pure_epsilon(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 
@@ -128,7 +130,7 @@ class FlippedHuber(Noise):
         """gamma^2: |T| is below a normal of that variance in the likelihood-ratio order."""
         return jnp.where(checks.guard(self.alpha, _LARGEST) >= 0, guarded(self.gamma) ** 2, jnp.nan)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(alpha shift / gamma^2, log P[0 <= T <= alpha - shift]) where shift < alpha."""
         return _loss_atom(self.alpha, self.gamma, checks.nonnegative("shift", shift))
 

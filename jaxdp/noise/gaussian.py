@@ -1,5 +1,7 @@
 """The Gaussian: the noise that composes into itself."""
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple, final
 
@@ -9,7 +11,7 @@ from jax.scipy.special import gammaln, ndtri
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp.noise.base import Noise, guarded, ratio_of
@@ -36,7 +38,7 @@ class Gaussian(Noise):
 
     scale: Reals
 
-    def __init__(self, scale: RealLike):
+    def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
     @property
@@ -44,15 +46,15 @@ class Gaussian(Noise):
         """True."""
         return True
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-x^2 / (2 scale^2) - log(scale sqrt(2 pi))."""
         return _log_density(self.scale, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log Q(x / scale). Relative error: 1e-14 + (x / scale)^2 ulp."""
         return _log_survival(self.scale, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """scale Phi^-1(u). Relative error: 1e-14 for u in [1e-300, 1/2]."""
         return _quantile(self.scale, checks.probability("u", u))
 
@@ -62,7 +64,7 @@ class Gaussian(Noise):
         normal = jax.random.normal(key, shape, dtype=jnp.float64)
         return jnp.broadcast_to(guarded(self.scale), shape) * normal
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p 2^(p/2) Gamma((p + 1) / 2) / sqrt(pi), p > -1. Relative error: 1e-14."""
         return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
@@ -70,7 +72,7 @@ class Gaussian(Noise):
         """1 / scale^2."""
         return 1.0 / guarded(self.scale) ** 2
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = Q(a) - e^epsilon Q(a + mu), mu = shift / scale, a = epsilon / mu - mu / 2.
 
         Every real epsilon; no regime loses digits. An upper bound, above the truth by at most
@@ -81,16 +83,16 @@ class Gaussian(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = z (z + 1) mu^2 / 2, mu = shift / scale: exact. Source: Mironov, CSF 2017."""
         return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)): exact. Source: Bun & Steinke, TCC 2016, proposition 6."""
         mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(mu), lifted(0.5 * mu * mu, mu > 0)
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
         mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.where(mu == 0, 0.0, jnp.where(mu > 0, jnp.inf, jnp.nan))
@@ -99,7 +101,7 @@ class Gaussian(Noise):
         """scale^2, with equality."""
         return guarded(self.scale) ** 2
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """None: the loss is normal. At no shift it is 0: two halves at r = 0."""
         mu = ratio_of(checks.nonnegative("shift", shift), self.scale)
         log_mass = jnp.where(mu == 0, -LOG_2, jnp.where(mu > 0, -jnp.inf, jnp.nan))

@@ -1,5 +1,7 @@
 """Noise with a piecewise-constant density on a uniform grid, as linear programming designs it."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple, final
@@ -7,11 +9,10 @@ from typing import NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, round_up
 from jaxdp.noise.base import Noise, guarded
 from jaxdp.noise.kernels import histogram
@@ -60,8 +61,8 @@ class Histogram(Noise):
 
     def __init__(
         self,
-        width: RealLike,
-        weights: Sequence[int] | Sequence[float] | ArrayLike,
+        width: ArrayLike,
+        weights: ArrayLike,
         atom: float = 0.0,
         certificate: Certificate | None = None,
     ):
@@ -94,15 +95,15 @@ class Histogram(Noise):
             jnp.asarray(self.weights, dtype=jnp.float64), jnp.asarray(float(self.atom_weight))
         )
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log of weights[i] / (total width), of the part that has a density; -inf beyond."""
         return histogram.log_density(guarded(self.width), self._cells(), checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]. Relative error of the smaller tail: (4 + |x| / width) ulp."""
         return histogram.log_survival(guarded(self.width), self._cells(), checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The least x with P[T <= x] >= u; absolute error (4 + |x| / width) ulp of a cell."""
         return histogram.quantile(guarded(self.width), self._cells(), checks.probability("u", u))
 
@@ -118,7 +119,7 @@ class Histogram(Noise):
         width = jnp.broadcast_to(guarded(self.width), shape)
         return jnp.where(cell < 0, 0.0, place) * width
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p by cells, a sum of positive terms. Relative error: 1e-13 for p <= 10."""
         power = checks.real("power", power, -1.0, open_lower=True)
         return histogram.absolute_moment(guarded(self.width), self._cells(), power)
@@ -127,7 +128,7 @@ class Histogram(Noise):
         """Infinite: the density jumps."""
         return jnp.where(guarded(self.width) > 0, jnp.inf, jnp.nan)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = atom + max over k of H_k, H_k = sum_i (p_i - e^epsilon p_(i - k))_+.
 
         Every whole k with |k| width <= shift, and shift itself, where H is (1 - t) H_k + t H_(k+1)
@@ -151,7 +152,7 @@ class Histogram(Noise):
         largest /= least
         return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself.
 
         Smaller shifts may be worse: `privacy_loss` composes the worst of all. Error: 1e-13.
@@ -159,12 +160,12 @@ class Histogram(Noise):
         shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(guarded(self.width), self._cells(), shift, z)
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
         infinite = self.pure_epsilon(shift)
         return jnp.zeros_like(infinite), infinite
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0."""
         ratio = checks.nonnegative("shift", shift) / guarded(self.width)
         shift = jnp.broadcast_to(checks.nonnegative("shift", shift), ratio.shape)
@@ -178,15 +179,13 @@ class Histogram(Noise):
             return jnp.where(guarded(self.width) > 0, jnp.inf, jnp.nan)
         return round_up((0.5 * len(self.weights) * guarded(self.width)) ** 2, 4)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """NaN: atoms of many kinds, one at infinity. At no shift the loss is 0."""
         r = self.pure_epsilon(shift)
         return r, jnp.where(r == 0, -LOG_2, jnp.nan)
 
 
-def whole_weights_of(
-    weights: Sequence[int] | Sequence[float] | ArrayLike, atom: float
-) -> tuple[tuple[int, ...], int]:
+def whole_weights_of(weights: ArrayLike, atom: float) -> tuple[tuple[int, ...], int]:
     """Whole weights and that of the atom, as `Histogram` says."""
     if not (checks.is_concrete(weights) and checks.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")
@@ -212,7 +211,7 @@ def whole_weights_of(
 
 
 def from_whole(
-    width: RealLike, weights: Sequence[int], atom_weight: int, certificate: Certificate | None
+    width: ArrayLike, weights: Sequence[int], atom_weight: int, certificate: Certificate | None
 ) -> Histogram:
     """A histogram of given whole weights and atom weight, exactly."""
     noise = Histogram(width, np.asarray(weights, dtype=np.int64))

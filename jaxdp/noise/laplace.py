@@ -1,5 +1,7 @@
 """The Laplace: pure differential privacy, and the closed forms that go with it."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -8,7 +10,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -34,7 +36,7 @@ class Laplace(Noise):
 
     scale: Reals
 
-    def __init__(self, scale: RealLike):
+    def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
     @property
@@ -42,15 +44,15 @@ class Laplace(Noise):
         """True."""
         return True
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-|x| / scale - log(2 scale)."""
         return _log_density(self.scale, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]. Relative error, in both tails: (8 + |x| / scale) ulp."""
         return _log_survival(self.scale, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """-sign(u - 1/2) scale log(2 min(u, 1 - u)). Relative error: 8 ulp."""
         return _quantile(self.scale, checks.probability("u", u))
 
@@ -60,7 +62,7 @@ class Laplace(Noise):
         unit = jax.random.laplace(key, shape, dtype=jnp.float64)
         return jnp.broadcast_to(guarded(self.scale), shape) * unit
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p Gamma(p + 1), p > -1. Relative error: 1e-14."""
         return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
 
@@ -68,7 +70,7 @@ class Laplace(Noise):
         """1 / scale^2."""
         return 1.0 / guarded(self.scale) ** 2
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = 1 - exp((epsilon - r) / 2) for |epsilon| <= r = shift / scale.
 
         Above r delta is 0 (log delta = -inf); below -r it is 1 - exp(epsilon). An upper bound,
@@ -79,7 +81,7 @@ class Laplace(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = log[((z+1) e^(z r) + z e^(-(z+1) r)) / (2z+1)], r = shift / scale.
 
         Relative error 1e-14 for real z > 0 at every r, absolute 1e-14 (1 + |z| r) elsewhere; the
@@ -87,7 +89,7 @@ class Laplace(Noise):
         """
         return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.
 
         Proof: with s = z + 1/2 and x = s^2, exp(K + r/2) = cosh(s r) + sinh(s r) / (2 s) is an
@@ -98,7 +100,7 @@ class Laplace(Noise):
         r = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """shift / scale, rounded up."""
         return round_up(ratio_of(checks.nonnegative("shift", shift), self.scale), 1)
 
@@ -106,7 +108,7 @@ class Laplace(Noise):
         """Infinite: the tails are exponential."""
         return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
         r = ratio_of(checks.nonnegative("shift", shift), self.scale)
         return r, jnp.where(r >= 0, -LOG_2, jnp.nan)

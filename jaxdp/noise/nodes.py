@@ -5,6 +5,8 @@ line is cut at all of them, every piece into panels of Gauss-Legendre nodes, gra
 Source: Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12 (the grading).
 """
 
+from __future__ import annotations
+
 import itertools
 from typing import NamedTuple
 

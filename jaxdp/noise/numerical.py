@@ -1,5 +1,7 @@
 """A noise that is known by its density, its survival function and its kinks alone."""
 
+from __future__ import annotations
+
 import abc
 from typing import cast, final
 
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.types import Bools, Index, Key, RealLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
@@ -45,7 +47,7 @@ class NumericalNoise(Noise):
         return True
 
     @final
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """Quantile by bisection of the survival function."""
         u = checks.probability("u", u)
         tail = jnp.log(jnp.minimum(u, 1.0 - u))
@@ -69,7 +71,7 @@ class NumericalNoise(Noise):
         return self.quantile(u)
 
     @final
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p by quadrature."""
         power = checks.real("power", power, -1.0, open_lower=True)[..., None]
         x, mass, _ = self._nodes()
@@ -83,7 +85,7 @@ class NumericalNoise(Noise):
         return jnp.sum(slope**2 * mass, axis=-1)
 
     @final
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of P[T < t] - e^epsilon P[T < t - shift] where the loss at t is epsilon; rounded up.
 
         The loss log g(t) / g(t - shift) falls, as g is log-concave: the best test is a half-line.
@@ -111,7 +113,7 @@ class NumericalNoise(Noise):
         return jnp.where(self._is_admissible(), value, jnp.nan)
 
     @final
-    def cgf(self, shift: RealLike, z: RealLike) -> Reals:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> Reals:
         """log E[exp(z L)] by quadrature, real z; infinite where the nodes do not reach."""
         shift, z = checks.nonnegative("shift", shift), checks.real("z", z)
         shift, z, _ = jnp.broadcast_arrays(shift, z, reach_of(self))
@@ -127,13 +129,13 @@ class NumericalNoise(Noise):
         return jnp.where(cut_off, jnp.inf, jax.nn.logsumexp(exponent, axis=-1))
 
     @final
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): no bound is known; `PrivacyLoss.renyi` has every order."""
         infinite = jnp.full_like(checks.nonnegative("shift", shift) + reach_of(self), jnp.inf)
         return jnp.zeros_like(infinite), infinite
 
     @final
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """shift times the slope of log g in the tail, where that has a limit; else infinite.
 
         A limit: the slope is the same at the reach and at twice that, where P[T > x] < e^-300.
@@ -152,7 +154,7 @@ class NumericalNoise(Noise):
         return jnp.full_like(reach_of(self), jnp.inf)
 
     @final
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """NaN: no atom is known."""
         unknown = jnp.full_like(checks.nonnegative("shift", shift) + reach_of(self), jnp.nan)
         return unknown, unknown

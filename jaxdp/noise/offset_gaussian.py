@@ -1,5 +1,7 @@
 """The offset-symmetric Gaussian: two Gaussian tails, moved together."""
 
+from __future__ import annotations
+
 import math
 from typing import final
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import Noise, guarded, ratio_of
@@ -41,7 +43,7 @@ class OffsetGaussian(Noise):
     offset: Reals
     scale: Reals
 
-    def __init__(self, offset: RealLike, scale: RealLike):
+    def __init__(self, offset: ArrayLike, scale: ArrayLike):
         offset = checks.zero_or_positive("offset", offset, _LARGEST)
         assign(self, offset=offset, scale=checks.positive("scale", scale))
 
@@ -50,15 +52,15 @@ class OffsetGaussian(Noise):
         """True."""
         return True
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
         return _log_density(self.offset, self.scale, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]. Relative error: 1e-14, plus t (t + 2 h) ulp, in both tails."""
         return _log_survival(self.offset, self.scale, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """Newton's method on log P[T > x], convex. Relative error: 1e-13 for u >= 1e-300."""
         return _quantile(self.offset, self.scale, checks.probability("u", u))
 
@@ -71,7 +73,7 @@ class OffsetGaussian(Noise):
         size = _upper_quantile(self.offset, self.scale, 0.5 - 0.5 * uniform, 0.5 * uniform)
         return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature.
 
         Relative error: 1e-13 for p <= 100.
@@ -83,7 +85,7 @@ class OffsetGaussian(Noise):
         """(1 + h / R(h)) / scale^2."""
         return _fisher_information(self.offset, self.scale)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log delta, in two regimes of the loss: met between the two peaks, or past one.
 
         Past one, for epsilon >= shift (shift + 2 offset) / (2 scale^2), it is the Gaussian's
@@ -95,7 +97,7 @@ class OffsetGaussian(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
 
         Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
@@ -104,7 +106,7 @@ class OffsetGaussian(Noise):
         shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(self.offset, self.scale, shift, z)
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 scale^2), the least possible, and its least xi.
 
         xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it: chords of
@@ -115,7 +117,7 @@ class OffsetGaussian(Noise):
         """
         return _zcdp(self.offset, self.scale, checks.nonnegative("shift", shift))
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0 or the scale infinite."""
         return _pure_epsilon(self.offset, self.scale, checks.nonnegative("shift", shift))
 
@@ -123,7 +125,7 @@ class OffsetGaussian(Noise):
         """scale^2: |T| is below a normal of that variance in the likelihood-ratio order."""
         return jnp.where(_guarded_offset(self.offset) >= 0, guarded(self.scale) ** 2, jnp.nan)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """None: the loss has a density. At no shift it is 0: two halves at r = 0."""
         return _loss_atom(self.offset, self.scale, checks.nonnegative("shift", shift))
 

@@ -1,5 +1,7 @@
 """The staircase: the least error at pure differential privacy."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import LOG_2, lifted, log1m, log1p, round_up
@@ -38,7 +40,7 @@ class Staircase(Noise):
     sensitivity: Reals
     split: Reals
 
-    def __init__(self, epsilon: RealLike, sensitivity: RealLike, split: RealLike):
+    def __init__(self, epsilon: ArrayLike, sensitivity: ArrayLike, split: ArrayLike):
         assign(
             self,
             epsilon=checks.real("epsilon", epsilon, checks.LEAST_NORMAL, _LARGEST),
@@ -51,15 +53,15 @@ class Staircase(Noise):
         epsilon = jnp.where(epsilon < jnp.inf, epsilon, jnp.nan)
         return epsilon, guarded(self.sensitivity), jnp.where(split <= 1, split, jnp.nan)
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """log a - n(x) epsilon."""
         return _log_density(*self._parameters(), checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x], in both tails. Relative error: 1e-13."""
         return _log_survival(*self._parameters(), checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The inverse of the distribution function.
 
         Relative error: 2e-13 for u >= 1e-300; 1e-15 sensitivity / |quantile| where that is more.
@@ -82,7 +84,7 @@ class Staircase(Noise):
         place_in_step = jnp.where(inner, split * u, split + (1.0 - split) * u)
         return sign * sensitivity * (step + place_in_step)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = c sensitivity^p sum over k >= 0 of b^k (k + split)^(p + 1), p > -1.
 
         c = (1 - b)^2 / ((p + 1) (split + b (1 - split))). In closed form for a `power` that is
@@ -99,7 +101,7 @@ class Staircase(Noise):
         """Infinite: the density jumps."""
         return jnp.where(self._sum() >= 0, jnp.inf, jnp.nan)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta = sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
 
         The loss takes the values j self.epsilon, |j| <= ceil(shift / sensitivity); p_j, and the
@@ -117,7 +119,7 @@ class Staircase(Noise):
         epsilon = checks.real("epsilon", epsilon)
         return log_delta(*self._parameters(), shift, epsilon)
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) = log sum_j p_j exp(z j epsilon), in closed form at every shift.
 
         Relative error 2e-14 for real z > 0, as long as z pure_epsilon(shift) < 300; absolute
@@ -126,7 +128,7 @@ class Staircase(Noise):
         shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return cgf(*self._parameters(), shift, z)
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, rho): the least rho where shift <= sensitivity, else the better of two bounds.
 
         With s = order - 1 and w = s epsilon, rho is the supremum of K / (s (s + 1)), the
@@ -143,7 +145,7 @@ class Staircase(Noise):
         rho = lifted(_zcdp_rho(*self._parameters(), shift), self.pure_epsilon(shift) > 0)
         return jnp.zeros_like(rho), rho
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """epsilon ceil(shift / sensitivity), rounded up."""
         return _pure_epsilon(*self._parameters(), checks.nonnegative("shift", shift))
 
@@ -151,7 +153,7 @@ class Staircase(Noise):
         """Infinite: the tails are exponential."""
         return jnp.where(self._sum() >= 0, jnp.inf, jnp.nan)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(pure epsilon, NaN): three atoms or more, but at no shift, where the loss is 0."""
         r = self.pure_epsilon(shift)
         return r, jnp.where(r == 0, -LOG_2, jnp.nan)
@@ -166,7 +168,7 @@ class Staircase(Noise):
         return epsilon + sensitivity + split
 
 
-def staircase_split(epsilon: RealLike, objective: str = "variance") -> Reals:
+def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     """The `split` of least error: objective "mean_absolute" or "variance".
 
     1 / (1 + e^(epsilon/2)), which gives E|T| = sensitivity e^(epsilon/2) / (e^epsilon - 1), and

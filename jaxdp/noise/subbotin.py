@@ -1,5 +1,7 @@
 """The Subbotin or generalised Gaussian: from the Laplace through the Gaussian to the uniform."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import final
 
@@ -9,7 +11,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp.noise.base import Noise, guarded, ratio_of
@@ -38,7 +40,7 @@ class Subbotin(Noise):
     scale: Reals
     power: Reals
 
-    def __init__(self, scale: RealLike, power: RealLike):
+    def __init__(self, scale: ArrayLike, power: ArrayLike):
         scale = checks.positive("scale", scale)
         assign(self, scale=scale, power=checks.real("power", power, 1.0, _LARGEST_POWER))
 
@@ -47,18 +49,18 @@ class Subbotin(Noise):
         """True."""
         return True
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-|x / scale|^p / p - log(2 scale p^(1/p - 1) Gamma(1/p))."""
         return _log_density(self.scale, self.power, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]: half a regularised upper incomplete gamma function of order 1/p.
 
         Relative error, in both tails: 1e-14 for p <= 20.
         """
         return _log_survival(self.scale, self.power, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """The inverse of the distribution function, by Newton's method. Relative error: 3e-14."""
         return _quantile(self.scale, self.power, checks.probability("u", u))
 
@@ -72,7 +74,7 @@ class Subbotin(Noise):
         sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
         return scale * sign * jnp.exp((jnp.log(power) + log_gamma) / power)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^k = scale^k p^(k/p) Gamma((k + 1) / p) / Gamma(1/p), k > -1. Relative error: 1e-14.
 
         `power` is the k of the moment here, not the p of the density.
@@ -84,7 +86,7 @@ class Subbotin(Noise):
         """p^(2 - 2/p) Gamma(2 - 1/p) / (Gamma(1/p) scale^2)."""
         return _fisher_information(self.scale, self.power)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta, by incomplete gamma functions of order s = 1/p.
 
         With G(s, x) the upper one, 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon),
@@ -96,7 +98,7 @@ class Subbotin(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, self.power, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """K(z) by quadrature over 512 points: relative error 1e-14 for real z.
 
         For complex z the error of exp(K(z) - K(Re z)) is 1e-12. Where the points cannot follow
@@ -107,7 +109,7 @@ class Subbotin(Noise):
         shift = checks.nonnegative("shift", shift)
         return _cgf(self.scale, self.power, shift, checks.argument("z", z), True)
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.
 
         Between them a bound at most 0.4 % above the least rho (2e-6 for p < 1.9); for p > 2 the
@@ -115,7 +117,7 @@ class Subbotin(Noise):
         """
         return _zcdp(self.scale, self.power, checks.nonnegative("shift", shift))
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """shift / scale at p = 1, rounded up; else infinite, unless shift / scale is 0."""
         r, power = _ratio_and_power(self.scale, self.power, shift)
         value = jnp.where((power == 1) | (r == 0), round_up(r, 1), jnp.inf)
@@ -131,7 +133,7 @@ class Subbotin(Noise):
         heavy = jnp.where(variance >= 0, jnp.inf, jnp.nan)
         return jnp.where(self.power < 2, heavy, round_up(variance, 32))
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """p = 1: (shift / scale, log(1/2)). Else none, but for no shift: two halves at r = 0."""
         r, power = _ratio_and_power(self.scale, self.power, shift)
         log_mass = jnp.where((power == 1) | (r == 0), -LOG_2, -jnp.inf)
@@ -143,7 +145,7 @@ def _guarded_power(power: Reals) -> Reals:
     return jnp.where((power >= 1) & (power <= _LARGEST_POWER), power, jnp.nan)
 
 
-def _ratio_and_power(scale: Reals, power: Reals, shift: RealLike) -> tuple[Reals, Reals]:
+def _ratio_and_power(scale: Reals, power: Reals, shift: ArrayLike) -> tuple[Reals, Reals]:
     ratio = ratio_of(checks.nonnegative("shift", shift), scale)
     ratio, power = jnp.broadcast_arrays(ratio, _guarded_power(power))
     return ratio, power

@@ -1,5 +1,7 @@
 """The truncated Laplace: bounded noise, with a delta that no epsilon removes."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -8,7 +10,7 @@ from jax.scipy.special import gammainc, gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import Bools, Key, RealLike, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -44,18 +46,18 @@ class TruncatedLaplace(Noise):
     scale: Reals
     bound: Reals
 
-    def __init__(self, scale: RealLike, bound: RealLike):
+    def __init__(self, scale: ArrayLike, bound: ArrayLike):
         assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))
 
-    def log_density(self, x: RealLike) -> Reals:
+    def log_density(self, x: ArrayLike) -> Reals:
         """-|x| / scale - log(2 scale (1 - exp(-bound / scale))); -inf beyond the bound."""
         return _log_density(self.scale, self.bound, checks.real("x", x))
 
-    def log_survival(self, x: RealLike) -> Reals:
+    def log_survival(self, x: ArrayLike) -> Reals:
         """log P[T > x]. Relative error, in both tails: (16 + |x| / scale) ulp."""
         return _log_survival(self.scale, self.bound, checks.real("x", x))
 
-    def quantile(self, u: RealLike) -> Reals:
+    def quantile(self, u: ArrayLike) -> Reals:
         """-scale log(e + 2 u (1 - e)), e = exp(-bound / scale), for u <= 1/2; odd around 1/2.
 
         Relative error: 16 ulp.
@@ -70,7 +72,7 @@ class TruncatedLaplace(Noise):
         scale, bound = (jnp.broadcast_to(v, shape) for v in (self.scale, self.bound))
         return _draw(scale, bound, w)
 
-    def absolute_moment(self, power: RealLike) -> Reals:
+    def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)), p > -1.
 
         gamma is the lower incomplete gamma function. Relative error: 1e-13 for p <= 10.
@@ -84,7 +86,7 @@ class TruncatedLaplace(Noise):
         information = jnp.where(bound < jnp.inf, jnp.inf, 1.0 / scale**2)
         return jnp.where(jnp.isnan(scale + bound), jnp.nan, information)
 
-    def log_delta(self, shift: RealLike, epsilon: RealLike) -> Reals:
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """log of delta, in closed form.
 
         For 0 <= epsilon <= min(shift, 2 bound - shift) / scale delta is
@@ -96,7 +98,7 @@ class TruncatedLaplace(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, self.bound, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: RealLike, z: RealLike) -> RealsOrComplexes:
+    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
         """Infinite for Re z > 0; else K(z) = log E[exp(z L); L < inf].
 
         M(z) = e^(-r/2) / (1 - e^-x) [sinh(2 s c) / (2 s) + cosh(s r) (1 - e^(r - x))_+], where
@@ -106,13 +108,13 @@ class TruncatedLaplace(Noise):
         shift = checks.nonnegative("shift", shift)
         return _cgf(self.scale, self.bound, shift, checks.argument("z", z))
 
-    def zcdp(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite. An infinite bound: see `Laplace.zcdp`."""
         r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         rho = lifted(round_up(expm1_minus(-r), 16), r > 0)
         return jnp.zeros_like(r), jnp.where(infinite, jnp.inf, rho)
 
-    def pure_epsilon(self, shift: RealLike) -> Reals:
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
         """Infinite, unless the shift is 0 or the bound infinite."""
         r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         return jnp.where(infinite, jnp.inf, round_up(r, 1))
@@ -124,7 +126,7 @@ class TruncatedLaplace(Noise):
         beyond = jnp.where(shift < _THIN * bound, _log_thin(scale, bound, shift), beyond)
         return jnp.maximum(log1m(jnp.exp(beyond)), LEAST_FINITE)
 
-    def largest_finite(self, shift: RealLike) -> Reals:
+    def largest_finite(self, shift: ArrayLike) -> Reals:
         """min(shift, 2 bound - shift) / scale, rounded up; at least 0."""
         shift = checks.nonnegative("shift", shift)
         scale, bound = guarded(self.scale), guarded(self.bound)
@@ -140,7 +142,7 @@ class TruncatedLaplace(Noise):
         scale, bound = jnp.broadcast_arrays(guarded(self.scale), guarded(self.bound))
         return jnp.where(scale > 0, round_up(bound * bound / 3.0, 2), jnp.nan)
 
-    def loss_atom(self, shift: RealLike) -> tuple[Reals, Reals]:
+    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """NaN: one atom is at infinity. At no shift, or with an infinite bound, as `Laplace`."""
         r, infinite = _loss(self.scale, self.bound, checks.nonnegative("shift", shift))
         return r, jnp.where(infinite | jnp.isnan(r), jnp.nan, -LOG_2)

@@ -1,5 +1,7 @@
 """Whole weights that keep the budgets exactly, and a lower bound, from a program."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 

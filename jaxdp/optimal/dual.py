@@ -8,6 +8,8 @@ plus the terms of the mass beyond the ends and of monotone pairs: true of every 
 the budgets, for any multipliers. Nothing is taken from a solver but these numbers.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Whole weights, and their delta in rational arithmetic: what a solver says is not believed."""
 
+from __future__ import annotations
+
 import decimal
 import math
 from collections.abc import Sequence

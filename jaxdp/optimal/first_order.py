@@ -1,5 +1,7 @@
 """Tables of optimised noise, batched over budgets, on any device, certified on the host."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 from typing import NamedTuple
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
 from jaxdp.optimal.certify import (
     positive,
@@ -47,8 +49,8 @@ class NoiseTable(NamedTuple):
 
 
 def optimal_noise_table(
-    epsilon: RealLike,
-    delta: RealLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
     loss: MeasureLike = "l1",
     *,
     sensitivity: float = 1.0,
@@ -178,7 +180,7 @@ def _solved(
     return rows
 
 
-def _budget(epsilon: RealLike, delta: RealLike) -> tuple[np.ndarray, np.ndarray]:
+def _budget(epsilon: ArrayLike, delta: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if not (checks.is_concrete(epsilon) and checks.is_concrete(delta)):
         raise ValueError("epsilon and delta must be concrete: certificates are made on the host")
     high = np.asarray(checks.real("epsilon", epsilon, 0.0, 30.0, open_lower=True))

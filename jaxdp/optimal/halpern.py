@@ -12,6 +12,8 @@ stops it is a bracket: the multipliers' dual bound, and the law mixed with one t
 spare. Both are taken again on the host, in rationals, before anything is reported.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -5,6 +5,8 @@ both rows share after the shift s (0 where letters are answers, not noise). Rows
 mixtures of two that are next to each other.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import time

@@ -1,5 +1,7 @@
 """Cost of an error: convex combinations of |x|, its one-sided parts, x^2, or a function."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 

@@ -1,5 +1,7 @@
 """Answers to a query of bounded range whose law depends on the true answer, certified."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence

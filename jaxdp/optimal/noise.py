@@ -1,5 +1,7 @@
 """The additive noise of least expected loss for a budget, with a proof of how near it is."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Sequence

@@ -7,6 +7,8 @@ close answers leaves of the rectangle. Those are pairs of nodes, and pairs of a 
 that is exactly one sensitivity away.
 """
 
+from __future__ import annotations
+
 import bisect
 import itertools
 from fractions import Fraction

@@ -10,6 +10,8 @@ beyond each end, for lower bounds. A block is one shift k at one budget (epsilon
 shifted copy is that mass. Few shifts bind; the others are never in the program.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from typing import Any, NamedTuple

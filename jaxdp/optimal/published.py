@@ -1,5 +1,7 @@
 """The published data-dependent formulation, for comparison: a noise for each part of the range."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import time

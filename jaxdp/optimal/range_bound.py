@@ -1,5 +1,7 @@
 """Lower bounds on the mean loss of any private mechanism for answers in a range."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
 

@@ -1,5 +1,7 @@
 """Cost of answers over a range, by nodes: weights of its parts, and integrated losses."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from jaxdp.optimal.measure import ErrorMeasure

@@ -5,6 +5,8 @@ multipliers, one for each shift, holds those of the cells with a partner, of the
 others, and of the atom. Reshapes instead of gathers: a gather of this size costs more than the sum.
 """
 
+from __future__ import annotations
+
 import functools
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """A mechanism that is a table: a law of outputs for each of some answers."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -9,7 +11,7 @@ from jaxtyping import Array, Int
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import Indices, Key, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Indices, Key, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.exact import TOTAL
@@ -37,7 +39,7 @@ class RangeMechanism:
         """Chances, (nodes, outputs)."""
         return jnp.asarray(self.weights, dtype=jnp.float64) / TOTAL
 
-    def release(self, key: Key, value: RealLike) -> Reals:
+    def release(self, key: Key, value: ArrayLike) -> Reals:
         """One draw for each true answer in `value`, which is clamped to the range; NaN for NaN.
 
         Under jit and vmap. Floating-point rounding moves an answer by 4 ulp of its part at most,
@@ -55,7 +57,7 @@ class RangeMechanism:
         output = jnp.sum(pick[..., None] >= ends[node], axis=-1)
         return jnp.where(jnp.isnan(value), jnp.nan, nodes[output])
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """The worst delta of any answers within the sensitivity, an upper bound, epsilon >= 0."""
         epsilon = checks.real("epsilon", epsilon, 0.0)
         felt = felt_sensitivity(self.nodes, self.certificate.sensitivity)
@@ -64,7 +66,7 @@ class RangeMechanism:
         pairs = jnp.asarray(points.pairs[:, :2])
         return _worst(laws, pairs, epsilon.ravel()).reshape(epsilon.shape)
 
-    def expected_loss(self, value: RealLike, loss: MeasureLike = "l1") -> Reals:
+    def expected_loss(self, value: ArrayLike, loss: MeasureLike = "l1") -> Reals:
         """E c(output - value) at each concrete true answer in `value`."""
         value = np.asarray(checks.real("value", value))
         nodes, table = np.asarray(self.nodes), np.asarray(self.table)

@@ -1,12 +1,14 @@
 """Pictures that set families of noise beside each other."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.design.compare import Comparison
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
@@ -39,8 +41,8 @@ def compare(comparison: Comparison, *, ax: Any = None) -> Any:
 @styled
 def winners(
     families: Sequence[str],
-    epsilon: RealLike,
-    count: RealLike,
+    epsilon: ArrayLike,
+    count: ArrayLike,
     delta: float,
     sensitivity: float = 1.0,
     *,

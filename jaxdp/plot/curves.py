@@ -1,12 +1,14 @@
 """Pictures of lines: profiles, trade-offs, budgets along a training, densities, errors."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
@@ -37,7 +39,7 @@ _LOG_10 = float(np.log(10.0))
 
 @styled
 def profile(
-    releases: Mapping[str, HasLogDelta], epsilon: RealLike | None = None, *, ax: Any = None
+    releases: Mapping[str, HasLogDelta], epsilon: ArrayLike | None = None, *, ax: Any = None
 ) -> Any:
     """Draw delta in powers of ten against epsilon, a line a release, however small delta is.
 
@@ -111,7 +113,7 @@ def epsilon_by_step(
 @styled
 def noise_by_epsilon(
     families: Sequence[str],
-    epsilon: RealLike,
+    epsilon: ArrayLike,
     delta: float,
     sensitivity: float = 1.0,
     count: int = 1,
@@ -145,7 +147,7 @@ def noise_by_epsilon(
 
 
 @styled
-def density(noises: Mapping[str, Noise], x: RealLike | None = None, *, ax: Any = None) -> Any:
+def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any = None) -> Any:
     """Draw the densities of noises.
 
     Args:

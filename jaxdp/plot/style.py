@@ -1,5 +1,7 @@
 """Style that all pictures share: colours, lines and axes; no setting outlives a picture."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sized
 from functools import wraps
 from typing import Any, ParamSpec
@@ -7,7 +9,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 
 Arguments = ParamSpec("Arguments")
 
@@ -88,7 +90,7 @@ def check_entries(name: str, entries: Sized) -> None:
         raise ValueError(f"{name} must hold at least one entry, got none")
 
 
-def increasing(name: str, value: RealLike) -> np.ndarray:
+def increasing(name: str, value: ArrayLike) -> np.ndarray:
     """Places along a logarithmic axis."""
     places = np.asarray(checks.positive(name, value))
     if places.ndim != 1 or places.size == 0 or not np.isfinite(places).all():

@@ -10,6 +10,8 @@ from 1/d to 1: both ends cost the same at s_o = s_d / sqrt(2). That is the Gauss
 ensemble, isotropic in Frobenius norm, and exact; nothing need be clipped.
 """
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -18,7 +20,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, Shape, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -33,7 +35,7 @@ RELATIONS = ("replace_one", "add_remove")
 _LARGEST = 1e150  # whose square is finite
 
 
-def goe_noise(key: Key, dimension: int, scale: RealLike, shape: Shape = ()) -> Reals:
+def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> Reals:
     """Symmetric Gaussian matrices, (*shape, d, d): std scale / sqrt(2), on the diagonal scale.
 
     The coordinates of svec(A), off-diagonal entries times sqrt(2), are i.i.d. N(0, scale^2), so a
@@ -72,13 +74,13 @@ class Plan:
     family: str = static()
     relation: str = static()
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log delta of the release: exact GDP, or of one Laplace at the sum of all shifts."""
         if self.family == "gaussian":
             return GDP(self.ratio).log_delta(epsilon)
         return Laplace(1.0).log_delta(self.ratio, epsilon)
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
@@ -89,10 +91,10 @@ def plan(
     dimension: int,
     records: int,
     relation: str,
-    row_bound: RealLike = 1.0,
+    row_bound: ArrayLike = 1.0,
     method: str = "goe",
     family: str = "gaussian",
-    entry_bounds: RealLike | None = None,
+    entry_bounds: ArrayLike | None = None,
 ) -> Plan:
     """Noise for the (d, d) second moment of `records` rows of norm at most `row_bound`.
 
@@ -147,7 +149,7 @@ def plan(
     return Plan(scales, level, bound, clipped, dimension, records, family, relation)
 
 
-def release(features: RealLike, plan: Plan, key: Key) -> Reals:
+def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     """The private (d, d) second moment of (n, d) rows, symmetric; it may have negative eigenvalues.
 
     Longer rows are shortened to `row_bound`, products clipped if the plan says so. Other shapes

@@ -15,6 +15,8 @@ Source: Lee, Shen & Tian, COLT 2021; its rate under a log-Sobolev inequality: Ch
 Wibisono, Improved analysis for a proximal algorithm for sampling, COLT 2022.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple, final
 
 import jax
@@ -24,7 +26,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -63,13 +65,13 @@ class Plan:
     records: int = static()
     relation: str = static()
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log delta of the chain's last state: the exact draw's, and what the chain adds."""
         epsilon = checks.real("epsilon", epsilon)
         added = jnp.logaddexp(0.0, epsilon) + jnp.log(checks.guard(self.total_variation))
         return jnp.minimum(round_up(jnp.logaddexp(self.exact.log_delta(epsilon), added), -8), 0.0)
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
@@ -87,11 +89,11 @@ def plan(
     *,
     dimension: int,
     records: int,
-    radius: RealLike,
+    radius: ArrayLike,
     relation: str,
-    row_bound: RealLike = 1.0,
+    row_bound: ArrayLike = 1.0,
     penalty: L2 | None = None,
-    approximation_share: RealLike = 1e-3,
+    approximation_share: ArrayLike = 1e-3,
 ) -> Plan:
     """The k and m of least d/k + m R^2 / 2 that keep `budget`, and a chain that is long enough.
 

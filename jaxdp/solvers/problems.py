@@ -6,17 +6,18 @@ logistic: design = (labels * features)^T, offset = 0, loss(s) = log(1 + exp(-s))
 A coordinate step then reads one contiguous row of `design` and nothing else of size n but s.
 """
 
+from __future__ import annotations
+
 import abc
 from typing import final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 
@@ -48,7 +49,7 @@ class L1(Penalty):
 
     strength: Reals
 
-    def __init__(self, strength: RealLike):
+    def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
@@ -67,7 +68,7 @@ class L2(Penalty):
 
     strength: Reals
 
-    def __init__(self, strength: RealLike):
+    def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
     def value(self, theta: Reals) -> Reals:
@@ -180,11 +181,11 @@ class Smoothness:
     values: Vector
     origin: str = static()
 
-    def __init__(self, values: RealLike, origin: str):
+    def __init__(self, values: ArrayLike, origin: str):
         checks.one_of("origin", origin, ORIGINS)
         assign(self, values=checks.positive("smoothness", values), origin=origin)
 
-    def as_public(self) -> "Smoothness":
+    def as_public(self) -> Smoothness:
         """The same values, declared public by the caller, as published experiments do.
 
         Where the records decided them, what is trained with them is not private end to end.
@@ -199,7 +200,7 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
 
 
 def bounded_smoothness(
-    loss: str, feature_bounds: RealLike, *, intercept: bool = False
+    loss: str, feature_bounds: ArrayLike, *, intercept: bool = False
 ) -> Smoothness:
     """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j; an intercept's bound is 1."""
     checks.one_of("loss", loss, LOSSES)
@@ -210,7 +211,7 @@ def bounded_smoothness(
 
 
 def private_smoothness(
-    problem: Problem, feature_bounds: RealLike, epsilon: RealLike, key: Key
+    problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
 ) -> tuple[Smoothness, PureDP]:
     """M_j released by the Laplace mechanism, and the PureDP(epsilon) that it costs.
 

@@ -6,6 +6,8 @@ settings (100 ceil(d / 4) updates at (1, .1)) it says that nothing is promised. 
 Wiesemann, Differential privacy via distributionally robust optimization, section 6.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -10,6 +10,8 @@ deviations on either side), by the share of the noise: with few records the gues
 the release. That, and all that is made of the result, is post-processing.
 """
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 import numpy as np
 

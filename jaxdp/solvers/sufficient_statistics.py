@@ -6,6 +6,8 @@ clipped. Where p is small this is the line that any iterative method has to beat
 Source: Wang, Revisiting differentially private linear regression, UAI 2018 (without his ridge).
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import jax
@@ -14,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.solvers import covariance
@@ -23,13 +25,13 @@ _PASSES = 3000
 
 
 def lasso(
-    features: RealLike,
-    targets: RealLike,
-    strength: RealLike,
+    features: ArrayLike,
+    targets: ArrayLike,
+    strength: ArrayLike,
     budget: BudgetLike,
     key: Key,
     *,
-    row_bound: RealLike,
+    row_bound: ArrayLike,
     relation: str,
     intercept: bool = False,
 ) -> tuple[Vector, GDP]:

@@ -1,5 +1,7 @@
 """One block of a sweep: the function called on it, and what fails set aside."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

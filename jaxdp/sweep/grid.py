@@ -1,5 +1,7 @@
 """The points of a sweep: named axes, cut into blocks that are worked off one at a time."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import re
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Grid:
         return found.hexdigest()
 
 
-def grid_of(axes: Mapping[str, RealLike], chunk: int) -> Grid:
+def grid_of(axes: Mapping[str, ArrayLike], chunk: int) -> Grid:
     """The grid, in blocks of at most `chunk` points: whole last axes, as many as fit."""
     if not axes:
         raise ValueError("axes must name at least one axis, got none")

@@ -1,5 +1,7 @@
 """Identity of a sweep: a fingerprint of its function, and where its numbers come from."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import pickle

@@ -1,5 +1,7 @@
 """A function over a grid of named axes: `sweep`."""
 
+from __future__ import annotations
+
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of
 from jaxdp.sweep.grid import Grid, grid_of
 from jaxdp.sweep.identity import digest_of, labels, provenance
@@ -19,7 +21,7 @@ from jaxdp.sweep.worker import by_executor
 
 def sweep(
     function: Callable[..., Any],
-    axes: Mapping[str, RealLike],
+    axes: Mapping[str, ArrayLike],
     to: str | os.PathLike[str] | None = None,
     *,
     chunk: int = 2**16,

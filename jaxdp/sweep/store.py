@@ -5,6 +5,8 @@ for arrays, `.sweep` holds the sweep's fingerprint in `sweep.json` and a marker 
 written after its chunks. The store is made beside its place and moved there.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os

@@ -1,5 +1,7 @@
 """Blocks of a sweep in another process: it writes them itself, and only says which."""
 
+from __future__ import annotations
+
 import functools
 import multiprocessing
 import pickle

@@ -4,6 +4,8 @@ With x = Re z, M(z) = exp(z (z + 1) mu^2 / 2) theta(z shift) / theta(0), mu = sh
 theta(c) = sum_k exp(-(k - c)^2 step^2 / 2): the sum for scales below 0.8, its Poisson dual above.
 """
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from jaxdp._core.types import Reals, RealsOrComplexes

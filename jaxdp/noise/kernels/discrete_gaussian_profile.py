@@ -4,6 +4,8 @@ With m the least k whose loss is above epsilon, delta is the sum over k >= m of
 p(k) (1 - exp(epsilon - loss(k))).
 """
 
+from __future__ import annotations
+
 import functools
 
 import jax

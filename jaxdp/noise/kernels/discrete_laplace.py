@@ -1,5 +1,7 @@
 """Profile, generating function and moments of the two-sided geometric law on the integers."""
 
+from __future__ import annotations
+
 import math
 
 import jax.numpy as jnp

@@ -6,6 +6,8 @@ t or t + D crosses 0 or +-a, f is a quadratic of curvature -1, 0 or z, and its i
 difference of exp(f) w(f' / sqrt(2 f'')) at the ends, w the Faddeeva function.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 
@@ -41,7 +43,7 @@ class Ends(NamedTuple):
     lean: Reals
 
     @staticmethod
-    def of(a: Reals, d: Reals) -> "Ends":
+    def of(a: Reals, d: Reals) -> Ends:
         """The ends for a = alpha / gamma and d = shift / gamma."""
         wide, zero = d > 2.0 * a, jnp.zeros_like(a)
         crossing = jnp.where(d < a, a * d, 0.5 * (d * d + a * a))

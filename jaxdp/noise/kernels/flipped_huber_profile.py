@@ -8,6 +8,8 @@ roots of quadratics, each formed as a quotient whose numerator vanishes on a bou
 regime; the numerators carry 32 digits.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

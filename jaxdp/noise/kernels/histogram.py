@@ -5,6 +5,8 @@ cells whether their number is odd or even. Masses are whole and add up to 2^52 a
 of them is exact in double precision.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -9,6 +9,8 @@ With g the density, the loss exceeds |epsilon| beyond u, v = u + shift, H(t) = P
 because g(u) = e^|epsilon| g(v): no two close numbers are subtracted once H(|u|) - H(v) is known.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """log delta at every real epsilon from its two sides at |epsilon|, with an upper bound's slack."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

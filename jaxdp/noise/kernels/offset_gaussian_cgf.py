@@ -8,6 +8,8 @@ In units of the scale, with E = D^2 / 2 + h D the largest loss at t = 0 and b = 
 where R(x) = sqrt(pi / 2) w(i x / sqrt 2) and, for Re x < 0, R(x) = sqrt(2 pi) e^(x^2/2) - R(-x).
 """
 
+from __future__ import annotations
+
 import math
 
 import jax.numpy as jnp

@@ -6,6 +6,8 @@ beyond u, see `monotone_loss`. With n = D^2 / 2 + h D - E, which carries 32 digi
 n <= 0 and u = -n / (D + 2 h) where n > 0.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

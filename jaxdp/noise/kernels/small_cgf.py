@@ -1,5 +1,7 @@
 """The cumulants of a privacy loss near K = 0, without the cancellation in log M."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax

@@ -1,5 +1,7 @@
 """The cumulant generating function of the staircase's loss, from the atoms of `staircase_loss`."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 

@@ -12,6 +12,8 @@ f, h in [0, 1)) the mass at j >= 1 is a / b times the sum of
 at -j it is b^j times that at j. The sums over q are geometric, so everything is a closed form.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

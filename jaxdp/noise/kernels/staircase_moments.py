@@ -4,6 +4,8 @@
 b^k (k + split)^(p + 1), b = exp(-epsilon).
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaincc, gammaln

@@ -4,6 +4,8 @@ M(z) - 1 = int g(t) e^(z l) (1 - e^(-z l)) (1 - e^(-(z + 1) l)) dt over t > -shi
 loss l >= 0; for real z > 0 no term is negative. M(z) = M(-1 - z).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -8,6 +8,8 @@ Between them, and to the right of 0, the path is moved up to where the oscillati
     M(z) C = between(z) + right(z) + conj right(-1 - conj z).
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

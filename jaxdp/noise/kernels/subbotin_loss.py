@@ -4,6 +4,8 @@ zeta(t) = (|t + shift|^p - |t|^p) / p does not fall. Where it equals epsilon >= 
 A = |u|^p / p and B = |u + shift|^p / p = A + epsilon.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -4,6 +4,8 @@ With zeta(u) = epsilon >= 0, A = |u|^p / p, s = 1 / p and G the upper incomplete
 2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), plus 2 gamma(s, A) where u < 0.
 """
 
+from __future__ import annotations
+
 import functools
 
 import jax

@@ -1,5 +1,7 @@
 """The tails of the density proportional to exp(-|t|^p / p), p >= 1, and their inverse."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax

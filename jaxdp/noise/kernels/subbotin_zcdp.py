@@ -9,6 +9,8 @@ and beyond the points where K is known:
   Over s (s + l) the first term falls with s.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

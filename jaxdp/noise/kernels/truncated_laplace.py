@@ -4,6 +4,8 @@ The mass of (0, t) is proportional to 1 - e^(-t / scale). Where the bound is sho
 scale it is measured in units of t / bound, so that an infinite scale, the uniform law, is right.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """The least xi with Renyi divergence of every order a > 1 at most xi + a rho."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax.numpy as jnp

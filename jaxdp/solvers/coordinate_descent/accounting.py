@@ -1,5 +1,7 @@
 """Cost of a sequence of noisy updates, and the least noise that keeps it in a budget."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

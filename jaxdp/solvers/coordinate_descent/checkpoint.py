@@ -5,6 +5,8 @@ each `every` passes. So whatever a kill leaves is a beginning of it, in one plac
 stands its code, an HMAC under the run's key of the code before and of the line.
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import json
@@ -21,7 +23,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import fresh_key
-from jaxdp._core.types import Key, RealLike, Vector
+from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
 from jaxdp.solvers.problems import Problem
@@ -38,7 +40,7 @@ def run_resumable(
     path: str | os.PathLike[str],
     key: Key | None = None,
     *,
-    start: RealLike | None = None,
+    start: ArrayLike | None = None,
     every: int = 1,
 ) -> Vector:
     """theta of `run`, with a file at `path` that takes a line after each `every` passes.

@@ -7,12 +7,14 @@ record. T passes, their steps falling linearly to 0, go as far as T / 2 whole on
 noise of about sqrt(T) of them, in place of T.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import RealLike
+from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
@@ -37,7 +39,7 @@ class Defaults(NamedTuple):
 
 def defaults(
     budget: Budget,
-    curvature: RealLike,
+    curvature: ArrayLike,
     records: int,
     relation: str,
     *,

@@ -1,5 +1,7 @@
 """Everything that privacy depends on, decided before a record is read."""
 
+from __future__ import annotations
+
 from typing import final
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -88,11 +90,11 @@ class Plan:
             ratios = jnp.full_like(ratios, self.noise.certificate.sensitivity)
         return composed(self.noise, ratios, self.visits, self.spent, self.accounting)
 
-    def log_delta(self, epsilon: RealLike) -> Reals:
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log delta of all updates together."""
         return self.guarantee.log_delta(epsilon)
 
-    def delta(self, epsilon: RealLike) -> Reals:
+    def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
 
@@ -100,12 +102,12 @@ class Plan:
 def plan(
     budget: BudgetLike,
     *,
-    smoothness: Smoothness | RealLike,
-    clip: RealLike,
+    smoothness: Smoothness | ArrayLike,
+    clip: ArrayLike,
     records: int | None,
     passes: int,
     relation: str,
-    step: RealLike | Schedule = 1.0,
+    step: ArrayLike | Schedule = 1.0,
     order: str = "permutation",
     updates: int | None = None,
     allocation: str = "winid",
@@ -210,7 +212,9 @@ def _within(budget: Budget, plan: Plan) -> Plan:
     return plan
 
 
-def noiseless_plan(smoothness: Smoothness | RealLike, *, passes: int, step: RealLike = 1.0) -> Plan:
+def noiseless_plan(
+    smoothness: Smoothness | ArrayLike, *, passes: int, step: ArrayLike = 1.0
+) -> Plan:
     """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only."""
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = checks.positive("smoothness", values)

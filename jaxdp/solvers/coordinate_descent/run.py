@@ -5,6 +5,8 @@ rounded to a multiple of C_j / grid; blocks of 64 add up exactly in the data's p
 blocks in float64. So the sensitivity holds as computed, in float32 too, in any order of summation.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_for
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.problems import Problem
 
@@ -32,7 +34,7 @@ class NotPrivateTrace(NamedTuple):
 
 
 def run(
-    problem: Problem, plan: Plan, key: Key, *, start: RealLike | None = None, trace: bool = False
+    problem: Problem, plan: Plan, key: Key, *, start: ArrayLike | None = None, trace: bool = False
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
     """theta, of shape (p,); with `trace`, also F after each pass, NOT PRIVATE.
 
@@ -89,7 +91,7 @@ def check(problem: Problem, plan: Plan) -> None:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
 
 
-def begin(plan: Plan, start: RealLike | None) -> Vector:
+def begin(plan: Plan, start: ArrayLike | None) -> Vector:
     """The first theta: `start`, or 0."""
     theta = jnp.zeros_like(plan.steps) if start is None else checks.real("start", start)
     if theta.shape != plan.steps.shape:

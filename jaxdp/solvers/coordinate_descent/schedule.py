@@ -1,5 +1,7 @@
 """The parts of a plan that `budget` has no say in: sequence, steps, thresholds, shape of scales."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_for
-from jaxdp._core.types import Key, RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP
 from jaxdp.design.allocate import allocation_shape
 from jaxdp.noise.base import Noise
@@ -37,7 +39,7 @@ def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
     return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
 
 
-def public_values(smoothness: Smoothness | RealLike, spent: object) -> Vector:
+def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
     """M_j, unless it was computed from the records, or released and `spent` leaves its cost out."""
     if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
         raise ValueError(
@@ -56,7 +58,7 @@ def public_values(smoothness: Smoothness | RealLike, spent: object) -> Vector:
     return curvature
 
 
-def steps_of(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple[Vector, Reals]:
+def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tuple[Vector, Reals]:
     """step / M_j, and what each pass multiplies it with."""
     pace = jnp.ones(passes)
     if callable(step):
@@ -72,7 +74,7 @@ def steps_of(curvature: Vector, step: RealLike | Schedule, passes: int) -> tuple
     return step / curvature, pace
 
 
-def thresholds_of(curvature: Vector, clip: RealLike) -> Vector:
+def thresholds_of(curvature: Vector, clip: ArrayLike) -> Vector:
     """C_j, as given or C sqrt(M_j / sum M)."""
     clip = checks.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
     if clip.ndim == 0:

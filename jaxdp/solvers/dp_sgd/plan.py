@@ -1,5 +1,7 @@
 """Thresholds and noise scales of every group of parameters, for the budget of all steps."""
 
+from __future__ import annotations
+
 from typing import Any, final
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
@@ -62,8 +64,8 @@ def plan(
     budget: BudgetLike,
     params: Any,
     *,
-    clip: RealLike,
-    sampling_prob: RealLike,
+    clip: ArrayLike,
+    sampling_prob: ArrayLike,
     steps: int,
     records: int,
     groups: Any = "layer",
@@ -158,7 +160,7 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
 
 
 def _composed(
-    multiplier: Reals, sampling_prob: Reals, steps: RealLike, family: str, relation: Relation
+    multiplier: Reals, sampling_prob: Reals, steps: ArrayLike, family: str, relation: Relation
 ) -> PrivacyLoss:
     noise = Gaussian(multiplier) if family == "gaussian" else Laplace(multiplier)
     return steps * privacy_loss(Mechanism(noise, 1.0, sampling_prob, relation))

@@ -1,5 +1,7 @@
 """Optax transformations that follow a plan: clip, sum, add noise; and the loop of a training."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import fresh_key, key_for
-from jaxdp._core.types import Key, RealLike
+from jaxdp._core.types import ArrayLike, Key
 from jaxdp._numeric.elementary import ULP
 from jaxdp.solvers.dp_sgd.plan import Plan
 
@@ -93,7 +95,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
 
 
 def poisson_batch(
-    key: Key, records: int, sampling_prob: RealLike, size: int
+    key: Key, records: int, sampling_prob: ArrayLike, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices and mask, (parts, size), of a sample that takes each record with `sampling_prob`.
 

@@ -1,5 +1,7 @@
 """The release of a private naive Bayes by its plan, and what the model says of records."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import Key, RealLike, Reals
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.noise.base import Noise
 from jaxdp.solvers.naive_bayes.plan import Plan
 
@@ -23,8 +25,8 @@ class Model(NamedTuple):
 
 
 def release(
-    features: RealLike,
-    labels: RealLike,
+    features: ArrayLike,
+    labels: ArrayLike,
     plan: Plan,
     key: Key,
     *,
@@ -65,7 +67,7 @@ def release(
     return _model(counts, tables, sums, plan, *floors)
 
 
-def log_joint(features: RealLike, model: Model, plan: Plan) -> Reals:
+def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
     """log P[class] + log P[features | class], (n, classes); unknown codes count for nothing."""
     return _log_joint(checks.of_records("features", features), model, plan)
 

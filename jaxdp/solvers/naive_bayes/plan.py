@@ -1,5 +1,7 @@
 """Noise for the tables and sums of a private naive Bayes, before a record is read."""
 
+from __future__ import annotations
+
 import functools
 import operator
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import RealLike, Reals, Vector
+from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -75,7 +77,7 @@ def plan(
     *,
     classes: int,
     categories: Sequence[int],
-    feature_bounds: tuple[RealLike, RealLike] = (-1.0, 1.0),
+    feature_bounds: tuple[ArrayLike, ArrayLike] = (-1.0, 1.0),
     relation: str,
     noise: str | Mapping[str, Noise] = "gaussian",
     levels: int = 1024,
@@ -172,7 +174,7 @@ def _given(noise: Mapping[str, Noise], continuous: int) -> tuple[Noise, Noise | 
     return noise["counts"], noise.get("sums")
 
 
-def _bounds(bounds: tuple[RealLike, RealLike], continuous: int) -> tuple[Vector, Vector]:
+def _bounds(bounds: tuple[ArrayLike, ArrayLike], continuous: int) -> tuple[Vector, Vector]:
     ends = [checks.real("feature_bounds", b, -1e150, 1e150) for b in bounds]
     if any(b.shape not in ((), (continuous,)) for b in ends) or not bool((ends[0] < ends[1]).all()):
         raise ValueError(
