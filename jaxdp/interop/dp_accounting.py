@@ -36,13 +36,43 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+class _Shown:
+    """What counted releases show; `_counts` is kept by `Accountant`."""
+
+    _counts: dict[Release, float]
+
+    def privacy_loss(self) -> PrivacyLoss:
+        """The privacy loss of all that was composed; raises `ValueError` if it has none."""
+        if EVERYTHING in self._counts:
+            raise ValueError("a NonPrivateDpEvent was composed: its loss is infinite")
+        if not self._counts:
+            raise ValueError("nothing was composed: there is no loss")
+        if any(release.kind == STATED_ZCDP for release in self._counts):
+            raise ValueError("a ZCDpEvent was composed: it bounds divergences and has no loss")
+        return loss_of(self._counts)
+
+    def get_epsilon(self, target_delta: ArrayLike) -> float:
+        """The least epsilon >= 0 that has been shown at `target_delta`, in [0, 1]."""
+        delta = checks.probability("target_delta", target_delta)
+        if EVERYTHING in self._counts:
+            return math.inf
+        return float(_guarantee_of(self._counts).epsilon(delta)) if self._counts else 0.0
+
+    def get_delta(self, target_epsilon: ArrayLike) -> float:
+        """The least delta that has been shown at `target_epsilon` >= 0."""
+        epsilon = checks.real("target_epsilon", target_epsilon, 0.0)
+        if EVERYTHING in self._counts:
+            return 1.0
+        return float(_guarantee_of(self._counts).delta(epsilon)) if self._counts else 0.0
+
+
 @functools.cache
 def _accountant() -> type:
     package = checks.extra("dp_accounting", "interop")
     relations = package.NeighboringRelation
     details = package.PrivacyAccountant.CompositionErrorDetails
 
-    class Accountant(package.PrivacyAccountant):
+    class Accountant(_Shown, package.PrivacyAccountant):
         """A `dp_accounting.PrivacyAccountant` whose epsilon and delta are upper bounds.
 
         Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
@@ -77,35 +107,11 @@ def _accountant() -> type:
                     self._counts[release] = self._counts.get(release, 0.0) + often
             return None
 
-        def privacy_loss(self) -> PrivacyLoss:
-            """The privacy loss of all that was composed; raises `ValueError` if it has none."""
-            if EVERYTHING in self._counts:
-                raise ValueError("a NonPrivateDpEvent was composed: its loss is infinite")
-            if not self._counts:
-                raise ValueError("nothing was composed: there is no loss")
-            if any(release.kind == STATED_ZCDP for release in self._counts):
-                raise ValueError("a ZCDpEvent was composed: it bounds divergences and has no loss")
-            return loss_of(self._counts)
-
-        def get_epsilon(self, target_delta: ArrayLike) -> float:
-            """The least epsilon >= 0 that has been shown at `target_delta`, in [0, 1]."""
-            delta = checks.probability("target_delta", target_delta)
-            if EVERYTHING in self._counts:
-                return math.inf
-            return float(_shown(self._counts).epsilon(delta)) if self._counts else 0.0
-
-        def get_delta(self, target_epsilon: ArrayLike) -> float:
-            """The least delta that has been shown at `target_epsilon` >= 0."""
-            epsilon = checks.real("target_epsilon", target_epsilon, 0.0)
-            if EVERYTHING in self._counts:
-                return 1.0
-            return float(_shown(self._counts).delta(epsilon)) if self._counts else 0.0
-
     Accountant.__module__, Accountant.__qualname__ = __name__, "Accountant"
     return Accountant
 
 
-def _shown(counts: dict[Release, float]) -> PrivacyLoss | Guarantee:
+def _guarantee_of(counts: dict[Release, float]) -> PrivacyLoss | Guarantee:
     """The loss of releases, or what is known of it where some state their divergences alone."""
     rest = {release: n for release, n in counts.items() if release.kind != STATED_ZCDP}
     if len(rest) == len(counts):

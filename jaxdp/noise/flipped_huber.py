@@ -18,6 +18,7 @@ from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.kernels import flipped_huber_cgf, flipped_huber_profile
+from jaxdp.noise.kernels.flipped_huber_regimes import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -93,7 +94,7 @@ class FlippedHuber(Noise):
         alpha shift / gamma^2 <= epsilon: an ulp above, delta grows by an ulp of the plateau's
         mass, which may be 1e-7 of delta.) NaN for alpha / gamma > 1e150.
         Source: Muthukrishnan & Kalyani have the regimes; their printed forms overflow for
-        alpha > 38 gamma or lose all digits. Those in `_numeric.flipped_huber_profile` are ours.
+        alpha > 38 gamma or lose all digits. Those in `kernels.flipped_huber_profile` are ours.
         """
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.alpha, self.gamma, shift, checks.real("epsilon", epsilon))
@@ -232,9 +233,7 @@ def _fisher_information(alpha: Reals, gamma: Reals) -> Reals:
 def _log_delta(alpha: Reals, gamma: Reals, shift: Reals, epsilon: Reals) -> Reals:
     alpha, gamma, shift, epsilon = _broadcast(alpha, gamma, shift, epsilon)
     a, d = ratio_of(alpha, gamma), ratio_of(shift, gamma)
-    return flipped_huber_profile.log_delta(
-        flipped_huber_profile.Point(alpha, gamma, shift, a, d, epsilon)
-    )
+    return flipped_huber_profile.log_delta(Point(alpha, gamma, shift, a, d, epsilon))
 
 
 @jax.jit

@@ -92,7 +92,7 @@ class OffsetGaussian(Noise):
         over 2 Q(h). Every real epsilon. An upper bound, above the truth by at most
         5e-15 of |log delta|; where delta > 1/2 by 5e-15 + 1e-15 |log(1 - delta)| of it. Parameters
         count exactly as given. NaN for offset / scale > 1e150.
-        Source: Sadeghi & Korki; the forms in `_numeric.offset_gaussian_profile` are ours.
+        Source: Sadeghi & Korki; the forms in `kernels.offset_gaussian_profile` are ours.
         """
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))

@@ -113,7 +113,7 @@ class Subbotin(Noise):
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.
 
         Between them a bound at most 0.4 % above the least rho (2e-6 for p < 1.9); for p > 2 the
-        divergence grows faster than the order. Proof: see `_numeric.subbotin_zcdp`.
+        divergence grows faster than the order. Proof: see `kernels.subbotin_zcdp`.
         """
         return _zcdp(self.scale, self.power, checks.nonnegative("shift", shift))
 

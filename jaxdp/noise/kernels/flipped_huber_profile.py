@@ -2,10 +2,8 @@
 
 In units of gamma, a = alpha / gamma, D = shift / gamma, E = |epsilon|: the density is
 g(t) = exp(-rho(t)) / kappa, rho(t) = a |t| up to a and (t^2 + a^2) / 2 beyond, and the loss
-exceeds E beyond u, with v = u + D; see `monotone_loss`. H is the Mills ratio R beyond a and
-R(a) + S(a) (1 - exp(-a (a - t))) / a below, S = -R'. The distances of u and v from 0 and a are
-roots of quadratics, each formed as a quotient whose numerator vanishes on a boundary of the
-regime; the numerators carry 32 digits.
+exceeds E beyond u, with v = u + D; see `monotone_loss`, and `flipped_huber_regimes` for u. H is
+the Mills ratio R beyond a and R(a) + S(a) (1 - exp(-a (a - t))) / a below, S = -R'.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric import double_double as dd
+from jaxdp._core.types import Reals
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.mills import mills_pair, mills_slope
+from jaxdp.noise.kernels.flipped_huber_regimes import Place, Point, place_of
 from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,
     LARGEST_RATIO,
@@ -34,115 +32,9 @@ _REACH = 0.7
 _NORMAL_SERIES_TERMS = 13
 
 
-class Point(NamedTuple):
-    """The parameters as given, from which differences are formed exactly, and their ratios.
-
-    Derivatives are taken in the ratios and epsilon alone.
-    """
-
-    alpha: Reals
-    gamma: Reals
-    shift: Reals
-    a: Reals  # alpha / gamma
-    d: Reals  # shift / gamma
-    epsilon: Reals
-
-
-class _Place(NamedTuple):
-    """Point where the loss passes E; fields that a regime does not use are placeholders."""
-
-    below: Bools  # u < 0
-    outside: Bools  # |u| > a: regimes 1 and 5
-    both_inside: Bools  # |u|, v <= a: regime 2
-    near: Reals  # |u|
-    near_gap: Reals  # a - |u| inside, else 0
-    far_gap: Reals  # a - v inside, else 0
-    far_decay: Reals  # a (a - v) inside, else 0
-    exponent: Reals  # rho(u)
-    lower: Reals  # the interval [lower, lower + width] of the Mills ratio
-    width: Reals
-
-
-def _place(at: Point) -> _Place:
-    a, d, size = at.a, at.d, jnp.abs(at.epsilon)
-    ratio, step = dd.quotient(at.alpha, at.gamma, a), dd.quotient(at.shift, at.gamma, d)
-    p = dd.product(ratio, step)
-    half_d = dd.scaled(dd.product(step, step), 0.5)
-    full_a = dd.product(ratio, ratio)
-    minus_p, minus_d = dd.scaled(p, -1.0), dd.scaled(half_d, -1.0)
-    half_a, minus_2a = dd.scaled(full_a, -0.5), dd.scaled(full_a, -2.0)
-    minus_size = -size
-    to_tail = dd.total(half_d, p, minus_size)  # > 0: u < a
-    from_plateau = dd.total(minus_p, size)  # E - a D
-    from_zero = dd.total(minus_d, half_a, size)  # beyond a < D: u > 0
-    from_edge = dd.total(minus_2a, p, size)  # v > a
-    from_left = dd.total(minus_d, p, size)  # u > -a, where D > 2 a
-    from_normal = dd.total_pair(minus_d, size)  # E - D^2 / 2
-    wide = at.shift > at.alpha
-    tail = to_tail <= 0
-    left = (d > 2.0 * a) & (from_left < 0)
-    both = (d < 2.0 * a) & (from_plateau < 0) & (from_edge < 0)
-    inner = ~tail & ~left & ~both
-    falling = inner & wide & (from_zero < 0)  # regime 3
-    rising = inner & ~falling  # regime 4, and NaN
-
-    open_plateau = rising & (from_plateau > 0)
-    root = jnp.sqrt(2.0 * jnp.where(open_plateau, from_plateau, 1.0))
-    root = jnp.where(open_plateau, root, jnp.where(from_plateau > 0, 1.0, 0.0 * from_plateau))
-    rising_wide = rising & wide
-    # Rounded once, with the derivative of d - a.
-    reach = d - a
-    reach += jax.lax.stop_gradient((at.shift - at.alpha) / at.gamma - reach)
-    beyond = jnp.where(rising_wide, root + reach, 1.0)
-    near_rising = jnp.where(rising_wide, 2.0 * from_zero / beyond, root - reach)
-    # |u| may come out an ulp below 0 at u = 0.
-    near_rising = jnp.maximum(near_rising, 0.0)
-    gap_rising = 2.0 * jnp.maximum(to_tail, 0.0) / jnp.where(rising, d + root, 1.0)
-
-    sum_root = jnp.sqrt(2.0 * jnp.where(falling, size + p.high, 1.0))
-    near_falling = -2.0 * from_zero / jnp.where(falling, a + d + sum_root, 1.0)
-    gap_falling = 2.0 * jnp.maximum(from_left, 0.0) / jnp.where(falling, sum_root + d, 1.0)
-    width_falling = 2.0 * jnp.maximum(from_edge, 0.0) / jnp.where(falling, sum_root + 2 * a, 1.0)
-
-    a_both = jnp.where(both, a, 1.0)
-    exponent_both = -0.5 * jnp.where(both, from_plateau, 0.0)
-    near_both = exponent_both / a_both
-    gap_both = 0.5 * dd.total(dd.scaled(full_a, 2.0), minus_p, size) / a_both
-    far_decay = jnp.where(both, -0.5 * from_edge, 0.0)
-
-    normal = tail | left
-    d_safe = jnp.where(normal, d, 1.0)
-    signed, rounding = dd.divide(from_normal, step, normal)
-    near_normal = jnp.abs(signed)
-    square = 0.5 * (near_normal * near_normal + a * a) + signed * rounding
-
-    def pick(outer: Reals, two: Reals, three: Reals, four: Reals) -> Reals:
-        inside = jnp.where(both, two, jnp.where(falling, three, four))
-        return jnp.where(normal, outer, inside)
-
-    zero = jnp.zeros_like(a)
-    near = pick(near_normal, near_both, near_falling, near_rising)
-    return _Place(
-        below=left | both | falling,
-        outside=normal,
-        both_inside=both,
-        near=near,
-        near_gap=pick(zero, gap_both, gap_falling, gap_rising),
-        far_gap=jnp.where(both, far_decay / a_both, 0.0),
-        far_decay=far_decay,
-        exponent=pick(square, exponent_both, a * near_falling, a * near_rising),
-        lower=jnp.where(normal, near, a),
-        width=jnp.where(
-            tail,
-            d,
-            jnp.where(left, 2.0 * size / d_safe, pick(zero, zero, width_falling, root)),
-        ),
-    )
-
-
 class _Terms(NamedTuple):
     crossing: Crossing
-    place: _Place
+    place: Place
     slope: Reals  # S(a)
     mean: Reals  # kappa E(a - |T|)_+ / (2 a^2)
     near_mean: Reals  # (a - |u|)^-2 int_|u|^a (a - t) g(t) / g(u) dt
@@ -158,7 +50,7 @@ def _normal_integral(t: Reals) -> Reals:
 
 
 def _terms(at: Point) -> _Terms:
-    place = _place(at)
+    place = place_of(at)
     a, size = at.a, jnp.abs(at.epsilon)
     pair = mills_pair(place.lower, place.width)
     ratio, slope = mills_slope(a)
