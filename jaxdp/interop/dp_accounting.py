@@ -93,7 +93,7 @@ def _accountant() -> type:
         """
 
         def __init__(self, neighboring_relation: Any = relations.ADD_OR_REMOVE_ONE):
-            super().__init__(neighboring_relation)
+            package.PrivacyAccountant.__init__(self, neighboring_relation)
             self._counts: dict[Release, float] = {}
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Complexes, Index, Reals, RealsOrComplexes
+from jaxdp._core.types import Bools, Complexes, Index, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, log1p
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
@@ -116,30 +116,32 @@ def _held_ranges(shift: Reals, tilt: Reals, power: Reals) -> _Ranges:
     return ranges._replace(left=(low, jnp.where(in_middle, 0.5 * shift, high)))
 
 
-def cgf(shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False) -> RealsOrComplexes:
-    """`Subbotin.cgf` at scale 1, 0 < shift < inf, for arrays of one shape; 1 < power < inf."""
-    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)
+def _factor(z: RealsOrComplexes, whole: Bools, loss: Reals) -> RealsOrComplexes:
+    """(e^(z l) - 1)(1 - e^(-(z + 1) l)) e^(-l max(Re z, 0)).
+
+    Where `whole`, e^(z l) + e^(-(z + 1) l), over e^(l Re z).
+    """
     real, imaginary = jnp.real(z), jnp.imag(z)
     positive = real >= 0
-    # Where M(Re z) may be far below 1 it is not formed from M - 1. The bound is of -K.
-    whole = -real * (shift**power / power + power * shift * shift) > 0.5
-    tilt = jnp.where(whole, real, jnp.maximum(real, 0.0))
-    ranges = _held_ranges(shift, tilt, power)
+    first, second = jnp.expm1(-jnp.abs(real) * loss), jnp.expm1(-(real + 1.0) * loss)
+    mirror = jnp.exp(-(2.0 * real + 1.0) * loss)
+    if not jnp.iscomplexobj(z):
+        rest = jnp.where(positive, first, -first) * second
+        return jnp.where(whole, 1.0 + mirror, rest)
+    sine, cosine = jnp.sin(0.5 * imaginary * loss), jnp.cos(0.5 * imaginary * loss)
+    lift, turn = 2.0 * sine * sine, 2.0 * sine * cosine
+    shrunk = jnp.where(positive, 1.0, 1.0 + first)
+    rise = jnp.where(positive, -first, first) - shrunk * lift + 1j * (shrunk * turn)
+    rest = rise * ((1.0 + second) * (lift + 1j * turn) - second)
+    both = (1.0 + mirror) * (1.0 - lift) + 1j * ((1.0 - mirror) * turn)
+    return jnp.where(whole, both, rest)
 
-    def factor(loss: Reals) -> RealsOrComplexes:
-        """(e^(z l) - 1)(1 - e^(-(z + 1) l)), or e^(z l) + e^(-(z + 1) l), over e^(l tilt)."""
-        first, second = jnp.expm1(-jnp.abs(real) * loss), jnp.expm1(-(real + 1.0) * loss)
-        mirror = jnp.exp(-(2.0 * real + 1.0) * loss)
-        if not jnp.iscomplexobj(z):
-            rest = jnp.where(positive, first, -first) * second
-            return jnp.where(whole, 1.0 + mirror, rest)
-        sine, cosine = jnp.sin(0.5 * imaginary * loss), jnp.cos(0.5 * imaginary * loss)
-        lift, turn = 2.0 * sine * sine, 2.0 * sine * cosine
-        shrunk = jnp.where(positive, 1.0, 1.0 + first)
-        rise = jnp.where(positive, -first, first) - shrunk * lift + 1j * (shrunk * turn)
-        rest = rise * ((1.0 + second) * (lift + 1j * turn) - second)
-        both = (1.0 + mirror) * (1.0 - lift) + 1j * ((1.0 - mirror) * turn)
-        return jnp.where(whole, both, rest)
+
+def _integral(
+    shift: Reals, z: RealsOrComplexes, power: Reals, whole: Bools, ranges: _Ranges
+) -> tuple[Reals, RealsOrComplexes, Reals]:
+    """log of a scale, the integral of exp(-|t|^p / p) `_factor` over it, and the widest step."""
+    tilt = jnp.where(whole, jnp.real(z), jnp.maximum(jnp.real(z), 0.0))
 
     def point(
         near: Reals, width: Reals, length: Reals, memory: _Steps
@@ -149,7 +151,7 @@ def cgf(shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False) -> R
         step = jnp.where(exponent > ranges.top - _SEEN, jnp.abs(loss - memory.before), 0.0)
         step = jnp.where(memory.before < 0, 0.0, step)
         memory = _Steps(jnp.maximum(memory.widest, step), loss)
-        return exponent, length * factor(loss), memory
+        return exponent, length * _factor(z, whole, loss), memory
 
     def to_the_left(node: Reals, memory: _Steps) -> tuple[Reals, RealsOrComplexes, _Steps]:
         low, high = ranges.left
@@ -160,20 +162,36 @@ def cgf(shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False) -> R
         low, high = ranges.right
         return point(low + (high - low) * node, shift, high - low, memory)
 
-    begin = _Steps(jnp.zeros_like(real), jnp.full_like(real, -1.0))
+    begin = _Steps(jnp.zeros_like(shift), jnp.full_like(shift, -1.0))
     state = (ranges.top, jnp.zeros_like(z), begin)
     top, total, steps = accumulate_exponentials(graded_gauss_legendre(_LEFT), to_the_left, state)
     state = (top, total, steps._replace(before=begin.before))
     top, total, steps = accumulate_exponentials(graded_gauss_legendre(_RIGHT), to_the_right, state)
-    beta = (power - 1.0) / power
-    mean = total * (0.5 * jnp.exp(beta * jnp.log(power)) / (1.0 + gamma_excess(beta)))
+    return top, total, steps.widest
+
+
+def _log_of(top: Reals, mean: RealsOrComplexes, whole: Bools) -> RealsOrComplexes:
+    """log(1 + mean e^top), or log(mean) + top where `whole`."""
     low = (top < 1.0) & ~whole
     small = log1p(jnp.exp(jnp.where(low, top, 0.0)) * jnp.where(low, mean, 0.0))
     rest = jnp.where(whole, 0.0, jnp.exp(-jnp.where(low | whole, 1.0, top)))
     inside = jnp.where(low, 1.0, mean + rest)
     inside = jnp.where(inside == 0, jnp.finfo(jnp.float64).tiny, inside)
-    value = jnp.where(low, small, top + jnp.log(inside))
-    lost = jnp.abs(imaginary) * steps.widest > _TURN
+    return jnp.where(low, small, top + jnp.log(inside))
+
+
+def cgf(shift: Reals, z: RealsOrComplexes, power: Reals, far: bool = False) -> RealsOrComplexes:
+    """`Subbotin.cgf` at scale 1, 0 < shift < inf, for arrays of one shape; 1 < power < inf."""
+    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)
+    real, imaginary = jnp.real(z), jnp.imag(z)
+    # Where M(Re z) may be far below 1 it is not formed from M - 1. The bound is of -K.
+    whole = -real * (shift**power / power + power * shift * shift) > 0.5
+    ranges = _held_ranges(shift, jnp.where(whole, real, jnp.maximum(real, 0.0)), power)
+    top, total, widest = _integral(shift, z, power, whole, ranges)
+    beta = (power - 1.0) / power
+    mean = total * (0.5 * jnp.exp(beta * jnp.log(power)) / (1.0 + gamma_excess(beta)))
+    value = _log_of(top, mean, whole)
+    lost = jnp.abs(imaginary) * widest > _TURN
     if not (far and jnp.iscomplexobj(z)):
         return jnp.where(lost, jnp.nan, value)
 

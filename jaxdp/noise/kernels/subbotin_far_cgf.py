@@ -42,71 +42,90 @@ class _Sum(NamedTuple):
     phase: Reals
 
 
+class _Lane(NamedTuple):
+    """What the rays of one sum share."""
+
+    shift: Reals
+    power: Reals
+    z: Complexes  # Re z >= -1/2, Im z >= 0
+    top: Reals
+
+
+def _losses_on(
+    part: str, s: Reals, shift: Reals, power: Reals, direction: Complexes, turned: Complexes
+) -> tuple[Complexes, Complexes]:
+    """U and V - U at the distance s along a ray; `turned` is direction^p / p."""
+    step = s * direction
+    near = turned * s**power
+    if part == "out":
+        return near, jnp.exp(power * jnp.log(step + shift)) / power - near
+    far = jnp.exp(power * jnp.log(shift - step)) / power
+    return (far, near - far) if part == "rise" else (near, far - near)
+
+
+def _add_ray(part: str, rule: Rule, lane: _Lane, slant: Reals, longest: Reals, sum_: _Sum) -> _Sum:
+    """Add one ray: "rise" from -shift up to the middle, "fall" to 0, "out" from 0 on."""
+    shift, power, z, top = lane
+    real, height = jnp.real(z), jnp.imag(z)
+    direction = 1.0 + 1j * (-slant if part == "fall" else slant)
+    turned = jnp.exp(power * jnp.log(direction)) / power
+
+    shares = jnp.asarray(_SHARES)[(None,) * shift.ndim]
+    row = (x[..., None] for x in (shift, power, direction, turned))
+    cost, loss = _losses_on(part, longest[..., None] * shares, *row)
+    counts = jnp.real(z[..., None] * loss - cost) > top[..., None] - _DROP
+    length = longest * jnp.max(jnp.where(counts, shares, 0.0), axis=-1) * _RATIO
+    length = jnp.clip(length, longest * _SHARES[0], longest)
+
+    def step(state: _Sum, point: tuple[Reals, Reals]) -> tuple[_Sum, None]:
+        node, weight = point
+        s = jnp.maximum(length * node, _LEAST)
+        cost, loss = _losses_on(part, s, shift, power, direction, turned)
+        exponent = z * loss - cost - top
+        phase = height * jnp.real(loss)
+        turn = jnp.where(jnp.real(exponent) > -_SEEN, jnp.abs(phase - state.phase), 0.0)
+        turn = jnp.where(state.phase == jnp.inf, 0.0, turn)
+        value = jnp.exp(exponent)
+        if part == "out":
+            mirror = direction * value * jnp.exp(-(2.0 * real + 1.0) * loss)
+            value = direction * value + jnp.conj(mirror)
+        else:
+            value = direction * value
+        total = state.total + weight * length * value
+        return _Sum(total, jnp.maximum(state.widest, turn), phase), None
+
+    points = (jnp.asarray(rule.nodes), jnp.asarray(rule.weights))
+    return lax.scan(step, sum_._replace(phase=jnp.full_like(real, jnp.inf)), points)[0]
+
+
+def _slants(lane: _Lane, high: Reals) -> tuple[Reals, Reals]:
+    """Slopes of the rays between -shift and 0, and beyond."""
+    shift, power, height = lane.shift, lane.power, jnp.imag(lane.z)
+    tilt = jnp.maximum(jnp.real(lane.z), 0.0)
+    steepest = jnp.tan(_ANGLE / power)
+    # With y E'' below Im z V' the decay of first order outweighs the growth of second order.
+    inner = jnp.minimum(steepest, 0.5 * height / ((power - 1.0) * (tilt + 1.0)))
+    s, m, p, a, h = (x[..., None] for x in (high, shift, power, tilt, height))
+    s = s * jnp.asarray(_SHARES)[(None,) * high.ndim]
+    pull = (p - 1.0) * jnp.abs(a * (s + m) ** (p - 2.0) - (a + 1.0) * s ** (p - 2.0)) * s
+    slope = (s + m) ** (p - 1.0) * -jnp.expm1(-(p - 1.0) * jnp.log1p(m / s))
+    usable = jnp.min(0.5 * h * slope / jnp.maximum(pull, _LEAST), axis=-1)
+    return inner, jnp.minimum(steepest, usable)
+
+
 def log_moment_far(shift: Reals, z: Complexes, power: Reals, high: Reals, top: Reals) -> Complexes:
     """log(M(z) C), Re z >= -1/2, by 640 nodes; NaN where they do not follow the oscillation.
 
     `high` is the end of what counts on the real line, `top` the largest exponent there: the error
     is relative to exp(top), not to M(z).
     """
-    real, height = jnp.real(z), jnp.abs(jnp.imag(z))
-    w = real + 1j * height
-    tilt = jnp.maximum(real, 0.0)
-    steepest = jnp.tan(_ANGLE / power)
-    # With y E'' below Im z V' the decay of first order outweighs the growth of second order.
-    inner = jnp.minimum(steepest, 0.5 * height / ((power - 1.0) * (tilt + 1.0)))
-    shares = jnp.asarray(_SHARES)[(None,) * high.ndim]
-    s, m, p, a, h = (x[..., None] for x in (high, shift, power, tilt, height))
-    s = s * shares
-    pull = (p - 1.0) * jnp.abs(a * (s + m) ** (p - 2.0) - (a + 1.0) * s ** (p - 2.0)) * s
-    slope = (s + m) ** (p - 1.0) * -jnp.expm1(-(p - 1.0) * jnp.log1p(m / s))
-    usable = jnp.min(0.5 * h * slope / jnp.maximum(pull, _LEAST), axis=-1)
-    outer = jnp.minimum(steepest, usable)
-
-    def add(part: str, rule: Rule, slant: Reals, longest: Reals, start: _Sum) -> _Sum:
-        """Add one ray: "rise" from -shift up to the middle, "fall" to 0, "out" from 0 on."""
-        direction = 1.0 + 1j * (-slant if part == "fall" else slant)
-        turned = jnp.exp(power * jnp.log(direction)) / power
-
-        def at(s: Reals, shift: Reals, power: Reals, direction: Complexes, turned: Complexes):
-            """U and V - U."""
-            step = s * direction
-            near = turned * s**power
-            if part == "out":
-                return near, jnp.exp(power * jnp.log(step + shift)) / power - near
-            far = jnp.exp(power * jnp.log(shift - step)) / power
-            return (far, near - far) if part == "rise" else (near, far - near)
-
-        grid = (longest[..., None] * shares, m, p, direction[..., None], turned[..., None])
-        cost, loss = at(*grid)
-        counts = jnp.real(w[..., None] * loss - cost) > top[..., None] - _DROP
-        length = longest * jnp.max(jnp.where(counts, shares, 0.0), axis=-1) * _RATIO
-        length = jnp.clip(length, longest * _SHARES[0], longest)
-
-        def step(state: _Sum, point: tuple[Reals, Reals]) -> tuple[_Sum, None]:
-            node, weight = point
-            cost, loss = at(jnp.maximum(length * node, _LEAST), shift, power, direction, turned)
-            exponent = w * loss - cost - top
-            phase = height * jnp.real(loss)
-            turn = jnp.where(jnp.real(exponent) > -_SEEN, jnp.abs(phase - state.phase), 0.0)
-            turn = jnp.where(state.phase == jnp.inf, 0.0, turn)
-            value = jnp.exp(exponent)
-            if part == "out":
-                mirror = direction * value * jnp.exp(-(2.0 * real + 1.0) * loss)
-                value = direction * value + jnp.conj(mirror)
-            else:
-                value = direction * value
-            total = state.total + weight * length * value
-            return _Sum(total, jnp.maximum(state.widest, turn), phase), None
-
-        points = (jnp.asarray(rule.nodes), jnp.asarray(rule.weights))
-        start = start._replace(phase=jnp.full_like(real, jnp.inf))
-        return lax.scan(step, start, points)[0]
-
+    lane = _Lane(shift, power, jnp.real(z) + 1j * jnp.abs(jnp.imag(z)), top)
+    inner, outer = _slants(lane, high)
     middle = graded_gauss_legendre(_INNER)
-    state = _Sum(jnp.zeros_like(w), jnp.zeros_like(real), real)
-    state = add("rise", middle, inner, 0.5 * shift, state)
-    state = add("fall", middle, inner, 0.5 * shift, state)
-    state = add("out", graded_gauss_legendre(_OUTER), outer, 2.0 * high, state)
+    state = _Sum(jnp.zeros_like(z), jnp.zeros_like(shift), shift)
+    state = _add_ray("rise", middle, lane, inner, 0.5 * shift, state)
+    state = _add_ray("fall", middle, lane, inner, 0.5 * shift, state)
+    state = _add_ray("out", graded_gauss_legendre(_OUTER), lane, outer, 2.0 * high, state)
     total = jnp.where(state.total == 0, jnp.finfo(jnp.float64).tiny, state.total)
     value = jnp.where(state.widest > _TURN, jnp.nan, top + jnp.log(total))
     return jnp.where(jnp.imag(z) < 0, jnp.conj(value), value)
