@@ -10,15 +10,20 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Index, Reals
 
+# Halvings of a bracket in its logarithm. derived: to the last place from any two doubles
 _BISECTIONS = 64
 # More than bisection needs: room for the steps that do not halve the bracket.
 _EXTRA_STEPS = 12.0
+# Steps of a quick search at most. chosen: ends it where the residual never settles
 _MOST_STEPS = 100
 # Ulps by which a root gives way to its safe side, 4 times more after each check that fails, and
 # checks at most. chosen: two compilations of a profile differ by one or two ulps of its argument.
 _GIVE_WAY = 4.0
+# Checks of a root at most. chosen: the last one gives way by 256 ulps
 _CHECKS = 4
+# Share of a bracket that a step of the golden section keeps. derived: (sqrt(5) - 1) / 2
 _GOLDEN = 0.6180339887498949
+# Steps of it. derived: .618^60 = 3e-13 of the bracket is left
 _GOLDEN_STEPS = 60
 
 

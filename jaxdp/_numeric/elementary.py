@@ -15,11 +15,15 @@ import numpy as np
 from jaxdp._core.checks import LEAST_NORMAL
 from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
 
+# Natural logarithms of 2 and of sqrt(2 pi).
 LOG_2 = float(np.log(2.0))
 LOG_SQRT_2PI = 0.9189385332046727417803297
+# Distance of 1 from the next double.
 ULP = float(np.finfo(np.float64).eps)
 
+# Taylor coefficients of atanh(x) / x in x^2.
 _ATANH_SERIES = tuple(1.0 / (2 * k + 1) for k in range(18))
+# Taylor coefficients of (e^t - 1 - t) / t^2.
 _EXPM1_MINUS_SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 22))
 
 
@@ -120,3 +124,12 @@ def _two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     total = a + b
     b_part = total - a
     return total, (a - (total - b_part)) + (b - b_part)
+
+
+def log_mean_exp(t: Reals) -> Reals:
+    """log((e^t - 1) / t), t >= 0."""
+    safe = jnp.where(t > 0, t, 1.0)
+    large = safe > 1.0
+    near = jnp.log(jnp.expm1(jnp.where(large, 1.0, safe)) / safe)
+    far = safe + log1mexp(safe) - jnp.log(safe)
+    return jnp.where(t > 0, jnp.where(large, far, near), 0.0 * t)

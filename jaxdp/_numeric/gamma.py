@@ -52,6 +52,7 @@ _EDGE = 1.0
 _REACH = 1.5
 # (-1)^k / k! and k, from the last term of the exponential series to the first.
 _BACKWARD = np.array([((-1.0) ** k / math.factorial(k), k) for k in range(23, -1, -1)]).T
+# Nodes of the integral for larger arguments, whose integrand decays like e^-t.
 _RULE = exponential_decay(0.25)
 
 

@@ -23,6 +23,7 @@ from jaxdp._numeric.quadrature import Rule, accumulate
 
 # A sum of this many terms reaches a relative remainder of 1e-17 where `is_short`.
 TERMS = Rule(np.arange(100.0), np.ones(100))
+# Scales up to this are summed term by term, and steep sums at any scale: n / scale^2 above _STEEP.
 _NARROW = 10.0
 _STEEP = 0.4
 # Below this step, sums over the integers are replaced by their Poisson dual.
@@ -42,10 +43,12 @@ _BERNOULLI = (
     8.586062056277845e-15,
     -2.174868698558062e-16,
 )
+# Coefficients of the Euler-Maclaurin series by order of derivative, even ones 0, and the orders.
 _COEFFICIENTS = np.array(
     [b for pair in zip(_BERNOULLI, (0.0,) * 10, strict=True) for b in pair][:-1]
 )
 _ORDERS = np.arange(float(len(_COEFFICIENTS)))
+# Taylor coefficients of the normal integral over its density, for |x| up to _ERF_REACH.
 _ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
 _ERF_REACH = 0.75
 

@@ -16,7 +16,9 @@ import jax.numpy as jnp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1m
 
+# Shift in t / (t + shift), which maps [0, inf] to a bounded interval. chosen: degree 24 suffices
 _SHIFT = 5.0
+# Coefficients of H, the lowest power first.
 _H = (
     1.9280810471531578,
     -1.66786659518896,

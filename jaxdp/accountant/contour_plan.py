@@ -13,7 +13,9 @@ from jaxdp.accountant.factors import Factors, cumulants
 
 # log of the tilts that are tried, and of those around the best, as parts of that spacing.
 _LOG_TILTS = np.linspace(-16.0, 14.0, 76)
+# Spacing of the tilts in their logarithm.
 _SPACING = _LOG_TILTS[1] - _LOG_TILTS[0]
+# Tilts around the best one, in the logarithm.
 _AROUND = np.linspace(-1.0, 1.0, 15) * _SPACING
 # -log of the aliased share of delta's saddlepoint estimate.
 _ALIASED = 30.0

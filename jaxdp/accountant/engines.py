@@ -48,14 +48,11 @@ from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
-# Width of a bracket beyond which more points are tried, and beyond which other engines are.
-_SETTLED, _NEAR = 1e-8, 1e-6
-# Points of a grid on a lattice, where they suffice. measured: 4,000 responses need 2,000
-_FEW_POINTS = 2**12
-# Lanes of sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
-_MANY = 64
-# Relative error of log delta that a profile states.
-_PROFILE = 2e-12
+_SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
+_NEAR = 1e-6  # width beyond which the next engine is asked. chosen
+_FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
+_MANY = 64  # sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
+_PROFILE = 2e-12  # relative error of log delta that a profile states
 
 
 class Step(NamedTuple):
@@ -262,6 +259,7 @@ def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
 
 _profile_bounds, _profile_epsilon = compiled(_profile, ()), compiled(_epsilon_of_profile, ())
 _table_of, _joined = compiled(table_of, ()), compiled(joined, 1)
+# The compiled programs: one for each root, or kind of sampled Gaussian, and its inverse.
 _CONTOURS = {root: compiled(partial(_contour, root=root), ()) for root in contour.ROOTS}
 _INVERSE_CONTOURS = {
     root: compiled(partial(_epsilon_of_contour, root=root), ()) for root in contour.ROOTS
@@ -296,5 +294,6 @@ def _in_turn(
     )
 
 
+# The order in which engines are asked, for delta and for epsilon.
 _BOUNDS = _in_turn(by_contour, by_sampled_gaussian, by_grid)
 _INVERSES = _in_turn(epsilon_by_contour, epsilon_by_sampled_gaussian, epsilon_by_grid)

@@ -31,6 +31,7 @@ from jaxdp.accountant.sampled_gaussian_plan import TILTS, log_chernoff, log_exce
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
 SLACK = 1.0  # nats for real nodes in a bound. chosen: their error is below 1e-6 a release
+# Tilts of other bounds, as multiples of the abscissa. chosen: denser around 1
 OTHER_TILTS = np.asarray([0, 0.03, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 1.1, 1.2, 1.4, 1.7, 2.2, 3, 6])
 ZOOMS = (0.7, 0.25, 0.1)  # half-widths in log tilt. chosen: 1e-3 of the Chernoff bound
 END = 10.0  # widths from a cut to the end. derived: e^-100, less what a tilt lifts

@@ -28,9 +28,11 @@ CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3 
 LEAST_SIZE = -300.0  # of the unit's logarithm. derived: what is left out, e^-125, overflows none
 LARGER = 4.0  # nats by which A^n may be above the rest. measured: fewest brackets are wide
 
+# Distance of the real nodes in noises, and the nodes.
 _STEP = REAL_STRIDE * LIGHT.step
 GROUP_WIDTH = GROUP * _STEP  # between two cuts
 _X = LOW + _STEP * np.arange(LIGHT.size // REAL_STRIDE)
+# Where the noise is cut in two, between nodes, and the first cut above half a noise.
 _CUTS = _X[GROUP - 1 :: GROUP] + 0.5 * _STEP
 _SHAPE = TILTS * np.log1p(1.0 / TILTS) - np.log(TILTS)  # log |1 / z (z + 1)| less Chernoff's
 _FIRST_CUT = int(np.searchsorted(_CUTS, 0.5))

@@ -37,14 +37,18 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import Step
 
+# First line of a stored filter, and the budgets that it may hold.
 _FORMAT = "jaxdp-filter"
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
-_LEAST, _LARGEST = 1e-300, 1e15
+# Divergences among which the largest allowed one is looked for. chosen: beyond all that are used
+_LEAST = 1e-300
+_LARGEST = 1e15
 # log(order - 1) among which the best order is looked for. chosen: from the Laplace's to 1 / delta.
 _LOG_EXCESSES = -14.0, 70.0
 # Orders of a round; the next has as many between the neighbours of the best. derived: 4 rounds
 # leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and half the square of that of rho.
 _ORDERS = 64
+# Rounds of the search for the order; see _ORDERS.
 _ROUNDS = 4
 
 

@@ -18,6 +18,7 @@ from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import Step, rounded
 
+# First line of a stored odometer.
 _FORMAT = "jaxdp-odometer"
 # order - 1 from 2^-4 to 2^10, two an octave: between two of them s rho + c / s is at most
 # cosh(log(2) / 4), 1.5 %, above its least value, and more orders would cost more than that.

@@ -43,6 +43,7 @@ class Release(NamedTuple):
     parameters: tuple[float, ...]
 
 
+# An event that costs nothing, and one that costs everything.
 NOTHING = Release("nothing", ())
 EVERYTHING = Release("everything", ())
 

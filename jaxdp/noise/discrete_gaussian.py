@@ -18,6 +18,7 @@ from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.kernels import discrete_gaussian_cgf, discrete_gaussian_profile
 
+# The first 200 whole numbers, for sums over them. derived: ten scales where they are used
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
 
 

@@ -21,8 +21,10 @@ from jaxdp.noise.kernels import flipped_huber_cgf, flipped_huber_profile
 from jaxdp.noise.kernels.flipped_huber_regimes import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
+# The largest alpha: the largest double.
 _LARGEST = float(np.finfo(np.float64).max)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
+# Terms of the series of the centre's moments. derived: the next one is below an ulp
 _SERIES_TERMS = 20
 # Outside, `zcdp` gives the published bound; its search would over- or underflow.
 _RATIOS = (1e-6, 1e6)

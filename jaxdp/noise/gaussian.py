@@ -16,9 +16,11 @@ from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_ne
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
+# Taylor coefficients of the normal integral over its density, for |a| up to _ERF_REACH.
 _ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(13))
 # Below this |a| the complement 1 - delta may exceed 1/2: Q(0.6745) = 1/4.
 _ERF_REACH = 0.7
+# Ulps of log delta that it is rounded up by, next to those of mu.
 _VALUE_ULPS = 4.0
 # Half an ulp of mu itself; epsilon / mu, at most half of a + mu where a < 0; a^2.
 _RATIO_ULPS = 2.5

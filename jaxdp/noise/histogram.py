@@ -19,6 +19,7 @@ from jaxdp.noise.kernels import histogram
 
 # Float weights become whole multiples of 2^-40 of their sum.
 UNIT = 2**40
+# The largest sum of counts. derived: sums of them stay exact in doubles
 _MOST = 2**52
 
 

@@ -23,8 +23,9 @@ from jaxdp.noise.base import Noise
 DEPTH = 300.0
 # -log of the probability beyond the last node on either side. derived: twice e^-300
 LEFT_OUT = DEPTH - float(np.log(2.0))
-# Nodes on a panel, and of a second rule. measured: their difference is 1e-14 of a moment.
-ORDER, CHECK_ORDER = 16, 14
+# Nodes on a panel. measured: it and the rule of CHECK_ORDER differ by 1e-14 of a moment
+ORDER = 16
+CHECK_ORDER = 14
 # Panels of a tail. measured: 24 lose 1e-9 of a Gaussian's.
 TAIL_PANELS = 32
 # Panels of a tail end at powers of this of equal parts. chosen: short ones in the middle

@@ -18,14 +18,18 @@ from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.kernels import offset_gaussian_cgf, offset_gaussian_profile
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
+# The largest offset: the largest double.
 _LARGEST = float(np.finfo(np.float64).max)
+# log of sqrt(2 pi) / 2.
 _LOG_HALF_SQRT_2PI = 0.5 * math.log(math.pi / 2.0)
+# Steps for a quantile. chosen: its start is near
 _NEWTON_STEPS = 5
 # Outside, `zcdp` gives the published bound; its search would over- or underflow.
 _RATIOS = (1e-6, 1e6)
 _SHIFTS = (1e-12, 1e6)
 # t = exp(x - exp(-x)), in units of the mode: doubly exponential decay at both ends.
 _POINTS = np.linspace(-4.3, 4.2, 341)
+# Their distance.
 _STEP = float(_POINTS[1] - _POINTS[0])
 
 

@@ -19,6 +19,7 @@ from jaxdp.noise.kernels.staircase_cgf import cgf
 from jaxdp.noise.kernels.staircase_loss import log_delta, normaliser, place
 from jaxdp.noise.kernels.staircase_moments import absolute_moment, mean_absolute, variance
 
+# The largest epsilon: the largest double.
 _LARGEST = float(np.finfo(np.float64).max)
 
 

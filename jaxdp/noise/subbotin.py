@@ -23,6 +23,7 @@ from jaxdp.noise.kernels import (
 )
 from jaxdp.noise.laplace import Laplace
 
+# The largest power. chosen: the law is the uniform one to four digits
 _LARGEST_POWER = 1e4
 
 

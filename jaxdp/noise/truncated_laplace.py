@@ -18,11 +18,13 @@ from jaxdp._numeric.elementary import (
     lifted,
     log1m,
     log1mexp,
+    log_mean_exp,
     round_up,
 )
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.kernels.truncated_laplace import Support, cgf, log_delta
 
+# Terms of the moments' series. derived: the next one is below an ulp
 _SERIES_TERMS = 26
 _SMALL = 1e-200  # a length below it is lifted. chosen: products of two lengths are safe above
 _LIFT = 2.0**400  # by this factor. chosen: the least normal number becomes 5e-188
@@ -285,18 +287,9 @@ def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:
     infinite = jnp.isinf(bound)
     bound = jnp.where(infinite, 1.0, bound)
     # (e^t - 1) / t for shift / scale and bound / scale.
-    grown = [_log_mean_exp(ratio_of(t, scale)) for t in (shift, bound)]
+    grown = [log_mean_exp(ratio_of(t, scale)) for t in (shift, bound)]
     share = jnp.log(shift) - jnp.log(bound) - LOG_2
     value = share + grown[0] - grown[1]
     # Upwards, by what logarithms of that size lose.
     value += 2.0 * ULP * jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
     return jnp.where(infinite, -jnp.inf, value)
-
-
-def _log_mean_exp(t: Reals) -> Reals:
-    """log((e^t - 1) / t), t >= 0."""
-    safe = jnp.where(t > 0, t, 1.0)
-    large = safe > 1.0
-    near = jnp.log(jnp.expm1(jnp.where(large, 1.0, safe)) / safe)
-    far = safe + log1mexp(safe) - jnp.log(safe)
-    return jnp.where(t > 0, jnp.where(large, far, near), 0.0 * t)

@@ -31,6 +31,7 @@ from jaxdp.noise.kernels.negative_epsilon import Sides, slope_in_epsilon, upper_
 # Measured: 10 ulp, next to the two of the exponents.
 _VALUE_ULPS = 20.0
 _INPUT_ULPS = 2.0
+# Arguments are cut here. derived: their squares are finite, and the masses 0
 _LARGEST = 1e150
 # Exponents above this belong to sums that are not used.
 _TOP = 500.0

@@ -11,11 +11,14 @@ from jax.scipy.special import gammaln
 from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, product_gap
 
+# Least exponent. derived: four least normal numbers, so that products with it are normal
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
+# Taylor coefficients of sinh(x) / x - 1 in x^2.
 _SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 10))
 # Moments: the series itself for scales below 1, else its Poisson sum with a tail from _CUT on.
 _TERMS = np.arange(1.0, 193.0)
 _CUT = 12
+# B_2k / (2k)!, k = 1, ..., 5, of the tail.
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 
 

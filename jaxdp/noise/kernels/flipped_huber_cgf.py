@@ -23,11 +23,17 @@ from jaxdp._numeric.mills import mills
 from jaxdp.noise.kernels.monotone_loss import TINY
 from jaxdp.noise.kernels.small_cgf import small_cgf
 
+# Gauss-Legendre on [-1, 1] for short segments.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+# Change of the exponent below which a segment is summed by Gauss-Legendre. chosen: 10 nodes suffice
 _SHORT = 1.5
-_ROOT_PI, _ROOT_HALF_PI = math.sqrt(math.pi), math.sqrt(0.5 * math.pi)
-# Of the ends of segments: f' = P lean + side a; what is at an end counts with that sign.
-_SIDE, _SIGN = np.array([-1.0, -1.0, 1.0, 1.0]), np.array([-1.0, 1.0, -1.0, 1.0])
+_ROOT_PI = math.sqrt(math.pi)
+_ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
+# Side of each end of a segment: f' = P lean + side a there.
+_SIDE = np.array([-1.0, -1.0, 1.0, 1.0])
+# Sign with which what is at an end counts.
+_SIGN = np.array([-1.0, 1.0, -1.0, 1.0])
+# Of the two powers at an end, the first may be reflected.
 _FIRST = np.array([True, False])
 
 

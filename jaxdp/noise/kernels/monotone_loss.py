@@ -22,7 +22,9 @@ from jaxdp._numeric.elementary import ULP, log1m_near
 # Measured: rounding moves log delta by up to 5 ulp, and by 2 ulp of the exponent.
 _VALUE_ULPS = 10.0
 _EXPONENT_ULPS = 2.5
+# The least finite log delta. chosen: rounding it up does not overflow
 _LEAST = -1e307
+# The least normal double.
 TINY = float(np.finfo(np.float64).tiny)
 # Beyond, squares overflow: epsilon is cut (delta falls in it), then the shift in units of the
 # scale, where delta is 1 by then; a parameter's ratio to the scale gives NaN.

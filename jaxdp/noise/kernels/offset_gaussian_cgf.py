@@ -21,6 +21,7 @@ from jaxdp._numeric.mills import mills
 from jaxdp.noise.kernels.monotone_loss import TINY
 from jaxdp.noise.kernels.small_cgf import small_cgf
 
+# sqrt(pi / 2), the Mills ratio at 0.
 _UNIT = math.sqrt(0.5 * math.pi)
 
 

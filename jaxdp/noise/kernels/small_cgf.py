@@ -11,6 +11,7 @@ import numpy as np
 from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import expm1, log1p
 
+# Gauss-Legendre on [-1, 1], on each panel.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 # Distances from the mode in units of its width, to exp(-40) of an exponential law.
 _GRADES = np.array([0.5, 1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 11.0, 14.0, 18.0, 23.0, 30.0, 40.0])

@@ -25,7 +25,9 @@ from jaxdp._numeric.elementary import ULP, log1m_near, product_gap
 
 # Beyond this a ratio has no fraction.
 _WHOLE = 2.0**53
+# The least normal double.
 _TINY = float(jnp.finfo(jnp.float64).tiny)
+# Ulps of log delta, and of its exponent, that it is rounded up by.
 _VALUE_ULPS = 8.0
 _EXPONENT_ULPS = 2.0
 

@@ -24,10 +24,12 @@ _LEFT = 128
 _RIGHT = 384
 # Where the integrand has lost this many nats from its top, it is cut off.
 _DROP = 44.0
+# Secant steps for the end of a range. chosen: only its order matters
 _STEPS = 8
 # Nodes within this many nats of the top have to resolve the oscillation: steps below _TURN.
 _SEEN = 30.0
 _TURN = 2.5
+# Stands for 0 where a logarithm or a quotient is taken.
 _LEAST = 1e-300
 
 

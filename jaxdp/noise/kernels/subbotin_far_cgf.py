@@ -24,13 +24,16 @@ _INNER = 160
 _OUTER = 320
 # The largest p arg t on a path: Re t^p keeps a half of its modulus.
 _ANGLE = float(np.pi / 3.0)
+# Where the integrand has lost this many nats from its top, a ray ends.
 _DROP = 42.0
 # Nodes within this many nats of the top have to resolve the oscillation: steps below _TURN.
 _SEEN = 30.0
 _TURN = 2.5
+# Stands for 0 where a logarithm or a quotient is taken.
 _LEAST = 1e-300
 # Where the end of a ray is looked for, as shares of the longest it may be.
 _SHARES = np.exp(np.linspace(np.log(1e-12), 0.0, 64))
+# Ratio of two neighbours among them.
 _RATIO = float(_SHARES[1] / _SHARES[0])
 
 

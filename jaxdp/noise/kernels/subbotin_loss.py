@@ -14,10 +14,13 @@ import jax.numpy as jnp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import LOG_2, log1mexp
 
+# Steps for the logarithm of the threshold. chosen: it settles to rounding in fewer
 _NEWTON_STEPS = 10
+# Stands for 0 where a logarithm or a quotient is taken.
 _LEAST = 1e-300
 # |u| / x is not taken below this: it is less than the rounding of x.
 _CLOSEST = 1e-17
+# Largest |log threshold|. derived: its exponential and its inverse are finite
 _LARGEST_LOG = 690.0
 
 

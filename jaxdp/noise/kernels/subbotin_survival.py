@@ -10,6 +10,7 @@ from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import LOG_2, log1m
 from jaxdp._numeric.gamma import gamma_excess, gamma_fractions
 
+# Steps for the logarithm of a quantile. chosen: it settles to rounding in fewer
 _NEWTON_STEPS = 10
 
 

@@ -21,6 +21,7 @@ from jaxdp.noise.kernels.subbotin_cgf import cgf
 
 # rho X at the points, about.
 _POINTS = np.geomspace(1e-8, 1e4, 120)
+# Values of l in the bound beyond the last point, each tried.
 _SET_ASIDE = (0.9, 0.99, 0.999, 0.9999)
 
 

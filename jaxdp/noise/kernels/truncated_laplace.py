@@ -15,10 +15,13 @@ import jax.numpy as jnp
 from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, expm1_minus, log1m, product_gap
 
+# Taylor coefficients of (1 - e^-t) / t.
 _MEAN_SERIES = tuple((-1.0) ** k / math.factorial(k + 1) for k in range(9))
 # Below it (1 - e^-t) / t is a series, for the sake of its derivatives.
 _NEAR = 0.02
+# Least exponent. derived: four least normal numbers, never flushed to 0
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
+# The least finite double.
 _LOWEST = float(jnp.finfo(jnp.float64).min)
 # Shifts below it are multiplied by _LIFT, or the last digits of a product would underflow.
 _SMALL = 1e-200

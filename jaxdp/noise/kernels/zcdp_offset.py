@@ -10,7 +10,9 @@ from jax import lax
 
 from jaxdp._core.types import Index, Reals
 
+# Intervals of the grid of orders.
 _GRID = 256
+# Rounds in which the grid closes in on the supremum.
 _ROUNDS = 4
 # Relative error of the cumulants, with room.
 _ROUNDING = 1e-13
