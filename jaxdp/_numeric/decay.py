@@ -7,6 +7,7 @@ import math
 import jax.numpy as jnp
 
 from jaxdp._core.types import Reals
+from jaxdp._numeric.series import horner
 
 # Taylor coefficients of the second mean on [0, 1]. derived: the next one is 1 / 19!
 _SERIES = tuple((-1.0) ** k / math.factorial(k + 2) for k in range(17))
@@ -19,9 +20,7 @@ def decay_means(x: Reals) -> tuple[Reals, Reals]:
     """
     near = x <= 1.0
     t = jnp.where(near, x, 0.0)
-    second = jnp.full_like(t, _SERIES[-1])
-    for coefficient in _SERIES[-2::-1]:
-        second = second * t + coefficient
+    second = horner(_SERIES, t)
     far = jnp.where(near, 2.0, x)
     first = jnp.where(near, 1.0 - t * second, (1.0 - jnp.exp(-far)) / far)
     return first, jnp.where(near, second, (1.0 - first) / far)

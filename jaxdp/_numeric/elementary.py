@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdp._core.checks import LEAST_NORMAL
 from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
+from jaxdp._numeric.series import horner
 
 # Natural logarithms of 2 and of sqrt(2 pi).
 LOG_2 = float(np.log(2.0))
@@ -29,10 +30,7 @@ _EXPM1_MINUS_SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 22))
 
 def _atanh_series(s: Reals, square: Reals) -> Reals:
     """2 atanh(s) for |s| <= 1/3, `square` = s^2."""
-    series = jnp.full_like(square, _ATANH_SERIES[-1])
-    for coefficient in _ATANH_SERIES[-2::-1]:
-        series = series * square + coefficient
-    return 2.0 * s * series
+    return 2.0 * s * horner(_ATANH_SERIES, square)
 
 
 def log1m_near(y: Reals) -> Reals:
@@ -89,11 +87,8 @@ def expm1_minus(x: RealsOrComplexes) -> RealsOrComplexes:
     """
     near = jnp.abs(x) <= 1.0
     t = jnp.where(near, x, 0.0)
-    series = jnp.full_like(t, _EXPM1_MINUS_SERIES[-1])
-    for coefficient in _EXPM1_MINUS_SERIES[-2::-1]:
-        series = series * t + coefficient
     far = jnp.where(near, 2.0, x)
-    return jnp.where(near, t * t * series, jnp.exp(far) - 1.0 - far)
+    return jnp.where(near, t * t * horner(_EXPM1_MINUS_SERIES, t), jnp.exp(far) - 1.0 - far)
 
 
 def round_up(value: Reals, ulps: int) -> Reals:

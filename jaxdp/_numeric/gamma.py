@@ -16,6 +16,7 @@ from jax import lax
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1p
 from jaxdp._numeric.quadrature import accumulate, exponential_decay
+from jaxdp._numeric.series import horner
 
 # 1 / Gamma(1 + x) = 1 + sum c_k x^(k + 1), entire; the next term is below 1e-19 on [-1, 1].
 _RECIPROCAL_GAMMA = (
@@ -56,19 +57,12 @@ _BACKWARD = np.array([((-1.0) ** k / math.factorial(k), k) for k in range(23, -1
 _RULE = exponential_decay(0.25)
 
 
-def _horner(coefficients: tuple[float, ...], x: Reals) -> Reals:
-    value = jnp.full_like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        value = value * x + coefficient
-    return value
-
-
 def gamma_excess(beta: Reals) -> Reals:
     """Gamma(1 - beta) - 1 for beta in [0, 1). Relative error: 1e-15."""
     near = beta < 0.5
     order = 1.0 - beta
     x = jnp.where(near, -beta, order)
-    slope = _horner(_RECIPROCAL_GAMMA, x)
+    slope = horner(_RECIPROCAL_GAMMA, x)
     rise = jnp.where(near, -x * slope, 0.0)  # 1 - 1 / Gamma(1 - beta)
     return jnp.where(near, rise / (1.0 - rise), 1.0 / (order * (1.0 + order * slope)) - 1.0)
 

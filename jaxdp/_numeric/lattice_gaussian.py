@@ -9,7 +9,6 @@ x = n / s, with R the Mills ratio and He the Hermite polynomials.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable
 
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp._numeric.quadrature import Rule, accumulate
+from jaxdp._numeric.series import NORMAL_REACH, normal_integral_over_density
 
 # A sum of this many terms reaches a relative remainder of 1e-17 where `is_short`.
 TERMS = Rule(np.arange(100.0), np.ones(100))
@@ -48,9 +48,6 @@ _COEFFICIENTS = np.array(
     [b for pair in zip(_BERNOULLI, (0.0,) * 10, strict=True) for b in pair][:-1]
 )
 _ORDERS = np.arange(float(len(_COEFFICIENTS)))
-# Taylor coefficients of the normal integral over its density, for |x| up to _ERF_REACH.
-_ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
-_ERF_REACH = 0.75
 
 
 def plus(terms: Iterable[RealsOrComplexes]) -> RealsOrComplexes:
@@ -123,12 +120,8 @@ def log_tail(n: Reals, step: Reals) -> Reals:
 
 def middle(x: Reals, step: Reals) -> Reals:
     """P[-n <= T < n] / p(n), x = n step, for 0 <= x <= 0.75 and scales above 10."""
-    x = jnp.minimum(x, _ERF_REACH)
-    square = x * x
-    series = jnp.full_like(x, _ERF_SERIES[-1])
-    for coefficient in _ERF_SERIES[-2::-1]:
-        series = series * square + coefficient
-    return 2.0 * (x * series / step - correction(x, step))
+    x = jnp.minimum(x, NORMAL_REACH)
+    return 2.0 * (normal_integral_over_density(x) / step - correction(x, step))
 
 
 def difference(x: Reals, width: Reals, step: Reals, gain: Reals) -> tuple[Reals, Reals]:

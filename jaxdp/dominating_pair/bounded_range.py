@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, lifted, log1mexp, log1p, round_up
+from jaxdp._numeric.series import horner, sinhc_excess
 
-# Of sinh(y) / y and of y coth(y) sinh(y) / y, in y^2, without the first terms; |y| <= 2.
-_SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
+# Taylor coefficients of (y cosh(y) - sinh(y)) / y^3 in y^2.
 _SLOPE = tuple(2.0 * k / math.factorial(2 * k + 1) for k in range(1, 16))
 _NEAR = 2.0  # |y| up to which series are summed. derived: the 16th term is below an ulp
 
@@ -63,7 +63,7 @@ def rho_of_range(bound: Reals) -> Reals:
     near = x <= _NEAR
     low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
     square = low * low
-    slope = square * _series(_SLOPE, square) / (1.0 + square * _series(_SINHC, square))
+    slope = square * horner(_SLOPE, square) / (1.0 + sinhc_excess(low))
     slope = jnp.where(near, slope, high * (1.0 + 2.0 / jnp.expm1(2.0 * high)) - 1.0)
     rho = lifted(round_up(_log_sinhc(x) + slope, 16), bound > 0)
     return jnp.where(jnp.isinf(bound), jnp.inf, rho)
@@ -73,13 +73,5 @@ def _log_sinhc(y: Reals) -> Reals:
     """log(sinh(y) / y), y >= 0. Relative error: 8 ulp."""
     near = y <= _NEAR
     low, high = jnp.where(near, y, 0.0), jnp.where(near, _NEAR, y)
-    square = low * low
     far = high + log1mexp(2.0 * high) - jnp.log(2.0 * high)
-    return jnp.where(near, log1p(square * _series(_SINHC, square)), far)
-
-
-def _series(coefficients: tuple[float, ...], square: Reals) -> Reals:
-    value = jnp.full_like(square, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        value = value * square + coefficient
-    return value
+    return jnp.where(near, log1p(sinhc_excess(low)), far)

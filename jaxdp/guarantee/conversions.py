@@ -11,13 +11,13 @@ from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.mills import log_normal_survival, mills
+from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee, require_both_directions
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.noise.gaussian import erf_over_density
 
 # Above the errors of the noises' own divergences, 1e-13 relatively and less.
 _RENYI_ULPS = 4096
@@ -160,7 +160,8 @@ def _mu_of_pure(epsilon: Reals) -> Reals:
     def step(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         x, y = ends
         # erf over the density, less what it should be, is the step.
-        x = x - erf_over_density(x) / 2.0 + 0.5 * share / jnp.exp(-0.5 * x * x - LOG_SQRT_2PI)
+        density = jnp.exp(-0.5 * x * x - LOG_SQRT_2PI)
+        x = x - normal_integral_over_density(x) + 0.5 * share / density
         return x, y + (log_normal_survival(y) + log_odds) * mills(y)
 
     start = share * jnp.exp(LOG_SQRT_2PI) / 2.0, jnp.sqrt(2.0 * log_odds)

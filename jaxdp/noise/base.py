@@ -190,6 +190,17 @@ def mirrored_log_delta(log_delta: Reals, size: Reals, side: float) -> Reals:
     return jnp.minimum(value + side * 16.0 * ULP * jnp.abs(value), 0.0)
 
 
+def drawn_by_inversion(
+    upper_quantile: Callable[..., Reals], parameters: tuple[Reals, ...], key: Key, shape: Shape
+) -> Reals:
+    """Draws from 53 uniform bits and a sign; `upper_quantile` of parameters, p <= 1/2, 1/2 - p."""
+    shape = jnp.broadcast_shapes(shape, *(jnp.shape(p) for p in parameters))
+    sign_key, size_key = jax.random.split(key)
+    uniform = jax.random.uniform(size_key, shape, dtype=jnp.float64)
+    size = upper_quantile(*parameters, 0.5 - 0.5 * uniform, 0.5 * uniform)
+    return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+
+
 def guarded(scale: Reals) -> Reals:
     """A scale as it may have come through a transformation: NaN unless positive."""
     return jnp.where(scale > 0, scale, jnp.nan)

@@ -16,7 +16,7 @@ from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, drawn_by_inversion, guarded, ratio_of
 from jaxdp.noise.kernels import flipped_huber_cgf, flipped_huber_profile
 from jaxdp.noise.kernels.flipped_huber_regimes import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset
@@ -70,12 +70,7 @@ class FlippedHuber(Noise):
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
-        batch = jnp.broadcast_shapes(jnp.shape(self.alpha), jnp.shape(self.gamma))
-        shape = jnp.broadcast_shapes(shape, batch)
-        sign_key, size_key = jax.random.split(key)
-        uniform = jax.random.uniform(size_key, shape, dtype=jnp.float64)
-        size = _upper_quantile(self.alpha, self.gamma, 0.5 - 0.5 * uniform, 0.5 * uniform)
-        return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+        return drawn_by_inversion(_upper_quantile, (self.alpha, self.gamma), key, shape)
 
     def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p by two incomplete gamma functions. Relative error: 2e-13 for p <= 100."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, final
 
 import jax
@@ -14,12 +13,9 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
+from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.noise.base import Noise, guarded, ratio_of
 
-# Taylor coefficients of the normal integral over its density, for |a| up to _ERF_REACH.
-_ERF_SERIES = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(13))
-# Below this |a| the complement 1 - delta may exceed 1/2: Q(0.6745) = 1/4.
-_ERF_REACH = 0.7
 # Ulps of log delta that it is rounded up by, next to those of mu.
 _VALUE_ULPS = 4.0
 # Half an ulp of mu itself; epsilon / mu, at most half of a + mu where a < 0; a^2.
@@ -171,21 +167,12 @@ def _terms(mu: Reals, epsilon: Reals) -> _Terms:
     far = jnp.minimum(near + width, _LARGEST)
     pair = mills_pair(near, width)
     # Q(a) - e^epsilon Q(b) = (1 - 2 Q(|a|)) + phi(a) (R(|a|) - R(b)) where a < 0.
-    excess = pair.difference + jnp.where(below, erf_over_density(near), 0.0)
+    # The series is cut at |a| = .75, where it is not used: 1 - delta > 1/2 needs |a| < .6745.
+    excess = pair.difference + jnp.where(below, 2.0 * normal_integral_over_density(near), 0.0)
     excess = jnp.where(mu == 0, 0.0, jnp.maximum(excess, jnp.finfo(jnp.float64).tiny))
     log_density = -0.5 * near * near - LOG_SQRT_2PI
     both = pair.lower + pair.upper
     return _Terms(size, near, far, below, log_density, excess, both, pair.lower, pair.upper)
-
-
-def erf_over_density(p: Reals) -> Reals:
-    """erf(p / sqrt 2) / phi(p) = 2 p sum_k p^(2k) / (2k + 1)!!, all terms positive; p <= 0.7."""
-    p = jnp.minimum(p, _ERF_REACH)
-    square = p * p
-    series = jnp.full_like(p, _ERF_SERIES[-1])
-    for coefficient in _ERF_SERIES[-2::-1]:
-        series = series * square + coefficient
-    return 2.0 * p * series
 
 
 @jax.custom_jvp

@@ -14,7 +14,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, drawn_by_inversion, guarded, ratio_of
 from jaxdp.noise.kernels import offset_gaussian_cgf, offset_gaussian_profile
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
@@ -70,12 +70,7 @@ class OffsetGaussian(Noise):
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
-        batch = jnp.broadcast_shapes(jnp.shape(self.offset), jnp.shape(self.scale))
-        shape = jnp.broadcast_shapes(shape, batch)
-        sign_key, size_key = jax.random.split(key)
-        uniform = jax.random.uniform(size_key, shape, dtype=jnp.float64)
-        size = _upper_quantile(self.offset, self.scale, 0.5 - 0.5 * uniform, 0.5 * uniform)
-        return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+        return drawn_by_inversion(_upper_quantile, (self.offset, self.scale), key, shape)
 
     def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature.

@@ -10,8 +10,10 @@ from jaxdp._numeric import elementary
 from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
 
-mp.mp.dps = 50
 RNG = np.random.default_rng(0)
+
+mp.mp.dps = 50
+
 ULP = 2.0**-52
 
 
@@ -68,8 +70,9 @@ def test_special_functions(function, truth, points, ulps):
 
 
 def test_mills_difference_keeps_its_digits():
-    lower = 10 ** RNG.uniform(-12, 6, 400)
-    width = 10 ** RNG.uniform(-12, 6, 400)
+    rng = np.random.default_rng(0)
+    lower = 10 ** rng.uniform(-12, 6, 400)
+    width = 10 ** rng.uniform(-12, 6, 400)
     pair = jax.jit(mills_pair)(lower, width)
     with mp.workdps(100):
         for a, w, difference in zip(lower, width, np.asarray(pair.difference), strict=True):
@@ -81,7 +84,8 @@ def test_mills_difference_keeps_its_digits():
 
 
 def test_log_normal_survival():
-    points = np.concatenate([RNG.uniform(-30, 30, 200), [0.0, -0.0, 1e-300, 38.6, 1e4]])
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.uniform(-30, 30, 200), [0.0, -0.0, 1e-300, 38.6, 1e4]])
     values = np.asarray(jax.jit(log_normal_survival)(points))
     for x, value in zip(points, values, strict=True):
         with mp.workdps(400):
@@ -91,9 +95,10 @@ def test_log_normal_survival():
 
 
 def test_product_gap_is_exact_to_the_last_place():
-    a = RNG.uniform(0.5, 2, 2000)
-    b = RNG.uniform(0.5, 2, 2000)
-    c = a * b * (1 + RNG.integers(-3, 4, 2000) * ULP)
+    rng = np.random.default_rng(0)
+    a = rng.uniform(0.5, 2, 2000)
+    b = rng.uniform(0.5, 2, 2000)
+    c = a * b * (1 + rng.integers(-3, 4, 2000) * ULP)
     gaps = np.asarray(jax.jit(elementary.product_gap)(c, a, b))
     for x, y, z, gap in zip(a, b, c, gaps, strict=True):
         truth = mp.mpf(float(z)) - mp.mpf(float(x)) * mp.mpf(float(y))

@@ -19,7 +19,6 @@ import jaxdp as dp
 from jaxdp._numeric.faddeeva import faddeeva
 from jaxdp._numeric.mills import mills_slope
 
-RNG = np.random.default_rng(5)
 QUANTITIES = {
     "var": lambda n: n.variance(),
     "mae": lambda n: n.mean_absolute(),
@@ -142,20 +141,22 @@ def test_every_regime_at_its_boundaries():
 
 @pytest.mark.parametrize(("reach", "count"), [((-6, 1.5, -10, 1.5), 200), ((-1, 5, -2, 6), 200)])
 def test_wide_ranges(reach, count):
-    gamma = 10 ** RNG.uniform(-3, 3, count)
-    alpha = gamma * 10 ** RNG.uniform(*reach[:2], count)
-    shift = gamma * 10 ** RNG.uniform(*reach[2:], count)
-    log_ratio = RNG.uniform(-3, 2, count)
-    epsilon = RNG.choice([-1, 1], count) * 10**log_ratio * shift * (shift + alpha) / gamma**2
+    rng = np.random.default_rng(5)
+    gamma = 10 ** rng.uniform(-3, 3, count)
+    alpha = gamma * 10 ** rng.uniform(*reach[:2], count)
+    shift = gamma * 10 ** rng.uniform(*reach[2:], count)
+    log_ratio = rng.uniform(-3, 2, count)
+    epsilon = rng.choice([-1, 1], count) * 10**log_ratio * shift * (shift + alpha) / gamma**2
     for *pair, m, e in zip(alpha, gamma, shift, epsilon, strict=True):
         check(dp.FlippedHuber(*pair), float(m), float(e))
 
 
 def test_one_minus_delta_keeps_its_digits():
     """delta from 1/2 to 1 - 1e-300, in the three regimes left of 0."""
-    a = np.concatenate([10 ** RNG.uniform(-3, 1, 60), RNG.uniform(20, 50, 60)])
-    shift = np.where(a < 15, RNG.uniform(2, 73, 120), a * RNG.uniform(0.3, 1.5, 120))
-    epsilon = RNG.uniform(0, 0.3, 120) * a * shift * RNG.choice([-1, 1], 120)
+    rng = np.random.default_rng(5)
+    a = np.concatenate([10 ** rng.uniform(-3, 1, 60), rng.uniform(20, 50, 60)])
+    shift = np.where(a < 15, rng.uniform(2, 73, 120), a * rng.uniform(0.3, 1.5, 120))
+    epsilon = rng.uniform(0, 0.3, 120) * a * shift * rng.choice([-1, 1], 120)
     regimes = [
         check(dp.FlippedHuber(float(x), 1.0), float(m), float(e))
         for x, m, e in zip(a, shift, epsilon, strict=True)
@@ -237,7 +238,8 @@ def test_fisher_information_times_variance():
 
 
 def test_quantile_inverts_survival():
-    u = np.concatenate([10 ** RNG.uniform(-300, -0.31, 200), [0.5, 0.5 - 1e-9, 0.5 + 1e-14]])
+    rng = np.random.default_rng(5)
+    u = np.concatenate([10 ** rng.uniform(-300, -0.31, 200), [0.5, 0.5 - 1e-9, 0.5 + 1e-14]])
     for a in (1e-7, 0.3, 2.0, 5.5, 30.0, 1e4):
         noise = dp.FlippedHuber(a * 3.0, 3.0)
         log_survival = np.asarray(noise.log_survival(-noise.quantile(u)))
@@ -449,12 +451,13 @@ def test_bad_input():
 
 
 def test_faddeeva_function():
+    rng = np.random.default_rng(5)
     z = np.concatenate(
         [
-            RNG.uniform(-7, 7, 60) + 1j * RNG.uniform(0, 7, 60),
-            RNG.uniform(-8, 8, 60) + 1j * 10 ** RNG.uniform(-20, 0, 60),
-            RNG.uniform(-8, 8, 40) + 0j,
-            10 ** RNG.uniform(-9, 12, 40) * np.exp(1j * RNG.uniform(0, np.pi, 40)),
+            rng.uniform(-7, 7, 60) + 1j * rng.uniform(0, 7, 60),
+            rng.uniform(-8, 8, 60) + 1j * 10 ** rng.uniform(-20, 0, 60),
+            rng.uniform(-8, 8, 40) + 0j,
+            10 ** rng.uniform(-9, 12, 40) * np.exp(1j * rng.uniform(0, np.pi, 40)),
         ]
     )
     values = np.asarray(jax.jit(faddeeva)(z))
@@ -470,7 +473,8 @@ def test_faddeeva_function():
 
 
 def test_mills_slope():
-    t = 10 ** RNG.uniform(-12, 6, 200)
+    rng = np.random.default_rng(5)
+    t = 10 ** rng.uniform(-12, 6, 200)
     ratio, slope = (np.asarray(v) for v in jax.jit(mills_slope)(t))
     with mp.workdps(60):
         for point, r, s in zip(t, ratio, slope, strict=True):

@@ -13,8 +13,6 @@ from tailed_laplace import offset_gaussian_cumulant, offset_gaussian_log_delta
 
 import jaxdp as dp
 
-RNG = np.random.default_rng(6)
-
 
 def noise_of(row):
     return dp.OffsetGaussian(row["params"]["theta"], row["params"]["rho"])
@@ -70,19 +68,21 @@ def test_the_boundary_and_an_ulp_to_either_side():
 
 @pytest.mark.parametrize(("reach", "count"), [((-6, 1.5, -10, 1.5), 250), ((-1, 5, -2, 6), 150)])
 def test_wide_ranges(reach, count):
-    scale = 10 ** RNG.uniform(-3, 3, count)
-    offset = scale * 10 ** RNG.uniform(*reach[:2], count)
-    shift = scale * 10 ** RNG.uniform(*reach[2:], count)
-    log_ratio = RNG.uniform(-3, 2, count)
-    epsilon = RNG.choice([-1, 1], count) * 10**log_ratio * shift * (shift + offset) / scale**2
+    rng = np.random.default_rng(6)
+    scale = 10 ** rng.uniform(-3, 3, count)
+    offset = scale * 10 ** rng.uniform(*reach[:2], count)
+    shift = scale * 10 ** rng.uniform(*reach[2:], count)
+    log_ratio = rng.uniform(-3, 2, count)
+    epsilon = rng.choice([-1, 1], count) * 10**log_ratio * shift * (shift + offset) / scale**2
     for *pair, m, e in zip(offset, scale, shift, epsilon, strict=True):
         check(dp.OffsetGaussian(*pair), float(m), float(e))
 
 
 def test_one_minus_delta_keeps_its_digits():
-    h = 10 ** RNG.uniform(-3, 2, 100)
-    shift = np.minimum(RNG.uniform(1, 73, 100), RNG.uniform(0, 1300, 100) / h)
-    epsilon = RNG.uniform(0, 0.3, 100) * shift * (shift + h) * RNG.choice([-1, 1], 100)
+    rng = np.random.default_rng(6)
+    h = 10 ** rng.uniform(-3, 2, 100)
+    shift = np.minimum(rng.uniform(1, 73, 100), rng.uniform(0, 1300, 100) / h)
+    epsilon = rng.uniform(0, 0.3, 100) * shift * (shift + h) * rng.choice([-1, 1], 100)
     for x, m, e in zip(h, shift, epsilon, strict=True):
         check(dp.OffsetGaussian(float(x), 1.0), float(m), float(e))
 
@@ -133,7 +133,8 @@ def test_wide_offset_is_the_laplace():
 
 
 def test_quantile_inverts_survival():
-    u = np.concatenate([10 ** RNG.uniform(-300, -0.31, 200), [0.5, 0.5 - 1e-9, 0.5 + 1e-14]])
+    rng = np.random.default_rng(6)
+    u = np.concatenate([10 ** rng.uniform(-300, -0.31, 200), [0.5, 0.5 - 1e-9, 0.5 + 1e-14]])
     for h in (0.0, 1e-7, 0.3, 5.5, 1e4):
         noise = dp.OffsetGaussian(h * 3.0, 3.0)
         log_survival = np.asarray(noise.log_survival(-noise.quantile(u)))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
 from jaxdp._core.types import Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, product_gap
+from jaxdp._numeric.series import sinhc_excess
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
-# Taylor coefficients of sinh(x) / x - 1 in x^2.
-_SINHC_SERIES = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 10))
 # Moments: the series itself for scales below 1, else its Poisson sum with a tail from _CUT on.
 _TERMS = np.arange(1.0, 193.0)
 _CUT = 12
@@ -56,15 +53,6 @@ def log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     return jnp.where(inside | backward, value, -jnp.inf)
 
 
-def _sinhc_excess(x: RealsOrComplexes) -> RealsOrComplexes:
-    """sinh(x) / x - 1 for |x| <= 1."""
-    square = x * x
-    series = jnp.full_like(square, _SINHC_SERIES[-1])
-    for coefficient in _SINHC_SERIES[-2::-1]:
-        series = series * square + coefficient
-    return square * series
-
-
 def cgf(decay: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     """K(z) for arrays of one shape; `decay` = 1 / scale > 0, whole shifts >= 1."""
     z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)  # K(z) = K(-1 - z)
@@ -83,15 +71,15 @@ def _cgf_near(decay: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     """
     a, d = 0.5 * decay, z * decay
     q, rest = jnp.exp(-decay), -jnp.expm1(-decay)
-    excess = _sinhc_excess(jnp.where(jnp.abs(d) <= 1.0, d, 0.0))
+    excess = sinhc_excess(jnp.where(jnp.abs(d) <= 1.0, d, 0.0))
     sinh, cosh = d * (1.0 + excess), 0.5 * (jnp.exp(d) + jnp.exp(-d))
     sine = 0.5 * (sinh * (1.0 + q) + cosh * rest)  # e^-a sinh(a + d)
     cosine = 0.5 * (cosh * (1.0 + q) + sinh * rest)
     wide = a > 1.0
     low = jnp.where(wide, 0.5, a)
     half = 0.5 * (low + jnp.where(wide, 0.5, d))
-    half *= 1.0 + _sinhc_excess(half)
-    low_excess = _sinhc_excess(low)
+    half *= 1.0 + sinhc_excess(half)
+    low_excess = sinhc_excess(low)
     bracket = 2.0 * half * half + (low_excess - excess) / (1.0 + low_excess)
     bracket *= jnp.exp(-low)
     bracket = jnp.where(wide, cosine - (1.0 + excess) * 2.0 * a * q / rest, bracket) / sine

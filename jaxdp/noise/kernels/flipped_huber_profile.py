@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.mills import mills_pair, mills_slope
+from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.noise.kernels.flipped_huber_regimes import Place, Point, place_of
 from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,
@@ -29,8 +30,6 @@ from jaxdp.noise.kernels.monotone_loss import (
 
 # Below this |u| the complement 1 - delta may exceed 1/2: a normal law has 1/2 within 0.6745.
 _REACH = 0.7
-# Terms of the normal integral up to _REACH. derived: the next one is below an ulp
-_NORMAL_SERIES_TERMS = 13
 
 
 class _Terms(NamedTuple):
@@ -42,12 +41,8 @@ class _Terms(NamedTuple):
 
 
 def _normal_integral(t: Reals) -> Reals:
-    """int_0^t exp(-x^2 / 2) dx for t <= 0.7, all terms positive. Relative error: 4 ulp."""
-    square = t * t
-    series = jnp.ones_like(t)
-    for k in range(_NORMAL_SERIES_TERMS, 0, -1):
-        series = 1.0 + square * series * (1.0 / (2 * k + 1))
-    return t * series * jnp.exp(-0.5 * square)
+    """int_0^t exp(-x^2 / 2) dx for t <= 0.7. Relative error: 4 ulp."""
+    return normal_integral_over_density(t) * jnp.exp(-0.5 * t * t)
 
 
 def _terms(at: Point) -> _Terms:

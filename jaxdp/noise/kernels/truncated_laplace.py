@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals, RealsOrComplexes
 from jaxdp._numeric.elementary import LOG_2, ULP, expm1_minus, log1m, product_gap
+from jaxdp._numeric.series import horner
 
 # Taylor coefficients of (1 - e^-t) / t.
 _MEAN_SERIES = tuple((-1.0) ** k / math.factorial(k + 1) for k in range(9))
@@ -49,9 +50,7 @@ class Support(NamedTuple):
         fall = -jnp.expm1(-exponent)
         near = exponent < _NEAR
         t = jnp.where(near, exponent, 0.0)
-        series = jnp.full_like(t, _MEAN_SERIES[-1])
-        for coefficient in _MEAN_SERIES[-2::-1]:
-            series = series * t + coefficient
+        series = horner(_MEAN_SERIES, t)
         mean = jnp.where(near, series, fall / jnp.where(near, 1.0, exponent))
         return jnp.where(self.short, ratio * mean, fall)
 

@@ -1,0 +1,39 @@
+"""Power series, summed from their last term, and those that several files need."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+
+from jaxdp._core.types import Reals, RealsOrComplexes
+
+# Taylor coefficients of (sinh(x) / x - 1) / x^2 in x^2. derived: at |x| = 2 below an ulp is left
+_SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
+# |x| up to which the normal integral is summed. derived: 14 terms leave less than an ulp
+NORMAL_REACH = 0.75
+# Coefficients 1 / (2k + 1)!! of x^2k in it.
+_NORMAL = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
+
+
+def horner(coefficients: tuple[float, ...], x: RealsOrComplexes) -> RealsOrComplexes:
+    """Sum of coefficients[k] x^k."""
+    value = jnp.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        value = value * x + coefficient
+    return value
+
+
+def sinhc_excess(x: RealsOrComplexes) -> RealsOrComplexes:
+    """sinh(x) / x - 1 for |x| <= 2. Relative error: 4 ulp."""
+    square = x * x
+    return square * horner(_SINHC, square)
+
+
+def normal_integral_over_density(x: Reals) -> Reals:
+    """The integral of exp((x^2 - t^2) / 2) over t in [0, x], for |x| <= 0.75, cut there.
+
+    It is x sum_k x^(2k) / (2k + 1)!!, all terms positive. Relative error: 4 ulp.
+    """
+    x = jnp.minimum(x, NORMAL_REACH)
+    return x * horner(_NORMAL, x * x)
