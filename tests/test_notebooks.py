@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
 # Compositions of flipped Hubers, and linear programs: half a minute each.
-SLOW = ("flipped_huber", "optimal_noise")
+SLOW = ("choosing_a_noise", "optimal_noise")
 
 
 @pytest.mark.parametrize(
