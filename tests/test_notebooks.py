@@ -11,8 +11,8 @@ pytestmark = pytest.mark.heavy
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-# Compositions of flipped Hubers, and linear programs: half a minute each.
-SLOW = ("choosing_a_noise", "optimal_noise")
+# Half a minute to a minute and a half each.
+SLOW = ("choosing_a_noise", "dp_sgd_accounting", "quickstart")
 
 
 @pytest.mark.parametrize(
