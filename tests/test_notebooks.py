@@ -11,8 +11,8 @@ pytestmark = pytest.mark.heavy
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-# Half a minute to a minute and a half each.
-SLOW = ("choosing_a_noise", "dp_sgd_accounting", "quickstart")
+# Half a minute to a minute and a half each, most of it compilation.
+SLOW = ("choosing_a_noise", "dp_sgd_accounting", "optimal_noise", "quickstart")
 
 
 @pytest.mark.parametrize(
