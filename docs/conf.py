@@ -17,7 +17,7 @@ html_title = "jaxdp"
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-# Seconds of a notebook. chosen: the slowest takes a minute
+# Seconds of a notebook. chosen: the slowest takes two minutes
 nb_execution_timeout = 600
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
