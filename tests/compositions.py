@@ -59,7 +59,7 @@ def staircase(epsilon, split):
     return dp.Staircase(epsilon, jnp.ones_like(jnp.asarray(epsilon)), split)
 
 
-KINDS: dict[str, Callable[..., dp.PrivacyLoss]] = {
+KINDS: dict[str, Callable[..., Any]] = {
     "gaussian": released(dp.Gaussian),
     "laplace": released(dp.Laplace),
     "laplaces": laplaces,

@@ -96,7 +96,7 @@ def _gaussian_piece(quadratic: tuple, low: mp.mpf, high: mp.mpf) -> mp.mpc:
 def cumulant(pieces: Callable, breaks: list, shift: mp.mpf, z: complex, digits: int) -> mp.mpc:
     """log E exp(z L): `pieces(t)` is (A, B, C) of log g, up to a constant, around t."""
     with mp.workdps(digits):
-        z = mp.mpmathify(z)
+        power = mp.mpmathify(z)
         cuts = sorted({*breaks, *(b - shift for b in breaks)})
         ends = list(zip([-mp.inf, *cuts], [*cuts, mp.inf], strict=True))
         total = mass = mp.mpf(0)
@@ -108,14 +108,16 @@ def cumulant(pieces: Callable, breaks: list, shift: mp.mpf, z: complex, digits: 
             b_far += a_far * shift
             mass += _gaussian_piece((a, b, c), low, high)
             curve = (a, b, c), (a_far, b_far, c_far)
-            mixed = tuple((z + 1) * p - z * q if p != q else p for p, q in zip(*curve, strict=True))
+            mixed = tuple(
+                (power + 1) * p - power * q if p != q else p for p, q in zip(*curve, strict=True)
+            )
             total += _gaussian_piece(mixed, low, high)
         return mp.log(total / mass)
 
 
-def flipped_huber_cumulant(a: float, shift: float, z: complex, digits: int = 120) -> mp.mpc:
+def flipped_huber_cumulant(ratio: float, step: float, z: complex, digits: int = 120) -> mp.mpc:
     """In units of gamma."""
-    a, shift = mp.mpf(a), mp.mpf(shift)
+    a, shift = mp.mpf(ratio), mp.mpf(step)
 
     def pieces(t: mp.mpf) -> tuple:
         inner = (mp.mpf(0), -a * mp.sign(t), mp.mpf(0))
@@ -124,9 +126,9 @@ def flipped_huber_cumulant(a: float, shift: float, z: complex, digits: int = 120
     return cumulant(pieces, [-a, mp.mpf(0), a], shift, z, digits)
 
 
-def offset_gaussian_cumulant(h: float, shift: float, z: complex, digits: int = 120) -> mp.mpc:
+def offset_gaussian_cumulant(ratio: float, step: float, z: complex, digits: int = 120) -> mp.mpc:
     """In units of the scale."""
-    h, shift = mp.mpf(h), mp.mpf(shift)
+    h, shift = mp.mpf(ratio), mp.mpf(step)
     return cumulant(
         lambda t: (mp.mpf(-1), -h * mp.sign(t), mp.mpf(0)), [mp.mpf(0)], shift, z, digits
     )

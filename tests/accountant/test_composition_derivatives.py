@@ -108,7 +108,7 @@ def test_epsilon_and_calibrations_follow():
     for k, slope in enumerate(slopes):
 
         def moved(x, k=k):
-            return float(epsilon(*at[:k], x, *at[k + 1 :]))
+            return float(epsilon(*(x if i == k else value for i, value in enumerate(at))))
 
         np.testing.assert_allclose(slope, difference(moved, at[k], 1e-3 * at[k]), rtol=1e-6)
 

@@ -1,5 +1,7 @@
 """DPNaiveBayes: scikit-learn's checks, what it spends, what it learns."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
@@ -16,14 +18,15 @@ KNOWN = {"epsilon": 1.0, "delta": 1e-6, "feature_bounds": (-10.0, 10.0)}
 
 
 def test_scikit_learn_accepts_a_few_things():
-    for check in (
+    few: tuple[Any, ...] = (
         checks.check_no_attributes_set_in_init,
         checks.check_estimators_unfitted,
         checks.check_dict_unchanged,
         checks.check_estimators_nan_inf,
         checks.check_classifiers_one_label,
         checks.check_classifiers_train,
-    ):
+    )
+    for check in few:
         check("DPNaiveBayes", dp.DPNaiveBayes(**KNOWN))
 
 

@@ -1,5 +1,7 @@
 """DPPCA: scikit-learn's checks, what it spends, what it recovers."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -22,13 +24,14 @@ def flat_cloud(records, dimension=6, rank=2, seed=0):
 
 
 def test_scikit_learn_accepts_a_few_things():
-    for check in (
+    few: tuple[Any, ...] = (
         checks.check_no_attributes_set_in_init,
         checks.check_estimators_unfitted,
         checks.check_dict_unchanged,
         checks.check_estimators_nan_inf,
         checks.check_transformer_data_not_an_array,
-    ):
+    )
+    for check in few:
         check("DPPCA", dp.DPPCA(1, **KNOWN | {"feature_bounds": (-10.0, 10.0)}))
 
 

@@ -302,7 +302,7 @@ def test_the_fits_of_a_search_have_no_total():
         total_privacy(search)
     labels = np.digitize(targets, [0.0, 0.4])
     many = OneVsRestClassifier(dp.DPLogisticRegression(**UNIT)).fit(features, labels)
-    one = many.estimators_[0].privacy_
+    one = next(iter(many.estimators_)).privacy_
     assert float(total_privacy(many).mu) == pytest.approx(3**0.5 * float(one.mu), rel=1e-12)
     with pytest.raises(ValueError, match="around private estimators"):
         total_privacy(TransformedTargetRegressor(dp.DPLasso(**UNIT)))
@@ -359,7 +359,7 @@ def test_bad_records():
         with pytest.raises(ValueError, match="NaN"):
             estimator.fit(features, labels)
     with pytest.raises(TypeError, match="sample_weight"):
-        dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))
+        dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))  # pyright: ignore
 
 
 def test_a_pipeline_with_a_public_scaler_costs_what_the_model_costs():

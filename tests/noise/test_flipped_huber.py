@@ -143,8 +143,8 @@ def test_every_regime_at_its_boundaries():
 def test_wide_ranges(reach, count):
     rng = np.random.default_rng(5)
     gamma = 10 ** rng.uniform(-3, 3, count)
-    alpha = gamma * 10 ** rng.uniform(*reach[:2], count)
-    shift = gamma * 10 ** rng.uniform(*reach[2:], count)
+    alpha = gamma * 10 ** rng.uniform(reach[0], reach[1], count)
+    shift = gamma * 10 ** rng.uniform(reach[2], reach[3], count)
     log_ratio = rng.uniform(-3, 2, count)
     epsilon = rng.choice([-1, 1], count) * 10**log_ratio * shift * (shift + alpha) / gamma**2
     for *pair, m, e in zip(alpha, gamma, shift, epsilon, strict=True):

@@ -70,8 +70,8 @@ def test_the_boundary_and_an_ulp_to_either_side():
 def test_wide_ranges(reach, count):
     rng = np.random.default_rng(6)
     scale = 10 ** rng.uniform(-3, 3, count)
-    offset = scale * 10 ** rng.uniform(*reach[:2], count)
-    shift = scale * 10 ** rng.uniform(*reach[2:], count)
+    offset = scale * 10 ** rng.uniform(reach[0], reach[1], count)
+    shift = scale * 10 ** rng.uniform(reach[2], reach[3], count)
     log_ratio = rng.uniform(-3, 2, count)
     epsilon = rng.choice([-1, 1], count) * 10**log_ratio * shift * (shift + offset) / scale**2
     for *pair, m, e in zip(offset, scale, shift, epsilon, strict=True):

@@ -91,7 +91,7 @@ def test_an_intercept_is_fitted_and_not_penalised():
     assert data.penalty.strength.tolist() == [0.01, 0.01, 0.01, 0.0]
     smoothness = dp.bounded_smoothness("squared", np.ones(3), intercept=True)
     assert smoothness.values.tolist() == [1.0, 1.0, 1.0, 1.0]
-    theta = cd.run(data, cd.noiseless_plan(smoothness, passes=300), KEY)
+    theta = np.asarray(cd.run(data, cd.noiseless_plan(smoothness, passes=300), KEY))
     assert float(theta[3]) == pytest.approx(0.5, abs=0.03)
     released, cost = dp.private_smoothness(data, np.ones(3), 1.0, KEY)
     assert float(released.values[3]) == 1.0

@@ -328,7 +328,7 @@ def test_the_trace_must_be_asked_for_and_says_what_it_is():
     traced, trace = cd.run(problem, plan, jax.random.key(0), trace=True)
     np.testing.assert_array_equal(theta, traced)
     assert type(trace).__name__ == "NotPrivateTrace"
-    assert "NOT PRIVATE" in type(trace).__doc__
+    assert "NOT PRIVATE" in (type(trace).__doc__ or "")
     np.testing.assert_allclose(trace.objective[-1], problem.objective(theta), rtol=1e-12)
     assert trace.objective.shape == (7,)
 
@@ -372,7 +372,9 @@ def test_hazards_are_errors(arguments, message):
 
 def test_the_relation_is_required():
     with pytest.raises(TypeError, match="relation"):
-        cd.plan(BUDGET, smoothness=SMOOTHNESS, clip=1.0, records=10, passes=1)
+        cd.plan(  # pyright: ignore[reportCallIssue]
+            BUDGET, smoothness=SMOOTHNESS, clip=1.0, records=10, passes=1
+        )
 
 
 def test_long_steps_warn():

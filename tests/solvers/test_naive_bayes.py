@@ -71,7 +71,7 @@ def test_gaussian_plan_meets_the_budget_exactly():
         made = make_plan(relation=relation, categories=(3, 2, 0, 0, 0))
         spent = float(made.privacy.delta(1.0))
         assert 0.999e-6 < spent <= 1e-6
-    assert isinstance(made.privacy, dp.GDP)
+        assert isinstance(made.privacy, dp.GDP)
 
 
 def test_pure_budgets_need_no_accountant():
