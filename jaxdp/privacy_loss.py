@@ -250,13 +250,24 @@ class PrivacyLoss:
 def privacy_loss(
     mechanism: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> PrivacyLoss:
-    """The privacy loss of one release of `mechanism`, batched like it.
+    """The privacy loss of one release of a mechanism: what `+` and `*` compose exactly.
+
+    Args:
+        mechanism: a `Mechanism`; an `ExponentialMechanism`; a guarantee (PureDP, ApproxDP, GDP),
+            for the loss of the worst mechanism that keeps it; or a dominating pair
+            (`RandomisedResponse`, or one of your own), taken as it is, in its one direction.
+
+    Returns:
+        A `PrivacyLoss`, batched like the mechanism.
 
     Sampled coordinates that are summed are sampled independently. Of a `Histogram`: the worst of
     all shifts at once, which bounds adaptive compositions as well; its sensitivity is one number,
-    known before tracing. Of a guarantee (PureDP, ApproxDP, GDP), or the exponential mechanism: the
-    loss of the worst mechanism that keeps it. A dominating pair (`RandomisedResponse`, or one of
-    your own) is taken as it is, in its one direction.
+    known before tracing.
+
+    >>> import jaxdp as dp
+    >>> loss = dp.privacy_loss(dp.Mechanism(dp.Gaussian(10.0), 1.0))
+    >>> print(f"{(100 * loss).epsilon(1e-5):.4f}")
+    4.3772
     """
     pair, relation = pair_of(mechanism)
     return PrivacyLoss((Term(pair, jnp.ones(1)),), relation)

@@ -35,27 +35,48 @@ class HasProfile(Protocol):
 
 
 def advantage(source: HasProfile) -> Reals:
-    """delta(0), the total variation: no test has 1 - fpr - fnr above it. A bound from above.
+    """The most by which a membership test's true-positive rate exceeds its false-positive rate.
+
+    Args:
+        source: whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that: a
+            guarantee, a mechanism or a privacy loss, batched as it is.
+
+    Returns:
+        delta(0), the total variation, in [0, 1], from above: no test has 1 - fpr - fnr above it.
 
     For a Gaussian of ratio mu it is 2 Phi(mu / 2) - 1. Of ZCDP and RDP it is what their trade-off
     allows: 1 - 2 x, x the rate that is its own trade-off, as that is convex and symmetric. It is
     the same in both directions.
-    Source: Dong, Roth & Su, JRSS-B 84, 2022, for the trade-off; Kulynych et al., NeurIPS 2024,
-    for the advantage.
+    Source: Dong, Roth & Su, JRSS-B 84, 2022, for the trade-off; Kulynych et al., NeurIPS 2024, for
+    the advantage.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.advantage(dp.GDP(1.0)):.4f}")
+    0.3829
     """
     known = exp_up(source.log_delta(0.0))
     return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
 
 
 def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
-    """A lower bound on the error of any test when the alternative is true with prob. `prior`.
+    """A lower bound on the error of any membership test at a prior probability of membership.
 
-    prior fnr + (1 - prior) fpr >= m (1 - delta(log((1 - m) / m))), m = min(prior, 1 - prior):
-    divide by m, and fnr + e^epsilon fpr >= 1 - delta(epsilon) by the definition of delta. It is
-    the least error where delta is exact; without a test the error is m. For a Gaussian of ratio
-    mu: m Phi(e / mu - mu / 2) + (1 - m) Phi(-e / mu - mu / 2), e the epsilon above.
-    Of ZCDP and RDP from their trade-off, to 4e-10. A `prior` outside [0, 1] or one direction alone
-    ("add", "remove"): `ValueError`; NaN where a prior is traced.
+    Args:
+        source: as in `advantage`; not one direction ("add", "remove") alone.
+        prior: probability that the alternative is true, in [0, 1]; broadcasts with `source`.
+
+    Returns:
+        The least prior fnr + (1 - prior) fpr, from below. Without a test it is m, below.
+
+    prior fnr + (1 - prior) fpr >= m (1 - delta(e)), m = min(prior, 1 - prior), e = log((1 - m) /
+    m): divide by m, and fnr + e^epsilon fpr >= 1 - delta(epsilon) by the definition of delta. It is
+    the least error where delta is exact. For a Gaussian of ratio mu: m Phi(e / mu - mu / 2) + (1 -
+    m) Phi(-e / mu - mu / 2). Of ZCDP and RDP from their trade-off, to 4e-10. A `prior` outside [0,
+    1] or one direction alone: `ValueError`; NaN where a prior is traced.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.bayes_risk(dp.GDP(1.0), 0.5):.4f}")
+    0.3085
     """
     require_both_directions(source)
     prior = checks.probability("prior", prior)
@@ -68,10 +89,20 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
 
 
 def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
-    """An upper bound on the true-positive rate at `fpr`: 1 - tradeoff(fpr), an ulp of 1 up.
+    """An upper bound on the true-positive rate of any membership test at a false-positive rate.
 
-    A `fpr` outside [0, 1] or one direction alone ("add", "remove"): `ValueError`; NaN where a rate
-    is traced.
+    Args:
+        source: as in `advantage`; not one direction ("add", "remove") alone.
+        fpr: false-positive rates in [0, 1]; broadcast with `source`.
+
+    Returns:
+        1 - tradeoff(fpr), an ulp of 1 up.
+
+    A `fpr` outside [0, 1] or one direction alone: `ValueError`; NaN where a rate is traced.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.tpr_at_fpr(dp.GDP(1.0), 0.01):.4f}")
+    0.0924
     """
     fpr = checks.probability("fpr", fpr, lift=True)
     tradeoff = getattr(source, "tradeoff", None)

@@ -45,15 +45,39 @@ class HasZCDP(Protocol):
 
 
 def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
-    """The (epsilon, delta) that `guarantee` implies at `delta`; epsilon is inf where there is none.
+    """The (epsilon, delta) that a guarantee implies at a delta.
+
+    Args:
+        guarantee: any kind.
+        delta: in [0, 1]; broadcasts with the guarantee.
+
+    Returns:
+        An `ApproxDP`, whose epsilon is infinite where there is none.
 
     Exact from PureDP, ApproxDP and GDP; from ZCDP and RDP the bound of Canonne, Kamath & Steinke.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.to_approx(dp.GDP(1.0), 1e-5).epsilon_bound:.4f}")
+    4.3772
     """
     return ApproxDP(guarantee.epsilon(delta), checks.probability("delta", delta))
 
 
 def to_pure(guarantee: Guarantee) -> PureDP:
-    """ApproxDP at delta = 0 is PureDP; at a positive delta its epsilon is infinite."""
+    """The pure guarantee that a guarantee implies: ApproxDP at delta = 0 is PureDP.
+
+    Args:
+        guarantee: a PureDP or an ApproxDP.
+
+    Returns:
+        A `PureDP`, whose epsilon is infinite at a positive delta.
+
+    Others, whose loss is unbounded: `TypeError`.
+
+    >>> import jaxdp as dp
+    >>> float(dp.to_pure(dp.ApproxDP(1.0, 0.0)).epsilon_bound)
+    1.0
+    """
     match guarantee:
         case PureDP():
             return guarantee
@@ -64,14 +88,25 @@ def to_pure(guarantee: Guarantee) -> PureDP:
 
 
 def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
-    """ZCDP(0, rho): rho = mu^2 / 2 from GDP, rho = epsilon tanh(epsilon / 2) from PureDP; exact.
+    """The zero-concentrated guarantee that a guarantee or a mechanism implies.
 
-    From a mechanism, the exponential one as well, its own `zcdp`.
+    Args:
+        guarantee: a ZCDP, GDP or PureDP; or what has `zcdp`: a mechanism, the exponential one as
+            well.
 
-    PureDP: randomised response is the worst case (Kairouz, Oh & Viswanath 2015). With
-    s = order - 1/2 its divergence over its order is (log cosh(s epsilon) - log cosh(epsilon / 2))
-    / (s^2 - 1/4); log cosh is concave in s^2, so the least order is the worst: there the ratio is
-    the Kullback-Leibler divergence, epsilon tanh(epsilon / 2) <= epsilon^2 / 2.
+    Returns:
+        A `ZCDP`, rounded up: from GDP (0, mu^2 / 2) and from PureDP (0, epsilon tanh(epsilon / 2)),
+        both exact; from a mechanism its own.
+
+    PureDP: randomised response is the worst case (Kairouz, Oh & Viswanath 2015). With s = order -
+    1/2 its divergence over its order is (log cosh(s epsilon) - log cosh(epsilon / 2)) / (s^2 -
+    1/4); log cosh is concave in s^2, so the least order is the worst: there the ratio is the
+    Kullback-Leibler divergence, epsilon tanh(epsilon / 2) <= epsilon^2 / 2. ApproxDP and RDP, which
+    bound not every order: `TypeError`.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.to_zcdp(dp.PureDP(1.0)).rho:.4f}")
+    0.4621
     """
     match guarantee:
         case ZCDP():
@@ -93,14 +128,25 @@ def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
 
 
 def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
-    """The Renyi divergences of `source` at `order`, whose last axis holds the orders.
+    """The Renyi divergences of a guarantee, a mechanism or a privacy loss at some orders.
+
+    Args:
+        source: a ZCDP, GDP, PureDP or RDP; or what has `renyi`: a mechanism or a privacy loss, not
+            in one direction ("add", "remove") alone. An RDP must have these orders and stays as it
+            is.
+        order: in [1, 1e300], 1 for the Kullback-Leibler divergence; the last axis holds the orders.
+
+    Returns:
+        An `RDP`, whose values have the orders along their last axis. Rounded up, by at most 1e-12
+        relatively (PureDP: where a divergence is above 1e-300).
 
     From ZCDP xi + order rho; from GDP order mu^2 / 2, exact; from PureDP the divergence of
-    randomised response, exact (Kairouz, Oh & Viswanath 2015: every other is a processing of it);
-    from a mechanism or a privacy loss its own `renyi`. Rounded up, by at most 1e-12 relatively
-    (PureDP: where a divergence is above 1e-300). An RDP must have these orders and stays as it is.
-    Orders in [1, 1e300], 1 for the Kullback-Leibler divergence. Bad orders, and one direction
-    ("add", "remove") alone: `ValueError`, or NaN where traced; ApproxDP: `TypeError`.
+    randomised response, exact (Kairouz, Oh & Viswanath 2015: every other is a processing of it).
+    Bad orders and one direction alone: `ValueError`, or NaN where traced; ApproxDP: `TypeError`.
+
+    >>> import jaxdp as dp
+    >>> print(dp.to_rdp(dp.GDP(1.0), [2.0, 8.0]).value.round(4))
+    [1. 4.]
     """
     order = jnp.atleast_1d(checks.real("order", order, 1.0, 1e300))
     match source:
@@ -129,11 +175,21 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
 
 
 def to_gdp(guarantee: Guarantee) -> GDP:
-    """GDP from PureDP: mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), the least that holds.
+    """The Gaussian guarantee that a pure one implies, with the least mu that holds.
 
-    The sign of N(+-mu/2, 1) is randomised response, so its trade-off lies above the Gaussian's,
-    and meets it at its corner. Rounded up, by at most 3e-15 relatively; an infinite epsilon gives
-    an infinite mu. No finite mu follows from ApproxDP with delta > 0 or from ZCDP.
+    Args:
+        guarantee: a PureDP, or a GDP, which stays as it is.
+
+    Returns:
+        A `GDP`, mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), rounded up by at most 3e-15 relatively;
+        infinite at an infinite epsilon.
+
+    The sign of N(+-mu/2, 1) is randomised response, so its trade-off lies above the Gaussian's, and
+    meets it at its corner. No finite mu follows from ApproxDP, ZCDP or RDP: `TypeError`.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.to_gdp(dp.PureDP(1.0)).mu:.4f}")
+    1.2320
     """
     match guarantee:
         case GDP():

@@ -72,10 +72,21 @@ class GDP(Guarantee):
 
 
 def largest_gdp(budget: BudgetLike) -> GDP:
-    """The largest mu with delta(budget.epsilon) <= budget.delta: s* of the i.n.i.d. paper, (P2).
+    """The largest mu whose Gaussian guarantee keeps a budget.
 
-    Safe side, by a few ulps; batched over the budget; differentiable by the implicit
-    function theorem. mu = 0 (infinite noise) where nothing in (1e-300, 1e15) is feasible.
+    Args:
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; batched.
+
+    Returns:
+        A `GDP`, from the safe side, by a few ulps. mu = 0 (infinite noise) where nothing in
+        (1e-300, 1e15) is feasible.
+
+    Differentiable by the implicit function theorem.
+    Source: s* of Muthukrishnan & Kalyani, the i.n.i.d. paper, (P2).
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.largest_gdp((1.0, 1e-5)).mu:.4f}")
+    0.2681
     """
     return _largest(as_budget(budget))
 

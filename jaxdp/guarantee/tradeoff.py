@@ -30,16 +30,26 @@ _NEAREST = 2.0**-45
 
 
 def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> Reals:
-    """A lower bound on the false-negative rate at `fpr`, from `log_delta(epsilon)`.
+    """A lower bound on the false-negative rate of any test, from the delta of every epsilon.
 
-    The greatest that was found of 1 - delta(e) - e^e fpr and, by symmetry of the profile,
-    e^-e (1 - delta(e) - fpr), e >= 0. Every e gives a bound and rounding is taken off, so the
-    result holds wherever `log_delta` is an upper bound. As a function of e^e, delta is convex:
-    the supremum is found to 1e-12 of e on [0, 700]. Where `log_delta` is a bound that is not
-    convex a better e may be missed, which only lowers the result.
-    `log_delta` maps an array of epsilons to an array, elementwise; its batch broadcasts with
-    `fpr`. That of one direction, "add" or "remove", raises. A bad concrete `fpr` raises, a bad
-    traced one and a NaN delta give NaN.
+    Args:
+        log_delta: maps an array of epsilons (nats) to log delta, elementwise; its batch broadcasts
+            with `fpr`. Not that of one direction ("add", "remove") alone.
+        fpr: false-positive rates in [0, 1].
+
+    Returns:
+        The false-negative rates, from below.
+
+    The greatest that was found of 1 - delta(e) - e^e fpr and, by symmetry of the profile, e^-e (1 -
+    delta(e) - fpr), e >= 0. Every e gives a bound and rounding is taken off, so the result holds
+    wherever `log_delta` is an upper bound. As a function of e^e, delta is convex: the supremum is
+    found to 1e-12 of e on [0, 700]. Where `log_delta` is a bound that is not convex a better e may
+    be missed, which only lowers the result. A bad concrete `fpr` and one direction: `ValueError`; a
+    bad traced one and a NaN delta: NaN.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, 0.05):.4f}")
+    0.7405
     """
     require_both_directions(getattr(log_delta, "__self__", None))
     return _tradeoff(_as_tree(log_delta), checks.probability("fpr", fpr, lift=True))
@@ -48,16 +58,27 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
 def profile_of_tradeoff(
     tradeoff: Callable[[Reals], Reals], epsilon: ArrayLike, error: float = 1e-10
 ) -> Reals:
-    """An upper bound on delta at `epsilon`, any real one, from the trade-off function.
+    """An upper bound on delta at any real epsilon, from a trade-off function.
+
+    Args:
+        tradeoff: maps an array of false-positive rates to false-negative rates in [(1 - error) f,
+            f] of a convex f, elementwise; its batch broadcasts with `epsilon`.
+        epsilon: nats.
+        error: relative error of `tradeoff`, in [0, 1).
+
+    Returns:
+        delta, above the truth by about 4 `error` at the most, absolutely: where delta itself is
+        small take it from a `log_delta`.
 
     A finite set of rates would bound the supremum from below. But f is convex and falls, so that
     between two neighbouring rates it lies above the chords of the intervals on either side,
     extended, and above its value at the right end; 1 - f(x) - e^epsilon x is bounded on every
-    interval between 0 and 1 by a mean of those lines. The intervals shrink towards the maximum
-    in equal ratios, to 3e-14 of the distance to the nearer end.
-    `tradeoff` must return values in [(1 - error) f, f] of a convex f, elementwise; its batch
-    broadcasts with `epsilon`. delta is above the truth by about 4 `error` at the most, absolutely:
-    where delta itself is small take it from a `log_delta`. Bad input as in `tradeoff_of_profile`.
+    interval between 0 and 1 by a mean of those lines. The intervals shrink towards the maximum in
+    equal ratios, to 3e-14 of the distance to the nearer end. Bad input as in `tradeoff_of_profile`.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.profile_of_tradeoff(dp.GDP(1.0).tradeoff, 0.5):.4f}")
+    0.2384
     """
     if not 0 <= error < 1:
         raise ValueError(f"error must lie in [0, 1), got {error}")
