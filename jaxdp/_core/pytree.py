@@ -24,10 +24,26 @@ def assign(record: object, **values: Any) -> None:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
-    """A frozen dataclass registered with JAX; fields made by `static` are not leaves.
+    """Frozen dataclass from a class, registered with JAX: it goes through jit, vmap and grad.
 
-    Rebuilding from leaves skips `__init__`: JAX passes placeholders through trees, and
-    checks belong where a user makes a value. Methods therefore guard traced values themselves.
+    Args:
+        cls: the class, with annotated fields; those made by `static` are not leaves.
+
+    Returns:
+        The dataclass.
+
+    For a noise or a guarantee of your own. Rebuilding from leaves skips `__init__`: JAX passes
+    placeholders through trees, and checks belong where a user makes a value. Methods therefore
+    guard traced values themselves.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> @dp.pytree
+    ... class Point:
+    ...     x: float
+    ...     y: float
+    >>> jax.tree.leaves(Point(1.0, 2.0))
+    [1.0, 2.0]
     """
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]

@@ -33,28 +33,39 @@ def allocate(
     method: str = "inid",
     counts: ArrayLike | None = None,
 ) -> Reals:
-    """Scales, one per coordinate, that keep the budget when all coordinates are released.
+    """Noise scales, one a coordinate, that keep a budget when all coordinates are released.
 
-    With sensitivities l_j, each coordinate released counts_j times (1 unless given):
+    Args:
+        family: "gaussian" or "laplace".
+        sensitivities: l_j, (..., K), by which each coordinate moves; all at once.
+        budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; also a `GDP` for the
+            Gaussian, a `PureDP` for the Laplace.
+        weights: of the coordinates in the error, (..., K), above 0; 1 if None. "inid" and "exact"
+            only.
+        power: of the error that is minimised, above 0.
+        method: "inid" minimises sum_j weights_j counts_j E|noise_j|^power. "spr" (scale, perturb,
+            rescale): scale_j ~ l_j. "iid": equal scales. "exact": `allocate_exact` for Laplaces at
+            delta > 0 (one budget, no counts), after some 15 s of compiling; else "inid", exact
+            itself.
+        counts: releases of each coordinate, (..., K), whole; 1 if None.
 
-    gaussian: sum_j counts_j l_j^2 / scale_j^2 = mu^2, mu = `largest_gdp(budget).mu` or a GDP's:
-              delta is met exactly;
-    laplace:  sum_j counts_j l_j / scale_j = epsilon - 2 log(1 - delta), or a PureDP's epsilon.
-              Exact at delta = 0. Else one shift by the sum dominates (`largest_laplace_ratio`),
-              and little of delta is used: 2.5e-7 of 1e-6 with three coordinates, less with more.
+    Returns:
+        The scales, (..., K), rounded up by 1e-15. A zero sensitivity gets scale 0 ("iid" keeps it).
 
-    "inid" minimises sum_j weights_j counts_j E|noise_j|^power: scale_j proportional to
-    (l_j^2 / weights_j)^(1 / (power + 2)) for the Gaussian, (l_j / weights_j)^(1 / (power + 1)) for
-    the Laplace. "spr" (scale, perturb, rescale) takes scale_j proportional to l_j, "iid" equal
-    scales on all coordinates. "exact" is "inid" where that is exact, and `allocate_exact` for
-    Laplaces at delta > 0 (one budget, no counts): the least error that exact composition allows,
-    after some 15 s of compiling. "inid" wins over the other two for coordinates that can all reach
-    their bounds at once; a query whose joint sensitivity is known to be smaller than the norm of
-    the l_j may do better with `fit_noise` at that joint sensitivity.
-
-    Shapes: sensitivities, weights, counts (..., K); budget (...); result (..., K). A zero
-    sensitivity gets scale 0, no noise ("iid" keeps it). The scales are rounded up, by 1e-15.
+    "inid": scale_j ~ (l_j^2 / weights_j)^(1 / (power + 2)) for the Gaussian, and (l_j /
+    weights_j)^(1 / (power + 1)) for the Laplace. It wins over "spr" and "iid" for coordinates that
+    can all reach their bounds at once; where their joint sensitivity is known to be smaller than
+    the norm of the l_j, `fit_noise` at that may do better. The common factor meets
+      gaussian: sum_j counts_j l_j^2 / scale_j^2 = mu^2, mu = `largest_gdp(budget).mu` or a GDP's:
+                delta is met exactly;
+      laplace:  sum_j counts_j l_j / scale_j = epsilon - 2 log(1 - delta), or a PureDP's epsilon.
+                Exact at delta = 0. Else one shift by the sum dominates (`largest_laplace_ratio`),
+                and little of delta is used: 2.5e-7 of 1e-6 with three coordinates, less with more.
     Source: Muthukrishnan & Kalyani, theorems 4 and 5, definition 5; weights are ours.
+
+    >>> import jaxdp as dp
+    >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
+    [ 8.342 16.684]
     """
     budget = as_budget(budget) if isinstance(budget, tuple) else budget
     checks.one_of("family", family, FAMILIES)
@@ -86,9 +97,20 @@ def _is_pure(budget: Budget) -> bool:
 def allocation_error(
     family: str, scales: ArrayLike, weights: ArrayLike | None = None, power: ArrayLike = 2
 ) -> Reals:
-    """sum_j weights_j E|noise_j|^power over the last axis: at power 2 the squared error.
+    """The weighted error of the noise on all coordinates: sum_j weights_j E|noise_j|^power.
 
-    A scale of 0 adds nothing.
+    Args:
+        family: "gaussian" or "laplace".
+        scales: of the noises, (..., K), in the query's unit; a scale of 0 adds nothing.
+        weights: (..., K), above 0; 1 if None.
+        power: above 0; at 2 the squared error.
+
+    Returns:
+        The sum over the last axis, in the query's unit to that power.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.allocation_error('laplace', [1.0, 2.0]):.4f}")
+    10.0000
     """
     checks.one_of("family", family, FAMILIES)
     scales = checks.nonnegative("scales", scales)

@@ -45,22 +45,34 @@ def calibrate(
     largest: bool = False,
     whole: bool = False,
 ) -> Reals:
-    """The least parameter in [lower, upper] whose build(parameter) meets the budget.
+    """The least parameter, such as a noise scale, whose release meets a budget.
 
-    `build` maps an array of parameters to something with `log_delta`, elementwise, whose delta
-    falls as the parameter grows (a noise scale, say); it may close over traced values. With
-    `largest` the greatest parameter, where delta grows with it (a sampling probability), and with
-    `whole` too the greatest whole number (of steps: `lambda n: n * loss`), itself looked at, 0
-    where none passes; `build` gets whole numbers only. The shape is the common one of the budget,
-    the bracket and what is built. Never on the unsafe side: log_delta(result) <= log(budget.delta),
-    with a slack for rounding, checked after the search. inf (0 with `largest`) where nothing in
-    the bracket passes, bad traced input included.
+    Args:
+        build: maps an array of parameters, elementwise, to what has `log_delta`: a mechanism, a
+            privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
+            traced values.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; batched.
+        lower, upper: ends of the bracket that is searched, above 0; they broadcast.
+        largest: find the greatest parameter, where delta grows with it (a sampling probability).
+        whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`),
+            itself looked at; `build` gets whole numbers only.
+
+    Returns:
+        The parameter, in the common shape of budget, bracket and what is built, never on the unsafe
+        side: log_delta(result) <= log(budget.delta), with a slack for rounding, checked after the
+        search. inf (0 with `largest`) where nothing in the bracket passes, bad traced input
+        included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
-    parameter of a composition about a dozen secants, to 1e-10 of the parameter.
-    Derivatives by the implicit function theorem, through the budget and all that `build` closes
-    over, where something is traced. Compositions of known parameters are searched by calls of what
-    is compiled for all of them; of everything else wrap repeated calls in `jax.jit`.
+    parameter of a composition about a dozen secants, to 1e-10 of the parameter. Derivatives by the
+    implicit function theorem, through the budget and all that `build` closes over, where something
+    is traced. Compositions of known parameters are searched by calls of what is compiled for all of
+    them; of everything else wrap repeated calls in `jax.jit`. lower >= upper: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> scale = dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0), (1.0, 1e-5))
+    >>> print(f"{scale:.4f}")
+    3.7306
     """
     budget = as_budget(budget)
     lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)

@@ -86,20 +86,35 @@ def compare(
     *,
     progress: bool | None = None,
 ) -> Comparison:
-    """The best member of every family for a budget, sorted by error.
+    """Table of the best member of every family of noise for one budget, the least error on top.
 
-    sensitivity: a number, released `count` times (`count` coordinates that can all reach it); a
-    vector, one sensitivity a coordinate, where every family gets i.n.i.d. scales under exact
-    accounting (`allocate_exact`; of the families with a shape, the members of the fit to the
-    largest sensitivity); or a `JointSensitivity`. Lattice families are compared at whole
-    sensitivities and single releases only, families that cannot meet the budget are left out.
+    Args:
+        budget: one `Budget` or (epsilon, delta), epsilon in nats.
+        sensitivity: a number, released `count` times (`count` coordinates that can all reach it); a
+            vector, one a coordinate, where every family gets i.n.i.d. scales under exact accounting
+            (`allocate_exact`; of the families with a shape, the members of the fit to the largest
+            sensitivity); or a `JointSensitivity`.
+        count: whole number of releases; 1 with a vector.
+        families: their names, as in `fit_noise`; all that apply if None. Lattice families: at whole
+            sensitivities and single releases only.
+        objective: "variance" or "mean_absolute", of one coordinate, averaged over a vector.
+        progress: a bar on stderr, one step a family, of tqdm where that is installed; if None where
+            stderr is a terminal.
 
-    ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
-    unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
-    ApproxDP): it ignores the other coordinates. guarantee: "exact" (the composed delta, as
-    `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-    direction that dominates the set). progress: a bar on stderr, one step a family, of tqdm where
-    that is installed; by default where stderr is a terminal.
+    Returns:
+        A `Comparison`; families that cannot meet the budget are left out. In its rows:
+        ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
+        unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
+        ApproxDP), the other ones ignored. guarantee: "exact" (the composed delta, as
+        `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
+        direction that dominates the set).
+
+    A batch of budgets, and a vector with a lattice noise or the staircase: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
+    >>> [(row.family, round(row.variance, 3)) for row in table]
+    [('laplace', 2.0), ('gaussian', 13.918)]
     """
     budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:

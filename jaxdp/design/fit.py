@@ -59,21 +59,35 @@ def fit_noise(
     *,
     accounting: str = "exact",
 ) -> Noise:
-    """The member of `family` with the least error that meets the budget after `count` releases.
+    """The member of a family of noises with the least error that meets a budget.
 
-    `sensitivity` is that of one release, which makes `count` coordinates a box; or a
-    `JointSensitivity`, released `count` times, where the better of its dominating directions is
-    taken (the Gaussian sees l2 only). "objective": E T^2 or E |T| of one coordinate.
+    Args:
+        family: "gaussian", "laplace", "truncated_laplace", "flipped_huber", "offset_gaussian",
+            "subbotin", "staircase", "discrete_gaussian" or "discrete_laplace".
+        budget: a `Budget` or (epsilon, delta) of all releases together, epsilon in nats; batched.
+        sensitivity: of one release, which makes `count` coordinates a box; or a `JointSensitivity`,
+            where the better of its dominating directions is taken (the Gaussian sees l2 only).
+            Lattice noises need whole numbers.
+        count: whole number of releases.
+        objective: "variance" or "mean_absolute", E T^2 or E |T| of one coordinate.
+        accounting: "exact" meets the composed delta as `PrivacyLoss` bounds it; "zcdp" the sum of
+            `noise.zcdp`, converted; "sufficient" the published K-dimensional condition of the
+            flipped Huber.
 
-    accounting: "exact" meets the exact composed delta, as `PrivacyLoss` bounds it; "zcdp" the
-    sum of `noise.zcdp`, converted; "sufficient" the published K-dimensional condition of the
-    flipped Huber. For a family with a shape (alpha / gamma of the flipped Huber, offset / scale,
-    power - 1 of the Subbotin, bound / scale) the least scale is found for every shape of a grid,
-    then on finer grids around the best; the flipped Huber also on its curve count alpha sensitivity
-    = gamma^2 epsilon, where its loss has a plateau exactly at epsilon, as one scalar root.
-    The staircase meets epsilon at delta = 0 with `staircase_split`. Lattice noises need whole
-    sensitivities. Infinite scale where nothing meets the budget (delta = 0 for a Gaussian tail or
-    a truncated noise). Batched over all arguments; call it under `jax.jit` in a loop.
+    Returns:
+        The noise, batched over all arguments. Infinite scale where nothing meets the budget (delta
+        = 0 for a Gaussian tail or a truncated noise).
+
+    For a family with a shape (alpha / gamma of the flipped Huber, offset / scale, power - 1 of the
+    Subbotin, bound / scale) the least scale is found for every shape of a grid, then on finer grids
+    around the best; the flipped Huber also on its curve count alpha sensitivity = gamma^2 epsilon,
+    where its loss has a plateau exactly at epsilon, as one scalar root. The staircase meets epsilon
+    at delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop. Arguments that do not go
+    together: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.fit_noise('laplace', (1.0, 1e-5), 2.0).scale:.4f}")
+    2.0000
     """
     budget = as_budget(budget)
     checks.one_of("family", family, FAMILIES)

@@ -41,12 +41,27 @@ def offset(noise: FlippedHuber) -> Reals:
 def sufficient_log_delta(
     noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: ArrayLike
 ) -> Reals:
-    """log of the published bound on delta for K i.i.d. coordinates; 0 (no claim) where it fails.
+    """log of the published, sufficient bound on delta for flipped Huber noise in K dimensions.
 
-    Q(A) - e^epsilon Q(B), with S = K R(linf),
-    A = gamma epsilon / l2 - l2 / (2 gamma) - S / (2 gamma l2) >= 0 (else nothing is claimed) and
-    B = gamma epsilon / l2 + l2 / (2 gamma) + S / (2 gamma l2) + theta l1 / (gamma l2).
-    The norms are used at their largest joint values. The printed "Delta" is linf. Rounded up.
+    Args:
+        noise: on each of the K coordinates, i.i.d.
+        sensitivity: a `JointSensitivity`, whose norms are used at their largest joint values.
+        epsilon: nats; broadcasts.
+
+    Returns:
+        log(Q(A) - e^epsilon Q(B)), rounded up; 0 (no claim) where A < 0.
+
+    With S = K R(linf), R(t) = alpha^2 - (alpha - t)_+^2, theta as in
+    `design.flipped_huber_conditions`:
+      A = gamma epsilon / l2 - l2 / (2 gamma) - S / (2 gamma l2) >= 0 (else nothing is claimed),
+      B = gamma epsilon / l2 + l2 / (2 gamma) + S / (2 gamma l2) + theta l1 / (gamma l2).
+    `privacy_loss` composes the same noise exactly. The printed "Delta" is linf.
+    Source: Muthukrishnan & Kalyani, "Flipped Huber strikes back in higher dimensions".
+
+    >>> import jaxdp as dp
+    >>> size = dp.JointSensitivity(3, linf=1.0)
+    >>> print(f"{dp.sufficient_log_delta(dp.FlippedHuber(1.0, 5.0), size, 2.0):.4f}")
+    -17.4952
     """
     size = sensitivity.tightened()
     epsilon = checks.real("epsilon", epsilon)
@@ -68,9 +83,23 @@ def sufficient_log_delta(
 
 
 def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:
-    """The published (K R(linf) / (2 gamma^2), l2^2 / (2 gamma^2))-zCDP, R at its best argument.
+    """The published zero-concentrated guarantee of flipped Huber noise in K dimensions.
 
-    R is concave, so sum R(d_i) <= K R(min(linf, l1 / K, l2 / sqrt(K))): never above the print.
+    Args:
+        noise: on each of the K coordinates, i.i.d.
+        sensitivity: a `JointSensitivity`, whose norms are used at their largest joint values.
+
+    Returns:
+        (K R(t) / (2 gamma^2), l2^2 / (2 gamma^2))-zCDP, rounded up, with t its best argument,
+        min(linf, l1 / K, l2 / sqrt(K)), and R(t) = alpha^2 - (alpha - t)_+^2.
+
+    R is concave, so sum R(d_i) <= K R(t): never above the print.
+    Source: as in `sufficient_log_delta`.
+
+    >>> import jaxdp as dp
+    >>> found = dp.sufficient_zcdp(dp.FlippedHuber(1.0, 5.0), dp.JointSensitivity(3, linf=1.0))
+    >>> print(f"{found.xi:.3f} {found.rho:.3f}")
+    0.060 0.060
     """
     size = sensitivity.tightened()
     k = size.dimension

@@ -21,18 +21,31 @@ _SAFETY_ULPS = -256
 
 
 def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
-    """A bound on the larger variance at two inputs whose answers differ by `sensitivity` = m.
+    """The least variance that an unbiased private answer can have.
 
-    PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `randomised_response`;
-    ApproxDP: m^2 (1 - delta) / (4 (sinh^2(epsilon / 2) + delta)), attained;
-    GDP:      (m^2 / 4)(1 / c - 1), c = (1/2) int (p - q)^2 / (p + q) for N(0, 1) and N(mu, 1):
-              the form for every pair of laws, hence for every trade-off;
-    ZCDP:     m^2 / (exp(xi + 2 rho) - 1), from the divergence of order 2.
+    Args:
+        guarantee: a PureDP, ApproxDP, GDP or ZCDP; batched.
+        sensitivity: m, by which the answers at two inputs differ, in the query's unit; broadcasts.
 
-    Units: the query's, squared. Rounded down by 1e-13; batched. Proof: P and Q being symmetric
-    about the middle of the two answers without loss, Cauchy-Schwarz on the mean difference
-    int t (p - q) gives E t^2 >= (m / 2)^2 / c. Source: Hammersley-Chapman-Robbins for PureDP and
-    ZCDP; the exact ApproxDP and GDP forms are ours.
+    Returns:
+        A bound on the larger variance at the two inputs, in the query's unit squared, rounded down
+        by 1e-13.
+
+      PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `randomised_response`;
+      ApproxDP: m^2 (1 - delta) / (4 (sinh^2(epsilon / 2) + delta)), attained;
+      GDP:      (m^2 / 4)(1 / c - 1), c = (1/2) int (p - q)^2 / (p + q) for N(0, 1) and N(mu, 1):
+                the form for every pair of laws, hence for every trade-off;
+      ZCDP:     m^2 / (exp(xi + 2 rho) - 1), from the divergence of order 2.
+
+    Proof: P and Q being symmetric about the middle of the two answers without loss, Cauchy-Schwarz
+    on the mean difference int t (p - q) gives E t^2 >= (m / 2)^2 / c. Other guarantees:
+    `TypeError`.
+    Source: Hammersley-Chapman-Robbins for PureDP and ZCDP; the exact ApproxDP and GDP forms are
+    ours.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.lower_bound(dp.PureDP(1.0), 2.0):.4f}")
+    3.6827
     """
     sensitivity = checks.nonnegative("sensitivity", sensitivity)
     per_unit = _unit_bound(guarantee)
@@ -43,12 +56,25 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
 def lower_bound_covariance(
     guarantee: Guarantee, axes: ArrayLike, records: int, *, worst_case: bool = False
 ) -> Reals:
-    """S with Cov >= S, for the mean of `records` values in K = {U u : |u| <= 1}, U = `axes`.
+    """The least covariance of an unbiased private mean of vectors in an ellipsoid.
 
-    Replacing one record moves direction v by up to its width 2 |U^T v| / n, and by at least half
-    of that from any data set, so every data set has Cov >= U U^T / n^2 times the bound for
-    sensitivity 1; a covariance that does not depend on the data (`worst_case`) has 4 times that.
-    Shapes: axes (d, k); result (d, d), batched in front over the guarantee.
+    Args:
+        guarantee: as in `lower_bound`; batched.
+        axes: U, (d, k), of the set {U u : |u| <= 1} that holds every value.
+        records: how many values the mean is of.
+        worst_case: bound a covariance that does not depend on the data, which has 4 times as much.
+
+    Returns:
+        S with Cov >= S, (d, d), batched in front over the guarantee.
+
+    Replacing one record moves direction v by up to its width 2 |U^T v| / n, and by at least half of
+    that from any data set, so every data set has Cov >= U U^T / n^2 times the bound for sensitivity
+    1. Axes that are no matrix: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> print(dp.lower_bound_covariance(dp.PureDP(1.0), [[1.0, 0.0], [0.0, 2.0]], 10).round(4))
+    [[0.0092 0.    ]
+     [0.     0.0368]]
     """
     matrix = checks.real("axes", axes)
     if matrix.ndim != 2:
@@ -65,12 +91,27 @@ def randomised_response(
     epsilon: ArrayLike,
     shape: Shape = (),
 ) -> Reals:
-    """An unbiased PureDP(epsilon) answer for a value in [lower, upper]: one of two numbers.
+    """An unbiased, purely private answer for a bounded value: one of two numbers.
 
-    middle +- (width / 2) coth(epsilon / 2), the sign + with probability
-    (1 + tanh(epsilon / 2) (value - middle) / (width / 2)) / 2. At both ends its variance is the
-    lower bound width^2 / (4 sinh^2(epsilon / 2)); inside it is larger, by up to width^2 / 4.
-    A value outside gives NaN.
+    Args:
+        key: of the draw; use it once and keep it secret.
+        value: in [lower, upper], in the query's unit; broadcasts with all that follow.
+        lower, upper: public ends.
+        epsilon: nats, above 0.
+        shape: of the draws, broadcast with that of the values.
+
+    Returns:
+        middle +- (width / 2) coth(epsilon / 2); NaN for a value outside.
+
+    The sign is + with probability (1 + tanh(epsilon / 2) (value - middle) / (width / 2)) / 2. At
+    both ends its variance is the lower bound width^2 / (4 sinh^2(epsilon / 2)); inside it is
+    larger, by up to width^2 / 4. It is PureDP(epsilon).
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> answer = dp.randomised_response(jax.random.key(0), 0.25, 0.0, 1.0, 2.0)
+    >>> print(f"{abs(answer - 0.5):.4f}")
+    0.6565
     """
     value, lower, upper, epsilon = jnp.broadcast_arrays(
         checks.real("value", value),

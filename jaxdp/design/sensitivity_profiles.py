@@ -11,10 +11,22 @@ PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 
 
 def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) -> Vector:
-    """Sensitivities of `count` coordinates: 1, i, i^2, exp(-i) or (1, 0, ...), i = 1..count.
+    """Sensitivities of the coordinates of a query, as unequal as a named profile says.
 
-    `norm` scales them to that Euclidean norm. Source: Muthukrishnan & Kalyani, section V; the
-    base of its exponential profile is taken as e.
+    Args:
+        name: "uniform", "linear", "quadratic", "exponential" or "one_hot": 1, i, i^2, exp(-i) or
+            (1, 0, ...), i = 1..count.
+        count: how many coordinates, at least 1.
+        norm: Euclidean norm that they are scaled to; not scaled if None.
+
+    Returns:
+        The sensitivities, (count,).
+
+    Source: Muthukrishnan & Kalyani, section V; the base of its exponential profile is taken as e.
+
+    >>> import jaxdp as dp
+    >>> print(dp.sensitivity_profile("linear", 4))
+    [1. 2. 3. 4.]
     """
     checks.one_of("name", name, PROFILES)
     if count < 1:
@@ -33,9 +45,19 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
 
 
 def gini(sensitivities: ArrayLike) -> Reals:
-    """The Gini coefficient over the last axis: 0 for equal coordinates, 1 - 1/K for one-hot.
+    """The Gini coefficient of sensitivities: 0 for equal ones, 1 - 1/K where all but one are 0.
 
-    2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K). NaN where all are zero.
+    Args:
+        sensitivities: (..., K), 0 or more.
+
+    Returns:
+        The coefficient over the last axis; NaN where all are zero.
+
+    2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K).
+
+    >>> import jaxdp as dp
+    >>> float(dp.gini([1.0, 2.0, 3.0, 4.0]))
+    0.25
     """
     ordered = jnp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)
     count = ordered.shape[-1]

@@ -170,13 +170,23 @@ class Staircase(Noise):
 
 
 def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
-    """The `split` of least error: objective "mean_absolute" or "variance".
+    """The `split` of `Staircase` noise with the least error at its epsilon.
 
-    1 / (1 + e^(epsilon/2)), which gives E|T| = sensitivity e^(epsilon/2) / (e^epsilon - 1), and
-    b (1 + 2b) / (2 (c^2 + c b + b^2)), c^3 = b (1 + b) / 2, b = e^-epsilon: the published root
-    (c - b) / (1 - b), without its cancellation as epsilon -> 0. Both tend to 1/2 there.
-    Relative error: (4 + epsilon / 3) ulp.
+    Args:
+        epsilon: nats, above 0.
+        objective: "mean_absolute" or "variance".
+
+    Returns:
+        The split, in (0, 1/2), to (4 + epsilon / 3) ulp relatively.
+
+    1 / (1 + e^(epsilon/2)), which gives E|T| = sensitivity e^(epsilon/2) / (e^epsilon - 1), and b
+    (1 + 2b) / (2 (c^2 + c b + b^2)), c^3 = b (1 + b) / 2, b = e^-epsilon: the published root (c -
+    b) / (1 - b), without its cancellation as epsilon -> 0. Both tend to 1/2 there.
     Source: Geng & Viswanath, IEEE Trans. Inf. Theory 62, 2016.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.staircase_split(1.0):.4f}")
+    0.4167
     """
     objective = checks.one_of("objective", objective, ("mean_absolute", "variance"))
     epsilon = checks.positive("epsilon", epsilon)
