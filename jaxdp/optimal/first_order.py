@@ -59,15 +59,30 @@ def optimal_noise_table(
     gap: float = 1e-3,
     max_steps: int = 40_000,
 ) -> NoiseTable:
-    """`optimal_noise` for arrays of budgets at once, without an LP solver, even losses only.
+    """Noises of least expected loss for arrays of budgets at once, without an LP solver.
 
-    epsilon, delta: concrete, broadcast together. resolution, support (in the query's unit): by
-    default those of `optimal_noise` or the next of a few that are finer and longer, so that
-    budgets share grids; a support that is given must be long enough for each budget:
-    ceil(log(1 + (e^epsilon - 1) / (2 delta)) / epsilon) sensitivities is. A budget is done when
-    its bracket is narrower than `gap` times max(1, loss), or at `max_steps`, or when a finer grid
-    is what it needs: then `met` is False and the bracket as wide as it is. The certificates are
-    those of `optimal_noise`. ValueError: as there. Per budget it is slower than the LP on a CPU.
+    Args:
+        epsilon, delta: of the budgets, known numbers, broadcast together; epsilon in nats.
+        loss: as in `optimal_noise`, even ones only.
+        sensitivity: in the query's unit.
+        resolution, support: as in `optimal_noise`; if None those or the next of a few that are
+            finer and longer, so that budgets share grids. A support that is given must be long
+            enough for each budget: ceil(log(1 + (e^epsilon - 1) / (2 delta)) / epsilon)
+            sensitivities is.
+        gap: a budget is done when its bracket is narrower than this times max(1, loss).
+        max_steps: or after so many steps, or when a finer grid is what it needs.
+
+    Returns:
+        A `NoiseTable`, arrays of the budgets' shape. Where `met` is False the bracket is as wide as
+        it is. The certificates are those of `optimal_noise`.
+
+    An uneven loss, traced budgets, and as in `optimal_noise`: `ValueError`. Per budget it is slower
+    than the linear program on a CPU.
+
+    >>> import jaxdp as dp
+    >>> table = dp.optimal_noise_table(1.0, [0.1, 0.2], resolution=2, gap=0.1)
+    >>> print(table.met)
+    [ True  True]
     """
     measure = measure_of(loss)
     if not measure.even:

@@ -80,7 +80,21 @@ MeasureLike: TypeAlias = (
 
 
 def pinball(quantile: float) -> ErrorMeasure:
-    """quantile max(x, 0) + (1 - quantile) max(-x, 0), the loss of a quantile in (0, 1)."""
+    """The loss of a quantile: quantile max(x, 0) + (1 - quantile) max(-x, 0).
+
+    Args:
+        quantile: in (0, 1).
+
+    Returns:
+        An `ErrorMeasure`, for `optimal_noise` and its like.
+
+    A quantile of 0 or 1, where one side costs nothing: `ValueError`.
+
+    >>> import numpy as np
+    >>> import jaxdp as dp
+    >>> dp.pinball(0.75)(np.array([-1.0, 1.0]))
+    array([0.25, 0.75])
+    """
     if not 0 < quantile < 1:
         raise ValueError(
             f"quantile must lie in (0, 1), got {quantile}: at 0 and 1 one side costs nothing"

@@ -1,4 +1,16 @@
-"""The additive noise of least expected loss for a budget, with a proof of how near it is."""
+"""The additive noise of least expected loss for a budget, with a proof of how near it is.
+
+minimise E c(T) subject to P[T in A] <= e^epsilon P[T + m in A] + delta for all |m| <= sensitivity,
+every set A and every budget. A linear program on cells of sensitivity / resolution, host-side
+(HiGHS, the extra `lp`).
+
+The certificate holds the bracket [loss_lower, loss_upper] of the least loss of any noise at all
+that keeps the budgets (of any monotone one; the lower bound does not know of `support`, `max_atom`
+or `symmetric`), and the exact deltas, at most those asked for. `complete` is False where the time
+was up: the noise keeps the budgets, and the bracket is wider.
+Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization;
+atom, lower bounds and lazy shifts are ours, `CONTRIBUTING.md` says which.
+"""
 
 from __future__ import annotations
 
@@ -43,29 +55,35 @@ def optimal_noise(
     also: Sequence[BudgetLike] = (),
     seconds: float = 300.0,
 ) -> Histogram:
-    """The `Histogram` of least E c(T) that is (epsilon, delta)-DP at `sensitivity`, certified.
+    """The additive noise of least expected loss that keeps a budget, and a proof that it is.
 
-    minimise E c(T) subject to P[T in A] <= e^epsilon P[T + m in A] + delta for all |m| <=
-    sensitivity, every set A, and every budget (`also`: more of them, at once). A linear program on
-    cells of sensitivity / resolution, host-side (HiGHS, the extra `lp`).
+    Args:
+        budget: (epsilon, delta) of one release, known numbers, epsilon > 0 in nats, delta in (0,
+            1); delta = 0 needs `Staircase`.
+        loss: c, "l1", "l2", "asymmetric", `pinball(q)`, a mapping of names to weights, an
+            `ErrorMeasure` or a function of |x|, x in the query's unit.
+        sensitivity: in the query's unit.
+        resolution: cells to a sensitivity; if None about 300 cells in all, 2 to 20 to a sensitivity
+            (40 above epsilon = 1).
+        support: the noise stays within [-support, support]; if None 1.25 times the bound of the
+            truncated Laplace, and one sensitivity.
+        symmetric: even laws only, which costs nothing where c is even; an uneven c needs False.
+        monotone: the density falls from 0.
+        max_atom: the most probable the exact answer may be; optima for large epsilon or delta
+            return it with probability up to delta.
+        centred: a cell around 0, else a cell boundary.
+        also: more budgets that it must keep.
+        seconds: then the solver stops: the noise keeps the budgets, the bracket is wider.
 
-    loss: "l1", "l2", "asymmetric", `pinball(q)`, a mapping of names to weights, an `ErrorMeasure`
-    or a function of |x| in the query's unit. support: the noise stays within [-support, support];
-    by default 1.25 times the bound of the truncated Laplace, and one sensitivity. resolution: by
-    default about 300 cells in all, 2 to 20 per sensitivity (40 above epsilon = 1). symmetric: even
-    laws only, which costs nothing where c is even; an uneven c needs False. monotone: the density
-    falls from 0. max_atom: the most probable the exact answer may be; optima for large epsilon or
-    delta return it with probability up to delta. centred: a cell around 0, else a cell boundary.
+    Returns:
+        A `Histogram`, see the module for its certificate.
 
-    The certificate holds the bracket [loss_lower, loss_upper] of the least loss of any noise at
-    all that keeps the budgets (of any monotone one; the lower bound does not know of `support`,
-    `max_atom` or `symmetric`), and the exact deltas, at most those asked for. After `seconds` the
-    solver stops: the noise keeps the budgets, the bracket is wider, `complete` is False.
+    Too short a support and a loss bounded on one side: `ValueError`. Needs the extra `lp`.
 
-    ValueError: epsilon <= 0, delta outside (0, 1), a support that is too short, a loss that is
-    bounded on one side. Budgets are concrete numbers. delta = 0 needs `Staircase`.
-    Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization;
-    atom, lower bounds and lazy shifts are ours, `CONTRIBUTING.md` says which.
+    >>> import jaxdp as dp
+    >>> noise = dp.optimal_noise((1.0, 0.1), resolution=4)
+    >>> print(f"{noise.certificate.loss_lower:.3f} {noise.certificate.loss_upper:.3f}")
+    0.682 0.692
     """
     measure = measure_of(loss)
     budgets = tuple(budget_pair(b) for b in (budget, *also))
@@ -138,11 +156,26 @@ def optimal_integer_noise(
     also: Sequence[BudgetLike] = (),
     seconds: float = 300.0,
 ) -> DiscreteHistogram:
-    """The noise on the integers of least E c(T), (epsilon, delta)-DP for whole-number queries.
+    """The noise on the integers of least expected loss that keeps a budget.
 
-    As `optimal_noise`, with shifts of at most `sensitivity`, a whole number: the program is exact,
-    and the bracket closes to rounding. Less is lost than by any density: at (1, .1) and
-    sensitivity 1 E|T| is .5886, where the best density loses .6906. Sums are exact.
+    Args:
+        budget, symmetric, monotone, also, seconds: as in `optimal_noise`.
+        sensitivity: a whole number, 1 or more.
+        loss: as in `optimal_noise`, of whole numbers.
+        support: whole number; the noise stays within [-support, support]; as in `optimal_noise` if
+            None.
+
+    Returns:
+        A `DiscreteHistogram`, with the certificate of `optimal_noise`.
+
+    The program is exact, and the bracket closes to rounding. Less is lost than by any density: at
+    (1, .1) and sensitivity 1 E|T| is .5886, where the best density loses .6906. Sums are exact. For
+    queries of whole numbers. Others, and as in `optimal_noise`: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> noise = dp.optimal_integer_noise((1.0, 0.1))
+    >>> print(f"{noise.certificate.loss_lower:.4f} {noise.certificate.loss_upper:.4f}")
+    0.5886 0.5886
     """
     measure = measure_of(loss)
     budgets = tuple(budget_pair(b) for b in (budget, *also))
