@@ -31,21 +31,43 @@ class Dataset(NamedTuple):
 
 
 def load(name: str) -> Dataset:
-    """One of `NAMES`. Features and targets are float64, without missing values.
+    """One of the data sets `datasets.NAMES`, read from disk or fetched.
 
-    california_housing: 20,640 x 8, median house value in 100,000 dollars (regression);
-    electricity: 45,312 x 8, price up (1) or down (0); all in [0, 1] but `day`, in 1..7;
-    cylinder_bands: 540 x 62, band (1) or none (0): 19 numbers (missing: the median) and the
-        indicators of 14 nominal columns, the first level of each dropped, missing being a level;
-    diabetes: 442 x 10 (regression); breast_cancer: 569 x 30, benign (1) or malignant (0).
+    Args:
+        name: "california_housing": 20,640 x 8, median house value in 100,000 dollars (regression);
+            "electricity": 45,312 x 8, price up (1) or down (0); all in [0, 1] but `day`, in 1..7;
+            "cylinder_bands": 540 x 62, band (1) or none (0): 19 numbers (missing: the median) and
+            the indicators of 14 nominal columns, the first level of each dropped, missing being a
+            level; "diabetes": 442 x 10 (regression); "breast_cancer": 569 x 30, benign (1) or
+            malignant (0).
+
+    Returns:
+        A `Dataset`: features (n, p) and targets (n,) in float64, without missing values, with
+        names.
+
     A data set that cannot be had raises `FileNotFoundError` and says where to put it.
+
+    >>> import jaxdp as dp
+    >>> dp.datasets.load("diabetes").features.shape
+    (442, 10)
     """
     checks.one_of("name", name, NAMES)
     return _READERS[name](name)
 
 
 def available(name: str) -> bool:
-    """True if `load(name)` needs no network."""
+    """True if a data set can be loaded without a network.
+
+    Args:
+        name: one of `datasets.NAMES`.
+
+    Returns:
+        Whether it comes with scikit-learn, or its file is there.
+
+    >>> import jaxdp as dp
+    >>> dp.datasets.available("diabetes")
+    True
+    """
     return name in _BUNDLED or _local(name) is not None
 
 

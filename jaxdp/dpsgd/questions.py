@@ -70,7 +70,17 @@ def delta(
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
-    """The delta of DP-SGD at `epsilon` (nats): an upper bound. Arguments as in `epsilon`.
+    """The delta of DP-SGD at `epsilon`: an upper bound, rounding included.
+
+    Args:
+        epsilon: nats.
+        noise_multiplier, dataset_size, batch_size, epochs, sampling_prob, steps, phases, relation:
+            as in `epsilon`.
+
+    Returns:
+        delta, of the common shape of all arguments, which broadcast.
+
+    Every step must draw a Poisson sample; `statement` says what else must hold.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.dpsgd.delta(1.0, 1.0, sampling_prob=0.01, steps=1000):.4e}")
@@ -92,11 +102,17 @@ def noise_multiplier(
     phases: Phases | None = None,
     relation: Relation = "add_remove",
 ) -> Reals:
-    """The least noise multiplier that keeps to (`epsilon`, `delta`), from the safe side.
+    """The least noise multiplier of DP-SGD that keeps to a budget, from the safe side.
 
-    Arguments as in `epsilon`. With `phases` the least factor by which all their noise multipliers
-    must be multiplied. Found by `calibrate`, to 1e-10, from 1e-3 to 1e9; infinite where nothing
-    there is enough.
+    Args:
+        epsilon, delta: the budget of the whole training, epsilon in nats.
+        dataset_size, batch_size, epochs, sampling_prob, steps, relation: as in `epsilon`.
+        phases: as in `epsilon`, with their noise multipliers.
+
+    Returns:
+        The noise multiplier, of the common shape of all arguments; with `phases` the least factor
+        by which all their noise multipliers must be multiplied. Found by `calibrate`, to 1e-10,
+        from 1e-3 to 1e9; infinite where nothing there is enough.
 
     >>> import jaxdp as dp
     >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)
@@ -200,11 +216,14 @@ def curve(
 
     Args:
         every: "epoch", of 1 / sampling_prob steps of the phase (rounded up), or a number of steps.
-        noise_multiplier, delta, ..., relation: as in `epsilon`; steps and sampling probabilities
-            are one known number for each phase, noise multipliers and delta may be batched.
+        steps, sampling_prob: as in `epsilon`, one known number for each phase.
+        noise_multiplier, delta, dataset_size, batch_size, epochs, phases, relation: as in
+            `epsilon`; noise multipliers and delta may be batched.
 
     Returns:
         The steps, a vector, and epsilon in nats, with them along its last axis.
+
+    No steps, and more than one number a phase: `ValueError`.
 
     >>> import jaxdp as dp
     >>> course = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000, every=500)

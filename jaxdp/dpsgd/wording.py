@@ -44,12 +44,15 @@ def statement(
     """Statement, in plain English, of what a DP-SGD training promises and what it requires.
 
     Args:
-        noise_multiplier, delta, ..., phases: as in `epsilon`, one known number each.
+        noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
+            in `epsilon`, one known number each.
         relation: "add_remove" or "replace_one".
 
     Returns:
-        Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the
-        advantage and the power of a test of membership (rounded up), the conditions.
+        Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
+        and the power of a test of membership (rounded up), the conditions.
+
+    Traced numbers, and more than one training: `ValueError`.
 
     >>> import jaxdp as dp
     >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)

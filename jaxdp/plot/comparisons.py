@@ -25,6 +25,12 @@ def compare(comparison: Comparison, *, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    >>> import jaxdp as dp
+    >>> table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
+    >>> axes = dp.plot.compare(table)
+    >>> [label.get_text() for label in axes.get_yticklabels()]
+    ['gaussian', 'laplace']
     """
     ax = axes_of(ax)
     rows = comparison.rows[::-1]
@@ -52,13 +58,18 @@ def winners(
 
     Args:
         families: names as in `fit_noise`, at most seven.
-        epsilon, count: increasing vectors, both drawn on logarithmic axes. Families other than
-            the Gaussian take about a second a point on one core where count is above 1.
+        epsilon, count: increasing vectors, both drawn on logarithmic axes. Families other than the
+            Gaussian take about a second a point on one core where count is above 1.
         delta, sensitivity: of every budget and release.
         ax: axes to draw on; those of a new figure if None.
 
     Returns:
         The axes, with a patch of colour a family in the legend. White: none meets the budget.
+
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.winners(["gaussian", "laplace"], [0.5, 1.0, 2.0], [1], 1e-5)
+    >>> axes.get_ylabel()
+    'releases'
     """
     if not 1 <= len(families) <= len(COLOURS):
         raise ValueError(f"families must be 1 to {len(COLOURS)} names, got {len(families)}")

@@ -49,8 +49,13 @@ def profile(
         ax: axes to draw on; those of a new figure if None.
 
     Returns:
-        The axes. Their y is log10 of delta, since no double holds a delta below 1e-308; a delta
-        of 0 leaves the picture.
+        The axes. Their y is log10 of delta, since no double holds a delta below 1e-308; a delta of
+        0 leaves the picture.
+
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.profile({"mu = 1": dp.GDP(1.0), "mu = 2": dp.GDP(2.0)})
+    >>> axes.get_title(), len(axes.lines)
+    ('Privacy profiles', 2)
     """
     check_entries("releases", releases)
     ax = axes_of(ax)
@@ -64,7 +69,7 @@ def profile(
 
 @styled
 def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
-    """Draw the least false-negative rate of a test of membership against its false-positive rate.
+    """Draw the least false-negative rate of a membership test against its false-positive rate.
 
     Args:
         releases: labels and what they stand for, each with `log_delta`.
@@ -72,6 +77,11 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
 
     Returns:
         The axes, with the line of a test that learns nothing.
+
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.tradeoff({"mu = 1": dp.GDP(1.0)})
+    >>> axes.get_xlabel(), axes.get_ylabel()
+    ('false-positive rate', 'false-negative rate')
     """
     check_entries("releases", releases)
     ax = axes_of(ax)
@@ -97,6 +107,12 @@ def epsilon_by_step(
 
     Returns:
         The axes.
+
+    >>> import jaxdp as dp
+    >>> step = dp.Mechanism(dp.Gaussian(9.0), 1.0)
+    >>> axes = dp.plot.epsilon_by_step({"every record": step}, 5, 1e-5)
+    >>> axes.get_xlabel()
+    'steps'
     """
     check_entries("steps", steps)
     checks.whole("count", count, 1.0)
@@ -131,6 +147,11 @@ def noise_by_epsilon(
 
     Returns:
         The axes. What cannot meet a budget leaves the picture.
+
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.noise_by_epsilon(["gaussian", "laplace"], [0.5, 1.0, 2.0], 1e-5)
+    >>> axes.get_ylabel()
+    'standard deviation'
     """
     check_entries("families", families)
     x = increasing("epsilon", epsilon)
@@ -157,6 +178,11 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
 
     Returns:
         The axes.
+
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.density({"Gaussian": dp.Gaussian(1.0), "Laplace": dp.Laplace(1.0)})
+    >>> axes.get_xlabel()
+    'noise $x$'
     """
     check_entries("noises", noises)
     for label, noise in noises.items():
@@ -185,6 +211,12 @@ def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: 
 
     Returns:
         The axes, the errors on a logarithmic one.
+
+    >>> import numpy as np
+    >>> import jaxdp as dp
+    >>> axes = dp.plot.training({"private": np.array([[0.5, 0.2], [0.7, 0.4]])})
+    >>> axes.get_xlabel(), axes.get_yscale()
+    ('passes', 'log')
     """
     check_entries("curves", curves)
     ax = axes_of(ax)
