@@ -27,8 +27,12 @@ from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 ACCOUNTING = ("exact", "zcdp")
 # Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
 Spent = PureDP | GDP
+# Of log delta, relatively, by which a search may exceed it. chosen: above its rounding
 _SLACK = 4e-12
+# Relative difference below which ratios count as equal. chosen: far above rounding
 _SAME = 1e-9
+# The largest epsilon of an update, nats. derived: `optimal_noise` takes no larger ones
+_LARGEST_EPSILON = 30.0
 
 
 def composed(
@@ -117,10 +121,22 @@ def _least_by_zcdp(
 
 
 def update_budget(budget: BudgetLike, updates: int) -> Budget:
-    """An (epsilon, delta) of one update such that any noise with it keeps `updates` within budget.
+    """The budget of one update that keeps so many updates within a budget, whatever their noise.
 
-    Half of delta is shared equally by the updates; epsilon is the largest with which the worst
-    mechanisms (`ApproxDP`) compose to the budget. For `optimal_noise`, which meets one pair.
+    Args:
+        budget: a `Budget` or (epsilon, delta) of all updates, epsilon in nats.
+        updates: how many.
+
+    Returns:
+        A `Budget`. Half of delta is shared equally by the updates; epsilon is the largest in [1e-9,
+        30] with which the worst mechanisms (`ApproxDP`) compose to the budget.
+
+    For `optimal_noise`, which meets one pair.
+
+    >>> import jaxdp as dp
+    >>> each = dp.solvers.coordinate_descent.update_budget((1.0, 1e-5), 10)
+    >>> print(f"{each.epsilon:.4f} {each.delta:.1e}")
+    0.1003 5.0e-07
     """
     budget = as_budget(budget)
     each = jnp.minimum(0.5 * budget.delta / updates, 1.0)
@@ -128,7 +144,7 @@ def update_budget(budget: BudgetLike, updates: int) -> Budget:
         lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, each)),
         budget,
         lower=1e-9,
-        upper=1e3,
+        upper=_LARGEST_EPSILON,
         largest=True,
     )
     return Budget(largest, each)
