@@ -36,11 +36,26 @@ _LARGEST = 1e150  # whose square is finite
 
 
 def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> Reals:
-    """Symmetric Gaussian matrices, (*shape, d, d): std scale / sqrt(2), on the diagonal scale.
+    """Symmetric Gaussian matrices: those of the Gaussian orthogonal ensemble.
+
+    Args:
+        key: of the draw; use it once and keep it secret.
+        dimension: d.
+        scale: above 0; broadcasts against `shape`.
+        shape: of the batch.
+
+    Returns:
+        The matrices, (*shape, d, d), of deviation `scale` on the diagonal, scale / sqrt(2) off it.
 
     The coordinates of svec(A), off-diagonal entries times sqrt(2), are i.i.d. N(0, scale^2), so a
     symmetric matrix that moves by at most L in Frobenius norm is released with GDP(L / scale),
-    exactly. `scale` broadcasts against `shape`.
+    exactly.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> noise = dp.solvers.covariance.goe_noise(jax.random.key(0), 2, 1.0)
+    >>> bool((noise == noise.T).all())
+    True
     """
     scale = checks.positive("scale", scale)
     dimension = checks.positive_integer("dimension", dimension)
@@ -96,18 +111,33 @@ def plan(
     family: str = "gaussian",
     entry_bounds: ArrayLike | None = None,
 ) -> Plan:
-    """Noise for the (d, d) second moment of `records` rows of norm at most `row_bound`.
+    """The noise on a private second moment that meets a budget, decided before a row is read.
 
-    budget: of the whole matrix; for Gaussian noise also a `GDP`, a share of a larger budget.
-    method: "goe" (Gaussian only), see above. "iid": equal noise on all entries of the upper
-    triangle, at its joint sensitivity: l2 row_bound^2, l1 row_bound^2 (d + 1) / 2. "inid": the
-    closed forms of `allocate` on the upper triangle, where every entry is taken to reach its own
-    bound at once: `entry_bounds` = (off, diagonal), to which each row's products are clipped, or
-    the bounds that hold anyway, row_bound^2 (1/2, 1).
-    relation: "replace_one", or "add_remove" with `records` public and fixed in the mean; a
-    replacement moves sums of squares by sqrt(2) of an addition, an l1 norm by 2, one product by 2
-    and one square (which is not negative) by 1.
+    Args:
+        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats; for Gaussian
+            noise also a `GDP`, a share of a larger budget.
+        dimension, records: d and n of the rows, public.
+        relation: "replace_one", or "add_remove" with `records` fixed in the mean.
+        row_bound: of the norm of a row; longer ones are shortened.
+        method: "goe" (Gaussian only), see the module. "iid": equal noise on all entries of the
+            upper triangle, at its joint sensitivity. "inid": the closed forms of `allocate` there,
+            where every entry is taken to reach its own bound at once.
+        family: "gaussian" or "laplace".
+        entry_bounds: of "inid", (off, diagonal), to which each row's products are clipped; the
+            bounds that hold anyway if None, row_bound^2 (1/2, 1).
+
+    Returns:
+        A `Plan`.
+
+    Joint sensitivities: l2 row_bound^2, l1 row_bound^2 (d + 1) / 2. A replacement moves sums of
+    squares by sqrt(2) of an addition, an l1 norm by 2, one product by 2 and one square (which is
+    not negative) by 1. Choices that do not go together: `ValueError`.
     Source: Dwork et al., Analyze Gauss, STOC 2014; Muthukrishnan & Kalyani, section VI-B.
+
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=3, records=100, relation="replace_one")
+    >>> print(plan.scales.round(4))
+    [0.0373 0.0528]
     """
     budget = as_budget(budget) if isinstance(budget, tuple) else budget
     for name, value, choices in (
@@ -150,11 +180,26 @@ def plan(
 
 
 def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
-    """The private (d, d) second moment of (n, d) rows, symmetric; it may have negative eigenvalues.
+    """The private second moment of rows, symmetric; it may have negative eigenvalues.
 
-    Longer rows are shortened to `row_bound`, products clipped if the plan says so. Other shapes
-    than the plan's and values that are not finite raise `ValueError` (traced, they give NaN).
-    `key` draws the noise: use it once and keep it secret. Float64 noise, see `Noise.sample`.
+    Args:
+        features: rows, (n, d). Longer ones are shortened to `row_bound`, products clipped if the
+            plan says so.
+        plan: made by `covariance.plan` for n and d.
+        key: of the noise: use it once and keep it secret.
+
+    Returns:
+        The matrix, (d, d).
+
+    Other shapes than the plan's and values that are not finite raise `ValueError` (traced, they
+    give NaN). Float64 noise, see `Noise.sample`.
+
+    >>> import jax
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
+    >>> moment = covariance.release([[1.0, 0.0], [0.0, 1.0]], plan, jax.random.key(0))
+    >>> moment.shape
+    (2, 2)
     """
     rows = checks.of_records("features", features, _LARGEST)
     if rows.shape != (plan.records, plan.dimension):
@@ -180,7 +225,23 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
 
 
 def second_moment(features: Reals, plan: Plan) -> Reals:
-    """Second moment that `release` adds noise to. NOT PRIVATE."""
+    """The second moment that `release` adds noise to. NOT PRIVATE.
+
+    Args:
+        features: rows, (n, d).
+        plan: made by `covariance.plan`.
+
+    Returns:
+        The matrix, (d, d), of rows shortened to `row_bound`, and products clipped if the plan says
+        so.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
+    >>> print(covariance.second_moment(jnp.eye(2), plan))
+    [[0.5 0. ]
+     [0.  0.5]]
+    """
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return rows.T @ rows / plan.records
@@ -211,7 +272,24 @@ def _level(budget: Budget | GDP, family: str) -> Reals:
 
 
 def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
-    """The `rank` leading eigenvalues, falling, and their eigenvectors (..., d, rank)."""
+    """The leading eigenvalues of a symmetric matrix, falling, and their eigenvectors.
+
+    Args:
+        matrix: (..., d, d).
+        rank: how many, in [1, d].
+
+    Returns:
+        Values, (..., rank), and vectors, (..., d, rank). Of a private matrix they cost nothing
+        more.
+
+    Another rank: `ValueError`.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdp.solvers import covariance
+    >>> values, vectors = covariance.principal_subspace(jnp.diag(jnp.array([1.0, 3.0])), 1)
+    >>> print(values, abs(vectors[:, 0]))
+    [3.] [0. 1.]
+    """
     dimension = matrix.shape[-1]
     if not 1 <= checks.positive_integer("rank", rank) <= dimension:
         raise ValueError(f"rank must lie in [1, {dimension}], got {rank}")
@@ -220,6 +298,20 @@ def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
 
 
 def subspace_recovery_error(basis: Reals, estimate: Reals) -> Reals:
-    """|U - V V^T U|_F / |U|_F in [0, 1] of an orthonormal basis U (d, r) and its estimate V."""
+    """The share of a subspace that an estimate of it misses: |U - V V^T U|_F / |U|_F.
+
+    Args:
+        basis: U, orthonormal, (..., d, r).
+        estimate: V, orthonormal, (..., d, r).
+
+    Returns:
+        The error, (...), in [0, 1].
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdp.solvers import covariance
+    >>> error = covariance.subspace_recovery_error(jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:])
+    >>> print(f"{error:.4f}")
+    0.7071
+    """
     missed = basis - estimate @ (jnp.swapaxes(estimate, -1, -2) @ basis)
     return jnp.linalg.norm(missed, axis=(-2, -1)) / jnp.linalg.norm(basis, axis=(-2, -1))

@@ -95,17 +95,33 @@ def plan(
     penalty: L2 | None = None,
     approximation_share: ArrayLike = 1e-3,
 ) -> Plan:
-    """The k and m of least d/k + m R^2 / 2 that keep `budget`, and a chain that is long enough.
+    """Temperature, regularisation and chain of a private logistic regression that keep a budget.
 
-    radius: R, of the ball that the model is compared with; public. The density lives on all of R^d.
-    row_bound: longer rows are shortened to it; then G = row_bound and L = row_bound^2 / 4.
-    relation: "replace_one", or "add_remove" with `records` public and fixed in the mean.
-    approximation_share: of delta, spent on the distance of the chain from its limit, in (0, 1).
+    Args:
+        budget: a `Budget` or (epsilon, delta), epsilon in nats, delta > 0.
+        dimension, records: d and n, public.
+        radius: R, of the ball that the model is compared with; public. The density lives on all of
+            R^d.
+        relation: "replace_one", or "add_remove" with `records` fixed in the mean.
+        row_bound: longer rows are shortened to it; then G = row_bound and L = row_bound^2 / 4.
+        penalty: the problem's own, an `L2` with one strength, or None.
+        approximation_share: of delta, spent on the distance of the chain from its limit, in (0,
+            0.5].
+
+    Returns:
+        A `Plan`: the k and m of least d/k + m R^2 / 2, and a chain that is long enough.
 
     With r = mu n / (2 G) the optimum is l + m = max(l, sqrt(2 d) / (r R)), k = r^2 (l + m): without
-    a penalty the bound is 2 sqrt(2 d) G R / (mu n). Starting at 0, KL after N steps is at most
-    W^2 / (2 eta) (1 + k (l + m) eta)^(2 - 2 N), W = G / (l + m) + sqrt(d / (k (l + m))), and total
-    variation the root of half of it. N grows with L / (l + m), hence with n.
+    a penalty the bound is 2 sqrt(2 d) G R / (mu n). Starting at 0, KL after N steps is at most W^2
+    / (2 eta) (1 + k (l + m) eta)^(2 - 2 N), W = G / (l + m) + sqrt(d / (k (l + m))), and total
+    variation the root of half of it. N grows with L / (l + m), hence with n. A chain of more than
+    1e15 steps: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> plan = dp.solvers.exponential_mechanism.plan(
+    ...     (1.0, 1e-5), dimension=2, records=100, radius=1.0, relation="replace_one")
+    >>> print(f"{plan.excess_risk:.4f}")
+    0.1492
     """
     budget = as_budget(budget)
     checks.one_of("relation", relation, RELATIONS)
@@ -172,12 +188,29 @@ def _steps_needed(start: Reals, variation: Reals, eta: Reals, convexity: Reals) 
 def sample(
     problem: Problem, plan: Plan, key: Key, *, diagnostics: bool = False
 ) -> Vector | tuple[Vector, NotPrivateDiagnostics]:
-    """theta, (d,): the last state of the plan's chain, started at 0.
+    """The private model: the last state of the plan's chain, started at 0.
 
-    problem: logistic, with the plan's penalty; the squared loss is not Lipschitz. Rows longer than
-    `row_bound` are shortened. NaN where a step accepts none of 256 proposals: not once in 1e100
-    runs. With `diagnostics` three more chains are run, which are not covered. `key` draws
-    everything: use it once and keep it secret. Time is linear in steps * n * d.
+    Args:
+        problem: logistic, made by `glm` with the plan's penalty; the squared loss is not Lipschitz.
+            Rows longer than `row_bound` are shortened.
+        plan: made by `exponential_mechanism.plan`.
+        key: of everything that is drawn: use it once and keep it secret.
+        diagnostics: run three more chains, which are not covered.
+
+    Returns:
+        theta, (d,); with `diagnostics` also `NotPrivateDiagnostics`. NaN where a step accepts none
+        of 256 proposals: not once in 1e100 runs.
+
+    Time is linear in steps * n * d. A problem that the plan was not made for: `ValueError`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> solver, penalty = dp.solvers.exponential_mechanism, dp.L2(0.5)
+    >>> problem = dp.glm([[0.5], [-0.5]], [1, 0], loss="logistic", penalty=penalty)
+    >>> plan = solver.plan((1.0, 1e-5), dimension=1, records=2, radius=1.0, relation="replace_one",
+    ...     penalty=penalty)
+    >>> solver.sample(problem, plan, jax.random.key(0)).shape
+    (1,)
     """
     checks.require_float64()
     if problem.loss != "logistic":

@@ -119,13 +119,28 @@ def glm(
     classes: ArrayLike | None = None,
     dtype: jax.typing.DTypeLike = jnp.float64,
 ) -> Problem:
-    """A linear ("squared") or logistic ("logistic") regression on (n, p) features.
+    """A linear or logistic regression on records: the data and penalty that a solver works on.
 
-    Logistic targets are labels with two values, the larger being the positive class: those of
-    `classes`, where given, and no others, whether both occur or not. With `intercept` a last
-    coordinate is added whose feature is 1 and which is not penalised. `dtype` is the precision
-    of the data and of the state, float64 or float32 (faster). Parameters, noise and accounting
-    stay in float64. Non-finite data raise `ValueError`.
+    Args:
+        features: (n, p).
+        targets: (n,). Logistic ones are labels with two values, the larger being the positive
+            class.
+        loss: "squared" or "logistic".
+        penalty: `L1` or `L2`, with one strength or one a feature.
+        intercept: add a last coordinate whose feature is 1 and which is not penalised.
+        classes: the two labels, whether both occur or not; those that occur if None.
+        dtype: precision of the data and of the state, float64 or float32 (faster). Parameters,
+            noise and accounting stay in float64.
+
+    Returns:
+        A `Problem`. It holds the records: nothing of it is private.
+
+    Data that are not finite and targets beyond `classes`: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
+    >>> problem.design.shape
+    (2, 2)
     """
     checks.require_float64()
     checks.one_of("loss", loss, LOSSES)
@@ -194,7 +209,20 @@ class Smoothness:
 
 
 def coordinate_smoothness(problem: Problem) -> Smoothness:
-    """M_j = c (1/n) sum_i x_ij^2 from the records: c = 1 (squared) or 1/4 (logistic)."""
+    """The smoothness of a regression from its records: NOT PRIVATE.
+
+    Args:
+        problem: made by `glm`.
+
+    Returns:
+        M_j = c (1/n) sum_i x_ij^2, c = 1 (squared) or 1/4 (logistic), a `Smoothness` of origin
+        "records", which solvers refuse.
+
+    >>> import jaxdp as dp
+    >>> problem = dp.glm([[1.0, 0.0], [3.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
+    >>> print(dp.coordinate_smoothness(problem).values)
+    [5.  0.5]
+    """
     mean_square = jnp.mean(problem.design**2, axis=1, dtype=jnp.float64)
     return Smoothness(_CURVATURE[problem.loss] * mean_square, "records")
 
@@ -202,7 +230,20 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
 def bounded_smoothness(
     loss: str, feature_bounds: ArrayLike, *, intercept: bool = False
 ) -> Smoothness:
-    """M_j <= curvature bound_j^2 for public bounds |x_ij| <= bound_j; an intercept's bound is 1."""
+    """The smoothness of a regression from public bounds of its features.
+
+    Args:
+        loss: "squared" or "logistic".
+        feature_bounds: bound_j with |x_ij| <= bound_j, (p,), above 0.
+        intercept: whether there is one, whose bound is 1.
+
+    Returns:
+        M_j = c bound_j^2, c = 1 (squared) or 1/4 (logistic), a `Smoothness` of origin "public".
+
+    >>> import jaxdp as dp
+    >>> print(dp.bounded_smoothness("logistic", [1.0, 2.0], intercept=True).values)
+    [0.25 1.   0.25]
+    """
     checks.one_of("loss", loss, LOSSES)
     bounds = checks.positive("feature_bounds", feature_bounds)
     if intercept:
@@ -213,12 +254,29 @@ def bounded_smoothness(
 def private_smoothness(
     problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
 ) -> tuple[Smoothness, PureDP]:
-    """M_j released by the Laplace mechanism, and the PureDP(epsilon) that it costs.
+    """The smoothness of a regression, released by the Laplace mechanism, and what that costs.
 
-    Each record's curvature x_ij^2 is clipped to bound_j^2, so a mean over n (public) records
-    moves by at most curvature bound_j^2 / n, replacing, adding or removing one; epsilon is split
-    evenly over the p coordinates, but for an intercept, whose M is known. Floored at 1e-3 of its
-    bound. Hand the cost to the plan as `spent`. Source: Mangold et al., ICML 2022, section 5.
+    Args:
+        problem: made by `glm`.
+        feature_bounds: public bound_j, a number or (p,): each record's x_ij^2 is clipped to
+            bound_j^2.
+        epsilon: nats, split evenly over the p coordinates, but for an intercept, whose M is known.
+        key: of the noise; use it once and keep it secret.
+
+    Returns:
+        A `Smoothness` of origin "released", floored at 1e-3 of its bound, and a `PureDP`: hand it
+        to the plan as `spent`.
+
+    A mean over n (public) records moves by at most c bound_j^2 / n, replacing, adding or removing
+    one.
+    Source: Mangold et al., ICML 2022, section 5.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> problem = dp.glm([[1.0, 0.0], [1.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
+    >>> smoothness, spent = dp.private_smoothness(problem, 1.0, 0.5, jax.random.key(0))
+    >>> smoothness.origin, float(spent.epsilon_bound)
+    ('released', 0.5)
     """
     epsilon = checks.positive("epsilon", epsilon)
     bounds = bounded_smoothness(problem.loss, feature_bounds).values

@@ -39,13 +39,29 @@ def plan(
     noise: str | Histogram = "analytic_gaussian",
     passes: int = 100,
 ) -> Plan:
-    """Published plan: `passes` means of ceil(d / 4) updates at distinct coordinates, steps of 1.
+    """The published plan of proximal coordinate descent, with a budget for each update alone.
 
-    per_update: what each update alone keeps; see the module. Features must lie in [-1, 1]: each
-    partial derivative is clipped to that, as published, where it has no effect.
-    noise: "gaussian" (2 log(1.25 / delta) rule, epsilon <= 1), "analytic_gaussian" (the least),
-    "truncated_laplace" (Geng et al.), an optimised `Histogram` made for `per_update` and a
-    sensitivity of 2, or "none": NOT PRIVATE.
+    Args:
+        per_update: (epsilon, delta) that each update alone keeps; see the module.
+        coordinates, records: d and n. Features must lie in [-1, 1]: each partial derivative is
+            clipped to that, as published, where it has no effect.
+        key: of the order of the coordinates.
+        noise: "gaussian" (2 log(1.25 / delta) rule, epsilon <= 1), "analytic_gaussian" (the least),
+            "truncated_laplace" (Geng et al.), an optimised `Histogram` made for `per_update` and a
+            sensitivity of 2, or "none": NOT PRIVATE.
+        passes: means of ceil(d / 4) updates at distinct coordinates, steps of 1.
+
+    Returns:
+        A `Plan` of coordinate descent, whose `log_delta` is that of all updates.
+
+    A noise that does not keep `per_update`: `ValueError`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> plan = dp.solvers.proximal_descent.plan((1.0, 0.1), coordinates=4, records=100,
+    ...     key=jax.random.key(0), passes=2)
+    >>> print(f"{plan.noise.scale:.4f}")
+    2.1718
     """
     per_update = as_budget(per_update)
     coordinates = checks.positive_integer("coordinates", coordinates)
@@ -77,7 +93,20 @@ def plan(
 
 
 def start(coordinates: int, key: Key) -> Vector:
-    """Uniform on [-1, 1]^d, as published."""
+    """The published first point of proximal coordinate descent: uniform on [-1, 1]^d.
+
+    Args:
+        coordinates: d.
+        key: of the draw.
+
+    Returns:
+        theta, (d,).
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> dp.solvers.proximal_descent.start(4, jax.random.key(0)).shape
+    (4,)
+    """
     return jax.random.uniform(key_for("start", key), (coordinates,), jnp.float64, -1.0, 1.0)
 
 

@@ -40,11 +40,29 @@ def release(
     *,
     relation: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(centres, deviations) of the columns of (n, p) values, which cost `spent`.
+    """Private centres and deviations of bounded columns.
 
-    A GDP adds Gaussian noise, a PureDP Laplace noise, "inid" of `allocate`. A variance below the
-    standard deviation of its noise is taken for that; deviations are positive and at most half
-    the width. Values beyond the bounds are clipped. `key` draws the noise: use it once.
+    Args:
+        values: (n, p); those beyond the bounds are clipped.
+        lower, upper: public bounds, (p,).
+        spent: what the release costs: a `GDP` adds Gaussian noise, a `PureDP` Laplace noise, "inid"
+            of `allocate`.
+        key: of the noise: use it once.
+        relation: "replace_one" or "add_remove".
+
+    Returns:
+        (centres, deviations), (p,) each; deviations are positive and at most half the width. A
+        variance below the standard deviation of its noise is taken for that.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import jaxdp as dp
+    >>> from jaxdp.solvers import scaling
+    >>> values, bound, key = np.zeros((1000, 2)), np.ones(2), jax.random.key(0)
+    >>> centres, deviations = scaling.release(
+    ...     values, -bound, bound, dp.GDP(1.0), key, relation="replace_one")
+    >>> centres.shape, deviations.shape
+    ((2,), (2,))
     """
     checks.one_of("relation", relation, tuple(_MOVED))
     records, coordinates = values.shape

@@ -35,13 +35,32 @@ def lasso(
     relation: str,
     intercept: bool = False,
 ) -> tuple[Vector, GDP]:
-    """theta of min theta^T A theta / 2 - b^T theta + strength ||theta||_1, and what it cost.
+    """A private LASSO from one release of the second moment of the rows, and what it cost.
 
-    A and b are blocks of the released S, A with eigenvalues within the noise's spectrum raised to
-    its end, scale sqrt(2 (p + 1)). Rows (x, y), or (x, 1, y) with `intercept` (theta's last one,
-    not penalised), longer than `row_bound` are shortened: public, in the units of the columns,
-    which should be alike. strength: one number or one a feature. relation: see `covariance.plan`.
-    3,000 passes of coordinate descent on A; NaN and bad shapes: `ValueError`.
+    Args:
+        features: x, (n, p).
+        targets: y, (n,).
+        strength: of the l1 penalty, one number or one a feature.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats.
+        key: of the noise: use it once and keep it secret.
+        row_bound: public, in the units of the columns, which should be alike: longer rows (x, y),
+            or (x, 1, y), are shortened to it.
+        relation: see `covariance.plan`.
+        intercept: theta's last coordinate, not penalised.
+
+    Returns:
+        theta of min theta^T A theta / 2 - b^T theta + strength ||theta||_1, and its `GDP`.
+
+    A and b are blocks of the released second moment, A with eigenvalues within the noise's spectrum
+    raised to its end, scale sqrt(2 (p + 1)); 3,000 passes of coordinate descent on A. NaN and bad
+    shapes: `ValueError`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> theta, cost = dp.solvers.sufficient_statistics.lasso([[1.0], [-1.0]], [1.0, -1.0], 0.1,
+    ...     (1.0, 1e-5), jax.random.key(0), row_bound=2.0, relation="add_remove")
+    >>> print(theta.shape, f"{cost.mu:.4f}")
+    (1,) 0.2681
     """
     x, y = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     if x.ndim != 2 or y.shape != x.shape[:1] or 0 in x.shape:

@@ -3,6 +3,16 @@
 The file only grows: a header, on the disk before any noise is drawn, then a line with theta after
 each `every` passes. So whatever a kill leaves is a beginning of it, in one place. Before each line
 stands its code, an HMAC under the run's key of the code before and of the line.
+
+Refused, before any noise is drawn: a file that another process or thread runs on (its lock ends
+with the process, killed or not; of one machine, or of what its file system locks), that others can
+read, or that is not yours; another problem, plan, start, `every` or key; a line that was changed,
+taken out or is malformed.
+
+Not noticed: last lines that are missing, as in an older copy. That costs time alone, as the same
+noise is drawn for the same passes. Nor a file that was removed or emptied between runs: with a key
+of yours the same run begins again, with None another one, and the budget is spent twice. Nor lines
+of whoever knows the key.
 """
 
 from __future__ import annotations
@@ -43,26 +53,34 @@ def run_resumable(
     start: ArrayLike | None = None,
     every: int = 1,
 ) -> Vector:
-    """theta of `run`, with a file at `path` that takes a line after each `every` passes.
+    """The model of `run`, by a run that survives a kill through a file.
 
-    Where the file exists, the run goes on from its last whole line and ends in the theta that it
-    would have had, bit for bit: an update's noise is a function of the key, so that noise that was
-    released is never drawn anew. After each `every` passes the state is recomputed from theta, so
-    that last bits differ from those of `run`.
+    Args:
+        problem, plan, start: as in `run`.
+        path: of the file, which takes a line after each `every` passes. Where it exists, the run
+            goes on from its last whole line.
+        key: one of yours is not written; give it again to go on. None draws one from the operating
+            system, and the file holds it: it takes the noise off, so the file is as secret as the
+            records. Delete it when theta is safe.
+        every: passes.
 
-    key: one of yours is not written; give it again to go on. None draws one from the operating
-        system, and the file holds it: it takes the noise off, so the file is as secret as the
-        records. Delete it when theta is safe.
+    Returns:
+        theta, (p,), the same bit for bit, killed or not: an update's noise is a function of the
+        key, so that noise that was released is never drawn anew. The state is recomputed from theta
+        after each `every` passes, so that last bits differ from those of `run`.
 
-    `ValueError`, before any noise is drawn: a file that another process or thread runs on (its lock
-    ends with the process, killed or not; of one machine, or of what its file system locks), that
-    others can read, or that is not yours; another problem, plan, start, `every` or key; a line that
-    was changed, taken out or is malformed. During the run: a file that was removed or replaced.
+    `ValueError`, before any noise is drawn, for a file that is in use, open to others, changed or
+    of other arguments; during the run for one that was removed or replaced. The module says what is
+    not noticed. POSIX only (`fcntl`).
 
-    Not noticed: last lines that are missing, as in an older copy. That costs time alone, as the
-    same noise is drawn for the same passes. Nor a file that was removed or emptied between runs:
-    with your key the same run begins again, with None another one, and the budget is spent twice.
-    Nor lines of whoever knows the key. POSIX only (`fcntl`).
+    >>> import tempfile
+    >>> import jaxdp as dp
+    >>> descent = dp.solvers.coordinate_descent
+    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.5))
+    >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
+    >>> theta = descent.run_resumable(problem, plan, tempfile.mkdtemp() + "/run", every=10)
+    >>> print(theta.round(4))
+    [ 0.5 -0.5]
     """
     check(problem, plan)
     every = checks.positive_integer("every", every)

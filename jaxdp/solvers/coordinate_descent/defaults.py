@@ -46,12 +46,27 @@ def defaults(
     target_scale: float = 1.0,
     passes: int | None = None,
 ) -> Defaults:
-    """Clip, passes and step for M_j = `curvature` (p,) and `records` records, all public.
+    """Thresholds, passes and steps of coordinate descent for a budget, from public numbers.
 
-    passes: r, in [1, 100], unless given. clip: r / 60, in [0.5, 3], times
-    `target_scale` sqrt(sum M). step: from r^2 / (1 + r^2), by which a signal as large as 1 is
-    shrunk in noise of deviation 1 / r, linearly to 0 after the last pass.
-    A pure budget counts as mu = epsilon / sqrt(2 p): one pass of Laplace noise.
+    Args:
+        budget: of the whole run; a pure one counts as mu = epsilon / sqrt(2 p): one pass of Laplace
+            noise.
+        curvature: M_j, (p,), public.
+        records: n, public.
+        relation: "replace_one" or "add_remove".
+        target_scale: deviation of the targets.
+        passes: their number; r, in [1, 100], if None.
+
+    Returns:
+        `Defaults`, arguments of `plan`. clip: r / 60, in [0.5, 3], times target_scale sqrt(sum M).
+        step: from r^2 / (1 + r^2), by which a signal as large as 1 is shrunk in noise of deviation
+        1 / r, linearly to 0 after the last pass. The module says what r is.
+
+    >>> import jaxdp as dp
+    >>> found = dp.solvers.coordinate_descent.defaults(
+    ...     dp.Budget(1.0, 1e-5), [1.0, 1.0], 1000, "add_remove")
+    >>> found.passes, round(found.clip, 4)
+    (100, 4.2426)
     """
     checks.one_of("relation", relation, tuple(RELATIONS))
     curvature = checks.positive("curvature", curvature)

@@ -1,4 +1,19 @@
-"""Everything that privacy depends on, decided before a record is read."""
+"""Everything that privacy depends on, decided before a record is read.
+
+relation: replacing a record moves the mean gradient by 2 C_j / n, adding or removing one by C_j / n
+    with n public and fixed in the mean. Where n is not public the mean is no sum: neither holds.
+clip: one number C stands for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
+order: the sequence is drawn from the key, independently of the data, and the noise is calibrated
+    to it, so that no draw overspends, as noise for the expected visits may.
+allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
+    noise in the objective; l2 is that of the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
+    update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
+noise: a log-concave one is scaled, as FlippedHuber(a, 1.0); an optimised `Histogram` is laid over
+    each update as it was made for its sensitivity, and must meet the budget as it is (see
+    `update_budget`).
+
+Choosing step, clip or passes by looking at results on the records is not covered by the budget.
+"""
 
 from __future__ import annotations
 
@@ -118,33 +133,40 @@ def plan(
     spent: Spent | None = None,
     key: Key | None = None,
 ) -> Plan:
-    """A schedule whose noise meets `budget` for the visits that it makes.
+    """The schedule of a private coordinate descent, with noise that keeps a budget.
 
-    smoothness: M_j, public or released (a bare array is taken as your word that it is public).
-        Steps are step / M_j; `step` may be an optax schedule, a function of the pass from 0 on.
-        Values computed from the records raise `ValueError`.
-    spent: what `private_smoothness` cost, which a released one must come with. The noise is
-        calibrated to both together.
-    clip: bound on each record's partial derivative: p values, or one number C for
-        C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
-    relation: "replace_one": the mean gradient moves by 2 C_j / n; "add_remove": by C_j / n, with
-        `records` = n public and fixed in the mean. Required: it doubles the noise. Where n is not
-        public the mean is no sum, and neither holds.
-    order: "permutation" draws a fresh one each pass, "cyclic" goes in order, "iid" draws with
-        replacement; `updates` a pass (p unless given; a permutation's first ones). The draw is
-        made here, from `key`, independently of the data; the noise is calibrated to it, so no
-        draw overspends, as noise for the expected visits may.
-    allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid",
-        least noise in the objective; l2 is that of `penalty`), l_j^2 ("spr", Mangold et al.:
-        equal cost per update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
-    noise: "gaussian", "laplace", or a log-concave noise that is scaled, as FlippedHuber(a, 1.0);
-        or an optimised `Histogram`, which is not: it is laid over each update as it was made for
-        its sensitivity, and must meet the budget as it is (see `update_budget`).
-    accounting: "exact" (GDP for Gaussian noise, the privacy loss for others), or "zcdp".
-    iterate: "last", or "average": each pass ends in the mean of its iterates.
+    Args:
+        budget: a `Budget` or (epsilon, delta) of the whole run, epsilon in nats.
+        smoothness: M_j, (p,), public or released; a bare array is taken as your word that it is
+            public.
+        clip: bound on each record's partial derivative: C_j, (p,), or C for C_j = C sqrt(M_j / sum
+            M).
+        records: their number n, public and fixed.
+        passes, updates: their number, and updates in each, p if None.
+        relation: "replace_one" moves the mean gradient by 2 C_j / n, "add_remove" by C_j / n.
+        step: steps are step / M_j; a function of the pass, from 0 on, as optax schedules are, or a
+            number.
+        order: "permutation" (its first `updates`), "cyclic", or "iid", with replacement.
+        allocation: of the noise, "winid", "spr", "inid" or "iid".
+        noise: "gaussian", "laplace", a log-concave noise, which is scaled, or a `Histogram`, which
+            is not.
+        accounting: "exact" (GDP for Gaussian noise, the privacy loss for others), or "zcdp".
+        iterate: "last", or "average": each pass ends in the mean of its iterates.
+        penalty: of the problem, which "winid" looks at.
+        spent: what `private_smoothness` cost; the noise is calibrated to both.
+        key: of the order, which is drawn here.
 
-    A budget that no noise meets raises `ValueError`; traced, it gets infinite noise. Choosing
-    step, clip or passes by looking at results on the records is not covered by `budget`.
+    Returns:
+        A `Plan`; traced, with infinite noise where no noise meets the budget.
+
+    The module says what each choice means. No noise that meets the budget, smoothness computed from
+    the records, and a released one without `spent`: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> plan = dp.solvers.coordinate_descent.plan((1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0,
+    ...     records=100, passes=2, relation="replace_one", order="cyclic")
+    >>> print(plan.scales.round(4))
+    [0.0667 0.1335]
     """
     budget = as_budget(budget)
     _check_choices(relation, order, allocation, accounting, iterate)
@@ -215,7 +237,20 @@ def _within(budget: Budget, plan: Plan) -> Plan:
 def noiseless_plan(
     smoothness: Smoothness | ArrayLike, *, passes: int, step: ArrayLike = 1.0
 ) -> Plan:
-    """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only."""
+    """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only.
+
+    Args:
+        smoothness: M_j, (p,), of any origin.
+        passes: their number.
+        step: steps are step / M_j.
+
+    Returns:
+        A `Plan` with scales of 0 and thresholds of infinity.
+
+    >>> import jaxdp as dp
+    >>> print(dp.solvers.coordinate_descent.noiseless_plan([1.0, 4.0], passes=2).steps)
+    [1.   0.25]
+    """
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = checks.positive("smoothness", values)
     unbounded = jnp.full_like(curvature, jnp.inf)

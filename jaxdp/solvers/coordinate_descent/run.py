@@ -36,14 +36,30 @@ class NotPrivateTrace(NamedTuple):
 def run(
     problem: Problem, plan: Plan, key: Key, *, start: ArrayLike | None = None, trace: bool = False
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
-    """theta, of shape (p,); with `trace`, also F after each pass, NOT PRIVATE.
+    """The model that a plan of coordinate descent trains on records, privately.
 
-    Only theta is covered by the plan's guarantee. `key` draws the noise: use it once and keep it
-    secret. `start` (0 unless given) must be public or released: its cost is its own. The rounding
-    of the noise is outside the guarantee (Mironov, CCS 2012).
+    Args:
+        problem: made by `glm`, with the plan's numbers of records and coordinates.
+        plan: made by `coordinate_descent.plan`.
+        key: of the noise: use it once and keep it secret.
+        start: the first theta, (p,), public or released (its cost is its own); 0 if None.
+        trace: also return F after each pass, NOT PRIVATE.
 
-    Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is
-    linear in passes * p * n; memory 2 p n floats, if n is no multiple of 64.
+    Returns:
+        theta, (p,); with `trace`, also a `NotPrivateTrace`. Only theta is covered by the plan's
+        guarantee.
+
+    The rounding of the noise is outside the guarantee (Mironov, CCS 2012). Batches over keys, plans
+    and problems by `jax.vmap`; `run_many` picks the chunk. Time is linear in passes * p * n; memory
+    2 p n floats, if n is no multiple of 64. A problem that the plan was not made for: `ValueError`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> descent = dp.solvers.coordinate_descent
+    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.5))
+    >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
+    >>> print(descent.run(problem, plan, jax.random.key(0)).round(4))
+    [ 0.5 -0.5]
     """
     check(problem, plan)
     theta, objective = advance(problem, plan, begin(plan, start), draw(plan, key), trace=trace)
@@ -51,10 +67,28 @@ def run(
 
 
 def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | None = None) -> Reals:
-    """theta of every chain, (chains, p): plans and keys have a leading axis, the problem has none.
+    """The models of many chains on one problem, a few at a time.
 
-    Chains run `chunk` at a time. Unless given: one on a CPU, where a chain's state stays in cache
-    and batching slows it down; on an accelerator as many as 4 GB hold.
+    Args:
+        problem: as in `run`.
+        plans: a `Plan` with a leading axis of chains, as `jax.vmap` or `jax.tree.map` make one.
+        keys: (chains,), of the noises.
+        chunk: chains run at a time. If None, one on a CPU, where a chain's state stays in cache and
+            batching slows it down; on an accelerator as many as 4 GB hold.
+
+    Returns:
+        theta of every chain, (chains, p).
+
+    Plans and keys of different numbers: `ValueError`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> descent = dp.solvers.coordinate_descent
+    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.5))
+    >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
+    >>> plans = jax.tree.map(lambda x: jax.numpy.stack([x] * 3), plan)
+    >>> descent.run_many(problem, plans, jax.random.split(jax.random.key(0), 3)).shape
+    (3, 2)
     """
     check(problem, plans)
     chains = keys.shape[0]

@@ -73,17 +73,37 @@ def plan(
     noise: str = "gaussian",
     relation: Relation = "add_remove",
 ) -> Plan:
-    """Noise for `steps` steps that together keep `budget`.
+    """Clipping thresholds and noise scales of DP-SGD that keep a budget for all steps.
 
-    params: the parameters, or their shapes. groups: "layer" (leaves that share all but the last
-    key), "leaf", "all" (one group: global clipping), or a tree of labels like `params`.
-    clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a group,
-    in the order in which their labels first appear.
-    allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
-    s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
-    records: public, roughly how many there are: the noisy sum is divided by records sampling_prob.
-    Calibrating compiles for some seconds, once a family.
+    Args:
+        budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats.
+        params: the parameters, or their shapes.
+        clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a
+            group, in the order in which their labels first appear.
+        sampling_prob: with which every step takes each record, in (0, 1].
+        steps: how many.
+        records: public, roughly how many there are: the noisy sum is divided by records
+            sampling_prob.
+        groups: "layer" (leaves that share all but the last key), "leaf", "all" (one group: global
+            clipping), or a tree of labels like `params`.
+        allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
+            s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
+        noise: "gaussian" or "laplace".
+        relation: "add_remove", "add" or "remove".
+
+    Returns:
+        A `Plan`.
+
+    Calibrating compiles for some seconds, once a family. A budget that no noise meets:
+    `ValueError`.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
+
+    >>> import jax.numpy as jnp
+    >>> import jaxdp as dp
+    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
+    ...     steps=10, records=100)
+    >>> print(f"{plan.multiplier:.4f}")
+    1.7406
     """
     budget = as_budget(budget)
     for name, value, choices in (

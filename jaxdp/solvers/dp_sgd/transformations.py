@@ -21,7 +21,14 @@ _BITS = 31
 
 
 def clip_groups(plan: Plan) -> optax.GradientTransformation:
-    """Per-example gradients, leaves (examples, *shape of the parameter), to their clipped sum.
+    """Optax transformation that clips per-example gradients, group by group, and sums them.
+
+    Args:
+        plan: made by `dp_sgd.plan`.
+
+    Returns:
+        A transformation from leaves (examples, *shape of the parameter) to leaves of the
+        parameters' shapes.
 
     Other shapes raise `ValueError`: without its axis of examples a batch's own gradient would pass
     as one example a row. A gradient that is not finite, or beyond 1e154 thresholds, counts as 0.
@@ -29,6 +36,15 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     clip the parts, add, then `add_noise`. Norms are those of float64, whatever the gradients'
     precision, and entries are cut towards 0 to multiples of 2^-30 of the threshold, so that sums
     are exact: one example moves the sum of up to 4e6 by no more than its own share, in any order.
+
+    >>> import jax.numpy as jnp
+    >>> import jaxdp as dp
+    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
+    ...     steps=10, records=100)
+    >>> clipping = dp.solvers.dp_sgd.clip_groups(plan)
+    >>> total, _ = clipping.update({"w": jnp.array([[3.0, 4.0], [0.0, 0.5]])}, clipping.init(None))
+    >>> print(total["w"].round(4))
+    [0.6 1.3]
     """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
@@ -66,11 +82,30 @@ class NoiseState(NamedTuple):
 
 
 def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
-    """A sum of clipped gradients to a noisy mean: (sum + noise) / expected batch.
+    """Optax transformation from a sum of clipped gradients to a noisy mean.
 
-    After the plan's last step it returns NaN: more would not be covered. The noise is drawn in
-    float64 (in float32 a normal draw ends at 5.4 deviations, which can be seen); the mean is
-    rounded to the parameters' precision. Use `key` for one run, and keep it secret.
+    Args:
+        plan: made by `dp_sgd.plan`.
+        key: of the noise: use it for one run, and keep it secret.
+
+    Returns:
+        A transformation to (sum + noise) / expected batch; NaN after the plan's last step: more
+        would not be covered.
+
+    The noise is drawn in float64 (in float32 a normal draw ends at 5.4 deviations, which can be
+    seen); the mean is rounded to the parameters' precision. Other shapes than the parameters':
+    `ValueError`.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import jaxdp as dp
+    >>> params = {"w": jnp.zeros(2)}
+    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
+    ...     records=100)
+    >>> noising = dp.solvers.dp_sgd.add_noise(plan, jax.random.key(0))
+    >>> mean, state = noising.update(params, noising.init(params))
+    >>> mean["w"].shape, int(state.made)
+    ((2,), 1)
     """
 
     def init(params: Any) -> NoiseState:
@@ -97,10 +132,23 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
 def poisson_batch(
     key: Key, records: int, sampling_prob: ArrayLike, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and mask, (parts, size), of a sample that takes each record with `sampling_prob`.
+    """A Poisson sample of records, cut into parts of one size.
 
-    As many parts as the sample needs, at least one: no sample is cut. The mask is False where a
-    part is filled up. Use the key once and keep it secret: who was sampled is not public.
+    Args:
+        key: of the draw: use it once and keep it secret, as who was sampled is not public.
+        records: their number.
+        sampling_prob: with which each is taken, on its own, in [0, 1].
+        size: of a part.
+
+    Returns:
+        Indices and mask, (parts, size). As many parts as the sample needs, at least one: no sample
+        is cut. The mask is False where a part is filled up.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices, mask = dp.solvers.dp_sgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
+    >>> indices.shape, int(mask.sum())
+    ((2, 5), 8)
     """
     size = checks.positive_integer("size", size)
     sampling_prob = checks.probability("sampling_prob", sampling_prob)
@@ -123,12 +171,34 @@ def train(
     *,
     part: int = 256,
 ) -> Any:
-    """Parameters after the plan's steps: sample, clip, add up, add noise, `optimizer`.
+    """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
 
-    loss(params, example): of one example, a tree like `data` without its leading axis (records).
-    part: how many per-example gradients are held at once. key: of samples and noise; None draws one
-    from the operating system. Only what is returned is covered by
-    `plan.privacy`, which holds under adding or removing a record whatever the number of records.
+    Args:
+        loss: loss(params, example) of one example, a tree like `data` without its leading axis.
+        params: the first ones.
+        data: a tree of arrays whose leading axis is that of the records.
+        plan: made by `dp_sgd.plan`.
+        optimizer: of optax, for the noisy mean gradient.
+        key: of samples and noise; None draws one from the operating system.
+        part: how many per-example gradients are held at once.
+
+    Returns:
+        The parameters. Only they are covered by `plan.privacy`, which holds under adding or
+        removing a record whatever the number of records.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import optax
+    >>> import jaxdp as dp
+    >>> params = {"w": jnp.zeros(2)}
+    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
+    ...     records=100)
+    >>> def loss(params, x):
+    ...     return jnp.sum((params["w"] - x) ** 2)
+    >>> data, key = jnp.ones((100, 2)), jax.random.key(0)
+    >>> trained = dp.solvers.dp_sgd.train(loss, params, data, plan, optax.sgd(0.1), key)
+    >>> trained["w"].shape
+    (2,)
     """
     records = len(jax.tree.leaves(data)[0])
     key = fresh_key() if key is None else key

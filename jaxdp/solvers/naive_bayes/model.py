@@ -33,13 +33,31 @@ def release(
     smoothing: float = 1.0,
     least_variance: float = 1e-3,
 ) -> Model:
-    """A model from (n, d) features and labels 0, 1, ..., classes - 1.
+    """The private naive Bayes model of records.
 
-    Continuous values beyond the bounds are clipped. Codes and labels that are not whole or out of
-    range raise `ValueError`, values that are not finite as well. smoothing: added to every count
-    of a value (at least 0 before); least_variance: of a continuous column, in units of
-    ((upper - lower) / 2)^2, or the standard deviation of its noise if that is larger. `key` draws
-    the noise: use it once and keep it secret.
+    Args:
+        features: (n, d), codes from 0 in the categorical columns; continuous values beyond the
+            bounds are clipped.
+        labels: (n,), 0, 1, ..., classes - 1.
+        plan: made by `naive_bayes.plan`.
+        key: of the noise: use it once and keep it secret.
+        smoothing: added to every count of a value (at least 0 before).
+        least_variance: of a continuous column, in units of ((upper - lower) / 2)^2, or the standard
+            deviation of its noise if that is larger.
+
+    Returns:
+        A `Model`, all of it covered by the plan's guarantee.
+
+    Codes and labels that are not whole or out of range raise `ValueError`, values that are not
+    finite as well.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> bayes = dp.solvers.naive_bayes
+    >>> plan = bayes.plan((1.0, 1e-5), classes=2, categories=[3], relation="add_remove")
+    >>> model = bayes.release([[0], [1], [2]], [0, 1, 1], plan, jax.random.key(0))
+    >>> model.log_likelihood.shape
+    (2, 1, 3)
     """
     matrix, classes = np.asarray(features, dtype=np.float64), np.asarray(labels)
     if matrix.ndim != 2 or matrix.shape[1] != len(plan.categories):
@@ -68,7 +86,23 @@ def release(
 
 
 def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
-    """log P[class] + log P[features | class], (n, classes); unknown codes count for nothing."""
+    """log of the joint probability of each class and a record's features, by a private model.
+
+    Args:
+        features: (n, d); unknown codes count for nothing.
+        model, plan: what `release` returned, and its plan.
+
+    Returns:
+        log P[class] + log P[features | class], (n, classes).
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> bayes = dp.solvers.naive_bayes
+    >>> plan = bayes.plan((1.0, 1e-5), classes=2, categories=[3], relation="add_remove")
+    >>> model = bayes.release([[0], [1], [2]], [0, 1, 1], plan, jax.random.key(0))
+    >>> bayes.log_joint([[0.0], [2.0]], model, plan).shape
+    (2, 2)
+    """
     return _log_joint(checks.of_records("features", features), model, plan)
 
 

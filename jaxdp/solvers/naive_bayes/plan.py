@@ -82,18 +82,33 @@ def plan(
     noise: str | Mapping[str, Noise] = "gaussian",
     levels: int = 1024,
 ) -> Plan:
-    """Noise for `classes` classes and columns of `categories` values each (0: continuous).
+    """The noise on the tables and sums of a private naive Bayes that keeps a budget.
 
-    feature_bounds: (lower, upper) of the continuous columns, numbers or one each; public.
-    noise: a family, calibrated, its scales allocated to the least total variance of the counts and
-        of the sums over L ("inid" of `allocate`). "gaussian" is accounted exactly (GDP), "laplace"
-        by the sum of all shifts; "discrete_gaussian" and "discrete_laplace" by the composed privacy
-        loss, which takes a minute to compile the first time (not at delta = 0). Or a mapping of
-        "counts" and "sums" to noises of your own, as `optimal_integer_noise` designs them for
-        counts: together they must keep the budget, else `ValueError`.
-    relation: "add_remove": a record moves one cell of every table by 1 and one of every sum by L.
-        "replace_one": two cells by 1, one sum by 2 L (or two by L, which is less, for log-concave
-        noise: others are refused there).
+    Args:
+        budget: a `Budget` or (epsilon, delta) of all statistics, epsilon in nats.
+        classes: how many.
+        categories: values of each column; 0: continuous.
+        feature_bounds: (lower, upper) of the continuous columns, numbers or one each; public.
+        relation: "add_remove": a record moves one cell of every table by 1 and one of every sum by
+            L. "replace_one": two cells by 1, one sum by 2 L (or two by L, which is less, for
+            log-concave noise: others are refused there).
+        noise: "gaussian" is accounted exactly (GDP), "laplace" by the sum of all shifts;
+            "discrete_gaussian" and "discrete_laplace" by the composed privacy loss, which takes a
+            minute to compile the first time (not at delta = 0). Or a mapping of "counts" and "sums"
+            to noises of your own, as `optimal_integer_noise` designs them for counts, that keep the
+            budget together.
+        levels: L, of the sums.
+
+    Returns:
+        A `Plan`. Scales are allocated to the least total variance of the counts and of the sums
+        over L ("inid" of `allocate`).
+
+    Noises that do not keep the budget and a Gaussian one at delta = 0: `ValueError`.
+
+    >>> from jaxdp.solvers import naive_bayes
+    >>> plan = naive_bayes.plan((1.0, 1e-5), classes=2, categories=[3], relation="add_remove")
+    >>> print(f"{plan.count_noise.scale:.4f}")
+    5.2759
     """
     budget = as_budget(budget)
     checks.one_of("relation", relation, RELATIONS)
