@@ -68,25 +68,33 @@ def allocate(
     [ 8.342 16.684]
     """
     budget = as_budget(budget) if isinstance(budget, tuple) else budget
-    checks.one_of("family", family, FAMILIES)
-    checks.one_of("method", method, (*METHODS, "exact"))
-    if weights is not None and method not in ("inid", "exact"):
-        raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
+    _check_choices(family, method, weights)
     if method == "exact":
         if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
             if counts is not None:
                 raise ValueError("counts must be None with method 'exact': list the coordinates")
             return allocate_exact(Laplace(1.0), sensitivities, budget, weights, power)
         method = "inid"
-    sensitivities = checks.nonnegative("sensitivities", sensitivities)
-    if sensitivities.ndim == 0:
-        raise ValueError("sensitivities must have a coordinate axis, got a scalar")
-    finite = checks.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
+    finite = _finite_sensitivities(sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)
     power = checks.real("power", power, 0.0, open_lower=True)
     level = checks.guard(_level(family, budget))
     return _allocate(family, method, finite, level, weights, power, counts)
+
+
+def _check_choices(family: str, method: str, weights: ArrayLike | None) -> None:
+    checks.one_of("family", family, FAMILIES)
+    checks.one_of("method", method, (*METHODS, "exact"))
+    if weights is not None and method not in ("inid", "exact"):
+        raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
+
+
+def _finite_sensitivities(sensitivities: ArrayLike) -> Reals:
+    sensitivities = checks.nonnegative("sensitivities", sensitivities)
+    if sensitivities.ndim == 0:
+        raise ValueError("sensitivities must have a coordinate axis, got a scalar")
+    return checks.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
 
 
 def _is_pure(budget: Budget) -> bool:

@@ -25,12 +25,14 @@ from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.noise.base import Noise
 from jaxdp.privacy_loss import PrivacyLoss
 
+# Of Adam, at the first step, in logarithms of scales. chosen: it falls to 0 over the steps
 _LEARNING_RATE = 0.05
-# Steps of the common factor alone, of each start. chosen: it moves by up to e a step.
+# Steps of the common factor alone, of each start. chosen: it moves by up to e a step
 _SETTLING = 16
-# How far, in logarithms, a common factor may be from the budget's to be compared.
+# How far, in logarithms, a common factor may be from the budget's to be compared. chosen: its
+# error is as near
 _NEAR = 1e-3
-# log delta nearer to 0 only says that there is too little noise.
+# log delta nearer to 0 only says that there is too little noise. chosen: delta above 0.99
 _LEAST_LOG = -1e-2
 
 
@@ -71,11 +73,7 @@ def allocate_exact(
     """
     budget = as_budget(budget)
     sensitivities = checks.nonnegative("sensitivities", sensitivities)
-    if sensitivities.ndim != 1:
-        raise ValueError(f"sensitivities must have shape (K,), got {sensitivities.shape}")
-    each = (noises,) * sensitivities.shape[0] if isinstance(noises, Noise) else tuple(noises)
-    if len(each) != sensitivities.shape[0]:
-        raise ValueError(f"noises must be one or {sensitivities.shape[0]}, got {len(each)}")
+    each = _one_each(noises, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     power = checks.real("power", power, 0.0, open_lower=True)
     if budget.epsilon.ndim or budget.delta.ndim or power.ndim:
@@ -97,6 +95,16 @@ def allocate_exact(
 
     factor = calibrate(released, budget, lower=unsafe, upper=safe)
     return jnp.where(moves, unit * factor * jnp.exp(shape), 0.0)
+
+
+def _one_each(noises: Noise | Sequence[Noise], sensitivities: Reals) -> tuple[Noise, ...]:
+    """The noise of every coordinate."""
+    if sensitivities.ndim != 1:
+        raise ValueError(f"sensitivities must have shape (K,), got {sensitivities.shape}")
+    each = (noises,) * sensitivities.shape[0] if isinstance(noises, Noise) else tuple(noises)
+    if len(each) != sensitivities.shape[0]:
+        raise ValueError(f"noises must be one or {sensitivities.shape[0]}, got {len(each)}")
+    return each
 
 
 class _Query(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -75,42 +75,68 @@ def calibrate(
     3.7306
     """
     budget = as_budget(budget)
+    lower, upper = _bracket(lower, upper)
+    if whole and not largest:
+        raise ValueError("whole must come with largest=True, got largest=False")
+    if largest:
+        search = _begun(_of_whole(build) if whole else build, budget, lower, upper)
+        return _largest(search, upper, whole)
+    return _least(_begun(build, budget, upper, lower), budget)
+
+
+def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
     lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)
-    ends = lower, upper
-    if checks.all_concrete(ends) and not bool(jnp.all(jnp.less(*ends))):
+    if checks.all_concrete((lower, upper)) and not bool(jnp.all(lower < upper)):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
+    return lower, upper
 
-    if whole:
-        if not largest:
-            raise ValueError("whole must come with largest=True, got largest=False")
-        given, build = build, lambda parameter: given(jnp.floor(parameter))
 
+def _of_whole(build: Callable[[Reals], HasLogDelta]) -> Callable[[Reals], HasLogDelta]:
+    """`build` of the whole part of a parameter."""
+    return lambda parameter: build(jnp.floor(parameter))
+
+
+class _Search(NamedTuple):
+    """What a search needs, in the shape of its result."""
+
+    residual: Callable[[Reals], Reals]  # log delta over the budget's: feasible up to 0
+    delta: Reals  # of the budget
+    safe: Reals  # the end of the bracket with the least delta
+    unsafe: Reals
+    safest: HasLogDelta  # built there
+    composed: bool  # whether that is a `PrivacyLoss`
+    known: bool  # composed, and nothing is traced
+
+
+def _begun(
+    build: Callable[[Reals], HasLogDelta], budget: Budget, safe: Reals, unsafe: Reals
+) -> _Search:
     def residual(parameter: Reals) -> Reals:
         return excess_log_delta(build(parameter).log_delta(budget.epsilon), budget.delta)
 
-    common = jnp.broadcast_arrays(budget.epsilon, budget.delta, lower, upper)[0]
+    common = jnp.broadcast_arrays(budget.epsilon, budget.delta, safe, unsafe)[0]
     built = jax.eval_shape(build, common)
     composed = isinstance(built, PrivacyLoss)
     shapes = built.shape if composed else jax.eval_shape(residual, common).shape
     shape = jnp.broadcast_shapes(common.shape, shapes)
-    ends = (lower, upper) if largest else (upper, lower)
+    ends = safe, unsafe
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
     safest = build(safe)
     known = composed and checks.all_concrete(budget, ends, safest)
-    if known and isinstance(safest, PrivacyLoss) and not largest and _never(safest, budget):
-        return jnp.full(shape, jnp.inf)
     if not known:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = jnp.minimum(delta, 0.0)
         safe, unsafe = safe + zero, unsafe + zero
-    if largest:
-        slack = rounding_slack(delta) + _COMPOSED
-        found = last_feasible(residual, safe, unsafe, slack, 0.0, compiled=not known)
-        return _largest_whole(residual, found, upper, slack) if whole else found
-    if not composed:
-        return last_feasible(residual, safe, unsafe, rounding_slack(delta))
-    return _least(residual, delta, safe, unsafe, known)
+    return _Search(residual, delta, safe, unsafe, safest, composed, known)
+
+
+def _largest(search: _Search, upper: Reals, whole: bool) -> Reals:
+    """The greatest parameter that passes, or the greatest whole one."""
+    slack = rounding_slack(search.delta) + _COMPOSED
+    ends = search.safe, search.unsafe
+    found = last_feasible(search.residual, *ends, slack, 0.0, compiled=not search.known)
+    return _largest_whole(search.residual, found, upper, slack) if whole else found
 
 
 def _largest_whole(
@@ -123,17 +149,22 @@ def _largest_whole(
     return jnp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
-def _never(safest: PrivacyLoss, budget: Budget) -> bool:
+def _never(safest: HasLogDelta, budget: Budget) -> bool:
     """True if every delta is 0 and every loss larger than epsilon, even at the safe end."""
-    none = np.all(np.asarray(budget.delta) == 0)
-    return bool(none) and bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
+    if not isinstance(safest, PrivacyLoss) or np.any(np.asarray(budget.delta) != 0):
+        return False
+    return bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
 
 
-def _least(
-    residual: Callable[[Reals], Reals], delta: Reals, safe: Reals, unsafe: Reals, known: bool
-) -> Reals:
+def _least(search: _Search, budget: Budget) -> Reals:
+    """The least parameter that passes."""
+    residual, delta, safe, unsafe = search[:4]
+    if not search.composed:
+        return last_feasible(residual, safe, unsafe, rounding_slack(delta))
+    if search.known and _never(search.safest, budget):
+        return jnp.full(delta.shape, jnp.inf)
     slack = _composed_slack(delta, safe)
-    if not known:
+    if not search.known:
         return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
 
     def straight(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:

@@ -23,6 +23,7 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
+# Families on the integers.
 _LATTICE = ("discrete_gaussian", "discrete_laplace")
 
 
@@ -124,12 +125,7 @@ def compare(
         sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else tuple(families)
-    for name in names:
-        checks.one_of("families", name, FAMILIES)
-        if profile and name in (*_LATTICE, "staircase"):
-            raise ValueError(f"a profile scales its noise, which {name} does not allow")
-    if profile and not bool(np.all(np.asarray(count) == 1)):
-        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
+    _check_families(names, count, profile)
     rows = []
     for family in _shown(names, progress):
         noise = fit_noise(family, budget, largest, count, objective)
@@ -138,11 +134,23 @@ def compare(
             scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
+    return Comparison(_beside_gaussian(rows), objective)
+
+
+def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> None:
+    for name in names:
+        checks.one_of("families", name, FAMILIES)
+        if profile and name in (*_LATTICE, "staircase"):
+            raise ValueError(f"a profile scales its noise, which {name} does not allow")
+    if profile and not bool(np.all(np.asarray(count) == 1)):
+        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
+
+
+def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
+    """The rows that meet the budget, their variances over the Gaussian's."""
     rows = [row for row in rows if np.isfinite(row.variance)]
     gaussian = next((row.variance for row in rows if row.family == "gaussian"), float("nan"))
-    return Comparison(
-        [r._replace(ratio_to_gaussian=r.variance / gaussian) for r in rows], objective
-    )
+    return [row._replace(ratio_to_gaussian=row.variance / gaussian) for row in rows]
 
 
 def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
