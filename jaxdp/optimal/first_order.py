@@ -29,11 +29,9 @@ from jaxdp.optimal.program import Block, Shape
 from jaxdp.optimal.saddle import budgets_of
 
 _ULP = float(np.finfo(np.float64).eps)
-
-
-# Resolutions that the budget may choose: a shape is compiled once.
+# Resolutions that the budget may choose. chosen: a few, as each shape is compiled once
 _RESOLUTIONS = (2, 4, 8, 16, 24, 40)
-# Entries of the multipliers that are held at once.
+# Entries of the multipliers that are held at once. chosen: 64 MB
 _ENTRIES = 2**23
 
 
@@ -94,6 +92,18 @@ def optimal_noise_table(
         support = positive("support", support) / sensitivity
     budgets = list(zip(epsilons.ravel().tolist(), deltas.ravel().tolist(), strict=True))
     grids = [_grid(pair, resolution, support) for pair in budgets]
+    return _table_of(_rows(budgets, grids, measure, sensitivity, gap, max_steps), epsilons.shape)
+
+
+def _rows(
+    budgets: list[tuple[float, float]],
+    grids: list[tuple[int, int]],
+    measure: ErrorMeasure,
+    sensitivity: float,
+    gap: float,
+    max_steps: int,
+) -> list[_Row]:
+    """The noises of all budgets, those of one resolution together, in blocks of one shape."""
     done: dict[int, _Row] = {}
     for steps in sorted({steps for steps, _ in grids}):
         members = [i for i, grid in enumerate(grids) if grid[0] == steps]
@@ -108,10 +118,12 @@ def optimal_noise_table(
                 [budgets[i] for i in filled], steps, half, measure, sensitivity, gap, max_steps
             )
             done |= dict(zip(part, rows, strict=False))
-    rows = [done[i] for i in range(len(budgets))]
+    return [done[i] for i in range(len(budgets))]
 
+
+def _table_of(rows: list[_Row], shape: tuple[int, ...]) -> NoiseTable:
     def table(values: list) -> np.ndarray:
-        return np.array(values).reshape(epsilons.shape)
+        return np.array(values).reshape(shape)
 
     return NoiseTable(
         table([row.made.loss_lower for row in rows]),

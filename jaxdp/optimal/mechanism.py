@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,15 +28,17 @@ from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.certify import budget_pair, positive, range_of, slack
 from jaxdp.optimal.exact import TOTAL, float_above, whole_weights
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
-from jaxdp.optimal.measure import MeasureLike, measure_of
+from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.points import Points, close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.range_bound import range_bound
 from jaxdp.optimal.range_cost import node_costs, part_chances, part_costs
 from jaxdp.optimal.table import RangeMechanism
 
-# Shares so near to those of a node are the node's in the program, not in its proof.
+# Shares so near to those of a node are the node's in the program, not in its proof. chosen: the
+# solver sees no less
 _SNAP = 1e-9
-_FIRST = 0.6  # of the time that is allowed, for the mechanism; the rest for the lower bound
+# Share of the time that is allowed, for the mechanism. chosen: the lower bound takes less
+_FIRST = 0.6
 
 
 def optimal_mechanism(
@@ -79,27 +82,51 @@ def optimal_mechanism(
     0.291 0.361
     """
     measure = measure_of(loss)
-    epsilon, delta = budget_pair(budget, pure=True)
-    sensitivity = positive("sensitivity", sensitivity)
-    seconds = positive("seconds", seconds)
+    pair = budget_pair(budget, pure=True)
+    sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
     places = _nodes(query_range, resolution, nodes)
+    parts = part_chances(weights, places)
+    cap = None if cap is None else positive("cap", cap)
+    begun = time.monotonic()
+    until = begun + _FIRST * seconds
+    table = _best_table(measure, places, parts, pair, sensitivity, cap, until)
+    lower, sure = range_bound(measure, places, parts, pair, sensitivity, begun + seconds)
+    return _made(places, table, min(lower, table.loss), sure, pair, sensitivity)
+
+
+class _Table(NamedTuple):
+    """Whole weights of the law at each node, what they lose and keep, and if they are the best."""
+
+    weights: np.ndarray
+    loss: float  # an upper bound
+    delta: Fraction
+    finished: bool
+
+
+def _best_table(
+    measure: ErrorMeasure,
+    places: np.ndarray,
+    parts: np.ndarray,
+    budget: tuple[float, float],
+    sensitivity: float,
+    cap: float | None,
+    until: float,
+) -> _Table:
+    """The laws of least mean loss that keep the budget, and the cap where there is one."""
     held = tuple(places.tolist())
     felt = felt_sensitivity(held, sensitivity)
-    parts = part_chances(weights, places)
-    if cap is not None:
-        cap = positive("cap", cap)
-    begun = time.monotonic()
     costs = part_costs(measure, places)
     cost = node_costs(costs, parts)
     if not np.all(np.isfinite(cost)):
-        raise ValueError(f"loss must be finite as far as the range is wide, {query_range}")
+        ends = float(places[0]), float(places[-1])
+        raise ValueError(f"loss must be finite as far as the range is wide, {ends}")
     even = np.allclose(places + places[::-1], places[0] + places[-1], rtol=1e-12, atol=0.0)
     mirrored = measure.even and even and bool(np.allclose(parts, parts[::-1], rtol=1e-12))
     rough, exact = close_points(held, felt, _SNAP), close_points(held, felt)
 
     def solved(asked: float, cap: float | None = cap) -> tuple[np.ndarray, bool]:
-        program = KernelProgram(cost, epsilon, asked, mirrored, rough.mix)
-        found = _solved(program, rough, cost, costs, cap, begun + _FIRST * seconds)
+        program = KernelProgram(cost, budget[0], asked, mirrored, rough.mix)
+        found = _solved(program, rough, cost, costs, cap, until)
         if found is None:
             enough = _part_losses(costs, solved(asked, None)[0]).max()
             raise ValueError(
@@ -108,19 +135,27 @@ def optimal_mechanism(
             )
         return found
 
-    made, kept, finished = _whole(solved, exact, (epsilon, delta))
-    upper = math.fsum((cost * made).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
-    lower, sure = range_bound(
-        measure, places, parts, (epsilon, delta), sensitivity, begun + seconds
-    )
-    certificate = Certificate(
-        min(lower, upper), upper, (epsilon,), (float_above(kept),), sensitivity, finished and sure
-    )
+    weights, kept, finished = _whole(solved, exact, budget)
+    loss = math.fsum((cost * weights).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
+    return _Table(weights, loss, kept, finished)
+
+
+def _made(
+    places: np.ndarray,
+    table: _Table,
+    lower: float,
+    sure: bool,
+    budget: tuple[float, float],
+    sensitivity: float,
+) -> RangeMechanism:
+    """The mechanism of a table; its certificate is complete if `lower` is `sure` as well."""
+    kept, complete = float_above(table.delta), table.finished and sure
+    certificate = Certificate(lower, table.loss, budget[:1], (kept,), sensitivity, complete)
     mechanism = object.__new__(RangeMechanism)
     assign(
         mechanism,
-        nodes=held,
-        weights=tuple(tuple(int(w) for w in row) for row in made),
+        nodes=tuple(places.tolist()),
+        weights=tuple(tuple(int(w) for w in row) for row in table.weights),
         certificate=certificate,
     )
     return mechanism

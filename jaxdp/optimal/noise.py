@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,9 +38,12 @@ from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
 _ULP = float(np.finfo(np.float64).eps)
-_FIRST = 0.6  # of the time that is allowed, for the noise; the rest for the lower bound
-_COARSE = 1.0  # seconds more for the lower bound of a solver that was stopped
-_SPECK = 2**10  # units: what rounding leaves where nothing belongs
+# Share of the time that is allowed, for the noise. chosen: the lower bound takes less
+_FIRST = 0.6
+# Seconds more for the lower bound of a solver that was stopped. chosen: a coarse grid takes no more
+_COARSE = 1.0
+# Units of a weight: what rounding leaves where nothing belongs. chosen: 1e-9 of all
+_SPECK = 2**10
 
 
 def optimal_noise(
@@ -85,37 +90,65 @@ def optimal_noise(
     >>> print(f"{noise.certificate.loss_lower:.3f} {noise.certificate.loss_upper:.3f}")
     0.682 0.692
     """
-    measure = measure_of(loss)
-    budgets = tuple(budget_pair(b) for b in (budget, *also))
+    limits = _Limits(symmetric, monotone, max_atom, centred)
+    asked = _asked(loss, (budget, *also), sensitivity, limits, seconds)
+    return _designed(asked, resolution, support)
+
+
+class _Limits(NamedTuple):
+    """What the noise must be besides private; see `optimal_noise`."""
+
+    symmetric: bool
+    monotone: bool
+    max_atom: float
+    centred: bool
+
+
+class _Asked(NamedTuple):
+    """A question to `optimal_noise` that makes sense."""
+
+    measure: ErrorMeasure
+    budgets: tuple[tuple[float, float], ...]
+    sensitivity: float
+    limits: _Limits
+    seconds: float
+
+
+def _asked(
+    loss: MeasureLike,
+    budgets: Sequence[BudgetLike],
+    sensitivity: float,
+    limits: _Limits,
+    seconds: float,
+) -> _Asked:
+    measure, pairs = measure_of(loss), tuple(budget_pair(b) for b in budgets)
     sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
-    if not 0 <= max_atom <= 1:
-        raise ValueError(f"max_atom must lie in [0, 1], got {max_atom}")
+    if not 0 <= limits.max_atom <= 1:
+        raise ValueError(f"max_atom must lie in [0, 1], got {limits.max_atom}")
+    _check_evenness(measure, limits.symmetric)
+    return _Asked(measure, pairs, sensitivity, limits, seconds)
+
+
+def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
     if not measure.even and symmetric:
         raise ValueError("symmetric must be False for a loss that is not even")
+
+
+def _designed(asked: _Asked, resolution: int | None, support: float | None) -> Histogram:
+    measure, budgets, sensitivity, limits, seconds = asked
     reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
     steps = resolution_of(resolution, reach, budgets)
     coarse = resolution_of(None, reach, budgets)
     if support is None and steps > 3 * coarse:
         # Where a coarser optimum ends: the lower bound does not rest on it.
-        first = optimal_noise(
-            budget,
-            measure,
-            sensitivity=sensitivity,
-            symmetric=symmetric,
-            monotone=monotone,
-            max_atom=max_atom,
-            centred=centred,
-            also=also,
-            seconds=seconds,
-        )
-        reach = min(reach, _end(first) + 2.0 / coarse)
+        reach = min(reach, _end(_designed(asked, None, None)) + 2.0 / coarse)
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
     begun = time.monotonic()
-    cells = _cells(reach * steps, support is not None, centred)
-    shape = Shape(cells, steps, budgets, symmetric, monotone)
+    cells = _cells(reach * steps, support is not None, limits.centred)
+    shape = Shape(cells, steps, budgets, limits.symmetric, limits.monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
-    atom_limit = min(max_atom, min(d for _, d in budgets))
+    atom_limit = min(limits.max_atom, min(d for _, d in budgets))
     if not np.all(np.isfinite(cost)):
         raise ValueError(f"loss must be finite as far as the noise goes, {0.5 * cells * width:g}")
     program, solution, weights, atom_weight, deltas = certified(
@@ -124,16 +157,23 @@ def optimal_noise(
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * _ULP
-    lower, finished = _lower(measure, shape, width, program if centred else None, begun + seconds)
-    certificate = Certificate(
-        loss_lower=lower,
-        loss_upper=upper,
-        epsilons=tuple(e for e, _ in budgets),
-        deltas=tuple(float_above(d) for d in deltas),
-        sensitivity=sensitivity,
-        complete=finished and solution.finished and solution.feasible,
-    )
+    known = program if limits.centred else None
+    lower, finished = _lower(measure, shape, width, known, begun + seconds)
+    complete = finished and solution.finished and solution.feasible
+    certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)
     return from_whole(width, weights.tolist(), atom_weight, certificate)
+
+
+def _certificate(
+    lower: float,
+    upper: float,
+    budgets: tuple[tuple[float, float], ...],
+    deltas: Sequence[Fraction],
+    sensitivity: float,
+    complete: bool,
+) -> Certificate:
+    epsilons, kept = tuple(e for e, _ in budgets), tuple(float_above(d) for d in deltas)
+    return Certificate(lower, upper, epsilons, kept, sensitivity, complete)
 
 
 def _cells(half: float, at_most: bool, centred: bool) -> int:
@@ -182,8 +222,7 @@ def optimal_integer_noise(
     seconds = positive("seconds", seconds)
     if np.ndim(sensitivity) or sensitivity < 1 or sensitivity != int(sensitivity):
         raise ValueError(f"sensitivity must be a whole number, 1 or more, got {sensitivity}")
-    if not measure.even and symmetric:
-        raise ValueError("symmetric must be False for a loss that is not even")
+    _check_evenness(measure, symmetric)
     half = math.ceil(reach_of(budgets) * sensitivity) if support is None else support
     if half < 1 or half != int(half):
         raise ValueError(f"support must be a whole number, 1 or more, got {support}")
@@ -197,14 +236,8 @@ def optimal_integer_noise(
     weights[half] += atom_weight
     upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * _ULP)
     lower, finished = lower_bound_of(program, shape, cost, beyond, begun + seconds)
-    certificate = Certificate(
-        loss_lower=lower,
-        loss_upper=upper,
-        epsilons=tuple(e for e, _ in budgets),
-        deltas=tuple(float_above(d) for d in deltas),
-        sensitivity=float(sensitivity),
-        complete=finished and solution.finished and solution.feasible,
-    )
+    complete = finished and solution.finished and solution.feasible
+    certificate = _certificate(lower, upper, budgets, deltas, float(sensitivity), complete)
     return DiscreteHistogram(weights, certificate)
 
 

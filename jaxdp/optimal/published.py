@@ -1,4 +1,11 @@
-"""The published data-dependent formulation, for comparison: a noise for each part of the range."""
+"""The published data-dependent formulation, for comparison: a noise for each part of the range.
+
+Answers of parts [a, b) and [c, d) differ by (c - b, d - a), and the shortfall is affine between
+whole cells: to look at all of them within the sensitivity (three where a part is a cell) is
+sufficient and necessary. "aligned" looks at c - a only, which is not.
+Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization,
+proposition 5 and section 4.3.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +21,7 @@ from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.kernel import KernelProgram, Pair, shortfalls
-from jaxdp.optimal.measure import MeasureLike, measure_of
+from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.range_cost import part_chances
 
 
@@ -54,9 +61,8 @@ def published_mechanism(
         weights: a density on the parts.
         cap: no part's noise may lose more (instance optimality).
         monotone: each density falls from 0, and is the same in the two cells beside it.
-        shifts: "three" looks at all differences within the sensitivity (three where a part is a
-            cell), which is sufficient and necessary; "aligned" at those of the low ends only, which
-            is not.
+        shifts: "three" looks at all differences within the sensitivity; "aligned" at those of the
+            low ends only, which is not sufficient.
         seconds: for the solver.
 
     Returns:
@@ -64,11 +70,9 @@ def published_mechanism(
         shifts, is in floating point, and exceeds the budget with "aligned". Nothing bounds the loss
         from below.
 
-    For comparison: `optimal_mechanism` is better. Answers of parts [a, b) and [c, d) differ by (c -
-    b, d - a), and the shortfall is affine between whole cells. What does not fit the cells, or
-    cannot be kept, or was not solved in `seconds`: `ValueError`.
-    Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization,
-    proposition 5 and section 4.3.
+    For comparison: `optimal_mechanism` is better. What does not fit the cells, or cannot be kept,
+    or was not solved in `seconds`: `ValueError`.
+    Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization.
 
     >>> import jaxdp as dp
     >>> found = dp.published_mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4, support=3.0)
@@ -76,38 +80,74 @@ def published_mechanism(
     0.478
     """
     measure = measure_of(loss)
-    epsilon, delta = budget_pair(budget)
+    pair = budget_pair(budget)
     checks.one_of("shifts", shifts, ("three", "aligned"))
+    cells = _cells(query_range, resolution, sensitivity, support, parts)
+    chances = part_chances(weights, cells.ends * cells.width)
+    mean = measure.cell_means(np.arange(-cells.half, cells.half + 1) * cells.width)
+    cost = chances[:, None] * mean
+    mirrored = _mirrored(measure, cells, chances)
+    program = KernelProgram(cost, pair[0], pair[1] * (1.0 - 1e-9), mirrored)
+    _constrain(program, mean, chances.size, cap, monotone)
+    laws = _solved(program, cells, shifts == "aligned", pair, seconds)
+    found = shortfalls(laws, _pairs(cells.ends, cells.steps, False), pair[0])
+    return PublishedKernel(float((cost * laws).sum()), float(found.max()), laws)
+
+
+class _Cells(NamedTuple):
+    """The grid: lengths in cells, the ends of the parts from the low end of the range on."""
+
+    width: float  # of a cell, in the query's unit
+    across: int  # the range
+    steps: int  # in the sensitivity
+    half: int  # in the support
+    ends: np.ndarray
+
+
+def _cells(
+    query_range: tuple[float, float],
+    resolution: int,
+    sensitivity: float,
+    support: float,
+    parts: Sequence[float] | np.ndarray | None,
+) -> _Cells:
     low, high = range_of(query_range)
     width = (high - low) / resolution
     sensitivity, support = positive("sensitivity", sensitivity), positive("support", support)
     steps, half = round(sensitivity / width), round(support / width)
     if abs(steps * width - sensitivity) + abs(half * width - support) >= 1e-9 * width:
         raise ValueError(f"sensitivity and support must be multiples of {width:g}, a cell's width")
-    ends = _ends(parts, low, high, resolution)
-    chances = part_chances(weights, ends * width)
-    mean = measure.cell_means(np.arange(-half, half + 1) * width)
-    cost = chances[:, None] * mean
-    mirrored = measure.even and bool(np.all(ends + ends[::-1] == resolution))
-    mirrored = mirrored and bool(np.allclose(chances, chances[::-1], rtol=1e-12))
-    program = KernelProgram(cost, epsilon, delta * (1.0 - 1e-9), mirrored)
-    _constrain(program, mean, chances.size, cap, monotone)
-    every, aligned = _pairs(ends, steps, False), _pairs(ends, steps, True)
-    asked = every if shifts == "three" else aligned
-    far = np.abs(asked[:, 2]) >= min(steps, resolution - 1)
+    return _Cells(width, resolution, steps, half, _ends(parts, low, high, resolution))
+
+
+def _mirrored(measure: ErrorMeasure, cells: _Cells, chances: np.ndarray) -> bool:
+    """True if the range read from its high end is the same program."""
+    even = measure.even and bool(np.all(cells.ends + cells.ends[::-1] == cells.across))
+    return even and bool(np.allclose(chances, chances[::-1], rtol=1e-12))
+
+
+def _solved(
+    program: KernelProgram,
+    cells: _Cells,
+    aligned: bool,
+    budget: tuple[float, float],
+    seconds: float,
+) -> np.ndarray:
+    """The best laws, (parts, cells), where there are any."""
+    asked = _pairs(cells.ends, cells.steps, aligned)
+    far = np.abs(asked[:, 2]) >= min(cells.steps, cells.across - 1)
     for row, other, shift in asked[far]:
         program.add(Pair(int(row), int(other), int(shift)))
     table = program.solve(asked, time.monotonic() + positive("seconds", seconds))
     if not table.feasible:
-        enough = sensitivity * math.ceil(truncation(epsilon, delta))
+        enough = cells.steps * cells.width * math.ceil(truncation(*budget))
         raise ValueError(
-            f"support must be longer, or cap larger: nothing keeps the budget on {support:g}; "
-            f"without a cap a support of {enough:g} is enough"
+            f"support must be longer, or cap larger: nothing keeps the budget on "
+            f"{cells.half * cells.width:g}; without a cap a support of {enough:g} is enough"
         )
     if not table.finished:
         raise ValueError(f"seconds must be more: it was not solved in {seconds:g}")
-    found = float(shortfalls(table.laws, every, epsilon).max())
-    return PublishedKernel(float((cost * table.laws).sum()), found, table.laws)
+    return table.laws
 
 
 def _ends(
