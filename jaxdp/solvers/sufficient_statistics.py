@@ -21,6 +21,7 @@ from jaxdp.guarantee.base import BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.solvers import covariance
 
+# Of coordinate descent on the released moments. chosen: it reads no record, and costs no budget
 _PASSES = 3000
 
 
@@ -62,11 +63,7 @@ def lasso(
     >>> print(theta.shape, f"{cost.mu:.4f}")
     (1,) 0.2681
     """
-    x, y = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    if x.ndim != 2 or y.shape != x.shape[:1] or 0 in x.shape:
-        raise ValueError(f"features must be (n, p) and targets (n,), got {x.shape} and {y.shape}")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("features and targets must be finite")
+    x, y = _checked_records(features, targets)
     strength = checks.nonnegative("strength", strength)
     if strength.shape not in ((), x.shape[1:]):
         raise ValueError(f"strength must be a number or {x.shape[1:]}, got {strength.shape}")
@@ -87,6 +84,15 @@ def lasso(
     floor = plan.scales[1] * jnp.sqrt(2.0 * rows.shape[1])
     theta = lasso_of_moments(moment[:-1, :-1], moment[:-1, -1], strengths, floor)
     return theta, GDP(plan.ratio)
+
+
+def _checked_records(features: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
+    if x.ndim != 2 or y.shape != x.shape[:1] or 0 in x.shape:
+        raise ValueError(f"features must be (n, p) and targets (n,), got {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("features and targets must be finite")
+    return x, y
 
 
 @partial(jax.jit, static_argnames="passes")

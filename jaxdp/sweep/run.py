@@ -61,20 +61,14 @@ def sweep(
     (2, 3)
     """
     grid = grid_of(axes, chunk)
-    index, jobs = stripe
-    if not 0 <= index < jobs:
-        raise ValueError(f"stripe must be (i, n) with 0 <= i < n, got {stripe}")
-    if devices is not None and not devices:
-        raise ValueError("devices must name at least one device, got none")
+    _check_shares(to, executor, stripe, devices)
     if to is None:
-        if executor is not None or jobs > 1:
-            raise ValueError("to must name a store where an executor or stripes write to it")
         return _in_memory(function, grid, devices, progress)
     store = Store(to, grid, digest_of(function, grid.digest()))
     if not store.begun():
         store.create(names_of(function, grid, devices), provenance(function))
     known = store.done()
-    numbers = [n for n in range(index, grid.blocks, jobs) if n not in known]
+    numbers = [n for n in range(stripe[0], grid.blocks, stripe[1]) if n not in known]
     if executor is None:
         finished = _here(function, grid, store, numbers, devices)
     else:
@@ -82,6 +76,22 @@ def sweep(
     for _ in _shown(finished, len(numbers), progress):
         pass
     return _opened(store)
+
+
+def _check_shares(
+    to: str | os.PathLike[str] | None,
+    executor: Executor | None,
+    stripe: tuple[int, int],
+    devices: Sequence[Any] | None,
+) -> None:
+    """Who works off what: each has something to do, and somewhere to write it."""
+    index, jobs = stripe
+    if not 0 <= index < jobs:
+        raise ValueError(f"stripe must be (i, n) with 0 <= i < n, got {stripe}")
+    if devices is not None and not devices:
+        raise ValueError("devices must name at least one device, got none")
+    if to is None and (executor is not None or jobs > 1):
+        raise ValueError("to must name a store where an executor or stripes write to it")
 
 
 def _in_memory(

@@ -7,7 +7,7 @@ stands its code, an HMAC under the run's key of the code before and of the line.
 Refused, before any noise is drawn: a file that another process or thread runs on (its lock ends
 with the process, killed or not; of one machine, or of what its file system locks), that others can
 read, or that is not yours; another problem, plan, start, `every` or key; a line that was changed,
-taken out or is malformed.
+taken out or is malformed. During the run: a file that was removed or replaced.
 
 Not noticed: last lines that are missing, as in an older copy. That costs time alone, as the same
 noise is drawn for the same passes. Nor a file that was removed or emptied between runs: with a key
@@ -38,6 +38,7 @@ from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
 from jaxdp.solvers.problems import Problem
 
+# What the header says of the file, and by what it changes with its lines.
 _FORMAT = "jaxdp coordinate descent"
 _VERSION = 2
 # What reading bytes that this module did not write may raise. derived
@@ -69,9 +70,8 @@ def run_resumable(
         key, so that noise that was released is never drawn anew. The state is recomputed from theta
         after each `every` passes, so that last bits differ from those of `run`.
 
-    `ValueError`, before any noise is drawn, for a file that is in use, open to others, changed or
-    of other arguments; during the run for one that was removed or replaced. The module says what is
-    not noticed. POSIX only (`fcntl`).
+    A file that is in use, open to others, changed or of other arguments: `ValueError`, before any
+    noise is drawn; the module says what is not noticed. POSIX only (`fcntl`).
 
     >>> import tempfile
     >>> import jaxdp as dp
@@ -92,20 +92,12 @@ def run_resumable(
         used = _key_of(header, key, target)
         secret = _secret(used)
         inputs = _digest(problem, plan, theta, every, secret)
-        if header is not None:
-            code = _verified(lines, secret, target)
-            if header.get("inputs") != inputs:
-                raise ValueError(f"path must be of this problem and plan, {target} is of another")
-            if len(lines) > 1:
-                done = min((len(lines) - 1) * every, passes)
-                theta = _state(_parsed(lines[-1], target), theta, done, target)
-            file.seek(sum(len(line) + 1 for line in lines))
-            file.truncate()
+        if header is None:
+            code = _new_file(file, target, inputs, used if key is None else None, secret)
         else:
-            held = None if key is not None else {"kind": _kind(used), "words": _words(used)}
-            header = {"format": _FORMAT, "version": _VERSION, "inputs": inputs, "key": held}
-            code = _append(file, target, header, b"", secret)
-            _sync_folder(target)
+            code = _verified(lines, secret, target)
+            theta, done = _reached(lines, header, inputs, theta, every, passes, target)
+            _keep(file, lines)
         noise = draw(plan, used)
         while done < passes:
             theta, _ = advance(problem, plan, theta, noise[done : done + every], done)
@@ -113,6 +105,33 @@ def run_resumable(
             line = {"done": done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
             code = _append(file, target, line, code, secret)
     return theta
+
+
+def _new_file(file: BinaryIO, path: Path, inputs: str, key: Key | None, secret: bytes) -> bytes:
+    """The header on the disk, with the key if there is one to hold; its code."""
+    held = None if key is None else {"kind": _kind(key), "words": _words(key)}
+    header = {"format": _FORMAT, "version": _VERSION, "inputs": inputs, "key": held}
+    code = _append(file, path, header, b"", secret)
+    _sync_folder(path)
+    return code
+
+
+def _reached(
+    lines: list[bytes],
+    header: dict[str, Any],
+    inputs: str,
+    start: Vector,
+    every: int,
+    passes: int,
+    path: Path,
+) -> tuple[Vector, int]:
+    """theta of the last line, and after how many passes that is."""
+    if header.get("inputs") != inputs:
+        raise ValueError(f"path must be of this problem and plan, {path} is of another")
+    if len(lines) == 1:
+        return start, 0
+    done = min((len(lines) - 1) * every, passes)
+    return _state(_parsed(lines[-1], path), start, done, path), done
 
 
 @contextmanager
@@ -149,6 +168,12 @@ def _whole_lines(file: BinaryIO, path: Path) -> list[bytes]:
     if content and not whole:
         raise _not_ours(path)
     return whole.split(b"\n")[:-1]
+
+
+def _keep(file: BinaryIO, lines: list[bytes]) -> None:
+    """Cut off what follows these lines."""
+    file.seek(sum(len(line) + 1 for line in lines))
+    file.truncate()
 
 
 def _append(file: BinaryIO, path: Path, body: dict[str, Any], last: bytes, secret: bytes) -> bytes:

@@ -17,6 +17,7 @@ Choosing step, clip or passes by looking at results on the records is not covere
 
 from __future__ import annotations
 
+import dataclasses
 from typing import final
 
 import jax
@@ -137,30 +138,24 @@ def plan(
 
     Args:
         budget: a `Budget` or (epsilon, delta) of the whole run, epsilon in nats.
-        smoothness: M_j, (p,), public or released; a bare array is taken as your word that it is
-            public.
-        clip: bound on each record's partial derivative: C_j, (p,), or C for C_j = C sqrt(M_j / sum
-            M).
+        smoothness: M_j, (p,), public (a bare array is your word for it) or released.
+        clip: bound on each record's partial derivative: C_j, (p,), or C, see the module.
         records: their number n, public and fixed.
         passes, updates: their number, and updates in each, p if None.
-        relation: "replace_one" moves the mean gradient by 2 C_j / n, "add_remove" by C_j / n.
-        step: steps are step / M_j; a function of the pass, from 0 on, as optax schedules are, or a
-            number.
-        order: "permutation" (its first `updates`), "cyclic", or "iid", with replacement.
-        allocation: of the noise, "winid", "spr", "inid" or "iid".
-        noise: "gaussian", "laplace", a log-concave noise, which is scaled, or a `Histogram`, which
-            is not.
-        accounting: "exact" (GDP for Gaussian noise, the privacy loss for others), or "zcdp".
+        relation: what neighbours differ in, "replace_one" or "add_remove".
+        step: steps are step / M_j; a number, or a function of the pass, as those of optax.
+        order: "permutation" (its first `updates`), "cyclic" or "iid" (with replacement).
+        allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" knows `penalty`.
+        noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
+        accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
         iterate: "last", or "average": each pass ends in the mean of its iterates.
-        penalty: of the problem, which "winid" looks at.
-        spent: what `private_smoothness` cost; the noise is calibrated to both.
+        penalty, spent: the problem's; what `private_smoothness` cost, a part of the budget.
         key: of the order, which is drawn here.
 
     Returns:
-        A `Plan`; traced, with infinite noise where no noise meets the budget.
+        A `Plan`, see the module; with infinite noise where nothing meets a traced budget.
 
-    The module says what each choice means. No noise that meets the budget, smoothness computed from
-    the records, and a released one without `spent`: `ValueError`.
+    `ValueError` where nothing meets it, and for smoothness that would leak the records.
 
     >>> import jaxdp as dp
     >>> plan = dp.solvers.coordinate_descent.plan((1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0,
@@ -171,43 +166,55 @@ def plan(
     budget = as_budget(budget)
     _check_choices(relation, order, allocation, accounting, iterate)
     curvature = public_values(smoothness, spent)
+    records, passes = _counts(records, passes)
+    steps = steps_of(curvature, step, passes)
+    clips = _clips(curvature, clip, records, relation)
+    sequence = sequence_of(order, passes, len(curvature), updates, key)
+    base, shape = noise_of(noise), scale_shape(allocation, clips[1], curvature, penalty)
+    shaped = Plan(
+        sequence, *steps, *clips, shape, base, spent, records, iterate, relation, accounting
+    )
+    return _calibrated(shaped, budget)
+
+
+def _counts(records: int | None, passes: int) -> tuple[int, int]:
     if records is None:
         raise ValueError(
             "records must be the public number of records: where n is private, the mean gradient "
             "is no sum, and no sensitivity holds"
         )
-    records, passes = (
-        checks.positive_integer("records", records),
-        checks.positive_integer("passes", passes),
-    )
-    steps, pace = steps_of(curvature, step, passes)
+    records = checks.positive_integer("records", records)
+    return records, checks.positive_integer("passes", passes)
+
+
+def _clips(
+    curvature: Vector, clip: ArrayLike, records: int, relation: str
+) -> tuple[Vector, Vector]:
+    """The thresholds, and the sensitivities that follow from them."""
     thresholds = thresholds_of(curvature, clip)
-    sensitivities = sensitivities_of(thresholds, records, relation)
-    sequence = sequence_of(order, passes, len(curvature), updates, key)
-    base = noise_of(noise)
-    shape = scale_shape(allocation, sensitivities, curvature, penalty)
+    return thresholds, sensitivities_of(thresholds, records, relation)
 
-    def with_scales(scales: Vector) -> Plan:
-        return Plan(
-            sequence, steps, pace, thresholds, sensitivities, scales, base, spent,
-            records, iterate, relation, accounting,
-        )  # fmt: skip
 
-    def kept(scales: Vector) -> Plan:
-        return with_scales(checks.noise_scale("scales of the noise for this clip", scales))
-
+def _calibrated(shaped: Plan, budget: Budget) -> Plan:
+    """The plan, whose scales are known up to a factor, with the least that keeps the budget."""
+    base, shape, sensitivities = shaped.noise, shaped.scales, shaped.sensitivities
     if isinstance(base, Histogram):
         made_for = checked_histogram(base, shape, sensitivities)
-        return _within(budget, kept(round_up(sensitivities / made_for, 8)))
-    visits = with_scales(shape).visits
-    factor = least_factor(base, sensitivities / shape, visits, budget, spent, accounting)
+        return _within(budget, _scaled(shaped, round_up(sensitivities / made_for, 8)))
+    ratios, spent = sensitivities / shape, shaped.spent
+    factor = least_factor(base, ratios, shaped.visits, budget, spent, shaped.accounting)
     if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
             f"{' beside what was spent' if spent is not None else ''}, got epsilon "
             f"{budget.epsilon}, delta {budget.delta}"
         )
-    return kept(round_up(shape * factor, 8))
+    return _scaled(shaped, round_up(shape * factor, 8))
+
+
+def _scaled(plan: Plan, scales: Vector) -> Plan:
+    scales = checks.noise_scale("scales of the noise for this clip", scales)
+    return dataclasses.replace(plan, scales=scales)
 
 
 def _check_choices(

@@ -106,41 +106,45 @@ def plan(
     1.7406
     """
     budget = as_budget(budget)
+    _check_choices(allocation, noise, relation)
+    members, sizes = _groups(params, groups)
+    clips = _clips(clip, len(sizes))
+    sampling_prob = checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
+    steps = checks.positive_integer("steps", steps)
+    expected = checks.positive_integer("records", records) * sampling_prob
+    multiplier = _calibrated(budget, sampling_prob, jnp.asarray(1.0 * steps), noise, relation)
+    scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
+    scales = checks.noise_scale("scales for this clip and budget", scales)
+    of_params = members, sizes, *_leaves(params)
+    return Plan(
+        clips, scales, multiplier, sampling_prob, expected, *of_params, steps, noise, relation
+    )
+
+
+def _check_choices(allocation: str, noise: str, relation: str) -> None:
     for name, value, choices in (
         ("allocation", allocation, ALLOCATIONS),
         ("noise", noise, FAMILIES),
         ("relation", relation, RELATIONS),
     ):
         checks.one_of(name, value, choices)
-    members, sizes = _groups(params, groups)
+
+
+def _clips(clip: ArrayLike, groups: int) -> Vector:
+    """The threshold of each group."""
     clips = checks.real("clip", clip, 0.0, 1e150, open_lower=True)
     if clips.ndim == 0:
-        clips = jnp.full(len(sizes), clips / np.sqrt(len(sizes)))
-    if clips.shape != (len(sizes),):
-        raise ValueError(f"clip must be a number or one a group, {len(sizes)}, got {clips.shape}")
-    clips = checks.noise_scale("clip of each group", clips)
-    sampling_prob = checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
-    steps = checks.positive_integer("steps", steps)
-    records = checks.positive_integer("records", records)
-    multiplier = _calibrated(budget, sampling_prob, jnp.asarray(1.0 * steps), noise, relation)
-    if not bool(jnp.isfinite(multiplier)):
-        raise ValueError(f"budget cannot be met by {noise} noise: it would be infinite")
-    unit = _unit_scales(clips, sizes, allocation, noise)
+        clips = jnp.full(groups, clips / np.sqrt(groups))
+    if clips.shape != (groups,):
+        raise ValueError(f"clip must be a number or one a group, {groups}, got {clips.shape}")
+    return checks.noise_scale("clip of each group", clips)
+
+
+def _leaves(params: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """Shapes and precisions of the parameters."""
     leaves = jax.tree.leaves(params)
-    return Plan(
-        clips,
-        checks.noise_scale("scales for this clip and budget", round_up(multiplier * unit, 8)),
-        multiplier,
-        sampling_prob,
-        records * sampling_prob,
-        members,
-        sizes,
-        tuple(tuple(leaf.shape) for leaf in leaves),
-        tuple(str(jnp.dtype(leaf.dtype)) for leaf in leaves),
-        steps,
-        noise,
-        relation,
-    )
+    shapes = tuple(tuple(leaf.shape) for leaf in leaves)
+    return shapes, tuple(str(jnp.dtype(leaf.dtype)) for leaf in leaves)
 
 
 def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -192,4 +196,7 @@ def _calibrated(
     def build(multiplier: Reals) -> PrivacyLoss:
         return _composed(multiplier, sampling_prob, steps, family, relation)
 
-    return calibrate(build, budget, lower=1e-2, upper=1e7)
+    multiplier = calibrate(build, budget, lower=1e-2, upper=1e7)
+    if not bool(jnp.isfinite(multiplier)):
+        raise ValueError(f"budget cannot be met by {family} noise: it would be infinite")
+    return multiplier

@@ -202,22 +202,9 @@ def train(
     """
     records = len(jax.tree.leaves(data)[0])
     key = fresh_key() if key is None else key
-    clipping = clip_groups(plan)
+    part_sum = _part_sum(loss, clip_groups(plan))
     private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
-    sampling = jax.random.fold_in(key, 1)
-
-    @jax.jit
-    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
-        examples = jax.tree.map(lambda x: x[indices], data)
-        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
-        gradients = jax.tree.map(lambda g: jnp.where(_rows(mask, g), g, 0.0), gradients)
-        return clipping.update(gradients, optax.EmptyState())[0]
-
-    @jax.jit
-    def step(params: Any, state: Any, total: Any) -> tuple[Any, Any]:
-        updates, state = private.update(total, state, params)
-        return optax.apply_updates(params, updates), state
-
+    step, sampling = _step(private), jax.random.fold_in(key, 1)
     state = private.init(params)
     for index in range(plan.steps):
         batch = poisson_batch(
@@ -226,6 +213,30 @@ def train(
         sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
     return params
+
+
+def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
+    """Sum of the clipped gradients of some records, those that the mask takes."""
+
+    @jax.jit
+    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
+        examples = jax.tree.map(lambda x: x[indices], data)
+        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
+        gradients = jax.tree.map(lambda g: jnp.where(_rows(mask, g), g, 0.0), gradients)
+        return clipping.update(gradients, optax.EmptyState())[0]
+
+    return part_sum
+
+
+def _step(private: optax.GradientTransformation) -> Any:
+    """Parameters and state after a step from a sum of clipped gradients."""
+
+    @jax.jit
+    def step(params: Any, state: Any, total: Any) -> tuple[Any, Any]:
+        updates, state = private.update(total, state, params)
+        return optax.apply_updates(params, updates), state
+
+    return step
 
 
 def _rows(values: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -114,9 +114,7 @@ def plan(
     checks.one_of("relation", relation, RELATIONS)
     classes = checks.positive_integer("classes", classes)
     levels = checks.positive_integer("levels", levels)
-    values = tuple(int(v) for v in categories)
-    if not values or min(values) < 0:
-        raise ValueError(f"categories must be whole, 0 or more, one a column, got {categories}")
+    values = _categories(categories)
     continuous = values.count(0)
     lower, upper = _bounds(feature_bounds, continuous)
     if isinstance(noise, str):
@@ -130,13 +128,25 @@ def plan(
         raise ValueError("noise['sums'] must be log-concave under relation 'replace_one'")
     drawn = Plan(*made, lower, upper, classes, values, levels, relation)
     if not isinstance(noise, str):
-        spent = drawn.privacy.delta(budget.epsilon)
-        if not bool(spent <= budget.delta):
-            raise ValueError(
-                f"noise does not keep the budget: delta({budget.epsilon}) of all statistics is "
-                f"{spent}, above {budget.delta}"
-            )
+        _require_kept(drawn, budget)
     return drawn
+
+
+def _categories(categories: Sequence[int]) -> tuple[int, ...]:
+    values = tuple(int(v) for v in categories)
+    if not values or min(values) < 0:
+        raise ValueError(f"categories must be whole, 0 or more, one a column, got {categories}")
+    return values
+
+
+def _require_kept(drawn: Plan, budget: Budget) -> None:
+    """The noises that were given keep the budget together."""
+    spent = drawn.privacy.delta(budget.epsilon)
+    if not bool(spent <= budget.delta):
+        raise ValueError(
+            f"noise does not keep the budget: delta({budget.epsilon}) of all statistics is "
+            f"{spent}, above {budget.delta}"
+        )
 
 
 def _releases(
