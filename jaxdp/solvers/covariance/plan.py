@@ -1,0 +1,181 @@
+"""The noise on a second moment, for a budget.
+
+Joint sensitivities: l2 row_bound^2, l1 row_bound^2 (d + 1) / 2. A replacement moves sums of
+squares by sqrt(2) of an addition, an l1 norm by 2, one product by 2 and one square (which is
+not negative) by 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.types import ArrayLike, Reals, Vector
+from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp.design.allocate import allocate
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.noise.base import exp_up
+from jaxdp.noise.laplace import Laplace
+
+METHODS = ("goe", "iid", "inid")
+FAMILIES = ("gaussian", "laplace")
+RELATIONS = ("replace_one", "add_remove")
+# Of a bound, and of a feature. derived: its square is finite
+LARGEST = 1e150
+
+
+@final
+@pytree
+class Plan:
+    """The noise on a second moment, and what it guarantees. Make it with `plan`."""
+
+    scales: Vector  # (off the diagonal, on it): the noise's scale parameter, of the mean
+    ratio: Reals  # of the whole release: mu of the Gaussian, sum of shift / scale of the Laplace
+    row_bound: Reals
+    entry_bounds: Vector | None  # (off, on): bounds of the entries of each x x^T, if clipped
+    dimension: int = static()
+    records: int = static()
+    family: str = static()
+    relation: str = static()
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """log delta of the release: exact GDP, or of one Laplace at the sum of all shifts."""
+        if self.family == "gaussian":
+            return GDP(self.ratio).log_delta(epsilon)
+        return Laplace(1.0).log_delta(self.ratio, epsilon)
+
+    def delta(self, epsilon: ArrayLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+
+def plan(
+    budget: BudgetLike | GDP,
+    *,
+    dimension: int,
+    records: int,
+    relation: str,
+    row_bound: ArrayLike = 1.0,
+    method: str = "goe",
+    family: str = "gaussian",
+    entry_bounds: ArrayLike | None = None,
+) -> Plan:
+    """The noise on a private second moment that meets a budget, decided before a row is read.
+
+    Args:
+        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats; for Gaussian
+            noise also a `GDP`, a share of a larger budget.
+        dimension, records: d and n of the rows, public.
+        relation: "replace_one", or "add_remove" with `records` fixed in the mean.
+        row_bound: of the norm of a row; longer ones are shortened.
+        method: "goe" (Gaussian only), see the module. "iid": equal noise on all entries of the
+            upper triangle, at its joint sensitivity. "inid": the closed forms of `allocate` there,
+            where every entry is taken to reach its own bound at once.
+        family: "gaussian" or "laplace".
+        entry_bounds: of "inid", (off, diagonal), to which each row's products are clipped; the
+            bounds that hold anyway if None, row_bound^2 (1/2, 1).
+
+    Returns:
+        A `Plan`.
+
+    Choices that do not go together: `ValueError`.
+    Source: Dwork et al., Analyze Gauss, STOC 2014; Muthukrishnan & Kalyani, section VI-B.
+
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=3, records=100, relation="replace_one")
+    >>> print(plan.scales.round(4))
+    [0.0373 0.0528]
+    """
+    budget = as_budget(budget) if isinstance(budget, tuple) else budget
+    _check_choices(method, family, relation, entry_bounds)
+    dimension = checks.positive_integer("dimension", dimension)
+    records = checks.positive_integer("records", records)
+    bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
+    level = _level(budget, family)
+    clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
+    moved = _Moved(bound**2, clipped, dimension, share_of_mean(records), relation)
+    if method == "inid":
+        scales = _scales_by_entry(family, moved, budget)
+    else:
+        scales = _scales_at_once(family, method, moved, level)
+    scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
+    return Plan(scales, level, bound, clipped, dimension, records, family, relation)
+
+
+def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:
+    for name, value, choices in (
+        ("method", method, METHODS),
+        ("family", family, FAMILIES),
+        ("relation", relation, RELATIONS),
+    ):
+        checks.one_of(name, value, choices)
+    if method == "goe" and family != "gaussian":
+        raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
+    if entry_bounds is not None and method != "inid":
+        raise ValueError(f"entry_bounds belong to method 'inid', got method {method!r}")
+
+
+def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
+    bounds = checks.real("entry_bounds", entry_bounds, 0.0, LARGEST, open_lower=True)
+    if bounds.shape != (2,):
+        raise ValueError(f"entry_bounds must be (off, diagonal), got {entry_bounds}")
+    return bounds
+
+
+class _Moved(NamedTuple):
+    """What a record can move: squared norm and entries of x x^T, and its share of the mean."""
+
+    square: Reals
+    entries: Vector | None  # (off, diagonal), if clipped
+    dimension: int
+    share: float
+    relation: str
+
+    @property
+    def replaced(self) -> bool:
+        """True if neighbours differ in a record that is replaced."""
+        return self.relation == "replace_one"
+
+
+def _scales_by_entry(family: str, moved: _Moved, budget: Budget | GDP) -> Vector:
+    """(off, diagonal): every entry of the upper triangle is taken to reach its own bound."""
+    own = jnp.array([0.5, 1.0]) * (moved.square * moved.share)
+    bounds = own if moved.entries is None else moved.entries * moved.share
+    sensitivities = bounds * jnp.array([2.0, 1.0]) if moved.replaced else bounds
+    d = moved.dimension
+    counts = jnp.array([0.5 * d * (d - 1), 1.0 * d])
+    return allocate(family, sensitivities, budget, counts=counts)
+
+
+def _scales_at_once(family: str, method: str, moved: _Moved, level: Reals) -> Vector:
+    """(off, diagonal), at the joint sensitivity of the upper triangle."""
+    square = moved.square * moved.share
+    if family == "gaussian":
+        # |x x^T - y y^T|_F^2 = |x|^4 + |y|^4 - 2 (x y)^2; the upper triangle is below it.
+        size = (2.0**0.5 if moved.replaced else 1.0) * square
+    else:
+        size = 0.5 * (moved.dimension + 1) * (2.0 if moved.replaced else 1.0) * square
+    shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
+    return round_up(shape * size / level, 8)
+
+
+def share_of_mean(records: int) -> float:
+    """Change of a float64 mean of `records` by a term that moves by 1, rounding included.
+
+    Two sums of n terms below 1, in whatever order, round apart by n^2 ulp at most; terms that are
+    products, and shortened rows, by another few n ulp.
+    """
+    return (1.0 + (records**2 + 8.0 * records) * ULP) / records
+
+
+def _level(budget: Budget | GDP, family: str) -> Reals:
+    if isinstance(budget, Budget):
+        return largest_gdp(budget).mu if family == "gaussian" else largest_laplace_ratio(budget)
+    if family != "gaussian":
+        raise ValueError(f"budget of a {family} must be a Budget, got {type(budget).__name__}")
+    return budget.mu

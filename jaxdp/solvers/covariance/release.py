@@ -1,0 +1,126 @@
+"""The release of a second moment by its plan."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._core import checks
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
+from jaxdp.solvers.covariance.plan import LARGEST, Plan
+
+
+def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> Reals:
+    """Symmetric Gaussian matrices: those of the Gaussian orthogonal ensemble.
+
+    Args:
+        key: of the draw; use it once and keep it secret.
+        dimension: d.
+        scale: above 0; broadcasts against `shape`.
+        shape: of the batch.
+
+    Returns:
+        The matrices, (*shape, d, d), of deviation `scale` on the diagonal, scale / sqrt(2) off it.
+
+    The coordinates of svec(A), off-diagonal entries times sqrt(2), are i.i.d. N(0, scale^2), so a
+    symmetric matrix that moves by at most L in Frobenius norm is released with GDP(L / scale),
+    exactly.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> noise = dp.solvers.covariance.goe_noise(jax.random.key(0), 2, 1.0)
+    >>> bool((noise == noise.T).all())
+    True
+    """
+    scale = checks.positive("scale", scale)
+    dimension = checks.positive_integer("dimension", dimension)
+    return _goe(key, dimension, scale, jnp.broadcast_shapes(shape, scale.shape))
+
+
+@jax.jit(static_argnums=(1, 3))
+def _goe(key: Key, dimension: int, scale: Reals, shape: Shape) -> Reals:
+    drawn = jax.random.normal(key, (*shape, dimension, dimension), dtype=jnp.float64)
+    shares = jnp.where(jnp.eye(dimension, dtype=bool), 1.0, jnp.sqrt(0.5))
+    scale = checks.guard(jnp.broadcast_to(scale, shape))[..., None, None]
+    return _mirrored(scale * drawn * shares[(None,) * len(shape)])
+
+
+def _mirrored(matrix: Reals) -> Reals:
+    """The upper triangle, and its copy below: symmetric to the last bit."""
+    return jnp.triu(matrix) + jnp.swapaxes(jnp.triu(matrix, 1), -1, -2)
+
+
+def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
+    """The private second moment of rows, symmetric; it may have negative eigenvalues.
+
+    Args:
+        features: rows, (n, d). Longer ones are shortened to `row_bound`, products clipped if the
+            plan says so.
+        plan: made by `covariance.plan` for n and d.
+        key: of the noise: use it once and keep it secret.
+
+    Returns:
+        The matrix, (d, d).
+
+    Other shapes than the plan's and values that are not finite raise `ValueError` (traced, they
+    give NaN). Float64 noise, see `Noise.sample`.
+
+    >>> import jax
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
+    >>> moment = covariance.release([[1.0, 0.0], [0.0, 1.0]], plan, jax.random.key(0))
+    >>> moment.shape
+    (2, 2)
+    """
+    rows = checks.of_records("features", features, LARGEST)
+    if rows.shape != (plan.records, plan.dimension):
+        raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {rows.shape}")
+    return _release(rows, plan, key)
+
+
+def shortened(features: Reals, row_bound: Reals) -> Reals:
+    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it."""
+    norms = jnp.linalg.norm(features, axis=1, keepdims=True)
+    # By more than the rounding of the norm.
+    factor = jnp.where(norms > row_bound, row_bound / norms * (1.0 - 1e-14), 1.0)
+    return features * factor
+
+
+def second_moment(features: Reals, plan: Plan) -> Reals:
+    """The second moment that `release` adds noise to. NOT PRIVATE.
+
+    Args:
+        features: rows, (n, d).
+        plan: made by `covariance.plan`.
+
+    Returns:
+        The matrix, (d, d), of rows shortened to `row_bound`, and products clipped if the plan says
+        so.
+
+    >>> import jax.numpy as jnp
+    >>> from jaxdp.solvers import covariance
+    >>> plan = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
+    >>> print(covariance.second_moment(jnp.eye(2), plan))
+    [[0.5 0. ]
+     [0.  0.5]]
+    """
+    rows = shortened(features, plan.row_bound)
+    if plan.entry_bounds is None:
+        return rows.T @ rows / plan.records
+    off, on = plan.entry_bounds[0], plan.entry_bounds[1]
+
+    def one_row(index: jax.Array) -> Vector:
+        bound = jnp.full(plan.dimension, off).at[index].set(on)[None]
+        return jnp.sum(jnp.clip(rows * rows[:, index, None], -bound, bound), axis=0)
+
+    return lax.map(one_row, jnp.arange(plan.dimension)) / plan.records
+
+
+@jax.jit
+def _release(features: Reals, plan: Plan, key: Key) -> Reals:
+    shape = (plan.dimension, plan.dimension)
+    draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
+    unit = draw(key, shape, dtype=jnp.float64)
+    scales = jnp.where(jnp.eye(plan.dimension, dtype=bool), plan.scales[1], plan.scales[0])
+    return _mirrored(second_moment(features, plan) + checks.guard(scales) * unit)
