@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxdp._core import checks
 
+# The variable that names a folder of data sets.
 FOLDER = "JAXDP_DATA"
 
 
@@ -184,6 +185,7 @@ def _bundled(name: str) -> Dataset:
     return Dataset(name, features, targets, tuple(map(str, bunch.feature_names)), "scikit-learn")
 
 
+# Those that come with scikit-learn.
 _BUNDLED = ("diabetes", "breast_cancer")
 _READERS: dict[str, Callable[[str], Dataset]] = {
     "california_housing": _california_housing,

@@ -19,6 +19,7 @@ from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 
+# What neighbours differ in, see `Mechanism`.
 Relation = Literal["add_remove", "add", "remove", "replace_one"]
 RELATIONS = ("add_remove", "add", "remove", "replace_one")
 

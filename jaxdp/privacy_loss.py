@@ -32,6 +32,7 @@ from jaxdp.noise.base import exp_down, exp_up
 from jaxdp.pairs import pair_of
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
+# What a stored loss says that it is.
 _FORMAT = "jaxdp-privacy-loss"
 
 

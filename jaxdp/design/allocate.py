@@ -17,9 +17,10 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
+# Noises with a closed form, and how scales are spread; see `allocate`.
 FAMILIES = ("gaussian", "laplace")
 METHODS = ("inid", "spr", "iid")
-# Smaller sensitivities get the noise of this share of the largest: no power of it underflows.
+# Smaller sensitivities get the noise of this share of the largest. chosen: no power underflows
 _LEAST_SHARE = 1e-100
 
 

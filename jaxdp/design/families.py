@@ -54,6 +54,7 @@ def _staircase(epsilon: Reals, sensitivity: Reals) -> Noise:
     return Staircase(epsilon, sensitivity, staircase_split(epsilon))
 
 
+# By name. Shapes are those between which a fit searches.
 MEMBERS = {
     "gaussian": Family(lambda _, deviation: Gaussian(deviation)),
     "laplace": Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),

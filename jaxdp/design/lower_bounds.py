@@ -14,9 +14,11 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 
+# Nodes of the trapezoid over a standard normal. chosen: its error is below 1e-15 for every mu
 _NODES = 801
+# Deviations that it reaches on either side. chosen: beyond lies 1e-38
 _REACH = 13.0
-# Rounding, and the trapezoid's error (below 1e-15 for every mu).
+# ulp by which a bound is rounded down. chosen: above rounding and the trapezoid's error
 _SAFETY_ULPS = -256
 
 

@@ -68,4 +68,5 @@ class JointSensitivity:
         return shifts, jnp.stack([jnp.ones_like(k), packed], axis=-1)
 
 
+# Of a `JointSensitivity`, what the dominating directions follow from.
 _SIZES = ("dimension", "l1", "linf")

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Reals, Vector
 
+# Names, see `sensitivity_profile`.
 PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 
 

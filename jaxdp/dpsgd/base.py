@@ -14,9 +14,10 @@ from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
-# Of epochs / sampling_prob, by which it may lie above a whole number. chosen: far above rounding
+# Relative excess of epochs / sampling_prob over a whole number that is not rounded up to the next.
+# chosen: far above rounding
 _WHOLE = 1e-9
-# chosen: whole numbers of steps are exact
+# Epochs at most. chosen: whole numbers of steps are exact
 _MOST_EPOCHS = 1e12
 
 

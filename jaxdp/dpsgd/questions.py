@@ -16,10 +16,12 @@ from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.mechanism import Relation
 
-# Of `steps`, where nothing exceeds the budget. chosen: no one trains longer
+# Steps at most, where nothing exceeds the budget. chosen: no one trains longer
 MOST_STEPS = 2.0**30
-# Of noise multipliers that are searched. chosen: no training works outside
-_LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e9
+# The least noise multiplier that is searched. chosen: no training works below
+_LEAST_NOISE = 1e-3
+# The largest. chosen: no training works above
+_LARGEST_NOISE = 1e9
 
 
 def epsilon(

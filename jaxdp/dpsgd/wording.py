@@ -15,12 +15,14 @@ from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.mechanism import Relation
 from jaxdp.privacy_loss import PrivacyLoss
 
-# The false-positive rate at which an attack's power is told. published: Carlini et al., 2022
+# The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3
 # Epsilons looked at for that power, by golden section. chosen: each bounds it, the last to 1e-3
 _LOOKS = 18
+# Share of an interval that golden section keeps. derived: (sqrt(5) - 1) / 2
 _GOLDEN = 0.6180339887498949
 
+# What each relation calls neighbours, in words.
 _NEIGHBOURS = {
     "add_remove": "two data sets are neighbours if one holds one record more than the other "
     '("add_remove", the worse of the two directions)',

@@ -13,6 +13,7 @@ from jaxdp.solvers.problems import L1, L2
 _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
+# What `DPLogisticRegression` takes; see there.
 PENALTIES = ("l2", "l1")
 
 

@@ -22,7 +22,8 @@ from jaxdp.guarantee.tradeoff import profile_of_tradeoff, tradeoff_of_profile
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import exp_up
 
-_BISECTIONS = 64  # of an equal rate, in equal ratios. derived: from 1e-308 to an ulp
+# Of an equal rate, in equal ratios. derived: from 1e-308 to an ulp
+_BISECTIONS = 64
 
 
 @runtime_checkable

@@ -18,8 +18,10 @@ from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
 from jaxdp.noise.base import exp_up
 
 G = TypeVar("G", bound="Guarantee")
+# Ends of the search for epsilon, nats. chosen: no release lies beyond
 _LEAST_EPSILON = 1e-30
 _LARGEST_EPSILON = 1e30
+# Ends of the search for a Renyi order, less 1. chosen: no release has its best order beyond
 _LEAST_ORDER_EXCESS = 1e-30
 _LARGEST_ORDER_EXCESS = 1e30
 

@@ -19,11 +19,15 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 
-# Above the errors of the noises' own divergences, 1e-13 relatively and less.
+# ulp by which a divergence is rounded up. derived: above the errors of the noises' own, 1e-13
+# relatively and less
 _RENYI_ULPS = 4096
-_STRAIGHT = 1e-8  # the epsilon below which mu is a multiple of it. derived: the next term is 1e-17
-_LARGEST_EPSILON = 1e290  # beyond, mu is 2 sqrt(2 epsilon). chosen: no square overflows
-_NEWTON_STEPS = 7  # of each search. measured: the sixth changes nothing on [1e-8, 1e4]
+# The epsilon below which mu is a multiple of it, nats. derived: the next term is 1e-17
+_STRAIGHT = 1e-8
+# Beyond, mu is 2 sqrt(2 epsilon). chosen: no square overflows
+_LARGEST_EPSILON = 1e290
+# Newton's steps of each search. measured: the sixth changes nothing on [1e-8, 1e4]
+_NEWTON_STEPS = 7
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from jaxdp.guarantee.base import (
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
 
+# Ends of the search for mu. chosen: nothing is released with so much noise, or with so little
 _LEAST_MU = 1e-300
 _LARGEST_MU = 1e15
 

@@ -14,8 +14,10 @@ from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
 from jaxdp.optimal.program import Program, Shape, Solution
 
+# From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
-_CELLS = 150  # on each side, where the budget decides
+# Cells on each side, where the budget decides. chosen: a program of moderate size
+_CELLS = 150
 
 
 def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:

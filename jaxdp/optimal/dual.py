@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxdp.optimal.program import Block, Shape, falling
 
+# From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
 
 

@@ -9,7 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
+# Sum of whole weights, which stand for probabilities. chosen: sums of them are exact
 TOTAL = 2**40
+# Denominator of the bounds on e^epsilon. chosen: they are within 1e-28
 _SCALE = 2**100
 
 

@@ -28,6 +28,7 @@ from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Block, Shape
 from jaxdp.optimal.saddle import budgets_of
 
+# From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
 # Resolutions that the budget may choose. chosen: a few, as each shape is compiled once
 _RESOLUTIONS = (2, 4, 8, 16, 24, 40)

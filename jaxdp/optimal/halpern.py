@@ -24,12 +24,17 @@ from jax import lax
 from jaxdp._core.types import Bools, Reals
 from jaxdp.optimal.saddle import Budgets, backward, cut, even, fall, forward, level_of, rise
 
+# Steps from one look at the brackets to the next. chosen: a look is dearer than a step
 _CHECK_EVERY = 64
+# Steps of the search for a level, which begins at the last one. chosen: it hardly moves
 _LEVEL_STEPS = 4
-_LOWER, _UPPER = 0, 1
-# A lane whose own bracket is this part of the gap gains nothing more.
+# Index of the copy of a lane that looks for the lower bound of the loss.
+_LOWER = 0
+# Of the copy that looks for the upper bound.
+_UPPER = 1
+# A lane whose own bracket is this part of the gap gains nothing more. chosen: far below the gap
 _CLOSED = 0.02
-# Batches that are not halved.
+# Batches of so few lanes are not halved. chosen: each size is compiled anew
 _SMALL = 8
 
 

@@ -16,7 +16,10 @@ import numpy as np
 
 from jaxdp._core import checks
 
+# From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
+# Of delta: violations below it are left to the repair of the weights. chosen: it costs no
+# more than that
 _TOLERANCE = 2e-10
 
 

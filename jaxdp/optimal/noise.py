@@ -37,6 +37,7 @@ from jaxdp.optimal.exact import TOTAL, float_above
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
+# From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
 # Share of the time that is allowed, for the noise. chosen: the lower bound takes less
 _FIRST = 0.6

@@ -19,6 +19,7 @@ import numpy as np
 from jaxdp.optimal.exact import TOTAL, exp_below
 from jaxdp.optimal.kernel import shortfalls
 
+# From 1 to the next double.
 _ULP = 2.0**-52
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
 
-# Of delta: violations below it are left to the repair of the weights.
+# Of delta: violations below it are left to the repair of the weights. chosen: it costs no
+# more than that
 _TOLERANCE = 2e-10
 
 

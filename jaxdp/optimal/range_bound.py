@@ -11,10 +11,12 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.kernel import KernelProgram, Pair, table_bound
 from jaxdp.optimal.measure import ErrorMeasure
 
-# A range of more sensitivities than this is bounded block by block.
+# A range of more sensitivities than this is bounded block by block. chosen: the program stays small
 _BLOCK = 8
-_CELLS = 4  # to a sensitivity, in a block
-_UNEVEN = 24  # cells at least, where weights differ
+# Cells to a sensitivity, in a block. chosen: the same
+_CELLS = 4
+# Cells at least, where weights differ. chosen: finer, as weights vary within a cell
+_UNEVEN = 24
 
 
 def range_bound(

@@ -6,8 +6,9 @@ import numpy as np
 
 from jaxdp.optimal.measure import ErrorMeasure
 
+# Nodes and weights of Gauss-Legendre quadrature. derived: exact for a hat times x^2
 _RULE = np.polynomial.legendre.leggauss(4)
-# A user's function is bounded on so many pieces of a part.
+# Pieces of a part on each of which a user's function is bounded. chosen: 0.4% of a part
 _PIECES = 256
 
 

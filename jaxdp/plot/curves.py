@@ -28,12 +28,13 @@ from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
-# Of a trade-off, whose points are bounds found one by one.
+# Of a trade-off. chosen: fewer, as each is a bound that is searched for
 _TRADEOFF_POINTS = 101
-# Steps of a training at which epsilon is found.
+# Steps of a training at which epsilon is found. chosen: a line that looks smooth
 _STEPS = 64
-# Of the probability of a density, that its picture leaves out on either side.
+# Probability that the picture of a density leaves out on either side. chosen: not to be seen
 _TAIL = 1e-4
+# From natural logarithms to powers of ten. derived
 _LOG_10 = float(np.log(10.0))
 
 

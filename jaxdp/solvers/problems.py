@@ -21,10 +21,12 @@ from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 
+# Losses of a linear score, and where a smoothness may come from.
 LOSSES = ("squared", "logistic")
 ORIGINS = ("public", "released", "records")
+# The largest second derivative of each loss. derived
 _CURVATURE = {"squared": 1.0, "logistic": 0.25}
-# A private smoothness below this share of its bound would make a step unboundedly long.
+# Share of its bound that a private smoothness is at least. chosen: no step is unboundedly long
 _SMOOTHNESS_FLOOR = 1e-3
 
 

@@ -25,8 +25,9 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.schedule import sensitivities_of, sequence_of
 
+# What `plan` takes; see there.
 NOISES = ("gaussian", "analytic_gaussian", "truncated_laplace", "none")
-# Of the sum of partial derivatives, each within [-1, 1], when one record is replaced.
+# Of the sum of partial derivatives when one record is replaced. derived: each lies in [-1, 1]
 SENSITIVITY = 2.0
 
 

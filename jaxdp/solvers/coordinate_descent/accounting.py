@@ -24,6 +24,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
+# What `plan` takes; see there.
 ACCOUNTING = ("exact", "zcdp")
 # Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
 Spent = PureDP | GDP

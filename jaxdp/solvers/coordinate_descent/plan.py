@@ -56,6 +56,7 @@ from jaxdp.solvers.coordinate_descent.schedule import (
 )
 from jaxdp.solvers.problems import Penalty, Smoothness
 
+# What `plan` takes; see there.
 ITERATES = ("last", "average")
 
 

@@ -20,10 +20,11 @@ from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.problems import Problem
 
+# Records of a block, which adds up exactly. chosen: see the grid
 _BLOCK = 64
-# 64 of them are exact in float32, 2^23 records of them in float64.
+# Units to a threshold. derived: sums of 64 such are exact in float32, of 2^23 in float64
 _GRID = {"float32": 2.0**17, "float64": 2.0**30}
-# A batch holds about six arrays of n floats a chain.
+# Bytes of a batch of chains, each of about six arrays of n floats. chosen: any accelerator has them
 _BATCH_BYTES = 4e9
 
 

@@ -22,10 +22,13 @@ from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.solvers.problems import L2, Penalty, Smoothness
 
+# What `plan` takes; see there and its module.
 ORDERS = ("permutation", "cyclic", "iid")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
 NOISES = ("gaussian", "laplace")
+# By how many thresholds a record moves the sum of clipped partial derivatives. derived
 RELATIONS = {"replace_one": 2.0, "add_remove": 1.0}
+# Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
 
 Schedule = Callable[[jax.Array], jax.Array]

@@ -22,6 +22,7 @@ from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace
 
+# What `plan` takes; see there.
 METHODS = ("goe", "iid", "inid")
 FAMILIES = ("gaussian", "laplace")
 RELATIONS = ("replace_one", "add_remove")

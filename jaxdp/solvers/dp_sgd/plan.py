@@ -22,6 +22,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
+# What `plan` takes; see there.
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")

@@ -16,6 +16,7 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.base import exp_up
 from jaxdp.solvers.problems import L2
 
+# What `plan` takes; see there.
 RELATIONS = ("replace_one", "add_remove")
 # Of a chain. chosen: no machine makes more, and an int64 holds them
 _MOST_STEPS = 1e15

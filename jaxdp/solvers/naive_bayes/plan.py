@@ -27,6 +27,7 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
+# What `plan` takes; see there.
 RELATIONS = ("replace_one", "add_remove")
 _FAMILIES = {
     "gaussian": Gaussian,
@@ -35,6 +36,7 @@ _FAMILIES = {
     "discrete_laplace": DiscreteLaplace,
 }
 FAMILIES = tuple(_FAMILIES)
+# Noises on the integers.
 _LATTICE = (DiscreteGaussian, DiscreteLaplace, DiscreteHistogram)
 
 
