@@ -114,3 +114,26 @@ def test_delta_is_never_zero_where_the_loss_is_unbounded():
     delta = dp.Gaussian(1.0).delta(1.0, np.array([1e2, 1e4, 1e150, 1e308]))
     assert np.all(delta > 0)
     assert np.all(dp.Gaussian(1.0).log_delta(1.0, np.array([1e150, 1e308])) > -np.inf)
+
+
+HUGE = {
+    "pure": dp.PureDP,
+    "approximate": lambda e: dp.ApproxDP(e, 1e-7),
+    "response": lambda e: dp.RandomisedResponse(e, 4),
+    "exponential": dp.ExponentialMechanism,
+    "laplace": lambda e: dp.Mechanism(dp.Laplace(1.0 / e), 1.0),
+    "staircase": lambda e: dp.Mechanism(dp.Staircase(e, 1.0, 0.5), 1.0),
+    "gaussian": lambda e: dp.Mechanism(dp.Gaussian(1.0 / e), 1.0),
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_losses_beyond_doubles_fail_closed(kind):
+    """Two releases never cost less than one, however large their losses are."""
+    for epsilon in (340.0, 360.0, 700.0, 3e3, 1e5):
+        one = dp.privacy_loss(HUGE[kind](epsilon))
+        two = 2 * one
+        assert float(two.delta(1.0)) >= float(one.delta(1.0)) * (1.0 - 1e-9)
+        assert float(two.epsilon(1e-5)) >= float(one.epsilon(1e-5)) * (1.0 - 1e-9)
+        # Halfway between the largest losses of one and of two of them.
+        assert float(two.delta(1.5 * epsilon)) > 0.5

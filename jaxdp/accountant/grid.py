@@ -43,6 +43,7 @@ STEPS = 18  # of a search for epsilon. measured: 8 to 14 settle to 1e-12
 SLACK = 3e-7  # of log delta, kept by epsilon. measured: two plans' upper bounds differ by 1e-7
 LATTICE_SLACK = 2e-10  # the same on a lattice. measured: 1e-11
 LEAST = -1e4  # log delta in place of log 0. chosen: below every number's
+LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses leave the doubles
 BACK = 8  # half octaves back from a feasible epsilon. chosen: the bracket changes little there
 FAR = 30.0  # of log delta, more than which a search does not see. chosen: nearly halves there
 
@@ -57,11 +58,17 @@ class _Lane(NamedTuple):
 
     def upper(self, epsilon: Reals) -> Reals:
         """Above log delta at epsilon >= 0."""
-        return self._whole(finite_upper(self.total, epsilon - self.drift), epsilon, 32.0 * ULP)
+        finite = finite_upper(self.total, epsilon - self.drift)
+        return self._whole(jnp.where(self._too_coarse(), 0.0, finite), epsilon, 32.0 * ULP)
 
     def lower(self, epsilon: Reals) -> Reals:
         """Below log delta at epsilon >= 0."""
-        return self._whole(finite_lower(self.total, epsilon - self.drift), epsilon, -32.0 * ULP)
+        finite = finite_lower(self.total, epsilon - self.drift)
+        return self._whole(jnp.where(self._too_coarse(), -jnp.inf, finite), epsilon, -32.0 * ULP)
+
+    def _too_coarse(self) -> Bools:
+        """True if all that is known is that delta <= 1 up to the largest loss."""
+        return self.total.plan.step > LARGEST_STEP
 
     def _whole(self, finite: Reals, epsilon: Reals, rounded: float) -> Reals:
         """log delta with the probability of an infinite loss added to the finite part."""
@@ -76,9 +83,10 @@ def _log_infinite(log_finite: Reals) -> Reals:
 
 def _log_add(a: Reals, b: Reals) -> Reals:
     """log(e^a + e^b), whose derivative is a number where one of them, or both, are 0."""
-    some = (a > -jnp.inf) & (b > -jnp.inf)
-    both = jnp.logaddexp(jnp.where(some, a, 0.0), jnp.where(some, b, 0.0))
-    return jnp.where(some, both, jnp.where(b > -jnp.inf, b, a))
+    empty_a, empty_b = a == -jnp.inf, b == -jnp.inf  # NaN is not empty
+    either = empty_a | empty_b
+    both = jnp.logaddexp(jnp.where(either, 0.0, a), jnp.where(either, 0.0, b))
+    return jnp.where(either, jnp.where(empty_a, b, a), both)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
