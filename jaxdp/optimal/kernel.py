@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core import checks
+from jaxdp.optimal.highs import new_model
 
 # From 1 to the next double.
 _ULP = float(np.finfo(np.float64).eps)
@@ -84,7 +84,6 @@ class KernelProgram:
         mix: np.ndarray | None = None,
     ):
         """`mix`: the laws that pairs are of, (laws, rows); the rows themselves by default."""
-        highspy = checks.extra("highspy", "lp")
         self.epsilon, self.delta = epsilon, delta
         rows, letters = cost.shape
         self.mix = np.eye(rows) if mix is None else mix
@@ -93,15 +92,7 @@ class KernelProgram:
             index = np.minimum(index, index[::-1, ::-1])
         used, fold = np.unique(index, return_inverse=True)
         self.fold, self.size = fold.reshape(rows, letters), used.size
-        self.model: Any = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("primal_feasibility_tolerance", 1e-9),
-            ("dual_feasibility_tolerance", 1e-9),
-        ):
-            self.model.setOptionValue(option, value)
-        self.status = highspy.HighsModelStatus
+        self.model, self.status = new_model()
         self._columns(np.bincount(self.fold.ravel(), weights=cost.ravel()), used.size)
         for row in range((rows + 1) // 2 if mirrored else rows):
             self.add_row(row, np.ones(letters), 1.0, 1.0)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
+from jaxdp.optimal.highs import new_model
 
 # Of delta: violations below it are left to the repair of the weights. chosen: it costs no
 # more than that
@@ -73,18 +73,9 @@ class Program:
     """One HiGHS model, warm from solve to solve."""
 
     def __init__(self, shape: Shape):
-        highspy = checks.extra("highspy", "lp")
         self.shape, self.blocks = shape, []
         self.rows: list[int] = []
-        self.model: Any = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("primal_feasibility_tolerance", 1e-9),
-            ("dual_feasibility_tolerance", 1e-9),
-        ):
-            self.model.setOptionValue(option, value)
-        self.status = highspy.HighsModelStatus
+        self.model, self.status = new_model()
         fold = shape.fold
         self.multiplicity = np.bincount(fold).astype(float)
         self.free = self.multiplicity.size
