@@ -15,7 +15,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "sphinx_book_theme"
 html_title = "jaxdp"
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["dollarmath"]
+# Formulas are text, as in docstrings: the site loads nothing from the network.
+myst_enable_extensions = []
 myst_heading_anchors = 3
 # Seconds of a notebook. chosen: the slowest takes two minutes
 nb_execution_timeout = 600

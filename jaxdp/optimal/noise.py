@@ -9,7 +9,7 @@ that keeps the budgets (of any monotone one; the lower bound does not know of `s
 or `symmetric`), and the exact deltas, at most those asked for. `complete` is False where the time
 was up: the noise keeps the budgets, and the bracket is wider.
 Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization;
-atom, lower bounds and lazy shifts are ours, `CONTRIBUTING.md` says which.
+atom, lower bounds and lazy shifts are ours, `jaxdp.optimal` says which.
 """
 
 from __future__ import annotations
