@@ -1,9 +1,12 @@
-"""The contract of `contract.py`, on every noise."""
+"""The contract of `contract.py`, `contract_losses.py` and `contract_calls.py`, on every noise."""
 
 import contract
+import contract_calls
+import contract_losses
 import jax.numpy as jnp
 import numpy as np
 import oracle
+import oracle_pieces
 import pytest
 
 import jaxdp as dp
@@ -30,7 +33,7 @@ CASES = (
     contract.Case(
         "staircase",
         lambda scale: dp.Staircase(1.0, scale, 0.4),
-        lambda scale: oracle.Steps(1.0, scale, 0.4),
+        lambda scale: oracle_pieces.Steps(1.0, scale, 0.4),
         lambda r: [0.0, 1.0, float(np.floor(r)), float(np.ceil(r))],
         has_fisher=False,
         parameters="sensitivity",
@@ -39,7 +42,7 @@ CASES = (
     contract.Case(
         "histogram",
         lambda scale: dp.Histogram(0.5 * scale, BARS),
-        lambda scale: oracle.Bars(0.5 * scale, BARS),
+        lambda scale: oracle_pieces.Bars(0.5 * scale, BARS),
         lambda r: [0.0, float(np.log(3)), float(np.log(1.5))],
         has_fisher=False,
         bound=3.0,
@@ -89,7 +92,12 @@ CASES = (
         lattice=True,
     ),
 )
-CHECKS = tuple(value for name, value in vars(contract).items() if name.startswith("check_"))
+CHECKS = tuple(
+    value
+    for module in (contract, contract_losses, contract_calls)
+    for name, value in vars(module).items()
+    if name.startswith("check_")
+)
 
 
 # Half a minute of compilation each.
