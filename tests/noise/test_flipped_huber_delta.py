@@ -1,0 +1,181 @@
+"""The flipped Huber's delta: published values, every regime at its boundaries, misprints."""
+
+import itertools
+
+import jax
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from references import expected, records
+from tailed_laplace import (
+    flipped_huber_boundaries,
+    flipped_huber_log_delta,
+)
+from test_flipped_huber import noise_of
+
+import jaxdp as dp
+
+
+def check(noise, shift, epsilon):
+    """One value against the closed form; returns its regime."""
+    alpha, gamma = float(noise.alpha), float(noise.gamma)
+    truth, regime = flipped_huber_log_delta(alpha, gamma, shift, epsilon)
+    value = float(noise.log_delta(shift, epsilon))
+    if truth > -1e-300:
+        assert truth <= value <= 0
+    else:
+        error = oracle.relative_error(value, truth)
+        assert 0 <= error < 1e-12, (alpha, gamma, shift, epsilon, regime, error)
+    return regime
+
+
+def test_reference_log_delta():
+    for row in records("flipped_huber", "ln_delta"):
+        value = float(noise_of(row).log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
+        truth = expected(row)
+        if truth > -1e-300:
+            assert truth <= value <= 0
+            continue
+        assert -1e-19 <= oracle.relative_error(value, truth) < 1e-12, row["id"]
+
+
+def test_the_design_on_the_plateau():
+    """alpha shift = gamma^2 epsilon: the best variance for the budget, and the budget is met.
+
+    An ulp past it delta is larger by a part in 1e7: half of the mass lies on the plateau.
+    """
+    roots = {
+        (row["inputs"]["eps"], row["inputs"]["delta"]): expected(row)
+        for row in records("flipped_huber", "plateau_a")
+    }
+    for (epsilon, delta), root in roots.items():
+        a = float(root)
+        noise = dp.FlippedHuber(a * a / epsilon * (1 - 1e-15), a / epsilon)
+        log_delta = float(noise.log_delta(1.0, epsilon))
+        assert abs(log_delta / np.log(float(delta)) - 1) < 1e-12
+        for ulps in (-4, -1, 0, 1, 4):
+            check(
+                dp.FlippedHuber(a * a / epsilon * (1 + ulps * 2.0**-52), a / epsilon), 1.0, epsilon
+            )
+    for row in records("flipped_huber", "plateau_var"):
+        key = row["inputs"]["eps"], row["inputs"]["delta"]
+        if key in roots:
+            a = float(roots[key])
+            value = float(dp.FlippedHuber(a * a / key[0], a / key[0]).variance())
+            assert abs(oracle.relative_error(value, expected(row))) < 1e-13
+    found = records("flipped_huber", "plateau_ln_delta")
+    assert all(
+        abs(expected(row) / mp.log(mp.mpf(row["inputs"]["delta"])) - 1) < 1e-15 for row in found
+    )
+
+
+def test_every_regime_at_its_boundaries():
+    """Exactly there and one ulp to either side, for both signs of epsilon."""
+    seen = set()
+    ratios = (1e-6, 1e-3, 0.1, 1.0, 3.0, 9.0, 40.0, 300.0)
+    for a, factor in itertools.product(ratios, (1e-9, 0.3, 1.0, 1.7, 2.0, 2.6, 30.0)):
+        gamma = 0.7
+        noise = dp.FlippedHuber(a * gamma, gamma)
+        shift = a * factor * gamma
+        for boundary in flipped_huber_boundaries(a * gamma, gamma, shift):
+            for sign in (-1, 0, 1):
+                epsilon = float(np.nextafter(boundary, sign * np.inf)) if sign else boundary
+                seen.add(check(noise, shift, epsilon))
+            check(noise, shift, -boundary)
+    assert seen == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(("reach", "count"), [((-6, 1.5, -10, 1.5), 200), ((-1, 5, -2, 6), 200)])
+def test_wide_ranges(reach, count):
+    rng = np.random.default_rng(5)
+    gamma = 10 ** rng.uniform(-3, 3, count)
+    alpha = gamma * 10 ** rng.uniform(reach[0], reach[1], count)
+    shift = gamma * 10 ** rng.uniform(reach[2], reach[3], count)
+    log_ratio = rng.uniform(-3, 2, count)
+    epsilon = rng.choice([-1, 1], count) * 10**log_ratio * shift * (shift + alpha) / gamma**2
+    for *pair, m, e in zip(alpha, gamma, shift, epsilon, strict=True):
+        check(dp.FlippedHuber(*pair), float(m), float(e))
+
+
+def test_one_minus_delta_keeps_its_digits():
+    """delta from 1/2 to 1 - 1e-300, in the three regimes left of 0."""
+    rng = np.random.default_rng(5)
+    a = np.concatenate([10 ** rng.uniform(-3, 1, 60), rng.uniform(20, 50, 60)])
+    shift = np.where(a < 15, rng.uniform(2, 73, 120), a * rng.uniform(0.3, 1.5, 120))
+    epsilon = rng.uniform(0, 0.3, 120) * a * shift * rng.choice([-1, 1], 120)
+    regimes = [
+        check(dp.FlippedHuber(float(x), 1.0), float(m), float(e))
+        for x, m, e in zip(a, shift, epsilon, strict=True)
+    ]
+    assert {1, 2, 3} <= set(regimes)
+
+
+def test_derivatives_on_both_sides_of_each_boundary():
+    """d log delta / d epsilon; it jumps at the plateau, where the loss has an atom."""
+    slope = jax.jit(jax.grad(lambda a, m, e: dp.FlippedHuber(a, 1.0).log_delta(m, e), 2))
+    for a, shift in ((1.5, 0.5), (0.2, 0.05), (2.0, 3.0), (1.0, 1.0), (0.5, 2.5), (6.0, 0.3)):
+        for boundary in flipped_huber_boundaries(a, 1.0, shift):
+            for side in (-1, 1):
+                point = boundary * (1 + side * 1e-7)
+
+                def truth(e, a=a, shift=shift):
+                    return flipped_huber_log_delta(a, 1.0, shift, e)[0]
+
+                step = mp.mpf(boundary) * mp.mpf(10) ** -12
+                with mp.workdps(60):
+                    expected_slope = (truth(point + step) - truth(point - step)) / (2 * step)
+                error = oracle.relative_error(float(slope(a, shift, point)), expected_slope)
+                assert abs(error) < 1e-9, (a, shift, boundary, side)
+    below, above = (float(slope(1.5, 0.5, 0.75 + s)) for s in (-1e-12, 1e-12))
+    assert below < 1.5 * above < 0
+
+
+@pytest.mark.long
+def test_derivatives_in_alpha():
+    def log_delta(a, e):
+        return dp.FlippedHuber(a, 1.0).log_delta(1.0, e)
+
+    slope = jax.jit(jax.grad(log_delta))
+    curvature = jax.jit(jax.grad(slope))
+    h = 1e-5
+    for a, epsilon in ((2.0, 0.3), (2.0, 2.2), (0.7, 0.4), (0.7, 1.1), (0.3, 0.1), (0.3, 2.0)):
+        up, down = log_delta(a + h, epsilon), log_delta(a - h, epsilon)
+        np.testing.assert_allclose(slope(a, epsilon), (up - down) / (2 * h), rtol=1e-8)
+        numeric = (slope(a + h, epsilon) - slope(a - h, epsilon)) / (2 * h)
+        np.testing.assert_allclose(curvature(a, epsilon), numeric, rtol=1e-8)
+    assert slope(0.0, 1.0) == 0
+    assert np.isfinite(curvature(0.0, 1.0))
+
+
+def test_the_printed_fourth_regime_loses_every_digit():
+    """delta = 1/2 - c (1 - exp(-a u)) - ..., as printed: nothing is left of it here."""
+    a, shift, epsilon = 40.0, 0.025, 1.0001
+
+    def printed(a, shift, epsilon):
+        kappa = 2 * (1 - mp.exp(-a * a)) / a
+        kappa += mp.sqrt(2 * mp.pi) * mp.exp(-a * a / 2) * mp.erfc(a / mp.sqrt(2))
+        u = a - shift + mp.sqrt(2 * (epsilon - a * shift))
+        weight = mp.sqrt(2 * mp.pi) * mp.exp(-a * a / 2) / kappa
+        tail = weight * mp.erfc((u + shift) / mp.sqrt(2)) / 2
+        return mp.mpf(1) / 2 - (1 - mp.exp(-a * u)) / (a * kappa) - mp.exp(epsilon) * tail
+
+    arguments = [mp.mpf(v) for v in (a, shift, epsilon)]
+    with mp.workdps(16):
+        assert printed(*arguments) <= 0
+    with mp.workdps(122):
+        assert printed(*arguments) < 0
+    noise = dp.FlippedHuber(a, 1.0)
+    assert flipped_huber_log_delta(a, 1.0, shift, epsilon)[1] == 4
+    check(noise, shift, epsilon)
+
+
+def test_the_printed_normaliser_overflows():
+    """omega = kappa exp(alpha^2 / 2 gamma^2) is beyond every double for alpha > 37.7 gamma."""
+    with np.errstate(over="ignore"):
+        assert np.isinf(np.exp(38.0**2 / 2))
+    noise = dp.FlippedHuber(38.0, 1.0)
+    check(noise, 1.0, 38.0)
+    check(noise, 0.01, 3.0)
+    assert np.isfinite(noise.log_density(100.0))
+    np.testing.assert_allclose(noise.variance(), 2 / 38.0**2, rtol=1e-13)

@@ -1,0 +1,141 @@
+"""The moments of the flipped Huber's loss: cumulants, divergences, its atom, zCDP."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import oracle
+import pytest
+from references import expected, records
+from tailed_laplace import (
+    flipped_huber_cumulant,
+    flipped_huber_log_delta,
+)
+from test_flipped_huber import noise_of
+
+import jaxdp as dp
+
+
+def test_reference_renyi():
+    for row in records("flipped_huber", "rdp"):
+        value = float(noise_of(row).renyi(row["inputs"]["Delta"], row["inputs"]["alpha_order"]))
+        assert abs(oracle.relative_error(value, expected(row))) < 1e-12, row["id"]
+
+
+def test_cgf_at_small_shifts_and_orders():
+    """Full relative accuracy where M - 1 cancels to any depth."""
+    for a, shift, z in itertools.product((0.1, 1.0, 6.0), (1e-7, 1e-2, 1.5), (1e-6, 0.3, 8.0)):
+        truth = flipped_huber_cumulant(a, shift, mp.mpf(z), 700)
+        value = float(dp.FlippedHuber(a, 1.0).cgf(shift, z))
+        assert abs(oracle.relative_error(value, truth.real)) < 1e-13, (a, shift, z)
+
+
+@pytest.mark.parametrize(
+    ("a", "shift", "z", "digits"),
+    [
+        (0.1, 0.1, 1e4, 900),
+        (2.0, 0.5, 60.0, 600),
+        (0.1, 1e-3, 1e4, 300),
+        (0.1, 0.05, 0.5 + 1e4j, 400),
+        (3.0, 0.01, 20.0 + 100.0j, 600),
+        (0.9, 2.5, -0.3 + 25.0j, 400),
+        (0.04, 2.0, -0.2 - 12.0j, 300),
+        (1.0, 1.5, 0.05 + 0.01j, 300),
+        (0.05, 3.7, -0.04 + 0.07j, 300),
+        (0.0, 1.0, 2.0 + 5.0j, 120),
+        (1.0, 1.0, -2.3 + 4.0j, 120),
+        (1.0, 2.0, 1.0 + 1.0j, 120),
+    ],
+)
+def test_cgf_far_out(a, shift, z, digits):
+    truth = flipped_huber_cumulant(a, shift, z, digits)
+    noise = dp.FlippedHuber(a, 1.0)
+    scale = float(noise.cgf(shift, np.real(z)))
+    assert np.isfinite(scale)
+    value = complex(noise.cgf(shift, z))
+    if np.iscomplexobj(np.asarray(z)):
+        gap = mp.exp(mp.mpc(value) - scale) - mp.exp(truth - scale)
+        assert abs(gap) < 1e-13 * max(1, abs(z) * 1e-2)
+    else:
+        assert abs(oracle.relative_error(value.real, truth.real)) < 1e-13
+
+
+@pytest.mark.long
+def test_cgf_is_symmetric_and_differentiable():
+    noise = dp.FlippedHuber(1.2, 0.9)
+    for z in (0.2 + 3.0j, -0.4 + 0.1j, 5.0 + 0.0j):
+        value = complex(noise.cgf(0.7, z))
+        np.testing.assert_allclose(value, complex(noise.cgf(0.7, -1 - z)), rtol=1e-13)
+        np.testing.assert_allclose(value, np.conj(complex(noise.cgf(0.7, np.conj(z)))), rtol=1e-13)
+    derivative = jax.jit(lambda m, z: jax.jvp(lambda z: noise.cgf(m, z), (z,), (1.0,))[1])
+    for z, h in ((0.01, 1e-5), (4.0, 1e-4)):
+        slope = float(derivative(0.7, z))
+        numeric = (noise.cgf(0.7, z + h) - noise.cgf(0.7, z - h)) / (2 * h)
+        np.testing.assert_allclose(slope, numeric, rtol=1e-7)
+
+
+def test_loss_atom_is_the_plateau():
+    """It is the jump of delta's slope in exp(epsilon)."""
+    noise, shift = dp.FlippedHuber(1.5, 1.0), 0.5
+    r, log_mass = (float(v) for v in noise.loss_atom(shift))
+    assert r == 0.75
+    with mp.workdps(110):
+
+        def delta(e):
+            return mp.exp(flipped_huber_log_delta(1.5, 1.0, shift, e)[0])
+
+        h = mp.mpf(10) ** -40
+        middle = delta(mp.mpf(r))
+        jump = (delta(r + h) - middle) / h - (middle - delta(r - h)) / h
+    assert abs(oracle.relative_error(float(np.exp(log_mass)), jump)) < 1e-13
+    assert np.isneginf(noise.loss_atom(1.5)[1])
+
+
+def test_zcdp_is_tight_and_published_xi_is_loose():
+    """The published xi is valid but 1.5 to 94 times too large."""
+    cases = {(1.0, 1.0, 0.5): 0.0503, (1.0, 1.0, 1.5): 0.1115, (3.0, 1.0, 0.5): 0.876}
+    cases |= {(11.0, 3.3125, 1.0): 0.634, (0.1, 1.0, 1.0): 5.3e-5}
+    looseness = []
+    for (alpha, gamma, shift), tight in cases.items():
+        noise = dp.FlippedHuber(alpha, gamma)
+        xi, rho = (float(v) for v in noise.zcdp(shift))
+        order = 1 + np.logspace(-6, 5, 400)
+        excess = np.asarray(noise.renyi(shift, order)) - rho * order
+        assert xi >= excess.max()
+        assert 0 <= rho * 2 * (gamma / shift) ** 2 - 1 < 1e-14
+        assert abs(xi - tight) < (2e-3 * tight + 6e-5 if alpha > 0.1 else 5e-6)
+        published = (alpha**2 - max(alpha - shift, 0) ** 2) / (2 * gamma**2)
+        looseness.append(published / xi)
+    assert 1.5 < min(looseness) < 1.6
+    assert 80 < max(looseness) < 95
+    (row,) = records("flipped_huber", "xi_tight")
+    xi = float(noise_of(row).zcdp(row["inputs"]["Delta"])[0])
+    assert 0 <= oracle.relative_error(xi, expected(row)) < 1e-4
+
+
+def test_zcdp_at_the_edges():
+    """Where the search is left to the published bound, and next to that."""
+    for a, shift in ((1e-7, 1.0), (0.9e-6, 1.0), (1.1e-6, 1.0), (1.0, 1e-13), (1.0, 2e-12)):
+        noise = dp.FlippedHuber(a, 1.0)
+        xi, rho = (float(v) for v in noise.zcdp(shift))
+        order = 1 + np.logspace(-6, 13, 200)
+        assert np.all(np.asarray(noise.renyi(shift, order)) <= (xi + rho * order) * (1 + 1e-12))
+        published = (a**2 - max(a - shift, 0) ** 2) / 2
+        assert 0 <= xi <= published * (1 + 1e-12) or shift < 1e-11
+    for shift in (0.0, 1e-200):
+        xi, rho = (float(v) for v in dp.FlippedHuber(1.0, 1.0).zcdp(shift))
+        assert 0 <= xi < 1e-199
+        assert (rho > 0) == (shift > 0)
+
+
+def test_the_loss_is_a_ratio_at_the_moved_point():
+    """In print: log g(t) / (g(t) + d). The loss is log g(t) / g(t + d)."""
+    noise, shift = dp.FlippedHuber(1.0, 1.0), 0.5
+    log_density = noise.log_density(np.array([0.1, 0.6]))
+    loss = float(log_density[0] - log_density[1])
+    np.testing.assert_allclose(loss, 0.5, rtol=1e-15)  # on the plateau
+    np.testing.assert_allclose(loss, noise.loss_atom(shift)[0], rtol=1e-15)
+    misprint = float(log_density[0] - jnp.log(jnp.exp(log_density[0]) + shift))
+    assert misprint < 0
