@@ -1,112 +1,14 @@
-"""Filters refuse what would pass, odometers count it, and both resume exactly."""
+"""Odometers count what is spent and resume exactly; what odometers and filters refuse."""
 
 import json
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_filter import GAUSSIAN, ORDERS, state
 
 import jaxdp as dp
-
-ORDERS = np.array([1.5, 4.0, 32.0])
-GAUSSIAN = dp.Mechanism(dp.Gaussian(10.0), 1.0)
-BUDGETS = {
-    "PureDP": (dp.PureDP(1.0), dp.PureDP(0.3)),
-    "ZCDP": (dp.ZCDP(0.01, 0.1), dp.ZCDP(0.003, 0.03)),
-    "RDP": (dp.RDP(ORDERS, 0.1 * ORDERS), dp.GDP(np.sqrt(0.06))),
-    "GDP": (dp.GDP(1.0), dp.GDP(np.sqrt(0.3))),
-}
-
-
-def state(record):
-    return record.to_json()
-
-
-@pytest.mark.parametrize("kind", BUDGETS)
-def test_three_fit_and_a_fourth_does_not(kind):
-    budget, item = BUDGETS[kind]
-    record = dp.Filter(budget)
-    for _ in range(3):
-        assert record.would_fit(item)
-        record.spend(item)
-    before = state(record)
-    assert not record.would_fit(item)
-    with pytest.raises(dp.BudgetExceededError, match="what remains"):
-        record.spend(item)
-    with pytest.raises(dp.BudgetExceededError):
-        record.spend(item, count=10**400)
-    assert state(record) == before
-    assert len(record.steps) == 3
-    record.spend(record.remaining())
-    assert type(record.spent()) is type(budget)
-    np.testing.assert_allclose(
-        float(record.spent().delta(0.1)), float(budget.delta(0.1)), rtol=1e-6
-    )
-
-
-@given(st.lists(st.tuples(st.floats(1e-6, 0.2), st.integers(1, 9)), min_size=1, max_size=12))
-def test_nothing_ever_passes_the_budget(steps):
-    """In exact arithmetic, refused steps change nothing, and repetition is counting."""
-    record = dp.Filter(dp.ZCDP(0.0, 0.5))
-    total = Fraction(0)
-    for rho, count in steps:
-        after = total + count * Fraction(rho)
-        before = state(record)
-        if after <= Fraction(0.5):
-            record.spend(dp.ZCDP(0.0, rho), count)
-            total = after
-        else:
-            with pytest.raises(dp.BudgetExceededError):
-                record.spend(dp.ZCDP(0.0, rho), count)
-            assert state(record) == before
-    assert Fraction(float(record.spent().rho)) >= total
-    assert total + Fraction(float(record.remaining().rho)) <= Fraction(0.5)
-
-
-def test_a_tenth_ten_times_is_more_than_one():
-    """0.1 is above a tenth; the sum of floats says 0.9999999999999999."""
-    record = dp.Filter(dp.PureDP(1.0))
-    record.spend(dp.PureDP(0.1), 9)
-    assert not record.would_fit(dp.PureDP(0.1))
-    assert record.would_fit(dp.PureDP(0.1 * (1 - 1e-15)))
-
-
-def test_the_curve_of_zcdp_is_kept_at_every_order():
-    """xi may be paid from rho, as xi + a rho <= rho' + (a - 1) rho'; rho never from xi."""
-    record = dp.Filter(dp.ZCDP(0.0, 1.0))
-    assert record.would_fit(dp.ZCDP(0.4, 0.6))
-    assert not record.would_fit(dp.ZCDP(0.41, 0.6))
-    assert not dp.Filter(dp.ZCDP(1.0, 1.0)).would_fit(dp.ZCDP(0.0, 1.01))
-
-
-def test_every_order_of_the_budget_is_kept():
-    """One order with room left is not enough."""
-    record = dp.Filter(dp.RDP(np.array([2.0, 8.0]), np.array([1.0, 1.0])))
-    assert not record.would_fit(dp.RDP(np.array([2.0, 8.0]), np.array([0.1, 1.1])))
-    with pytest.raises(ValueError, match="order"):
-        record.spend(dp.RDP(np.array([2.0, 9.0]), np.array([0.1, 0.1])))
-
-
-def test_what_is_spent_is_converted():
-    budget = dp.Budget(1.0, 1e-6)
-    record = dp.Filter.within(budget)
-    assert record.budget.delta(1.0) <= 1e-6
-    order, value = record.budget.order, record.budget.value
-    assert dp.RDP(order, value * (1 + 1e-9)).delta(1.0) > 1e-6
-    for item in (GAUSSIAN, dp.GDP(0.01), dp.PureDP(0.01), dp.ZCDP(0.0, 1e-4)):
-        record.spend(item, name="a step")
-    rho = 0.005 + 0.5e-4 + dp.to_rdp(dp.PureDP(0.01), order).value / order + 1e-4
-    np.testing.assert_allclose(record.spent().value, rho * order, rtol=1e-11)
-    one_order = dp.Filter.within(budget, order=24.0)
-    assert one_order.budget.delta(1.0) <= 1e-6
-    one_order.spend(GAUSSIAN, 2)
-    np.testing.assert_allclose(one_order.spent().value, [0.24], rtol=1e-11)
-    laplace = dp.Mechanism(dp.Laplace(10.0), 1.0)
-    pure = dp.Filter(dp.PureDP(1.0))
-    pure.spend(laplace)
-    np.testing.assert_allclose(pure.spent().epsilon_bound, 0.1, rtol=1e-15)
 
 
 def refused():
@@ -137,25 +39,6 @@ def refused():
     yield zcdp, dp.PureDP(np.inf), 1, dp.BudgetExceededError
 
 
-def test_sampled_replacements_cost_what_the_whole_release_does():
-    laplace = dp.Mechanism(dp.Laplace(4.0), 1.0, 0.1, "replace_one")
-    gaussian = dp.Mechanism(dp.Gaussian(4.0), 1.0, 0.1, "replace_one")
-    pure, concentrated = dp.Filter(dp.PureDP(1.0)), dp.Filter(dp.ZCDP(0.0, 1.0))
-    pure.spend(laplace)
-    concentrated.spend(gaussian)
-    np.testing.assert_allclose(float(pure.spent().epsilon_bound), 2.0 / 4.0, rtol=1e-12)
-    np.testing.assert_allclose(float(concentrated.spent().rho), 0.5 * (2.0 / 4.0) ** 2, rtol=1e-12)
-
-
-@pytest.mark.parametrize("pair", [(2.0, 1e-6), (0.1, 1e-12), (8.0, 0.01), (0.0, 0.1)])
-def test_the_order_of_a_filter_leaves_the_most_rho(pair):
-    """No less than the zCDP that keeps the budget at every order, whose conversion is the same."""
-    budget = dp.Filter.within(pair).budget
-    rho = float(budget.value[0] / budget.order[0])
-    assert dp.ZCDP(0.0, rho * (1 - 1e-7)).delta(pair[0]) <= pair[1]
-    assert dp.ZCDP(0.0, rho * (1 + 1e-7)).delta(pair[0]) > pair[1]
-
-
 def test_a_sampled_step_costs_its_own_divergence():
     """A thousand steps fit where two whole releases would not."""
     step = dp.Mechanism(dp.Gaussian(4.0), 1.0, 0.01, "add_remove")
@@ -182,30 +65,6 @@ def test_bad_steps_change_nothing():
         with pytest.raises(error):
             record.spend(item, count)
         assert state(record) == before
-
-
-@pytest.mark.parametrize("kind", BUDGETS)
-def test_a_filter_resumes_exactly(kind, tmp_path):
-    budget, item = BUDGETS[kind]
-    record = dp.Filter(budget)
-    record.spend(item, name="first")
-    record.spend(item)
-    path = tmp_path / "budget.json"
-    record.save(path)
-    record.save(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["budget.json"]
-    resumed = dp.Filter.load(path)
-    assert state(resumed) == state(record)
-    assert resumed.steps == record.steps
-    for left, right in zip(_numbers(resumed), _numbers(record), strict=True):
-        assert left == right
-    resumed.spend(item)
-    assert not resumed.would_fit(item)
-
-
-def _numbers(record):
-    for guarantee in (record.budget, record.spent(), record.remaining()):
-        yield repr(guarantee)
 
 
 @given(st.lists(st.tuples(st.floats(1e-9, 3), st.integers(1, 1000)), max_size=5))
@@ -243,19 +102,6 @@ def test_changed_text_is_refused(tmp_path):
     path = tmp_path / "missing" / "budget.json"
     with pytest.raises(FileNotFoundError):
         record.save(path)
-
-
-def test_an_overspent_file_is_refused():
-    from jaxdp import ledger
-
-    one = (1.0).hex()
-    step = ledger.Step("PureDP", (2.0,), 1)
-    forged = ledger.dump("jaxdp-filter", {"kind": "PureDP", "order": [], "budget": [one]}, [step])
-    with pytest.raises(ValueError, match="steps"):
-        dp.Filter.from_json(forged)
-    for payload in ({"kind": "Else", "order": [], "budget": [one]}, {"kind": "PureDP"}):
-        with pytest.raises(ValueError, match=r"kind|budget"):
-            dp.Filter.from_json(ledger.dump("jaxdp-filter", payload, []))
 
 
 def test_the_odometer_is_its_formula():
