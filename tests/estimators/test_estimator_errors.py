@@ -1,0 +1,95 @@
+"""What the scikit-learn shells refuse: parameters, records, a missing extra, single precision."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from regression_data import UNIT, regression
+
+import jaxdp as dp
+
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must lie in \\(0, inf\\]"),
+        ({"epsilon": None}, "epsilon"),
+        ({"epsilon": np.nan}, "epsilon"),
+        ({"delta": 1.0}, "delta must lie in \\[0, 1\\)"),
+        ({"delta": "small"}, "delta"),
+        ({"delta": 0.0}, "budget must be one that Gaussian noise can meet"),
+        ({"feature_bounds": None}, "feature_bounds or smoothness must be given"),
+        ({"feature_bounds": (1, -1)}, "lower below upper"),
+        ({"feature_bounds": (0, np.inf)}, "finite"),
+        ({"feature_bounds": ([0, 0], [1, 1])}, "vectors of length 3"),
+        ({"feature_bounds": "data"}, "feature_bounds must be a pair"),
+        ({"smoothness": np.ones(2)}, "smoothness must be a number or have shape \\(3,\\)"),
+        ({"smoothness": -1.0}, "smoothness"),
+        ({"scaling_share": 1.0}, "scaling_share must lie in \\[0, 1\\)"),
+        ({"scaling_share": -0.1}, "scaling_share"),
+        ({"target_bounds": (1, 0)}, "target_bounds must be finite, lower below upper"),
+        ({"random_state": "hidden"}, "seed"),
+        ({"clip": -1.0}, "clip"),
+        ({"passes": 0}, "passes"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"fit_intercept": "yes"}, "fit_intercept"),
+        ({"relation": "swap"}, "relation"),
+        ({"allocation": "best"}, "allocation"),
+    ],
+)
+def test_bad_parameters(change, message):
+    features, targets = regression(50)
+    with pytest.raises(ValueError, match=message):
+        dp.DPLasso(**{**UNIT, **change}).fit(features, targets)
+
+
+def test_bad_records():
+    features, targets = regression(50)
+    labels = (targets > 0).astype(int)
+    model = dp.DPLogisticRegression(**UNIT, classes=(0, 1))
+    with pytest.raises(ValueError, match=r"targets must be the classes \[0 1\], and some are not"):
+        model.fit(features, np.append(labels[:-1], 2))
+    # Both labels are public: it does not matter whether both occur.
+    assert model.fit(features, np.zeros(50, dtype=int)).classes_.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="one class"):
+        dp.DPLogisticRegression(**UNIT).fit(features, np.zeros(50))
+    with pytest.raises(ValueError, match="two labels"):
+        dp.DPLogisticRegression(**UNIT, classes=(0, 1, 2)).fit(features, labels)
+    features[3, 1] = np.nan
+    for estimator in (dp.DPLasso(**UNIT), dp.DPLogisticRegression(**UNIT)):
+        with pytest.raises(ValueError, match="NaN"):
+            estimator.fit(features, labels)
+    with pytest.raises(TypeError, match="sample_weight"):
+        dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))  # pyright: ignore
+
+
+def test_a_missing_extra_is_named():
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import jaxdp\n"
+        "try:\n    jaxdp.DPLasso\n"
+        "except (ImportError, AttributeError) as error:\n"
+        "    assert 'jaxdp[learn]' in str(error), error\n"
+        "else:\n    raise AssertionError\n"
+        "try:\n    jaxdp.DPLaso\nexcept AttributeError:\n    pass\n"
+        "else:\n    raise AssertionError\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_single_precision_is_refused():
+    code = (
+        "import jaxdp as dp, numpy as np\n"
+        "model = dp.DPLasso(epsilon=1.0, delta=1e-5, feature_bounds=(-1, 1))\n"
+        "try:\n    model.fit(np.zeros((4, 2)), np.zeros(4))\n"
+        "except ValueError as error:\n    assert 'jax_enable_x64' in str(error)\n"
+        "else:\n    raise AssertionError\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert jax.config.jax_enable_x64

@@ -1,0 +1,161 @@
+"""What the scikit-learn shells promise, what they warn of, and what no message tells."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from regression_data import UNIT, regression
+from sklearn.base import clone, is_classifier
+
+import jaxdp as dp
+from jaxdp.estimators import (
+    BoundsWarning,
+    DPStandardScaler,
+    FixedRandomStateWarning,
+    NotPrivateWarning,
+    SSPLasso,
+    total_privacy,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
+
+
+def test_values_beyond_the_bounds_are_clipped_and_counted():
+    features, targets = regression(300)
+    features[:2, 0], features[7, 2] = 50.0, -3.0
+    with pytest.warns(BoundsWarning, match="3 of 900 values of X in 2 of 3 columns"):
+        wild = dp.DPLasso(**UNIT).fit(features, targets)
+    clipped = dp.DPLasso(**UNIT).fit(np.clip(features, -1, 1), targets)
+    np.testing.assert_array_equal(wild.coef_, clipped.coef_)
+    # The count is not private: a fitted estimator does not hold it.
+    assert set(vars(wild)) == set(vars(clipped))
+    assert set(vars(wild)) - set(wild.get_params()) == {
+        "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "privacy_",
+    }  # fmt: skip
+
+
+def test_values_computed_from_the_records_need_a_budget():
+    features, targets = regression(300)
+    problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1))
+    derived = dp.coordinate_smoothness(problem)
+    with pytest.raises(ValueError, match="computed from the records"):
+        dp.DPLasso(**UNIT, smoothness=derived).fit(features, targets)
+    model = dp.DPLasso(**UNIT, smoothness=derived.as_public(), step=0.5)
+    public = model.fit(features, targets)
+    np.testing.assert_allclose(public.plan_.steps[:3], 0.5 / np.asarray(derived.values), rtol=1e-12)
+    assert float(public.plan_.steps[3]) == 0.5
+    assert public.plan_.spent is None
+    with pytest.raises(ValueError, match="cost is unknown"):
+        dp.DPLasso(**UNIT, smoothness=dp.Smoothness(np.ones(3), "released")).fit(features, targets)
+
+
+def test_released_scales_are_paid_from_the_budget():
+    features, targets = regression()
+    model = dp.DPLasso(**UNIT, scaling_share=0.2, step=1.0).fit(features, targets)
+    assert isinstance(model.privacy_, dp.GDP)
+    assert 1e-5 * (1 - 1e-9) < float(model.privacy_.delta(1.0)) <= 1e-5
+    spent = float(model.plan_.spent.mu)
+    assert spent == pytest.approx(0.2**0.5 * float(model.privacy_.mu), rel=1e-12)
+    rest = float(np.sqrt(2.0 * model.plan_.rho))
+    assert np.hypot(rest, spent) == pytest.approx(float(model.privacy_.mu), rel=1e-12)
+    # M_j = 1/3 for a uniform feature.
+    np.testing.assert_allclose(1.0 / np.asarray(model.plan_.steps[:3]), 1 / 3, atol=0.05)
+    public = dp.DPLasso(**UNIT, scaling_share=0.0, step=1.0).fit(features, targets)
+    assert public.plan_.spent is None
+    np.testing.assert_allclose(public.plan_.steps[:3], 1.0, rtol=1e-12)
+
+
+@pytest.mark.long
+def test_laplace_noise_releases_scales_by_laplace_noise():
+    """Pure epsilon: 0.1 for the scales, 0.9 for the descent."""
+    features, targets = regression()
+    model = dp.DPLasso(**{**UNIT, "delta": 0.0}, noise="laplace", passes=2).fit(features, targets)
+    assert float(model.plan_.spent.epsilon_bound) == pytest.approx(0.1, rel=1e-12)
+    assert float(np.sum(model.plan_.visits * model.plan_.ratios)) == pytest.approx(0.9, rel=1e-6)
+
+
+def test_a_fixed_random_state_is_warned_of_and_not_told():
+    features, targets = regression(300)
+    seed = 918273645
+    for estimator in (dp.DPLasso, DPStandardScaler):
+        known = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1)}
+        model = estimator(**known, random_state=seed)
+        with pytest.warns(FixedRandomStateWarning, match="whoever guesses it") as caught:
+            model.fit(features, targets)
+        assert sum(w.category is FixedRandomStateWarning for w in caught) == 1
+        assert "void for whoever knows or guesses random_state" in model.privacy_text_
+        assert str(seed) not in repr(model) + model._repr_html_()
+        assert "random_state='hidden'" in repr(model)
+        assert clone(model).random_state == model.random_state == seed
+        stored = pickle.dumps(model)
+        restored = pickle.loads(stored)
+        assert restored.random_state == "hidden"
+        assert restored.privacy_text_ == model.privacy_text_
+        # Not fitted, it is what a search sends to its workers.
+        assert pickle.loads(pickle.dumps(clone(model))).random_state == seed
+        secure = estimator(**known)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert "void" not in secure.fit(features, targets).privacy_text_
+
+
+def test_no_message_tells_a_value_of_a_record():
+    features, targets = regression(50)
+    secret = 8192
+    odd = np.append(np.zeros(49, dtype=int), secret)
+    for model, labels, message in (
+        (dp.DPLogisticRegression(**UNIT), np.full(50, secret), "one class"),
+        (dp.DPLogisticRegression(**UNIT, classes=(0, 1)), odd, "some are not"),
+        (dp.DPNaiveBayes(**UNIT, classes=(0, 1)), odd, "labels of classes"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            model.fit(features, labels)
+        assert "8192" not in str(caught.value)
+    text = features.astype(object)
+    text[3, 1] = "8192 euros"
+    with pytest.raises(ValueError, match="numbers") as caught:
+        dp.DPLasso(**UNIT).fit(text, targets)
+    assert "8192" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dp.DPLasso(epsilon=np.inf, delta=0.0, feature_bounds=(-1, 1), noise="laplace"),
+        dp.DPLogisticRegression(epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
+        dp.DPNaiveBayes(epsilon=np.inf, delta=0.0, feature_bounds=(-1, 1), noise="laplace"),
+        dp.DPPCA(2, epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
+        DPStandardScaler(epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
+        SSPLasso(epsilon=np.inf, delta=1e-5, row_bound=2.0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_an_infinite_epsilon_has_no_noise_and_promises_nothing(estimator):
+    features, targets = regression(400)
+    if is_classifier(estimator):
+        targets = (targets > 0.25).astype(int)
+    fits = []
+    for _ in range(2):
+        with pytest.warns(NotPrivateWarning, match="no noise and no privacy"):
+            fits.append(clone(estimator).fit(features, targets))
+    assert float(fits[0].privacy_.delta(1e6)) == 1.0
+    assert "nothing" in fits[0].privacy_text_
+    assert float(total_privacy(*fits).epsilon(0.5)) == np.inf
+    name = "predict" if hasattr(estimator, "predict") else "transform"
+    one, two = (getattr(fit, name)(features) for fit in fits)
+    # The order of coordinates is drawn: what is left of it is how far the descent is from its end.
+    np.testing.assert_allclose(one, two, atol=1e-2)
+    if is_classifier(estimator):
+        assert fits[0].score(features, targets) > 0.9
+
+
+def test_one_record_moves_the_released_statistics_by_at_most_the_sensitivity():
+    """The scaler's mean and mean square, at the two ends of the bounds, noise taken off."""
+    features = np.zeros((100, 1))
+    moved = []
+    for extreme in (1.0, -1.0):
+        features[0] = extreme
+        scaler = DPStandardScaler(epsilon=1e6, delta=0.5, feature_bounds=(-1, 1), random_state=1)
+        moved.append(scaler.fit(features).center_[0])
+    assert moved[0] - moved[1] == pytest.approx(2 / 100, rel=1e-6)
