@@ -1,4 +1,4 @@
-"""Batches, warm starts, schedules, intercepts; a killed run ends as if it had not been."""
+"""A killed run of coordinate descent ends as if it had not been; files that are refused."""
 
 import json
 import os
@@ -11,138 +11,12 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from small_descent import KEY, plan, problem
 
-import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent import checkpoint
-from jaxdp.solvers.coordinate_descent.run import advance, draw
-
-BUDGET = dp.Budget(1.0, 1e-6)
-KEY = jax.random.key(7)
-
-
-def problem(dtype=jnp.float64, intercept=False, seed=0):
-    rng = np.random.default_rng(seed)
-    features = rng.uniform(-1, 1, size=(300, 3))
-    targets = features @ np.array([1.0, 0.0, -2.0]) + 0.5 + 0.1 * rng.normal(size=300)
-    return dp.glm(
-        features, targets, loss="squared", penalty=dp.L1(0.01), intercept=intercept, dtype=dtype
-    )
-
-
-def plan(key=KEY, **kwargs):
-    arguments = {
-        "smoothness": np.ones(3),
-        "clip": 2.0,
-        "records": 300,
-        "passes": 6,
-        "relation": "replace_one",
-        "step": 0.5,
-        "key": key,
-    }
-    return cd.plan(BUDGET, **(arguments | kwargs))
-
-
-def test_a_batch_of_chains_is_the_chains_one_by_one():
-    keys = jax.random.split(KEY, 3)
-    plans = jax.vmap(plan)(keys)
-    theta = cd.run_many(problem(), plans, keys)
-    together = cd.run_many(problem(), plans, keys, chunk=3)
-    np.testing.assert_allclose(theta, together, rtol=1e-12)
-    for i in range(3):
-        np.testing.assert_allclose(cd.run(problem(), plan(keys[i]), keys[i]), theta[i], rtol=1e-12)
-    with pytest.raises(ValueError, match="leading axis of keys, 2"):
-        cd.run_many(problem(), plans, keys[:2])
-
-
-def test_a_warm_start_goes_on_where_a_run_ended():
-    whole = plan(order="cyclic", passes=4, iterate="average")
-    half = plan(order="cyclic", passes=2, iterate="average")
-    object.__setattr__(half, "scales", 0.0 * half.scales)
-    object.__setattr__(whole, "scales", 0.0 * whole.scales)
-    first = cd.run(problem(), half, KEY)
-    np.testing.assert_allclose(
-        cd.run(problem(), half, KEY, start=first), cd.run(problem(), whole, KEY), rtol=1e-9
-    )
-    with pytest.raises(ValueError, match="start must have shape"):
-        cd.run(problem(), half, KEY, start=np.ones(2))
-    with pytest.raises(ValueError, match="start must lie"):
-        cd.run(problem(), half, KEY, start=np.array([0.0, np.nan, 0.0]))
-
-
-def test_a_schedule_multiplies_the_steps_and_costs_nothing():
-    schedule = optax.exponential_decay(0.5, transition_steps=1, decay_rate=0.5)
-    made = plan(step=schedule)
-    np.testing.assert_allclose(made.pace, 0.5 ** np.arange(1, 7))
-    np.testing.assert_allclose(made.rho, plan().rho, rtol=1e-12)
-    slow = cd.run(problem(), plan(step=lambda k: jnp.where(k == 0, 0.5, 1e-300)), KEY)
-    one = plan(passes=6)
-    object.__setattr__(one, "sequence", one.sequence[:1])
-    object.__setattr__(one, "pace", one.pace[:1])
-    noise = draw(plan(), KEY)[:1]
-    theta, _ = advance(problem(), one, jnp.zeros(3), noise)
-    np.testing.assert_allclose(slow, theta, rtol=1e-12)
-
-
-def test_an_intercept_is_fitted_and_not_penalised():
-    data = problem(intercept=True)
-    assert data.penalty.strength.tolist() == [0.01, 0.01, 0.01, 0.0]
-    smoothness = dp.bounded_smoothness("squared", np.ones(3), intercept=True)
-    assert smoothness.values.tolist() == [1.0, 1.0, 1.0, 1.0]
-    theta = np.asarray(cd.run(data, cd.noiseless_plan(smoothness, passes=300), KEY))
-    assert float(theta[3]) == pytest.approx(0.5, abs=0.03)
-    released, cost = dp.private_smoothness(data, np.ones(3), 1.0, KEY)
-    assert float(released.values[3]) == 1.0
-    assert float(cost.epsilon_bound) == 1.0
-    logistic = dp.glm(
-        np.ones((4, 1)), np.array([0, 1, 1, 0]), loss="logistic", penalty=dp.L2(1.0), intercept=True
-    )
-    np.testing.assert_array_equal(logistic.design[1], [-1.0, 1.0, 1.0, -1.0])
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_one_record_moves_the_sum_by_two_thresholds_exactly(dtype):
-    """In float32 as well, with 2^14 large cancelling records: the sum is of whole numbers."""
-    records = 2**14 + 3
-    rng = np.random.default_rng(1)
-    features = rng.uniform(0.3, 1.0, size=(records, 1)) * rng.choice([-1, 1], size=(records, 1))
-    targets = rng.normal(size=records) * 3
-    made = cd.plan(
-        BUDGET,
-        smoothness=np.ones(1),
-        clip=1.7,
-        records=records,
-        passes=1,
-        relation="replace_one",
-        order="cyclic",
-    )
-    object.__setattr__(made, "scales", jnp.zeros(1))
-    moved = []
-    for extreme in (1e30, -1e30):
-        x, y = features.copy(), targets.copy()
-        x[5], y[5] = 1.0, extreme
-        data = dp.glm(x, y, loss="squared", penalty=dp.L2(0.0), dtype=dtype)
-        moved.append(float(cd.run(data, made, KEY)[0]))
-    gap = abs(moved[0] - moved[1])
-    assert gap <= float(made.sensitivities[0])
-    assert gap >= float(made.sensitivities[0]) * (1 - 1e-9)
-
-
-def test_what_overflows_is_clipped_too():
-    features, targets = np.ones((300, 3)), np.ones(300)
-    features[0], targets[1] = 1e308, 1e308
-    data = dp.glm(features, targets, loss="squared", penalty=dp.L2(0.0))
-    assert np.isfinite(cd.run(data, plan(), KEY)).all()
-
-
-def test_too_many_records_for_an_exact_sum_are_refused():
-    many = jax.ShapeDtypeStruct((3, 2**23 + 1), jnp.float64)
-    data = problem()
-    object.__setattr__(data, "design", many)
-    with pytest.raises(ValueError, match="at most 2\\^23"):
-        cd.run(data, plan(records=2**23 + 1), KEY)
+from jaxdp.solvers.coordinate_descent.run import advance
 
 
 def killed_after(calls):

@@ -1,0 +1,33 @@
+"""A small problem of coordinate descent, and a plan for it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdp as dp
+from jaxdp.solvers import coordinate_descent as cd
+
+BUDGET = dp.Budget(1.0, 1e-6)
+KEY = jax.random.key(7)
+
+
+def problem(dtype=jnp.float64, intercept=False, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.uniform(-1, 1, size=(300, 3))
+    targets = features @ np.array([1.0, 0.0, -2.0]) + 0.5 + 0.1 * rng.normal(size=300)
+    return dp.glm(
+        features, targets, loss="squared", penalty=dp.L1(0.01), intercept=intercept, dtype=dtype
+    )
+
+
+def plan(key=KEY, **kwargs):
+    arguments = {
+        "smoothness": np.ones(3),
+        "clip": 2.0,
+        "records": 300,
+        "passes": 6,
+        "relation": "replace_one",
+        "step": 0.5,
+        "key": key,
+    }
+    return cd.plan(BUDGET, **(arguments | kwargs))

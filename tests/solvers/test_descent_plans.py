@@ -1,0 +1,172 @@
+"""Plans of coordinate descent: the privacy identity, scales, orders, hazards as errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from descent_plans import BUDGET, SMOOTHNESS, make_plan
+
+import jaxdp as dp
+from jaxdp.solvers import coordinate_descent as cd
+from jaxdp.solvers.coordinate_descent.run import draw
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.mark.parametrize(
+    "noise", [cd.NOISES[0], pytest.param(cd.NOISES[1], marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("order", cd.ORDERS)
+@pytest.mark.parametrize("allocation", cd.ALLOCATIONS)
+def test_every_plan_meets_its_budget_for_the_visits_it_makes(allocation, order, noise):
+    plan = make_plan(allocation=allocation, order=order, noise=noise)
+    visits = np.bincount(np.asarray(plan.sequence).ravel(), minlength=5)
+    np.testing.assert_array_equal(plan.visits, visits)
+    delta = float(plan.delta(1.0))
+    assert delta <= 1e-6
+    assert delta > 1e-6 * (1 - 1e-8)
+    if noise == "gaussian":
+        # The identity: sum over updates of sensitivity^2 / (2 scale^2) is the budget's rho.
+        rho = sum(
+            float(plan.sensitivities[j] ** 2 / (2 * plan.scales[j] ** 2))
+            for j in np.asarray(plan.sequence).ravel()
+        )
+        np.testing.assert_allclose(rho, dp.largest_gdp(BUDGET).mu ** 2 / 2, rtol=1e-12)
+        np.testing.assert_allclose(plan.rho, rho, rtol=1e-12)
+        np.testing.assert_allclose(plan.shares.sum(), 1.0, rtol=1e-12)
+
+
+def test_a_draw_calibrated_to_its_expectation_would_overspend():
+    """Why the visits are counted: the same scales under another i.i.d. draw miss the budget."""
+    plans = [
+        make_plan(allocation="inid", order="iid", passes=10, key=jax.random.key(i))
+        for i in range(30)
+    ]
+    nominal = make_plan(allocation="inid", order="cyclic", passes=10)
+    ratios = np.asarray(nominal.ratios) ** 2 / 2
+    realised = [float(np.sum(np.asarray(p.visits) * ratios)) for p in plans]
+    assert max(realised) > 1.2 * float(nominal.rho)
+    assert all(float(p.delta(1.0)) <= 1e-6 for p in plans)
+
+
+def test_allocations():
+    plans = {a: make_plan(allocation=a, penalty=dp.L2(0.5)) for a in cd.ALLOCATIONS}
+    sensitivity = np.asarray(plans["spr"].sensitivities)
+
+    def proportional(one, other):
+        np.testing.assert_allclose(one / one[0], other / other[0], rtol=1e-12)
+
+    proportional(np.asarray(plans["spr"].scales), sensitivity)
+    proportional(np.asarray(plans["inid"].scales) ** 2, sensitivity)
+    weights = 1 / (SMOOTHNESS + 0.5)
+    proportional(np.asarray(plans["winid"].scales) ** 2, sensitivity / np.sqrt(weights))
+    proportional(np.asarray(plans["iid"].scales), np.ones(5))
+    # With C_j proportional to sqrt(M_j) and no l2 term, the weighted optimum is SPR itself.
+    weighted = make_plan(allocation="winid", penalty=dp.L1(0.5))
+    np.testing.assert_allclose(weighted.scales, plans["spr"].scales, rtol=1e-12)
+    equal = [make_plan(allocation=a, smoothness=np.ones(4)).scales for a in cd.ALLOCATIONS]
+    for scales in equal[1:]:
+        np.testing.assert_allclose(scales, equal[0], rtol=1e-12)
+
+
+def test_published_scales():
+    """epsilon = 1, delta = 1/n^2, 400 updates, n = 20640: scale / sensitivity = 107.034."""
+    budget = dp.Budget(1.0, 20640.0**-2)
+    plan = make_plan(budget=budget, smoothness=np.ones(8), passes=50, records=20640)
+    np.testing.assert_allclose(1 / plan.ratios, 107.034, atol=5e-4)
+    np.testing.assert_allclose(plan.rho, 0.0174575, atol=5e-8)
+    np.testing.assert_allclose(dp.largest_gdp(budget).mu, 0.18686, atol=5e-6)
+
+
+def test_relations_and_thresholds():
+    replaced, added = make_plan(), make_plan(relation="add_remove")
+    # A little more than 2 C / n: the mean is rounded once.
+    for made, factor in ((replaced, 2), (added, 1)):
+        excess = made.sensitivities / (factor * made.clip / 1000) - 1
+        assert np.all((excess > 0) & (excess < 1e-12))
+    np.testing.assert_allclose(replaced.scales, 2 * added.scales, rtol=1e-14)
+    np.testing.assert_allclose(np.sum(replaced.clip**2), 4.0, rtol=1e-14)
+    explicit = make_plan(clip=np.arange(1.0, 6.0))
+    np.testing.assert_array_equal(explicit.clip, np.arange(1.0, 6.0))
+
+
+def test_orders():
+    sequence = np.asarray(make_plan(order="permutation").sequence)
+    assert sequence.shape == (7, 5)
+    assert all(sorted(row) == list(range(5)) for row in sequence)
+    assert len({tuple(row) for row in sequence}) > 1
+    cyclic = np.asarray(make_plan(order="cyclic", key=None).sequence)
+    np.testing.assert_array_equal(cyclic, np.tile(np.arange(5), (7, 1)))
+    drawn = np.asarray(make_plan(order="iid", passes=200).sequence)
+    counts = np.bincount(drawn.ravel(), minlength=5)
+    assert np.all(abs(counts - 200) < 5 * np.sqrt(1000 * 0.2 * 0.8))
+
+
+def test_one_key_for_plan_and_run_draws_no_bits_twice():
+    """The sequence is public: it must say nothing of the noise of whoever passes one key twice."""
+    key = jax.random.key(1)
+    plan = make_plan(order="cyclic")
+    unit = draw(plan, key)
+    assert not np.any(np.isin(unit, plan.noise.sample(key, plan.sequence.shape)))
+    rows = [jax.random.permutation(k, 5) for k in jax.random.split(key, 7)]
+    assert np.any(np.asarray(make_plan(key=key).sequence) != np.asarray(rows))
+
+
+def test_a_budget_that_no_noise_meets():
+    with pytest.raises(ValueError, match="budget must be one that Gaussian noise can meet"):
+        make_plan(budget=dp.Budget(1.0, 0.0))
+    traced = jax.jit(lambda delta: make_plan(budget=dp.Budget(1.0, delta)).scales)(0.0)
+    assert np.all(np.isinf(traced))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"smoothness": dp.Smoothness(SMOOTHNESS, "records")}, "computed from the records"),
+        ({"smoothness": dp.Smoothness(SMOOTHNESS, "released")}, "spent must be what"),
+        ({"smoothness": [1.0, -1.0]}, "smoothness"),
+        ({"smoothness": 1.0}, "smoothness"),
+        ({"clip": 0.0}, "clip"),
+        ({"records": None}, "records"),
+        ({"updates": 6}, "updates"),
+        ({"accounting": "rdp"}, "accounting"),
+        ({"clip": np.ones(3)}, "clip"),
+        ({"clip": np.inf}, "clip"),
+        ({"records": 0}, "records"),
+        ({"passes": 0}, "passes"),
+        ({"relation": "swap"}, "relation"),
+        ({"order": "random"}, "order"),
+        ({"order": "iid", "key": None}, "key must be given"),
+        ({"allocation": "best"}, "allocation"),
+        ({"noise": "cauchy"}, "noise"),
+        ({"iterate": "best"}, "iterate"),
+        ({"step": 0.0}, "step"),
+        ({"step": np.nan}, "step"),
+    ],
+)
+def test_hazards_are_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_plan(**arguments)
+
+
+def test_the_relation_is_required():
+    with pytest.raises(TypeError, match="relation"):
+        cd.plan(  # pyright: ignore[reportCallIssue]
+            BUDGET, smoothness=SMOOTHNESS, clip=1.0, records=10, passes=1
+        )
+
+
+def test_long_steps_warn():
+    with pytest.warns(UserWarning, match="step > 1"):
+        make_plan(step=2.15)
+
+
+def test_bad_traced_hyper_parameters_are_never_private():
+    def delta(clip, step):
+        return make_plan(clip=clip, step=step).delta(1.0)
+
+    def scales(epsilon):
+        return make_plan(budget=dp.Budget(epsilon, 1e-6)).scales
+
+    assert not jax.jit(delta)(-1.0, 1.0) <= 1
+    assert np.all(np.isinf(jax.jit(scales)(jnp.nan)))
