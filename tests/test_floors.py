@@ -101,7 +101,8 @@ LARGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 def test_files_and_functions_are_short():
     """A file fits an afternoon's reader, a function fits a screen, its docstring included."""
-    for path in [*ROOT.rglob("*.py"), *(ROOT.parent / "benchmarks").rglob("*.py")]:
+    beside = (ROOT.parent / folder for folder in ("benchmarks", "tests"))
+    for path in (path for folder in (ROOT, *beside) for path in folder.rglob("*.py")):
         text = path.read_text()
         assert text.count("\n") <= LARGEST_FILE, path
         for node in ast.walk(ast.parse(text)):
