@@ -59,4 +59,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build docs/_build docs/notebooks *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/_build docs/notebooks docs/.jupyter_cache docs/jupyter_execute *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -38,5 +38,6 @@ def preformatted(
 
 def setup(app: Any) -> None:
     """Bring the notebooks in, and docstrings as they are."""
-    shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks", dirs_exist_ok=True)
+    shutil.rmtree(HERE / "notebooks", ignore_errors=True)
+    shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
     app.connect("autodoc-process-docstring", preformatted)
