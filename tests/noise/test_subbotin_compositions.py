@@ -64,7 +64,8 @@ def test_two_unequal_releases():
     for one, other, epsilon in pairs:
         shifts, powers = (jnp.array(x) for x in zip(one, other, strict=True))
         total = dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, powers), shifts)).sum()
-        excess = float(total.log_delta(epsilon) - mp.log(delta_of_two(*one, epsilon, *other)))
+        truth = mp.log(delta_of_two(*one, epsilon, *other))
+        excess = float(float(total.log_delta(epsilon)) - truth)
         error = float(total.log_delta_error(epsilon))
         assert 0 <= excess <= error < 1e-4, (one, other, excess, error)
 
@@ -75,7 +76,8 @@ def test_three_and_four_releases_lie_within_their_bounds(power):
     for count in (3.0, 4.0):
         total = count * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, power), 0.7))
         lower, upper = total.bounds(1.1)
-        assert lower <= total.delta(1.1) <= upper * (1 + 1e-8)
+        # Two bounds from above, of two engines.
+        assert lower <= total.delta(1.1) <= upper * (1 + 1e-6)
         apart = dp.Subbotin(jnp.ones(int(count)), power)
         added = dp.privacy_loss(dp.Mechanism(apart, 0.7)).sum()
         np.testing.assert_allclose(added.log_delta(1.1), total.log_delta(1.1), atol=1e-4)
