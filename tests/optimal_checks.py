@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.optimal.close_pairs import close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.exact import exact_delta
-from jaxdp.optimal.points import close_points, exact_table_delta, felt_sensitivity
 
 ROWS = json.loads((Path(__file__).parent / "reference" / "optimal_noise.json").read_text())
 

@@ -12,7 +12,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace

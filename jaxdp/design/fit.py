@@ -21,7 +21,7 @@ from jaxdp.design.shape_search import FAR, NEAR, Lanes, least_error, least_of
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber

@@ -12,18 +12,15 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Bools, Index, Reals
-from jaxdp._numeric.bracket import last_feasible, least_value
-from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.elementary import ULP
 from jaxdp.noise.base import exp_up
 
 G = TypeVar("G", bound="Guarantee")
 # Ends of the search for epsilon, nats. chosen: no release lies beyond
 _LEAST_EPSILON = 1e-30
 _LARGEST_EPSILON = 1e30
-# Ends of the search for a Renyi order, less 1. chosen: no release has its best order beyond
-_LEAST_ORDER_EXCESS = 1e-30
-_LARGEST_ORDER_EXCESS = 1e30
 
 
 class Guarantee(abc.ABC):
@@ -172,111 +169,3 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
         residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, rounding_slack(delta)
     )
     return jnp.where(residual(zero) <= 0, zero, found)
-
-
-def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
-    """log delta <= min over s > 0 of K(s) - s epsilon - log(1 + s) - s log(1 + 1/s).
-
-    K(s) = s times the Renyi divergence of order 1 + s, elementwise in the shape of `epsilon`.
-    Every s gives a bound, so the minimisation need not be exact to be safe.
-    Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
-    """
-
-    def bound(s: Reals) -> Reals:
-        gain, cost = cgf(s), s * epsilon
-        entropy = log1p(s) + s * log1p(1.0 / s)
-        return gain - cost - entropy + 4.0 * ULP * (jnp.abs(gain) + jnp.abs(cost) + entropy)
-
-    start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
-    stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
-    return jnp.minimum(least_value(bound, start, stop), 0.0)
-
-
-def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
-    """max(0, 1 - failure - e^bound fpr, e^-bound (1 - failure - fpr)), rounded down.
-
-    0 at an infinite bound, where a loss may tell everything.
-    """
-    bound, failure, fpr = jnp.broadcast_arrays(
-        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), fpr
-    )
-    power = 1.0 - failure
-    power = jnp.where(failure == 0, power, round_up(power, -1))
-    cost = jnp.where(fpr == 0, jnp.where(jnp.isinf(bound), jnp.inf, 0.0), jnp.exp(bound) * fpr)
-    falling = power - round_up(cost, 8)
-    falling = jnp.where(cost == 0, falling, falling - ULP)
-    flat = jnp.exp(-bound) * (power - fpr) * (1.0 - 8.0 * ULP)
-    return jnp.maximum(jnp.maximum(falling, flat), 0.0)
-
-
-def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
-    """The least fnr with D(p || q) and D(q || p) <= `value` at the orders 1 + `s`, rounded down.
-
-    s >= 0; at s = 0 D is the Kullback-Leibler divergence. p and q are the laws of a test's answer,
-    two points with p = 1 - fnr and q = fpr. `s` and `value` have one more axis than `fpr`, the
-    orders. The rates that obey an order form a convex set that contains fnr = 1 - fpr, so that a
-    bisection finds its edge. Relative error: 1e-10. NaN in, NaN out.
-    """
-    # A rate moved up only lowers the fnr that is left to it.
-    rate = jnp.maximum(fpr, checks.LEAST_NORMAL)[..., None]
-    rest = 1.0 - fpr[..., None]
-    log_q = jnp.log(rate), log1m(fpr)[..., None]
-    allowed = round_up(value, 4)
-
-    def breaks_an_order(fnr: Reals) -> Bools:
-        fnr = fnr[..., None]
-        log_p, moved = (log1m(fnr), jnp.log(fnr)), rest - fnr
-        forth = (
-            _log_ratio(moved / rate, log_p[0] - log_q[0]),
-            _log_ratio(-moved / rest, log_p[1] - log_q[1]),
-        )
-        back = -forth[0], -forth[1]
-        least = jnp.maximum(_divergence(s, log_p, forth), _divergence(s, log_q, back))
-        return jnp.any(least > allowed, axis=-1)
-
-    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        low, high = ends
-        middle = jnp.sqrt(low) * jnp.sqrt(high)
-        broken = breaks_an_order(middle)
-        return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
-
-    least = jnp.full_like(fpr, checks.LEAST_NORMAL)
-    fnr = jax.lax.fori_loop(0, 60, halve, (least, jnp.maximum(1.0 - fpr, least)))[0]
-    fnr = jnp.where(fnr <= least, 0.0, fnr)
-    fnr = jnp.where((fpr == 0) & jnp.any(jnp.isfinite(value), axis=-1), 1.0, fnr)
-    return jnp.where(jnp.isnan(jnp.sum(s + value, axis=-1) + fpr), jnp.nan, fnr)
-
-
-def _log_ratio(excess: Reals, difference: Reals) -> Reals:
-    """log(1 + excess), where that is far from 0 as the difference of two logarithms."""
-    near = jnp.abs(excess) < 0.5
-    return jnp.where(near, log1p(jnp.where(near, excess, 0.0)), difference)
-
-
-def _divergence(s: Reals, logs: tuple[Reals, Reals], losses: tuple[Reals, Reals]) -> Reals:
-    """The divergence of order 1 + s of two points, rounded down: log masses, and their losses l.
-
-    log(sum of p e^(s l)) / s; where s l is small log(1 + s m) / s, m = sum of p (e^(s l) - 1) / s.
-    """
-    top = jnp.maximum(jnp.abs(losses[0]), jnp.abs(losses[1]))
-    near = s * top < 1.0
-    low, high = jnp.where(near, s, 0.0), jnp.where(near, 1.0, s)
-    first, second = (
-        jnp.exp(log) * loss * _mean_growth(low * loss)
-        for log, loss in zip(logs, losses, strict=True)
-    )
-    mean = first + second
-    small = mean * _mean_log(low * mean)
-    large = jnp.logaddexp(logs[0] + high * losses[0], logs[1] + high * losses[1]) / high
-    rounding = jnp.where(near, jnp.abs(first) + jnp.abs(second), 2.0 * top)
-    return jnp.where(near, small, large) - 32.0 * ULP * rounding
-
-
-def _mean_growth(y: Reals) -> Reals:
-    """(e^y - 1) / y."""
-    return jnp.where(y == 0, 1.0, jnp.expm1(y) / jnp.where(y == 0, 1.0, y))
-
-
-def _mean_log(y: Reals) -> Reals:
-    """log(1 + y) / y."""
-    return jnp.where(y == 0, 1.0, log1p(y) / jnp.where(y == 0, 1.0, y))

@@ -8,8 +8,8 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
-from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_pure
-from jaxdp.guarantee.pure_profile import log_delta_of_pure
+from jaxdp.guarantee.base import Guarantee, repeated
+from jaxdp.guarantee.pure_profile import log_delta_of_pure, tradeoff_of_pure
 
 
 @final

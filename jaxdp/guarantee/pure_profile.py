@@ -1,11 +1,11 @@
-"""The profiles of the worst mechanisms of pure differential privacy, as functions of arrays."""
+"""Profiles and trade-off of the worst mechanisms of pure differential privacy, of arrays."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.types import Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
 
 
@@ -51,3 +51,20 @@ def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
     backward = log1mexp(jnp.where(epsilon < -bound, -epsilon, 1.0)) * (1.0 - 10.0 * ULP)
     value = jnp.where(epsilon < -bound, backward, value)
     return jnp.where(gap <= 0, -jnp.inf, jnp.minimum(jnp.where(gap > 0, value, gap), 0.0))
+
+
+def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
+    """max(0, 1 - failure - e^bound fpr, e^-bound (1 - failure - fpr)), rounded down.
+
+    0 at an infinite bound, where a loss may tell everything.
+    """
+    bound, failure, fpr = jnp.broadcast_arrays(
+        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), fpr
+    )
+    power = 1.0 - failure
+    power = jnp.where(failure == 0, power, round_up(power, -1))
+    cost = jnp.where(fpr == 0, jnp.where(jnp.isinf(bound), jnp.inf, 0.0), jnp.exp(bound) * fpr)
+    falling = power - round_up(cost, 8)
+    falling = jnp.where(cost == 0, falling, falling - ULP)
+    flat = jnp.exp(-bound) * (power - fpr) * (1.0 - 8.0 * ULP)
+    return jnp.maximum(jnp.maximum(falling, flat), 0.0)

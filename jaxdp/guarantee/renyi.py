@@ -12,7 +12,8 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP, log1p, round_up
-from jaxdp.guarantee.base import Guarantee, repeated, tradeoff_of_renyi
+from jaxdp.guarantee.base import Guarantee, repeated
+from jaxdp.guarantee.renyi_profile import tradeoff_of_renyi
 
 # Orders at most. chosen: far enough from overflow
 _LARGEST_ORDER = 1e300

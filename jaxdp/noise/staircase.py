@@ -106,7 +106,7 @@ class Staircase(Noise):
         """log of delta = sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
 
         The loss takes the values j self.epsilon, |j| <= ceil(shift / sensitivity); p_j, and the
-        sum, are closed forms (`_numeric/staircase_loss.py`). For shift <= sensitivity only
+        sum, are closed forms (`noise/kernels/staircase_loss.py`). For shift <= sensitivity only
         p_1 = a (shift b / (1 - b) + min(shift, 2 split sensitivity)) counts. It is the supremum
         over |m| <= shift because delta increases with m, as for every symmetric density that
         falls from its centre: for epsilon >= 0 its derivative in m is -e^epsilon times the

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp.optimal.kernel import KernelProgram, Pair, table_bound
 from jaxdp.optimal.measure import ErrorMeasure
+from jaxdp.optimal.table_program import KernelProgram, Pair, table_bound
 
 # A range of more sensitivities than this is bounded block by block. chosen: the program stays small
 _BLOCK = 8

@@ -14,9 +14,9 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Indices, Key, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.noise.histogram import Certificate
+from jaxdp.optimal.close_pairs import close_points, felt_sensitivity
 from jaxdp.optimal.exact import TOTAL
 from jaxdp.optimal.measure import MeasureLike, measure_of
-from jaxdp.optimal.points import close_points, felt_sensitivity
 
 
 @final
@@ -26,8 +26,8 @@ class RangeMechanism:
 
     An answer between two nodes is rounded to one of them at random, without bias; the node's law
     draws an output among the same nodes. All answers at most `certificate.sensitivity` apart are
-    (epsilon, delta)-close, those between the nodes too (`points`). weights[k][j] / 2^40: chance of
-    output j at node k. Made by `optimal_mechanism`.
+    (epsilon, delta)-close, those between the nodes too (`close_pairs`). weights[k][j] / 2^40: chance
+    of output j at node k. Made by `optimal_mechanism`.
     """
 
     nodes: tuple[float, ...] = static()

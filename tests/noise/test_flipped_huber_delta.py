@@ -7,11 +7,11 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from references import expected, records
-from tailed_laplace import (
+from closed_forms import (
     flipped_huber_boundaries,
     flipped_huber_log_delta,
 )
+from references import expected, records
 from test_flipped_huber import noise_of
 
 import jaxdp as dp

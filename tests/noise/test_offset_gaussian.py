@@ -8,8 +8,8 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
+from closed_forms import offset_gaussian_cumulant, offset_gaussian_log_delta
 from references import expected, records
-from tailed_laplace import offset_gaussian_cumulant, offset_gaussian_log_delta
 
 import jaxdp as dp
 

@@ -17,7 +17,7 @@ from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.solvers.coordinate_descent.schedule import RELATIONS, Schedule
 
 # Passes at most: with more, ill-conditioned problems gain little for their time. measured:

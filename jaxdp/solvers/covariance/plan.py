@@ -18,7 +18,7 @@ from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.laplace_sum import largest_laplace_ratio
+from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace
 

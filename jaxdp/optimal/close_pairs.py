@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdp.optimal.exact import TOTAL, exp_below
-from jaxdp.optimal.kernel import shortfalls
+from jaxdp.optimal.table_program import shortfalls
 
 # From 1 to the next double.
 _ULP = 2.0**-52
