@@ -97,7 +97,7 @@ def _of_whole(build: Callable[[Reals], HasLogDelta]) -> Callable[[Reals], HasLog
 
 
 class _Search(NamedTuple):
-    """What a search needs, in the shape of its result."""
+    """Function and bracket of a search, in the shape of its result."""
 
     residual: Callable[[Reals], Reals]  # log delta over the budget's: feasible up to 0
     delta: Reals  # of the budget

@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Shown:
-    """What counted releases show; `_counts` is kept by `Accountant`."""
+    """Loss, epsilon and delta of counted releases; `_counts` is kept by `Accountant`."""
 
     _counts: dict[Release, float]
 

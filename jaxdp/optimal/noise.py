@@ -97,7 +97,7 @@ def optimal_noise(
 
 
 class _Limits(NamedTuple):
-    """What the noise must be besides private; see `optimal_noise`."""
+    """Properties that the noise must have besides privacy; see `optimal_noise`."""
 
     symmetric: bool
     monotone: bool

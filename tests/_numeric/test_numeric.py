@@ -6,9 +6,18 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from jaxdp._numeric import elementary
+from jaxdp._numeric import elementary, series
 from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
+
+
+def sinhc_truth(x):
+    return mp.sinh(x) / x - 1
+
+
+def normal_truth(x):
+    return mp.sqrt(mp.pi / 2) * mp.erf(x / mp.sqrt(2)) * mp.exp(x * x / 2)
+
 
 RNG = np.random.default_rng(0)
 
@@ -61,8 +70,19 @@ def test_the_mills_polynomial_is_what_its_docstring_says():
             16,
         ),
         (mills, mills_truth, 10 ** RNG.uniform(-12, 10, 400), 16),
+        (series.sinhc_excess, sinhc_truth, RNG.uniform(1e-6, 2, 400), 4),
+        (series.normal_integral_over_density, normal_truth, RNG.uniform(1e-6, 0.75, 400), 4),
     ],
-    ids=["log1p", "log1p_small", "log1m", "log1mexp", "expm1_minus", "mills"],
+    ids=[
+        "log1p",
+        "log1p_small",
+        "log1m",
+        "log1mexp",
+        "expm1_minus",
+        "mills",
+        "sinhc_excess",
+        "normal_integral",
+    ],
 )
 def test_special_functions(function, truth, points, ulps):
     with mp.workdps(60):

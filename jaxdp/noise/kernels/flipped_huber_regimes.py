@@ -1,4 +1,4 @@
-"""Where the loss of the flipped Huber passes |epsilon|, in each of its five regimes.
+"""The point where the loss of the flipped Huber passes |epsilon|, in each of its five regimes.
 
 In units of gamma as in `flipped_huber_profile`: the loss exceeds E beyond u, and v = u + D. The
 distances of u and v from 0 and a are roots of quadratics, each formed as a quotient whose numerator
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class _Numerators(NamedTuple):
-    """What vanishes on a boundary of a regime, from 32 digits."""
+    """Differences that vanish on a boundary of a regime, from 32 digits."""
 
     shift_ratio: dd.Double  # D
     product: Reals  # a D

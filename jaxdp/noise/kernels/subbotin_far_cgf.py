@@ -46,7 +46,7 @@ class _Sum(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """What the rays of one sum share."""
+    """Parameters that the rays of one sum share."""
 
     shift: Reals
     power: Reals

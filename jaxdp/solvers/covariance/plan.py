@@ -129,7 +129,7 @@ def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
 
 
 class _Moved(NamedTuple):
-    """What a record can move: squared norm and entries of x x^T, and its share of the mean."""
+    """Changes that a record can make: norm and entries of x x^T, and its share of the mean."""
 
     square: Reals
     entries: Vector | None  # (off, diagonal), if clipped
