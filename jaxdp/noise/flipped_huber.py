@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import jax
@@ -152,7 +153,7 @@ def _unit(alpha: Reals, gamma: Reals) -> _Unit:
     return _Unit(a, ratio, slope, decay, kappa)
 
 
-def _broadcast(alpha: Reals, gamma: Reals, *others: RealsOrComplexes) -> list[jax.Array]:
+def _broadcast(alpha: Reals, gamma: Reals, *others: RealsOrComplexes) -> Sequence[jax.Array]:
     return jnp.broadcast_arrays(checks.guard(alpha, _LARGEST), guarded(gamma), *others)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import final
 
 import jax
@@ -133,7 +134,7 @@ def _guarded_offset(offset: Reals) -> Reals:
     return checks.guard(offset, _LARGEST)
 
 
-def _broadcast(offset: Reals, scale: Reals, *others: RealsOrComplexes) -> list[jax.Array]:
+def _broadcast(offset: Reals, scale: Reals, *others: RealsOrComplexes) -> Sequence[jax.Array]:
     return jnp.broadcast_arrays(_guarded_offset(offset), guarded(scale), *others)
 
 

@@ -9,6 +9,7 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
+from jaxdp.noise import flipped_huber, offset_gaussian
 
 QUANTITIES = {
     "var": lambda n: n.variance(),
@@ -152,3 +153,11 @@ def test_bad_input():
     assert np.isnan(dp.FlippedHuber(1e200, 1.0).delta(1.0, 1.0))
     for z, limit in ((0.0, 0.0), (2.0, np.inf), (-0.5, -np.inf)):
         assert dp.FlippedHuber(1.0, 1.0).cgf(np.inf, z) == limit
+
+
+@pytest.mark.parametrize("module", [flipped_huber, offset_gaussian])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_arrays_broadcast_to_a_list_or_to_a_tuple(module, kind, monkeypatch: pytest.MonkeyPatch):
+    """JAX 0.10 returns the one, JAX 0.11 the other."""
+    monkeypatch.setattr(jnp, "broadcast_arrays", lambda *x: kind(map(jnp.asarray, x)))
+    assert len(module._broadcast(jnp.ones(()), jnp.ones(()), jnp.ones(()))) == 3
