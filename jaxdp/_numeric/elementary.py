@@ -80,6 +80,11 @@ def log1mexp(y: Reals) -> Reals:
     return jnp.where(small, near, log1m(jnp.exp(-jnp.where(small, LOG_2, y))))
 
 
+def log_probability(p: Reals) -> Reals:
+    """log p, -inf at 0 with a derivative of 0 there; NaN stays NaN."""
+    return jnp.where(p == 0, -jnp.inf, jnp.log(jnp.where(p == 0, 1.0, p)))
+
+
 def expm1_minus(x: RealsOrComplexes) -> RealsOrComplexes:
     """exp(x) - 1 - x for real or complex x. Relative error: 16 ulp.
 

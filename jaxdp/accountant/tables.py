@@ -67,7 +67,7 @@ def table_of(term: Term) -> Table:
     log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, other))
     drift = log_finite - log_other
     anchor, spacing, lattice = _alignment(term, drift)
-    missed = jnp.log1p(-getattr(term.pair, "sampling_prob", jnp.ones_like(drift)))
+    missed = log1mexp(-term.pair.log_hit())
     variance = ratios_of(term) ** 2 if is_gaussian(term) else jnp.zeros_like(drift)
     columns = (
         *(term.count, log_finite, drift, law.largest, other.log_infinite, other.largest),

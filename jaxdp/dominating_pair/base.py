@@ -52,7 +52,7 @@ Singularities: TypeAlias = Smooth | Kinks | Lattice
 
 
 class DominatingPair(abc.ABC):
-    """A pair of laws, as arrays of one shape; every engine asks for these five members alone.
+    """A pair of laws, as arrays of one shape; every engine asks for these six members alone.
 
     A final subclass is a pytree of arrays. Bad concrete values raise where it is made, bad traced
     values make NaN.
@@ -77,6 +77,14 @@ class DominatingPair(abc.ABC):
     @abc.abstractmethod
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
+
+    def log_hit(self) -> Reals:
+        """log of the probability that a release touches the record: 0 unless a subclass says less.
+
+        P and Q share a law of probability 1 - e^log_hit, so that n releases have
+        delta(epsilon) <= 1 - (1 - e^log_hit)^n at epsilon >= 0. The same of the exchanged pair.
+        """
+        return jnp.zeros(())
 
 
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import expm1, log1p, round_up
+from jaxdp._numeric.elementary import expm1, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
     DominatingPair,
@@ -100,6 +100,10 @@ class Poisson(DominatingPair):
         """Renyi divergence from nodes that resolve it, else a bound by Minkowski's inequality."""
         beyond = self._beyond if isinstance(self.base, Additive) else None
         return renyi_of_law(self, order, self._minkowski, beyond)
+
+    def log_hit(self) -> Reals:
+        """log of the sampling probability, and what the base says."""
+        return log_probability(self._q) + self.base.log_hit()
 
     @property
     def _q(self) -> Reals:

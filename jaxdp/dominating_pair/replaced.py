@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import log1m
+from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
 from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
@@ -79,6 +79,10 @@ class Replaced(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes that resolve it, else a bound by convexity."""
         return renyi_of_law(self, order, self._convex, self._beyond)
+
+    def log_hit(self) -> Reals:
+        """log of the sampling probability."""
+        return log_probability(checks.guard(self.sampling_prob, 1.0))
 
     def _beyond(self, order: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
