@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,4 +21,16 @@ def fresh_key() -> Key:
 
 def key_for(purpose: str, key: Key) -> Key:
     """A key for one purpose alone: a key that is passed twice does not draw the same bits twice."""
-    return jax.random.fold_in(key, zlib.crc32(purpose.encode()))
+    return jax.random.fold_in(checked_key(key), zlib.crc32(purpose.encode()))
+
+
+def checked_key(key: Any) -> Key:
+    """`key`, if it is one of `jax.random`, typed or the words of one; else `ValueError`."""
+    dtype = getattr(key, "dtype", None)
+    words = dtype == np.uint32 and key.ndim > 0
+    if dtype is None or not (words or jnp.issubdtype(dtype, jax.dtypes.prng_key)):
+        told = type(key).__name__ if dtype is None else f"an array of {dtype}"
+        raise ValueError(
+            f"key must be a key of jax.random, such as jax.random.key(seed), got {told}"
+        )
+    return key

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
 from jaxdp.guarantee.approximate import ApproxDP
@@ -126,7 +127,7 @@ def randomised_response(
     slope = jnp.tanh(0.5 * epsilon)
     chance = 0.5 * (1.0 + slope * (value - middle) / half)
     shape = jnp.broadcast_shapes(shape, value.shape)
-    above = jax.random.uniform(key, shape, dtype=jnp.float64) < chance
+    above = jax.random.uniform(checked_key(key), shape, dtype=jnp.float64) < chance
     return jnp.where(inside, middle + jnp.where(above, 1.0, -1.0) * half / slope, jnp.nan)
 
 

@@ -11,6 +11,7 @@ from jax.scipy.special import gammaln, ndtri, zeta
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Index, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
@@ -55,7 +56,7 @@ class DiscreteGaussian(Noise):
         See `Noise.sample`: for a release, draw on the lattice with exact arithmetic.
         """
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        size_key, sign_key = jax.random.split(key)
+        size_key, sign_key = jax.random.split(checked_key(key))
         u = 0.5 * jnp.exp(-jax.random.exponential(size_key, shape, dtype=jnp.float64))
         sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
         return sign * _quantile(self.scale, u)

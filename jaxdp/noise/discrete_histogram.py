@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
 from jaxdp.noise.base import Noise
@@ -87,7 +88,7 @@ class DiscreteHistogram(Noise):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """A whole number below `total` picks the value: exact but for the bias of `randint`."""
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64))
-        pick = jax.random.randint(key, shape, 0, self.total, dtype=jnp.int64)
+        pick = jax.random.randint(checked_key(key), shape, 0, self.total, dtype=jnp.int64)
         return 1.0 * jnp.searchsorted(ends, pick, side="right") - self.support
 
     def absolute_moment(self, power: ArrayLike) -> Reals:

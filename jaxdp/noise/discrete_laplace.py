@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
@@ -57,7 +58,7 @@ class DiscreteLaplace(Noise):
         """
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
         scale = jnp.broadcast_to(guarded(self.scale), shape)
-        draws = jax.random.exponential(key, (2, *shape), dtype=jnp.float64)
+        draws = jax.random.exponential(checked_key(key), (2, *shape), dtype=jnp.float64)
         return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])
 
     def absolute_moment(self, power: ArrayLike) -> Reals:

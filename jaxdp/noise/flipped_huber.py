@@ -13,6 +13,7 @@ from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
@@ -71,7 +72,9 @@ class FlippedHuber(Noise):
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
-        return drawn_by_inversion(_upper_quantile, (self.alpha, self.gamma), key, shape)
+        return drawn_by_inversion(
+            _upper_quantile, (self.alpha, self.gamma), checked_key(key), shape
+        )
 
     def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p by two incomplete gamma functions. Relative error: 2e-13 for p <= 100."""

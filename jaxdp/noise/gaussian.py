@@ -10,6 +10,7 @@ from jax.scipy.special import gammaln, ndtri
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
@@ -59,7 +60,7 @@ class Gaussian(Noise):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """scale times standard normal draws; see `Noise.sample`."""
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        normal = jax.random.normal(key, shape, dtype=jnp.float64)
+        normal = jax.random.normal(checked_key(key), shape, dtype=jnp.float64)
         return jnp.broadcast_to(guarded(self.scale), shape) * normal
 
     def absolute_moment(self, power: ArrayLike) -> Reals:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, round_up
 from jaxdp.noise.base import Noise, guarded
@@ -111,7 +112,7 @@ class Histogram(Noise):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """A whole number below `total` picks the cell, exactly; a uniform place in it."""
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.width))
-        cell_key, place_key = jax.random.split(key)
+        cell_key, place_key = jax.random.split(checked_key(key))
         ends = jnp.cumsum(jnp.asarray((self.atom_weight, *self.weights), dtype=jnp.int64))
         pick = jax.random.randint(cell_key, shape, 0, self.total, dtype=jnp.int64)
         cell = jnp.searchsorted(ends, pick, side="right") - 1

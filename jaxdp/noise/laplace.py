@@ -10,6 +10,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
@@ -59,7 +60,7 @@ class Laplace(Noise):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """scale times standard Laplace draws; see `Noise.sample`."""
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        unit = jax.random.laplace(key, shape, dtype=jnp.float64)
+        unit = jax.random.laplace(checked_key(key), shape, dtype=jnp.float64)
         return jnp.broadcast_to(guarded(self.scale), shape) * unit
 
     def absolute_moment(self, power: ArrayLike) -> Reals:

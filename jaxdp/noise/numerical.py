@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
@@ -67,7 +68,9 @@ class NumericalNoise(Noise):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """The quantile function of uniform draws; see `Noise.sample`."""
         shape = jnp.broadcast_shapes(shape, reach_of(self).shape)
-        u = jax.random.uniform(key, shape, minval=2.0**-53, maxval=1.0, dtype=jnp.float64)
+        u = jax.random.uniform(
+            checked_key(key), shape, minval=2.0**-53, maxval=1.0, dtype=jnp.float64
+        )
         return self.quantile(u)
 
     @final

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
@@ -71,7 +72,9 @@ class OffsetGaussian(Noise):
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
-        return drawn_by_inversion(_upper_quantile, (self.offset, self.scale), key, shape)
+        return drawn_by_inversion(
+            _upper_quantile, (self.offset, self.scale), checked_key(key), shape
+        )
 
     def absolute_moment(self, power: ArrayLike) -> Reals:
         """E|T|^p = scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature.

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
@@ -77,7 +78,7 @@ class Staircase(Noise):
         epsilon, sensitivity, split = (
             jnp.broadcast_to(v, shape) for v in (epsilon, sensitivity, split)
         )
-        keys = jax.random.split(key, 4)
+        keys = jax.random.split(checked_key(key), 4)
         step = jnp.floor(jax.random.exponential(keys[0], shape, dtype=jnp.float64) / epsilon)
         sign = jax.random.rademacher(keys[1], shape, dtype=jnp.float64)
         u, v = (jax.random.uniform(k, shape, dtype=jnp.float64) for k in keys[2:])

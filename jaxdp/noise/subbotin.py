@@ -11,6 +11,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
@@ -70,7 +71,7 @@ class Subbotin(Noise):
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale), jnp.shape(self.power))
         scale, power = jnp.broadcast_to(guarded(self.scale), shape), _guarded_power(self.power)
         power = jnp.broadcast_to(power, shape)
-        gamma_key, sign_key = jax.random.split(key)
+        gamma_key, sign_key = jax.random.split(checked_key(key))
         log_gamma = jax.random.loggamma(gamma_key, 1.0 / power, shape, dtype=jnp.float64)
         sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
         return scale * sign * jnp.exp((jnp.log(power) + log_gamma) / power)

@@ -10,6 +10,7 @@ from jax.scipy.special import gammainc, gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
@@ -70,7 +71,9 @@ class TruncatedLaplace(Noise):
         """The quantile function of uniform draws; see `Noise.sample`."""
         parameters = jnp.broadcast_shapes(jnp.shape(self.scale), jnp.shape(self.bound))
         shape = jnp.broadcast_shapes(shape, parameters)
-        w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=jnp.float64)
+        w = jax.random.uniform(
+            checked_key(key), shape, minval=-1.0 + ULP, maxval=1.0, dtype=jnp.float64
+        )
         scale, bound = (jnp.broadcast_to(v, shape) for v in (self.scale, self.bound))
         return _draw(scale, bound, w)
 

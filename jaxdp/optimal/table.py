@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import pytree, static
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Indices, Key, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.noise.histogram import Certificate
@@ -50,7 +51,7 @@ class RangeMechanism:
         known = jnp.clip(jnp.where(jnp.isnan(value), nodes[0], value), nodes[0], nodes[-1])
         below = jnp.clip(jnp.searchsorted(nodes, known, side="right") - 1, 0, nodes.size - 2)
         share = (known - nodes[below]) / (nodes[below + 1] - nodes[below])
-        round_key, draw_key = jax.random.split(key)
+        round_key, draw_key = jax.random.split(checked_key(key))
         up = jax.random.uniform(round_key, value.shape, dtype=jnp.float64) < share
         node = below + up.astype(int)
         pick = jax.random.randint(draw_key, value.shape, 0, TOTAL, dtype=jnp.int64)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.records import number_of_records
 from jaxdp._core.types import Key
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -54,6 +55,8 @@ def release(
         (centres, deviations), (p,) each; deviations are positive and at most half the width. A
         variance below the standard deviation of its noise is taken for that.
 
+    Other shapes, and no records: `ValueError`.
+
     >>> import jax
     >>> import numpy as np
     >>> import jaxdp as dp
@@ -65,7 +68,8 @@ def release(
     ((2,), (2,))
     """
     checks.one_of("relation", relation, tuple(_MOVED))
-    records, coordinates = values.shape
+    coordinates = _coordinates(values, lower, upper)
+    records = number_of_records({"values": len(values)})
     middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
     unit = (np.clip(values, lower, upper) - middle) / half
     moved = np.repeat([_MOVED[relation], 1.0], coordinates) * share_of_mean(records)
@@ -80,3 +84,11 @@ def release(
     found = np.maximum(squares - means**2, np.sqrt(variances[1]))
     found = np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0)
     return middle + half * means, half * np.sqrt(found)
+
+
+def _coordinates(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> int:
+    """The number of columns, each with its bounds."""
+    shapes = values.shape, lower.shape, upper.shape
+    if values.ndim != 2 or not shapes[1] == shapes[2] == shapes[0][1:]:
+        raise ValueError(f"values must be (n, p), lower and upper (p,), got {shapes}")
+    return shapes[0][1]

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import fresh_key
+from jaxdp._core.random_key import checked_key, fresh_key
 from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
@@ -208,6 +208,7 @@ def _parsed(line: bytes, path: Path) -> dict[str, Any]:
 
 def _key_of(header: dict[str, Any] | None, key: Key | None, path: Path) -> Key:
     """The key that the file holds, or else the one that is given, or a new one."""
+    key = None if key is None else checked_key(key)
     if header is None:
         return fresh_key() if key is None else key
     if header.get("format") != _FORMAT or header.get("version") != _VERSION:

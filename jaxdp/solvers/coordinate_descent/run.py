@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_for
+from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.problems import Problem
@@ -116,6 +117,7 @@ def check(problem: Problem, plan: Plan) -> None:
     """The plan is for these coordinates and this many records."""
     checks.require_float64()
     coordinates, records = problem.design.shape[-2:]
+    number_of_records({"problem.design": records, "problem.offset": problem.offset.shape[-1]})
     if plan.steps.shape[-1] != coordinates:
         raise ValueError(f"plan has {plan.steps.shape[-1]} coordinates, problem {coordinates}")
     if plan.records not in (None, records):

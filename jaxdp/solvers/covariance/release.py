@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
 from jaxdp.solvers.covariance.plan import LARGEST, Plan
 
@@ -35,7 +36,7 @@ def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> 
     """
     scale = checks.positive("scale", scale)
     dimension = checks.positive_integer("dimension", dimension)
-    return _goe(key, dimension, scale, jnp.broadcast_shapes(shape, scale.shape))
+    return _goe(checked_key(key), dimension, scale, jnp.broadcast_shapes(shape, scale.shape))
 
 
 @jax.jit(static_argnums=(1, 3))
@@ -74,9 +75,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     (2, 2)
     """
     rows = checks.of_records("features", features, LARGEST)
-    if rows.shape != (plan.records, plan.dimension):
-        raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {rows.shape}")
-    return _release(rows, plan, key)
+    return _release(rows, plan, checked_key(key))
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
@@ -98,6 +97,8 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
         The matrix, (d, d), of rows shortened to `row_bound`, and products clipped if the plan says
         so.
 
+    Other shapes than the plan's: `ValueError`.
+
     >>> import jax.numpy as jnp
     >>> from jaxdp.solvers import covariance
     >>> plan = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
@@ -105,6 +106,8 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     [[0.5 0. ]
      [0.  0.5]]
     """
+    if features.shape != (plan.records, plan.dimension):
+        raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {features.shape}")
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return rows.T @ rows / plan.records

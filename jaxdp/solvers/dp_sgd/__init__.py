@@ -17,8 +17,8 @@ from jaxdp.solvers.dp_sgd.plan import GROUPS as GROUPS
 from jaxdp.solvers.dp_sgd.plan import RELATIONS as RELATIONS
 from jaxdp.solvers.dp_sgd.plan import Plan as Plan
 from jaxdp.solvers.dp_sgd.plan import plan as plan
+from jaxdp.solvers.dp_sgd.training import poisson_batch as poisson_batch
+from jaxdp.solvers.dp_sgd.training import train as train
 from jaxdp.solvers.dp_sgd.transformations import NoiseState as NoiseState
 from jaxdp.solvers.dp_sgd.transformations import add_noise as add_noise
 from jaxdp.solvers.dp_sgd.transformations import clip_groups as clip_groups
-from jaxdp.solvers.dp_sgd.transformations import poisson_batch as poisson_batch
-from jaxdp.solvers.dp_sgd.transformations import train as train

@@ -1,8 +1,7 @@
-"""Optax transformations that follow a plan: clip, sum, add noise; and the loop of a training."""
+"""Optax transformations that follow a plan: clip, sum, add noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxdp._core import checks
-from jaxdp._core.random_key import fresh_key, key_for
-from jaxdp._core.types import ArrayLike, Key
+from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.records import same_length
+from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
 from jaxdp.solvers.dp_sgd.plan import Plan
 
@@ -50,7 +49,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         leaves, structure = jax.tree.flatten(updates)
-        _require_shapes(leaves, plan, examples=True)
+        _require_shapes(updates, plan, examples=True)
         squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
         for leaf, group in zip(leaves, plan.members, strict=True):
             # Units of the threshold: no norm near it under- or overflows.
@@ -65,7 +64,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         units = jnp.ldexp(1.0, jnp.frexp(plan.clips)[1] - _BITS)
         sums = []
         for leaf, group in zip(leaves, plan.members, strict=True):
-            rows = _rows(factors[group], leaf)
+            rows = by_example(factors[group], leaf)
             clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
             whole = jnp.trunc(clipped / units[group])
             sums.append(jnp.sum(whole, axis=0) * units[group])
@@ -108,6 +107,8 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     ((2,), 1)
     """
 
+    key = checked_key(key)
+
     def init(params: Any) -> NoiseState:
         del params
         return NoiseState(key_for("noise", key), jnp.zeros((), dtype=jnp.int64))
@@ -115,7 +116,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, NoiseState]:
         del params
         leaves, structure = jax.tree.flatten(updates)
-        _require_shapes(leaves, plan, examples=False)
+        _require_shapes(updates, plan, examples=False)
         following, now = jax.random.split(state.key)
         draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
         left = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
@@ -129,130 +130,38 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)
 
 
-def poisson_batch(
-    key: Key, records: int, sampling_prob: ArrayLike, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """A Poisson sample of records, cut into parts of one size.
-
-    Args:
-        key: of the draw: use it once and keep it secret, as who was sampled is not public.
-        records: their number.
-        sampling_prob: with which each is taken, on its own, in [0, 1].
-        size: of a part.
-
-    Returns:
-        Indices and mask, (parts, size). As many parts as the sample needs, at least one: no sample
-        is cut. The mask is False where a part is filled up.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices, mask = dp.solvers.dp_sgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
-    >>> indices.shape, int(mask.sum())
-    ((2, 5), 8)
-    """
-    size = checks.positive_integer("size", size)
-    sampling_prob = checks.probability("sampling_prob", sampling_prob)
-    uniform = jax.random.uniform(key_for("sample", key), (records,))
-    taken = np.flatnonzero(np.asarray(uniform < sampling_prob))
-    parts = max(1, -(-taken.size // size))
-    indices = np.zeros(parts * size, dtype=np.int64)
-    indices[: taken.size] = taken
-    mask = np.arange(parts * size) < taken.size
-    return indices.reshape(parts, size), mask.reshape(parts, size)
-
-
-def train(
-    loss: Callable[[Any, Any], jax.Array],
-    params: Any,
-    data: Any,
-    plan: Plan,
-    optimizer: optax.GradientTransformation,
-    key: Key | None = None,
-    *,
-    part: int = 256,
-) -> Any:
-    """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
-
-    Args:
-        loss: loss(params, example) of one example, a tree like `data` without its leading axis.
-        params: the first ones.
-        data: a tree of arrays whose leading axis is that of the records.
-        plan: made by `dp_sgd.plan`.
-        optimizer: of optax, for the noisy mean gradient.
-        key: of samples and noise; None draws one from the operating system.
-        part: how many per-example gradients are held at once.
-
-    Returns:
-        The parameters. Only they are covered by `plan.privacy`, which holds under adding or
-        removing a record whatever the number of records.
-
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> import optax
-    >>> import jaxdp as dp
-    >>> params = {"w": jnp.zeros(2)}
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
-    ...     records=100)
-    >>> def loss(params, x):
-    ...     return jnp.sum((params["w"] - x) ** 2)
-    >>> data, key = jnp.ones((100, 2)), jax.random.key(0)
-    >>> trained = dp.solvers.dp_sgd.train(loss, params, data, plan, optax.sgd(0.1), key)
-    >>> trained["w"].shape
-    (2,)
-    """
-    records = len(jax.tree.leaves(data)[0])
-    key = fresh_key() if key is None else key
-    part_sum = _part_sum(loss, clip_groups(plan))
-    private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
-    step, sampling = _step(private), jax.random.fold_in(key, 1)
-    state = private.init(params)
-    for index in range(plan.steps):
-        batch = poisson_batch(
-            jax.random.fold_in(sampling, index), records, plan.sampling_prob, part
-        )
-        sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
-        params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
-    return params
-
-
-def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
-    """Sum of the clipped gradients of some records, those that the mask takes."""
-
-    @jax.jit
-    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
-        examples = jax.tree.map(lambda x: x[indices], data)
-        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
-        gradients = jax.tree.map(lambda g: jnp.where(_rows(mask, g), g, 0.0), gradients)
-        return clipping.update(gradients, optax.EmptyState())[0]
-
-    return part_sum
-
-
-def _step(private: optax.GradientTransformation) -> Any:
-    """Parameters and state after a step from a sum of clipped gradients."""
-
-    @jax.jit
-    def step(params: Any, state: Any, total: Any) -> tuple[Any, Any]:
-        updates, state = private.update(total, state, params)
-        return optax.apply_updates(params, updates), state
-
-    return step
-
-
-def _rows(values: jax.Array, leaf: jax.Array) -> jax.Array:
+def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
     """One value an example, broadcast over the rest of `leaf`."""
     return values.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
-def _require_shapes(leaves: list[Any], plan: Plan, *, examples: bool) -> None:
+def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
     """The gradients are those of the plan's parameters, with a first axis of `examples` or not."""
+    lead = ("examples",) if examples else ()
+    found = require_parameters("gradients", gradients, plan, lead)
+    if examples:
+        same_length({name: leaf.shape[0] for name, leaf in found.items()}, "examples")
+
+
+def require_parameters(
+    name: str, tree: Any, plan: Plan, lead: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The leaves by name: those of the plan's parameters, after the axes of `lead`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
     if len(leaves) != len(plan.shapes):
-        raise ValueError(f"gradients must have {len(plan.shapes)} leaves, got {len(leaves)}")
-    lead = tuple(leaves[0].shape[:1]) or ("examples",) if examples else ()
-    for leaf, shape in zip(leaves, plan.shapes, strict=True):
-        if tuple(leaf.shape) != (*lead, *shape):
-            raise ValueError(
-                f"gradients must have the shape {shape} of their parameter"
-                f"{' after one axis of examples, the same for all' if examples else ''}, got "
-                f"{leaf.shape}"
-            )
+        raise ValueError(
+            f"{name} must have the plan's {len(plan.shapes)} leaves, got {len(leaves)}"
+        )
+    named = {name + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    for (key, leaf), shape in zip(named.items(), plan.shapes, strict=True):
+        found = np.shape(leaf)
+        if len(found) != len(lead) + len(shape) or found[len(lead) :] != shape:
+            expected = _told((*lead, *shape))
+            each = ", a gradient an example," if lead else " of its parameter in the plan,"
+            raise ValueError(f"{key} must have shape {expected}{each} got {_told(found)}")
+    return named
+
+
+def _told(shape: tuple[int | str, ...]) -> str:
+    """A shape as it is written, the names of axes without quotes."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

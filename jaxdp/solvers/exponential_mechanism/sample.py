@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.solvers.exponential_mechanism.plan import Plan
 from jaxdp.solvers.problems import L2, Problem
@@ -67,7 +68,7 @@ def sample(
     strength = problem.penalty.strength
     if not (isinstance(problem.penalty, L2) and np.array_equal(strength, plan.strength)):
         raise ValueError(f"problem.penalty must be the plan's, L2({plan.strength})")
-    keys = jax.random.split(key, _CHAINS if diagnostics else 1)
+    keys = jax.random.split(checked_key(key), _CHAINS if diagnostics else 1)
     ends, means, variances, tries, objective = _chains(problem.design, plan, keys)
     if not diagnostics:
         return ends[0]

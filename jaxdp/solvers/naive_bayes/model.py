@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.noise.base import Noise
 from jaxdp.solvers.naive_bayes.plan import Plan
@@ -48,8 +50,8 @@ def release(
     Returns:
         A `Model`, all of it covered by the plan's guarantee.
 
-    Codes and labels that are not whole or out of range raise `ValueError`, values that are not
-    finite as well.
+    Codes and labels that are not whole or out of range raise `ValueError`; so do values that are
+    not finite, features and labels of different lengths, and no records.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -60,10 +62,10 @@ def release(
     (2, 1, 3)
     """
     matrix, classes = np.asarray(features, dtype=np.float64), np.asarray(labels)
-    if matrix.ndim != 2 or matrix.shape[1] != len(plan.categories):
-        raise ValueError(f"features must be (n, {len(plan.categories)}), got {matrix.shape}")
-    if classes.shape != matrix.shape[:1]:
-        raise ValueError(f"labels must be {matrix.shape[:1]}, got {classes.shape}")
+    _require_columns(matrix.shape, plan)
+    if classes.ndim != 1:
+        raise ValueError(f"labels must be (n,), got {classes.shape}")
+    number_of_records({"features": len(matrix), "labels": len(classes)})
     floors = (
         checks.positive("smoothing", smoothing),
         checks.positive("least_variance", least_variance),
@@ -76,7 +78,7 @@ def release(
     codes = matrix[:, categorical].astype(np.int64)
     numbers = matrix[:, continuous]
     counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
-    keys = jax.random.split(key, 3)
+    keys = jax.random.split(checked_key(key), 3)
     counts = jnp.asarray(counts) + _draw(plan.count_noise, keys[0], counts.shape)
     tables = jnp.asarray(tables) + _draw(plan.count_noise, keys[1], tables.shape)
     sums = jnp.asarray(sums)
@@ -95,6 +97,8 @@ def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
     Returns:
         log P[class] + log P[features | class], (n, classes).
 
+    Another number of columns than the plan's: `ValueError`.
+
     >>> import jax
     >>> import jaxdp as dp
     >>> bayes = dp.solvers.naive_bayes
@@ -103,7 +107,9 @@ def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
     >>> bayes.log_joint([[0.0], [2.0]], model, plan).shape
     (2, 2)
     """
-    return _log_joint(checks.of_records("features", features), model, plan)
+    matrix = checks.of_records("features", features)
+    _require_columns(matrix.shape, plan)
+    return _log_joint(matrix, model, plan)
 
 
 @jax.jit
@@ -123,6 +129,11 @@ def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
         variances = model.variances[None]
         total = total - 0.5 * jnp.sum(gap**2 / variances + jnp.log(variances), axis=-1)
     return total
+
+
+def _require_columns(shape: tuple[int, ...], plan: Plan) -> None:
+    if len(shape) != 2 or shape[1] != len(plan.categories):
+        raise ValueError(f"features must be (n, {len(plan.categories)}), got {shape}")
 
 
 def _statistics(

@@ -1,0 +1,155 @@
+"""The loop of a training: sample, clip, add up, add noise, step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key, fresh_key, key_for
+from jaxdp._core.records import records_of_tree
+from jaxdp._core.types import ArrayLike, Key
+from jaxdp.solvers.dp_sgd.plan import Plan
+from jaxdp.solvers.dp_sgd.transformations import (
+    add_noise,
+    by_example,
+    clip_groups,
+    require_parameters,
+)
+
+
+def poisson_batch(
+    key: Key, records: int, sampling_prob: ArrayLike, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A Poisson sample of records, cut into parts of one size.
+
+    Args:
+        key: of the draw: use it once and keep it secret, as who was sampled is not public.
+        records: their number, at least 1.
+        sampling_prob: with which each is taken, on its own, in [0, 1].
+        size: of a part.
+
+    Returns:
+        Indices and mask, (parts, size). As many parts as the sample needs, at least one: no sample
+        is cut. The mask is False where a part is filled up.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices, mask = dp.solvers.dp_sgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
+    >>> indices.shape, int(mask.sum())
+    ((2, 5), 8)
+    """
+    records, size = (
+        checks.positive_integer(name, value)
+        for name, value in (("records", records), ("size", size))
+    )
+    sampling_prob = checks.probability("sampling_prob", sampling_prob)
+    uniform = jax.random.uniform(key_for("sample", key), (records,))
+    taken = np.flatnonzero(np.asarray(uniform < sampling_prob))
+    parts = max(1, -(-taken.size // size))
+    indices = np.zeros(parts * size, dtype=np.int64)
+    indices[: taken.size] = taken
+    mask = np.arange(parts * size) < taken.size
+    return indices.reshape(parts, size), mask.reshape(parts, size)
+
+
+def train(
+    loss: Callable[[Any, Any], jax.Array],
+    params: Any,
+    data: Any,
+    plan: Plan,
+    optimizer: optax.GradientTransformation,
+    key: Key | None = None,
+    *,
+    part: int = 256,
+) -> Any:
+    """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
+
+    Args:
+        loss: loss(params, example) of one example, a tree like `data` without its leading axis.
+        params: the first ones.
+        data: a tree of arrays whose leading axis is that of the records, as many in each.
+        plan: made by `dp_sgd.plan`.
+        optimizer: of optax, for the noisy mean gradient.
+        key: of samples and noise; None draws one from the operating system.
+        part: how many per-example gradients are held at once.
+
+    Returns:
+        The parameters. Only they are covered by `plan.privacy`, which holds under adding or
+        removing a record whatever the number of records.
+
+    Arrays of different lengths, no records, and parameters that the plan was not made for raise
+    `ValueError`, before anything is drawn.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import optax
+    >>> import jaxdp as dp
+    >>> params = {"w": jnp.zeros(2)}
+    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
+    ...     records=100)
+    >>> def loss(params, x):
+    ...     return jnp.sum((params["w"] - x) ** 2)
+    >>> data, key = jnp.ones((100, 2)), jax.random.key(0)
+    >>> trained = dp.solvers.dp_sgd.train(loss, params, data, plan, optax.sgd(0.1), key)
+    >>> trained["w"].shape
+    (2,)
+    """
+    _check_order(loss, plan, optimizer)
+    require_parameters("params", params, plan)
+    records = records_of_tree("data", data)
+    key = fresh_key() if key is None else checked_key(key)
+    part_sum = _part_sum(loss, clip_groups(plan))
+    private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
+    step, sampling = _step(private), jax.random.fold_in(key, 1)
+    state = private.init(params)
+    for index in range(plan.steps):
+        batch = poisson_batch(
+            jax.random.fold_in(sampling, index), records, plan.sampling_prob, part
+        )
+        sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
+        params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
+    return params
+
+
+def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
+    """Each argument is of its kind."""
+    for name, value, fits, kind in (
+        ("loss", loss, callable(loss), "a function of (params, example)"),
+        ("plan", plan, isinstance(plan, Plan), "a Plan, made by dp_sgd.plan"),
+        ("optimizer", optimizer, hasattr(optimizer, "update"), "a transformation of optax"),
+    ):
+        if not fits:
+            raise ValueError(
+                f"{name} must be {kind}, got {type(value).__name__}: the order is "
+                "train(loss, params, data, plan, optimizer, key)"
+            )
+
+
+def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
+    """Sum of the clipped gradients of some records, those that the mask takes."""
+
+    @jax.jit
+    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
+        examples = jax.tree.map(lambda x: x[indices], data)
+        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
+        gradients = jax.tree.map(lambda g: jnp.where(by_example(mask, g), g, 0.0), gradients)
+        return clipping.update(gradients, optax.EmptyState())[0]
+
+    return part_sum
+
+
+def _step(private: optax.GradientTransformation) -> Any:
+    """Parameters and state after a step from a sum of clipped gradients."""
+
+    @jax.jit
+    def step(params: Any, state: Any, total: Any) -> tuple[Any, Any]:
+        updates, state = private.update(total, state, params)
+        return optax.apply_updates(params, updates), state
+
+    return step

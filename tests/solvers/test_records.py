@@ -1,0 +1,174 @@
+"""Arrays of records are of one length, at least 1; keys are keys; arguments come in their order.
+
+JAX reads an index beyond the end as the last entry: with 100 rows and one label, replacing that
+label moved a sum of clipped gradients by 200 thresholds where 2 are covered.
+"""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxdp as dp
+from jaxdp.solvers import covariance, dp_sgd, naive_bayes, scaling, sufficient_statistics
+from jaxdp.solvers.problems import Problem
+
+KEY = jax.random.key(0)
+PARAMS = {"bias": jnp.zeros(()), "weight": jnp.zeros(3)}
+X, Y = jnp.ones((100, 3)), jnp.ones(100)
+
+
+def made_for_params():
+    """A plan without a calibration."""
+    one = jnp.ones(1)
+    of_params = (0, 0), (4,), ((), (3,)), ("float64", "float64")
+    return dp_sgd.Plan(
+        one, one, one[0], 0.5 * one[0], 50 * one[0], *of_params, 1, "gaussian", "add_remove"
+    )
+
+
+def loss(params, example):
+    x, y = example
+    return (x @ params["weight"] + params["bias"] - y) ** 2
+
+
+def train(data, params=PARAMS):
+    return dp_sgd.train(loss, params, data, made_for_params(), optax.sgd(0.1), KEY)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:1]), r"data\[1\] must have as many records as data\[0\], 100, got 1"),
+        ((X[:1], Y), r"data\[1\] must have as many records as data\[0\], 1, got 100"),
+        ({"x": X, "y": Y[:99]}, r"data\['y'\] must have .* data\['x'\], 100, got 99"),
+        (((X, {"mask": Y}), Y[:0]), r"data\[1\] must have .* data\[0\]\[0\], 100, got 0"),
+        ((np.ones((4, 3)), np.ones(5)), r"data\[1\] must have .* 4, got 5"),
+        ((X[:0], Y[:0]), r"data\[0\] must hold 1 record at least, got 0"),
+        (X[:0], "data must hold 1 record at least, got 0"),
+        ((X, 1.0), r"data\[1\] must be an array whose first axis is that of the records"),
+        ((), "data must hold an array"),
+    ],
+)
+def test_a_training_takes_arrays_of_one_length(data, message):
+    with pytest.raises(ValueError, match=message):
+        train(data)
+
+
+def bayes():
+    """Of one categorical and one continuous column, without a calibration."""
+    noise = dp.Gaussian(1.0)
+    ends = -jnp.ones(1), jnp.ones(1)
+    return naive_bayes.Plan(noise, noise, *ends, 2, (3, 0), 1024, "add_remove")
+
+
+def moment(records):
+    return covariance.Plan(
+        jnp.ones(2), jnp.ones(()), jnp.ones(()), None, 3, records, "gaussian", "add_remove"
+    )
+
+
+def descend(records, targets):
+    problem = Problem(jnp.ones((2, records)), jnp.ones(targets), dp.L2(0.1), "squared")
+    plan = dp.solvers.coordinate_descent.noiseless_plan([0.5, 0.5], passes=1)
+    return dp.solvers.coordinate_descent.run(problem, plan, KEY)
+
+
+def lasso(features, targets):
+    return sufficient_statistics.lasso(
+        features, targets, 0.1, (1.0, 1e-5), KEY, row_bound=1.0, relation="add_remove"
+    )
+
+
+def scaled(records, bounds=3):
+    ends = -np.ones(bounds), np.ones(bounds)
+    return scaling.release(np.ones((records, 3)), *ends, dp.GDP(1.0), KEY, relation="add_remove")
+
+
+MODEL = naive_bayes.Model(*map(jnp.ones, ((2,), (2,), (2, 1, 3), (2, 1), (2, 1))))
+ROWS, ONES = np.ones((4, 2)), np.ones(4)
+REFUSED = {
+    "naive Bayes": (lambda: naive_bayes.release(ROWS, ONES[:1], bayes(), KEY), "4, got 1"),
+    "naive Bayes, none": (
+        lambda: naive_bayes.release(ROWS[:0], ONES[:0], bayes(), KEY),
+        "features must hold 1 record at least",
+    ),
+    "naive Bayes, columns": (
+        lambda: naive_bayes.log_joint(ROWS[:, :1], MODEL, bayes()),
+        r"features must be \(n, 2\), got \(4, 1\)",
+    ),
+    "descent": (lambda: descend(64, 1), "problem.design, 64, got 1"),
+    "descent, none": (lambda: descend(0, 0), "problem.design must hold 1 record at least"),
+    "glm": (
+        lambda: dp.glm(ROWS, ONES[:1], loss="squared", penalty=dp.L2(0.1)),
+        r"\(4, 2\) and \(1,\)",
+    ),
+    "lasso": (lambda: lasso(ROWS, ONES[:1]), r"\(4, 2\) and \(1,\)"),
+    "lasso, none": (lambda: lasso(ROWS[:0], ONES[:0]), r"\(0, 2\) and \(0,\)"),
+    "second moment": (
+        lambda: jax.eval_shape(lambda x: covariance.second_moment(x, moment(4)), X),
+        r"features must be \(4, 3\), got \(100, 3\)",
+    ),
+    "covariance": (
+        lambda: jax.eval_shape(lambda x: covariance.release(x, moment(4), KEY), X),
+        r"features must be \(4, 3\), got \(100, 3\)",
+    ),
+    "scaling, none": (lambda: scaled(0), "values must hold 1 record at least, got 0"),
+    "scaling, bounds": (lambda: scaled(4, 1), r"lower and upper \(p,\)"),
+    "sample, none": (lambda: dp_sgd.poisson_batch(KEY, 0, 0.5, 4), "records must be a positive"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_other_door_takes_records_of_one_length(name):
+    call, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_gradients_without_their_axis_are_told_what_is_missing():
+    clip = dp_sgd.clip_groups(made_for_params()).update
+    with pytest.raises(ValueError, match=r"'weight'\] must have shape \(examples, 3\), .* \(3,\)"):
+        clip({"bias": jnp.ones(4), "weight": jnp.ones(3)}, None)
+    uneven = {"bias": jnp.ones(4), "weight": jnp.ones((1, 3))}
+    for update in (clip, jax.jit(clip)):
+        with pytest.raises(ValueError, match=r"'weight'\] must have as many examples .* 4, got 1"):
+            update(uneven, None)
+
+
+NOISES = [
+    dp.Gaussian(1.0), dp.Laplace(1.0), dp.DiscreteGaussian(1.0), dp.DiscreteLaplace(1.0),
+    dp.TruncatedLaplace(1.0, 3.0), dp.Staircase(1.0, 1.0, 0.4), dp.FlippedHuber(1.0, 1.0),
+    dp.OffsetGaussian(1.0, 1.0), dp.Subbotin(1.0, 1.5), dp.Histogram(1.0, (1, 2, 1)),
+    dp.DiscreteHistogram((1, 2, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: type(noise).__name__)
+@pytest.mark.parametrize("key", [0, None, np.int64(3), jnp.zeros(2)], ids=str)
+def test_a_draw_asks_for_a_key(noise, key):
+    """Without the tests' own checks of types, which users do not have."""
+    with pytest.raises(ValueError, match=r"key must be .* such as jax.random.key\(seed\)"):
+        inspect.unwrap(type(noise).sample)(noise, key, (3,))
+
+
+PLAN, SGD = made_for_params(), optax.sgd(0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((PARAMS, loss, (X, Y), PLAN, SGD, KEY), "loss must be a function"),
+        ((loss, (X, Y), PARAMS, PLAN, SGD, KEY), r"params\[0\] must have shape \(\) of its"),
+        ((loss, PARAMS, PLAN, (X, Y), SGD, KEY), "plan must be a Plan"),
+        ((loss, PARAMS, (X, Y), SGD, PLAN, KEY), "plan must be a Plan"),
+        ((loss, PARAMS, (X, Y), PLAN, KEY, SGD), "optimizer must be a transformation"),
+        ((loss, PARAMS, (X, Y), PLAN, SGD, 0), "key must be a key of jax.random"),
+    ],
+)
+def test_arguments_in_another_order_are_named(arguments, name):
+    with pytest.raises(ValueError, match=name):
+        inspect.unwrap(dp_sgd.train)(*arguments)
