@@ -1,9 +1,10 @@
-"""Calls side by side, on a CPU: XLA runs the loops of one call on one core."""
+"""Calls side by side, on a CPU: XLA runs the loops of one call on one core; records they share."""
 
 from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +21,24 @@ _SETTINGS = (
     "jax_debug_nans",
     "jax_disable_jit",
 )
+
+
+class Locked:
+    """Record that threads share: `with self._lock` goes around a look, a decision and an entry.
+
+    The lock is no part of the state: copies and pickles have one of their own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
 
 def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.elementary import log1p
@@ -57,7 +58,7 @@ class BudgetExceededError(ValueError):
 
 
 @final
-class Filter:
+class Filter(Locked):
     """Lets adaptively chosen releases through until `budget` would be passed.
 
     All that it lets through, together, has the guarantee `budget`, at any time and whenever one
@@ -75,13 +76,15 @@ class Filter:
     `RDP`, by its `pure_epsilon` for `PureDP`; what does not convert is a `TypeError`. A sampled
     mechanism costs its own divergences under an `RDP`, what the whole release does under the
     others (at the largest orders it is no better). One release, not a batch; finite costs. Sums
-    are exact, so that no rounding lets a step through.
+    are exact, so that no rounding lets a step through. Threads may share a filter: each step is
+    looked at and taken in one.
     """
 
     def __init__(self, budget: Currency):
         if type(budget) not in _KINDS.values():
             kinds = ", ".join(_KINDS)
             raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
+        super().__init__()
         self._budget = budget
         self._limits = measure(budget, ledger.exact("budget", numbers(budget)))
         self._steps: tuple[Step, ...] = ()
@@ -128,12 +131,13 @@ class Filter:
     def spend(self, item: Item, count: object = 1, name: str = "") -> None:
         """Take `count` releases of `item`, or raise `BudgetExceededError` and change nothing."""
         step = self._step(item, count, name)
-        sums = self._after(step)
-        if not self._fits(sums):
-            raise BudgetExceededError(
-                f"item must fit in what remains, {self.remaining()}, got {count} x {item}"
-            )
-        self._sums, self._steps = sums, (*self._steps, step)
+        with self._lock:
+            sums = self._after(step)
+            if not self._fits(sums):
+                raise BudgetExceededError(
+                    f"item must fit in what remains, {self.remaining()}, got {count} x {item}"
+                )
+            self._sums, self._steps = sums, (*self._steps, step)
 
     def spent(self) -> Currency:
         """The sum of the steps, rounded up: valid as a guarantee for steps fixed in advance.

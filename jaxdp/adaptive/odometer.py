@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
@@ -26,7 +27,7 @@ _ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
 
 
 @final
-class Odometer:
+class Odometer(Locked):
     """Refuses nothing, and bounds what has been spent.
 
     For any two neighbours, with probability 1 - `delta` over the outputs on the first, the
@@ -42,10 +43,12 @@ class Odometer:
     Sources: Feldman & Zrnic, NeurIPS 2021; Lecuyer 2021; Whitehouse, Ramdas, Rogers & Wu, ICML
     2023.
 
-    `delta` in (0, 1]; orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up.
+    `delta` in (0, 1]; orders in (1, 1e300]. Sums are exact and `epsilon` is rounded up. Threads may
+    share an odometer: no step is lost.
     """
 
     def __init__(self, delta: float, order: ArrayLike = _ORDERS):
+        super().__init__()
         self._delta = float(checks.real("delta", delta, 0.0, 1.0, open_lower=True))
         # Order 1 bounds no loss but on average.
         order = checks.real("order", order, 1.0, open_lower=True)
@@ -72,14 +75,16 @@ class Odometer:
         return self._epsilon(self._after(self._step(item, count, "")))
 
     def spend(self, item: Item, count: object = 1, name: str = "") -> float:
-        """Count `count` releases of `item`, and return `epsilon()`.
+        """Count `count` releases of `item`, and return `epsilon()` as it stands then.
 
         `item`: whatever `to_rdp` takes, or a sampled mechanism, one release, with finite
         divergences: else `ValueError` or `TypeError`, and nothing changes.
         """
         step = self._step(item, count, name)
-        self._sums, self._steps = self._after(step), (*self._steps, step)
-        return self.epsilon()
+        with self._lock:
+            sums = self._after(step)
+            self._sums, self._steps = sums, (*self._steps, step)
+        return self._epsilon(sums)
 
     def spent(self) -> RDP:
         """The sums of the divergences, rounded up. For adaptive steps they are no guarantee."""

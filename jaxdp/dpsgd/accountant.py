@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from jaxdp._core import checks
+from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.interop.opacus import loss_from_history
 from jaxdp.privacy_loss import PrivacyLoss
@@ -16,7 +17,7 @@ from jaxdp.privacy_loss import PrivacyLoss
 _NAME = "jaxdp"
 
 
-class Accountant:
+class Accountant(Locked):
     """Accountant with the interface of Opacus: steps are recorded, epsilon is an upper bound.
 
     Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
@@ -35,16 +36,18 @@ class Accountant:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.history: list[tuple[float, float, int]] = []
 
     def step(self, *, noise_multiplier: ArrayLike, sample_rate: ArrayLike) -> None:
         """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
         scale = float(checks.positive("noise_multiplier", noise_multiplier))
         rate = float(checks.probability("sample_rate", sample_rate, lift=True))
-        if self.history and tuple(self.history[-1][:2]) == (scale, rate):
-            self.history[-1] = (scale, rate, self.history[-1][2] + 1)
-        else:
-            self.history.append((scale, rate, 1))
+        with self._lock:
+            if self.history and tuple(self.history[-1][:2]) == (scale, rate):
+                self.history[-1] = (scale, rate, self.history[-1][2] + 1)
+            else:
+                self.history.append((scale, rate, 1))
 
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of all steps; `ValueError` where there is none."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
@@ -36,7 +37,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class _Shown:
+class _Shown(Locked):
     """Loss, epsilon and delta of counted releases; `_counts` is kept by `Accountant`."""
 
     _counts: dict[Release, float]
@@ -93,6 +94,7 @@ def _accountant() -> type:
         """
 
         def __init__(self, neighboring_relation: Any = relations.ADD_OR_REMOVE_ONE):
+            Locked.__init__(self)
             package.PrivacyAccountant.__init__(self, neighboring_relation)
             self._counts: dict[Release, float] = {}
 
@@ -103,8 +105,9 @@ def _accountant() -> type:
             except UnsupportedError as error:
                 return details(invalid_event=error.event, error_message=error.reason)
             if do_compose:
-                for release, often in found.items():
-                    self._counts[release] = self._counts.get(release, 0.0) + often
+                with self._lock:
+                    totals = {r: self._counts.get(r, 0.0) + n for r, n in found.items()}
+                    self._counts = self._counts | totals
             return None
 
     Accountant.__module__, Accountant.__qualname__ = __name__, "Accountant"
