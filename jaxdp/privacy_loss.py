@@ -101,7 +101,8 @@ class PrivacyLoss:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
         Above the least one by at most the error of `log_delta` over its slope in epsilon, and 1e-9
-        in log delta. Infinite where nothing meets `delta`.
+        in log delta. Infinite where nothing meets `delta`: the probability of an infinite loss
+        must, but for its rounding, (16 + releases + 4 |log delta|) ulp, which counts as met.
         """
         delta = checks.probability("delta", delta)
         return self._asked(range_composition.epsilon, delta).upper

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import product_gap
+from jaxdp._numeric.elementary import ULP, lifted, product_gap, round_up, two_sum
 
 # The residual of a quotient below this has partial products that underflow.
 _LEAST = 1e-280
@@ -58,7 +58,56 @@ def total_pair(*terms: Double | Reals) -> Double:
     high, low = reduce(_add, pairs)
     value = high + jax.lax.stop_gradient(low)
     low_part = value - high
-    return Double(value, jax.lax.stop_gradient((high - (value - low_part)) + (low - low_part)))
+    rest = (high - (value - low_part)) + (low - low_part)
+    return Double(value, jax.lax.stop_gradient(jnp.where(jnp.isfinite(value), rest, 0.0)))
+
+
+def sum_up(a: Reals, b: Reals) -> Reals:
+    """a + b, rounded up; exact where it is a double."""
+    value, error = two_sum(a, b)
+    return jnp.where(error > 0, round_up(value, 1), value)
+
+
+def product_up(a: Reals, b: Reals) -> Reals:
+    """a b >= 0, rounded up; exact where it is a double of at least 1e-280."""
+    value = a * b
+    usable = (value > _LEAST) & jnp.isfinite(value)
+    parts = (jnp.where(usable, v, 1.0) for v in (value, a, b))
+    exact = usable & (product_gap(*parts) >= 0) | (a == 1)
+    return jnp.where(exact, value, round_up(value, 1))
+
+
+def dot_up(x: Reals, y: Reals) -> Double:
+    """The sum of x y >= 0 along the last axis, 0 times anything being 0; not below it.
+
+    It is the sum where no product and no partial sum is rounded, else 1e-31 of it above at most.
+    """
+    value = jnp.where(x == 0, 0.0, x * y)
+    usable = (value > _LEAST) & jnp.isfinite(value)
+    parts = (jnp.where(usable, v, 1.0) for v in (value, x, y))
+    errors = [jnp.where(usable, -product_gap(*parts), 0.0)]
+    # Here the error of a product may underflow.
+    value = jnp.where(usable | (x == 1), value, round_up(value, 1))
+    while value.shape[-1] > 1:
+        even = value.shape[-1] // 2 * 2
+        pairs, odd = value[..., :even], value[..., even:]
+        added, error = two_sum(pairs[..., ::2], pairs[..., 1::2])
+        value = jnp.concatenate([added, odd], axis=-1)
+        errors.append(error)
+    error = jnp.concatenate(errors, axis=-1)
+    error = jnp.where(jnp.isfinite(value), error, 0.0)
+    rounding = 2.0 * error.shape[-1] * ULP * jnp.sum(jnp.abs(error), axis=-1)
+    return total_pair(
+        Double(value[..., 0], jax.lax.stop_gradient(jnp.sum(error, axis=-1) + rounding))
+    )
+
+
+def gap_up(x: Double, y: Reals) -> Reals:
+    """x - y, rounded up by 1e-15 of it at most, and 0 where it is 0."""
+    high, low = two_sum(x.high, -y)
+    low = jnp.where(jnp.isfinite(high), low, 0.0)
+    tail = low + x.low + 4.0 * ULP * (jnp.abs(low) + jnp.abs(x.low))
+    return lifted(round_up(high + jax.lax.stop_gradient(tail), 2), y < x.high)
 
 
 def divide(numerator: Double, denominator: Double, wanted: Bools) -> Double:

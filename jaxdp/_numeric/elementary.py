@@ -114,16 +114,24 @@ def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:
     """
     a_high, b_high = (jax.lax.reduce_precision(v, 11, 25) for v in (a, b))
     a_low, b_low = a - a_high, b - b_high
-    first, first_error = _two_sum(c - a_high * b_high, -a_high * b_low)
-    second, second_error = _two_sum(first, -a_low * b_high)
+    first, first_error = two_sum(c - a_high * b_high, -a_high * b_low)
+    second, second_error = two_sum(first, -a_low * b_high)
     return second + ((first_error + second_error) - a_low * b_low)
 
 
-def _two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
+def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     """a + b and its rounding error, exactly (Knuth)."""
     total = a + b
     b_part = total - a
     return total, (a - (total - b_part)) + (b - b_part)
+
+
+def log_add(a: Reals, b: Reals) -> Reals:
+    """log(e^a + e^b), whose derivative is a number where one of them, or both, are 0."""
+    empty_a, empty_b = a == -jnp.inf, b == -jnp.inf  # NaN is not empty
+    either = empty_a | empty_b
+    both = jnp.logaddexp(jnp.where(either, 0.0, a), jnp.where(either, 0.0, b))
+    return jnp.where(either, jnp.where(empty_a, b, a), both)
 
 
 def log_mean_exp(t: Reals) -> Reals:

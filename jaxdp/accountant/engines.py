@@ -210,7 +210,7 @@ def _only_one(term: Term, found: LogBounds) -> LogBounds:
 
 def _sampled(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
     found = sampled_gaussian.log_bounds(_equal_releases(terms), epsilon, kind)
-    return _with_what_is_known(tabled(terms), epsilon, found)
+    return _with_infinite(tabled(terms), found)
 
 
 def _epsilon_of_sampled(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
@@ -230,13 +230,11 @@ def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
     def lane(at: tuple[Table, Reals]) -> LogBounds:
         return contour.log_bounds(factors_of(at[0]), at[1], root)
 
-    return _with_what_is_known(table, epsilon, lax.map(lane, (table, epsilon)))
+    return _with_infinite(table, lax.map(lane, (table, epsilon)))
 
 
-def _with_what_is_known(table: Table, epsilon: Reals, found: LogBounds) -> LogBounds:
-    """Bounds on what finite losses make, with no loss beyond the largest, and infinite ones."""
-    none = epsilon >= table.total(table.largest)
-    found = LogBounds(*(jnp.where(none, -jnp.inf, x) for x in found))
+def _with_infinite(table: Table, found: LogBounds) -> LogBounds:
+    """Bounds on what finite losses make, and infinite ones."""
     log_infinite = log_of_infinite(table.total(table.log_finite))
     some = log_infinite != -jnp.inf  # NaN is left
     found = LogBounds(*(jnp.where(some, jnp.logaddexp(x, log_infinite), x) for x in found))
@@ -252,9 +250,8 @@ def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
         return contour.epsilon_bounds(factors_of(at[0]), at[1], root)
 
     found = lax.map(lane, (table, jnp.where(possible, left, 0.5)))
-    largest = table.total(table.largest)
-    never = jnp.where(left == 0, largest, jnp.where(jnp.isnan(left), jnp.nan, jnp.inf))
-    return LogBounds(*(jnp.where(possible, jnp.minimum(x, largest), never) for x in found))
+    never = jnp.where(jnp.isnan(left), jnp.nan, jnp.inf)
+    return LogBounds(*(jnp.where(possible, x, never) for x in found))
 
 
 _profile_bounds, _profile_epsilon = compiled(_profile, ()), compiled(_epsilon_of_profile, ())

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +20,21 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, outside_traces
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import engines
+from jaxdp.accountant import ends, engines
 from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Terms,
     add_up,
     exchanged,
+    is_gaussian,
     reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.engines import Step, tabled
+from jaxdp.accountant.engines import Engine, Step
+
+# Nearer bounds from the end of the losses: (terms, values, bounds) to bounds.
+ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,16 +68,8 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
-    found = _in_turn(
-        engines.inverses_of(terms, _lanes(terms, delta)), _epsilon_width, terms, delta, both
-    )
-    none, certain = delta == 0, delta == 1
-    if checks.is_concrete(delta) and not np.any(np.asarray(none)):
-        end = jnp.zeros(())
-    else:
-        end = largest_loss(terms, both)
-    upper = jnp.where(none, end, jnp.where(certain, 0.0, found.upper))
-    return LogBounds(jnp.where(none | certain, upper, found.lower), upper)
+    steps = engines.inverses_of(terms, _lanes(terms, delta))
+    return _in_turn(steps, ends.bound_epsilon, _epsilon_width, terms, delta, both)
 
 
 @_outside_traces
@@ -82,20 +78,9 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     return _worst(_renyi, terms, order, both)
 
 
-def largest_loss(terms: Terms, both: bool) -> Reals:
-    """The least epsilon with delta = 0; infinite where there is none."""
-    return _worst(lambda terms, _: _largest(tabled(terms)), terms, jnp.zeros(()), both)
-
-
 @partial(compiled, static_argnums=())
 def _renyi(terms: Terms, order: Reals) -> Reals:
     return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
-
-
-@partial(compiled, static_argnums=())
-def _largest(table: engines.Table) -> Reals:
-    infinite = table.total(table.log_finite) < 0
-    return jnp.where(infinite, jnp.inf, table.total(table.largest))
 
 
 def _worst(
@@ -117,23 +102,25 @@ def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: boo
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
-    found = _in_turn(steps, _width, terms, size, both)
+    found = _in_turn(steps, ends.bound_log_delta, _width, terms, size, both)
     return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _in_turn(
     steps: tuple[Step, ...],
+    by_end: ByEnd,
     width: Callable[[LogBounds], Reals],
     terms: Terms,
     values: Lanes,
     both: bool,
 ) -> LogBounds:
-    """The first engine's bounds, and the next one's where they are wide."""
+    """The first engine's bounds and what the end says, and the next one's where they are wide."""
     shape, terms, values = _laid_out(terms, values, both)
+    first = _first(steps, by_end, terms)
     if not checks.all_concrete(terms, values):
-        found = _traced(steps, width, terms, values, both)
+        found = _traced((Step(first), *steps[1:]), width, terms, values, both)
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
-    found = steps[0].engine(terms, values)
+    found = first(terms, values)
     ways = 2 if both else 1
     for engine, above in steps[1:]:
         each = LogBounds(*(x.reshape(ways, -1) for x in found))
@@ -149,6 +136,21 @@ def _in_turn(
         for old, new in zip(found, again, strict=True):
             old[index] = np.asarray(new)
     return LogBounds(*(_of_worse(x, shape, both) for x in found))
+
+
+def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
+    """The first engine, and what the end of the losses says; that of a Gaussian's never ends."""
+    first = steps[0].engine
+    if len(steps) == 1 and is_gaussian(terms[0]):
+        return first
+
+    def ended(terms: Terms, values: Lanes) -> LogBounds:
+        known = first(terms, values)
+        if not checks.all_concrete(terms, values):
+            return by_end(terms, values, known)
+        return in_pieces(by_end, (terms, values, known), _releases(terms))
+
+    return ended
 
 
 def _traced(

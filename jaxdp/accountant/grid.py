@@ -27,7 +27,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, log1mexp
+from jaxdp._numeric.elementary import ULP, log1mexp, log_add
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
@@ -53,40 +53,31 @@ class _Lane(NamedTuple):
 
     total: Total
     drift: Reals
-    largest: Reals  # finite total
+    largest: Reals  # finite total, but for its rounding
     log_finite: Reals
 
     def upper(self, epsilon: Reals) -> Reals:
         """Above log delta at epsilon >= 0."""
         finite = finite_upper(self.total, epsilon - self.drift)
-        return self._whole(jnp.where(self._too_coarse(), 0.0, finite), epsilon, 32.0 * ULP)
+        return self._whole(jnp.where(self._too_coarse(), 0.0, finite), 32.0 * ULP)
 
     def lower(self, epsilon: Reals) -> Reals:
         """Below log delta at epsilon >= 0."""
         finite = finite_lower(self.total, epsilon - self.drift)
-        return self._whole(jnp.where(self._too_coarse(), -jnp.inf, finite), epsilon, -32.0 * ULP)
+        return self._whole(jnp.where(self._too_coarse(), -jnp.inf, finite), -32.0 * ULP)
 
     def _too_coarse(self) -> Bools:
         """True if all that is known is that delta <= 1 up to the largest loss."""
         return self.total.plan.step > LARGEST_STEP
 
-    def _whole(self, finite: Reals, epsilon: Reals, rounded: float) -> Reals:
+    def _whole(self, finite: Reals, rounded: float) -> Reals:
         """log delta with the probability of an infinite loss added to the finite part."""
-        finite = jnp.where(epsilon >= self.largest, -jnp.inf, finite)
         infinite = jnp.where(self.log_finite < 0, _log_infinite(self.log_finite), -jnp.inf)
-        return jnp.minimum(_log_add(finite, infinite + rounded), 0.0)
+        return jnp.minimum(log_add(finite, infinite + rounded), 0.0)
 
 
 def _log_infinite(log_finite: Reals) -> Reals:
     return log1mexp(jnp.where(log_finite < 0, -log_finite, 1.0))
-
-
-def _log_add(a: Reals, b: Reals) -> Reals:
-    """log(e^a + e^b), whose derivative is a number where one of them, or both, are 0."""
-    empty_a, empty_b = a == -jnp.inf, b == -jnp.inf  # NaN is not empty
-    either = empty_a | empty_b
-    both = jnp.logaddexp(jnp.where(either, 0.0, a), jnp.where(either, 0.0, b))
-    return jnp.where(either, jnp.where(empty_a, b, a), both)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:

@@ -83,7 +83,7 @@ class Response(DominatingPair):
             jnp.stack([-finite, finite], axis=-1),
             jnp.where(endless[..., None], LEAST_FINITE, jnp.stack([up - finite, up], axis=-1)),
             log_infinite,
-            round_up(finite, 2),
+            finite,
         )
 
     def singularities(self) -> Singularities:
@@ -136,7 +136,7 @@ class RandomisedResponse(DominatingPair):
         b = jnp.broadcast_to(checks.guard(self.bound), up.shape)
         losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
         masses = jnp.stack([up - b, level, up], axis=-1)
-        return atoms(losses, masses, jnp.full_like(b, -jnp.inf), round_up(b, 2))
+        return atoms(losses, masses, jnp.full_like(b, -jnp.inf), b)
 
     def singularities(self) -> Singularities:
         """Multiples of epsilon."""
@@ -199,7 +199,7 @@ class BoundedRange(DominatingPair):
             return loss, log_mass, jnp.where(some[..., None], log_density, jnp.inf)
 
         log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
-        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], log_infinite, round_up(bound, 2))
+        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], log_infinite, bound)
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""

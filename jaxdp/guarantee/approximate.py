@@ -9,9 +9,14 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp.guarantee.base import Guarantee, repeated
-from jaxdp.guarantee.pure_profile import log_delta_of_approximate, tradeoff_of_pure
+from jaxdp.guarantee.pure_profile import (
+    epsilon_of_approximate,
+    log_delta_of_approximate,
+    tradeoff_of_pure,
+)
 
 
 @final
@@ -40,6 +45,14 @@ class ApproxDP(Guarantee):
         epsilon = checks.real("epsilon", epsilon)
         return log_delta_of_approximate(self.epsilon_bound, self.delta_bound, epsilon)
 
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """The inverse of `log_delta`: `epsilon` at its own `delta`, infinite below.
+
+        A `delta` that is that of this guarantee but for 32 ulp, a sum's rounding, counts as it.
+        """
+        delta = checks.probability("delta", delta)
+        return epsilon_of_approximate(self.epsilon_bound, self.delta_bound, delta)
+
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """max(0, 1 - d - e^e0 fpr, e^-e0 (1 - d - fpr))."""
         fpr = checks.probability("fpr", fpr, lift=True)
@@ -47,12 +60,12 @@ class ApproxDP(Guarantee):
 
     def composed(self, other: ApproxDP) -> ApproxDP:
         """The guarantee of both releases together, rounded up."""
-        epsilon = round_up(self.epsilon_bound + other.epsilon_bound, 1)
+        epsilon = sum_up(self.epsilon_bound, other.epsilon_bound)
         both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
         return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
 
     def __rmul__(self, count: ArrayLike) -> ApproxDP:
         count = checks.whole("count", count)
-        epsilon = round_up(repeated("epsilon", count, self.epsilon_bound), 1)
+        epsilon = repeated("epsilon", count, self.epsilon_bound)
         delta = -jnp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))
         return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))

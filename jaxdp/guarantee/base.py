@@ -14,6 +14,7 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.double_double import product_up
 from jaxdp._numeric.elementary import ULP
 from jaxdp.noise.base import exp_up
 
@@ -127,7 +128,7 @@ def require_both_directions(source: object) -> None:
 
 
 def repeated(name: str, count: Reals, value: Reals) -> Reals:
-    """count value, of one guarantee's parameter; 0 times infinity is not known: `ValueError`."""
+    """count value, of one guarantee's parameter, rounded up; 0 times infinity: `ValueError`."""
     if checks.all_concrete(count, value):
         known, held = np.broadcast_arrays(np.asarray(count), np.asarray(value))
         if np.any(((known == 0) & np.isinf(held)) | (np.isinf(known) & (held == 0))):
@@ -135,7 +136,7 @@ def repeated(name: str, count: Reals, value: Reals) -> Reals:
                 f"count must not be 0 where {name} is infinite, nor infinite where {name} is 0: "
                 f"that product means nothing; got count {count} and {name} {value}"
             )
-    return count * value
+    return product_up(*jnp.broadcast_arrays(count, value))
 
 
 @jax.jit
@@ -156,16 +157,25 @@ def _epsilon(guarantee: Guarantee, delta: Reals) -> Reals:
 
 
 def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
-    """The least epsilon >= 0 with log_delta(epsilon) <= log(delta), for decreasing `log_delta`."""
+    """The least epsilon >= 0 with log_delta(epsilon) <= log(delta), for decreasing `log_delta`.
+
+    A delta that no epsilon goes below is met at the first one that reaches it, but for the rounding
+    of both: 5 `rounding_slack`.
+    """
     shape = jnp.broadcast_shapes(delta.shape, jax.eval_shape(log_delta, delta).shape)
     delta = jnp.broadcast_to(delta, shape)
+    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
+    zero, slack = jnp.minimum(delta, 0.0), rounding_slack(delta)
 
-    def residual(epsilon: Reals) -> Reals:
+    def excess(epsilon: Reals) -> Reals:
         return excess_log_delta(log_delta(epsilon), delta)
 
-    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero = jnp.minimum(delta, 0.0)
-    found = last_feasible(
-        residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, rounding_slack(delta)
-    )
+    last = jax.lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
+    least = jnp.isfinite(slack) & (jnp.abs(last) <= 3.0 * slack)
+    lent = jnp.where(least, last + 2.0 * slack, 0.0)
+
+    def residual(epsilon: Reals) -> Reals:
+        return excess(epsilon) - lent
+
+    found = last_feasible(residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, slack)
     return jnp.where(residual(zero) <= 0, zero, found)

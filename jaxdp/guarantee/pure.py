@@ -7,9 +7,9 @@ from typing import final
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.double_double import sum_up
 from jaxdp.guarantee.base import Guarantee, repeated
-from jaxdp.guarantee.pure_profile import log_delta_of_pure, tradeoff_of_pure
+from jaxdp.guarantee.pure_profile import epsilon_of_approximate, log_delta_of_pure, tradeoff_of_pure
 
 
 @final
@@ -35,15 +35,17 @@ class PureDP(Guarantee):
         """
         return log_delta_of_pure(self.epsilon_bound, checks.real("epsilon", epsilon))
 
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """e0 + log(1 - `delta` (1 + e^-e0)), the inverse of `log_delta`; at least 0."""
+        return epsilon_of_approximate(self.epsilon_bound, 0.0, checks.probability("delta", delta))
+
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """max(0, 1 - e^e0 fpr, e^-e0 (1 - fpr))."""
         return tradeoff_of_pure(self.epsilon_bound, 0.0, checks.probability("fpr", fpr, lift=True))
 
     def composed(self, other: PureDP) -> PureDP:
         """The guarantee of both releases together, rounded up."""
-        return PureDP(round_up(self.epsilon_bound + other.epsilon_bound, 1))
+        return PureDP(sum_up(self.epsilon_bound, other.epsilon_bound))
 
     def __rmul__(self, count: ArrayLike) -> PureDP:
-        return PureDP(
-            round_up(repeated("epsilon", checks.whole("count", count), self.epsilon_bound), 1)
-        )
+        return PureDP(repeated("epsilon", checks.whole("count", count), self.epsilon_bound))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
@@ -32,6 +33,26 @@ def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Re
     failure, pure = jnp.broadcast_arrays(checks.guard(failure, 1.0), pure)
     value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
     return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+
+
+@jax.jit
+def epsilon_of_approximate(bound: Reals, failure: ArrayLike, delta: Reals) -> Reals:
+    """The least epsilon >= 0 at which `log_delta_of_approximate` is log(delta); inf for none.
+
+    bound + log(1 - (1 + e^-bound) (delta - failure) / (1 - failure)), rounded up; a failure that is
+    delta but for 32 ulp, a sum's rounding, is met at `bound`.
+    """
+    bound, failure, delta = jnp.broadcast_arrays(
+        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), delta
+    )
+    met = failure <= delta * (1.0 + 32.0 * ULP)
+    left = jnp.maximum(delta * (1.0 - 8.0 * ULP) - failure, 0.0) * (1.0 - 16.0 * ULP)
+    share = left / jnp.where(failure < 1, 1.0 - failure, 1.0) * (1.0 + jnp.exp(-bound))
+    inside = (share > 0) & (share < 1) & jnp.isfinite(bound)
+    lower = bound + log1m(jnp.where(inside, share, 0.0)) + 8.0 * ULP * (1.0 + bound)
+    value = jnp.where(inside, jnp.clip(lower, 0.0, bound), jnp.where(share < 1, bound, 0.0))
+    value = jnp.where(delta == 1, 0.0, jnp.where(met, value, jnp.inf))
+    return jnp.where(jnp.isnan(bound + failure + delta), jnp.nan, value)
 
 
 def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:

@@ -11,7 +11,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
-from jaxdp._numeric.elementary import ULP, log1p, round_up
+from jaxdp._numeric.double_double import sum_up
+from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.guarantee.base import Guarantee, repeated
 from jaxdp.guarantee.renyi_profile import tradeoff_of_renyi
 
@@ -76,11 +77,11 @@ class RDP(Guarantee):
         left, right, ours, theirs = jnp.broadcast_arrays(
             self.order, other.order, self.value, other.value
         )
-        return RDP(left, jnp.where(left == right, round_up(ours + theirs, 1), jnp.nan))
+        return RDP(left, jnp.where(left == right, sum_up(ours, theirs), jnp.nan))
 
     def __rmul__(self, count: ArrayLike) -> RDP:
         count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
-        return RDP(self.order, round_up(repeated("value", count, value), 1))
+        return RDP(self.order, repeated("value", count, value))
 
 
 def _equal(left: Reals, right: Reals) -> bool:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.double_double import sum_up
 from jaxdp.guarantee.base import (
     Guarantee,
     repeated,
@@ -54,12 +54,11 @@ class ZCDP(Guarantee):
 
     def composed(self, other: ZCDP) -> ZCDP:
         """The guarantee of both releases together, rounded up."""
-        return ZCDP(round_up(self.xi + other.xi, 1), round_up(self.rho + other.rho, 1))
+        return ZCDP(sum_up(self.xi, other.xi), sum_up(self.rho, other.rho))
 
     def __rmul__(self, count: ArrayLike) -> ZCDP:
         count = checks.whole("count", count)
-        xi, rho = repeated("xi", count, self.xi), repeated("rho", count, self.rho)
-        return ZCDP(round_up(xi, 1), round_up(rho, 1))
+        return ZCDP(repeated("xi", count, self.xi), repeated("rho", count, self.rho))
 
 
 @jax.jit

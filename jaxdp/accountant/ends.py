@@ -1,0 +1,90 @@
+"""Bounds on delta from where the finite losses of a composition end: they need no engine.
+
+With L the largest finite total loss and p the probability of an infinite one, at epsilon >= 0
+
+    p <= delta(epsilon) <= p + (1 - p) (1 - e^(epsilon - L))_+,
+
+so that delta is p from L on, and epsilon at most L wherever delta >= p. L is a sum of products of
+known numbers, added up without an error: where it is a double, as 1 + 2 is, it is met exactly.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Lanes, Reals
+from jaxdp._numeric.double_double import Double, dot_up, gap_up
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Terms
+from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite
+
+
+class _End(NamedTuple):
+    """The end of the finite losses, arrays of lanes."""
+
+    largest: Double  # finite total; rounded up
+    log_finite: Reals  # log of the probability of a finite total
+    log_infinite: Reals
+    rounding: Reals  # of log_infinite
+
+
+@partial(compiled, static_argnums=())
+def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds:
+    """The `known` bounds on log delta at epsilon >= 0, or nearer ones from the end."""
+    end = _end_of(terms)
+    gap = gap_up(end.largest, epsilon)
+    inside = gap > 0
+    finite = end.log_finite + log1mexp(jnp.where(inside, gap, 1.0))
+    most = log_add(end.log_infinite, jnp.where(inside, finite, -jnp.inf)) + end.rounding
+    most = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(most, 0.0))
+    least = end.log_infinite - end.rounding
+    upper = jnp.where(most < known.upper, most, known.upper)  # NaN is left
+    lower = jnp.where(least > known.lower, least, known.lower)
+    return LogBounds(jnp.minimum(lower, upper), upper)
+
+
+@partial(compiled, static_argnums=())
+def bound_epsilon(terms: Terms, delta: Lanes, known: LogBounds) -> LogBounds:
+    """The `known` bounds on the least epsilon that meets delta, or nearer ones from the end.
+
+    A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
+    """
+    end = _end_of(terms)
+    largest, positive = end.largest.high, delta > 0
+    log_delta = jnp.log(jnp.where(positive, delta, 1.0))
+    met = jnp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
+    met |= (delta == 0) & (end.log_infinite == -jnp.inf)
+    # delta less p, rounded down: L gives way by -log(1 - that).
+    spare = delta * (1.0 - 4.0 * ULP) - jnp.exp(end.log_infinite) * (1.0 + 2.0 * end.rounding)
+    spared = (spare > 0) & jnp.isfinite(largest)
+    nearer = largest + log1m(jnp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
+    most = jnp.where(spared, jnp.clip(nearer, 0.0, largest), largest)
+    most = jnp.where(delta == 1, 0.0, jnp.where(met, most, jnp.inf))
+    most = jnp.where(jnp.isnan(largest + end.log_finite + delta), jnp.nan, most)
+    all_said = (delta == 0) | (delta == 1)
+    upper = jnp.where(all_said | (most < known.upper), most, known.upper)  # NaN is left
+    return LogBounds(jnp.where(all_said, upper, jnp.minimum(known.lower, upper)), upper)
+
+
+def _end_of(terms: Terms) -> _End:
+    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    terms = lax.optimization_barrier(terms)
+    laws = [term.pair.law() for term in terms]
+
+    def of_all(each: list[Reals]) -> Reals:
+        wide = (jnp.broadcast_to(x, t.count.shape) for x, t in zip(each, terms, strict=True))
+        return jnp.concatenate([*wide], axis=-1)
+
+    count = of_all([term.count for term in terms])
+    largest = dot_up(count, of_all([law.largest for law in laws]))
+    log_finite = of_all([log_of_finite(law.log_infinite) for law in laws])
+    total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
+    log_infinite = log_of_infinite(total)
+    size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
+    return _End(largest, total, log_infinite, ULP * (16.0 + count.shape[-1] + 4.0 * size))

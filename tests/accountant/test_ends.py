@@ -1,0 +1,138 @@
+"""Where the finite losses end delta is the probability of an infinite one: for every engine."""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp._numeric.double_double import Double, dot_up, gap_up, product_up, sum_up
+from jaxdp.accountant import ends
+from jaxdp.accountant.bounds import LogBounds
+
+loss_of = dp.privacy_loss
+
+
+def composed(*known):
+    return functools.reduce(operator.add, map(loss_of, known))
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "failures", "target", "end"),
+    [
+        ((1.0,), (0.1,), 0.1, 1.0),
+        ((0.3,), (1e-9,), 1e-9, 0.3),
+        ((1.0, 2.0), (0.1, 0.2), 0.28, 3.0),
+        ((1.0, 2.0), (0.0, 0.0), 0.0, 3.0),
+        ((0.1, 0.2), (0.1, 0.1), 0.19, 0.30000000000000004),
+        ((0.1,) * 3, (0.1,) * 3, 0.271, 0.30000000000000004),
+    ],
+)
+def test_sums_of_stated_guarantees_are_exact(epsilons, failures, target, end):
+    known = [dp.ApproxDP(*each) for each in zip(epsilons, failures, strict=True)]
+    total = composed(*known)
+    assert total.epsilon(target) == end
+    assert total.epsilon(target * (1 - 1e-12)) == (np.inf if target else end)
+    assert 0 <= total.delta(end) - target <= 1e-13 * target
+    assert total.log_delta_error(end) < 1e-12
+    # The guarantees' own sums as well, and a sum of equal ones.
+    alone = functools.reduce(operator.add, known)
+    assert alone.epsilon(target) == end
+    assert 0 <= alone.delta(end) - target <= 1e-13 * target
+    assert len(set(epsilons)) > 1 or (len(known) * known[0]).epsilon(target) == end
+
+
+def test_pure_sums_owe_nothing_at_their_end():
+    total = composed(dp.PureDP(1.0), dp.PureDP(2.0))
+    assert total.delta(3.0) == 0
+    assert (dp.PureDP(1.0) + dp.PureDP(2.0)).delta(3.0) == 0 == (3 * dp.PureDP(1.0)).delta(3.0)
+    assert total.epsilon(jnp.array([0.0, 1.0])).tolist() == [3.0, 0.0]
+    # 0.1 + 0.2 lies above 0.3, by less than any engine resolves.
+    total = composed(dp.PureDP(0.1), dp.PureDP(0.2))
+    with mp.workdps(40):
+        over = mp.mpf(0.1) + mp.mpf(0.2) - mp.mpf(0.3)
+        exact = -mp.expm1(-over) / ((1 + mp.exp(-mp.mpf(0.1))) * (1 + mp.exp(-mp.mpf(0.2))))
+    assert exact <= float(total.delta(0.3)) <= 4 * exact
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        dp.Mechanism(dp.TruncatedLaplace(1.0, 5.0), 1.0),
+        dp.Mechanism(dp.TruncatedLaplace(1.0, 5.0), 1.0, 0.1, "remove"),
+        dp.ExponentialMechanism(1.0),
+    ],
+)
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_every_noise_meets_the_least_delta_at_a_finite_epsilon(mechanism, count):
+    """By one profile, along a contour and on a grid."""
+    total = count * loss_of(mechanism)
+    least = float(total.delta(100.0))
+    epsilon = float(total.epsilon(least))
+    assert 0 < epsilon <= 2.001
+    assert total.delta(epsilon) <= least * (1 + 1e-12)
+    assert total.delta(epsilon * 0.99) > least
+    assert least == 0 or total.epsilon(least * (1 - 1e-9)) == np.inf
+
+
+def test_a_mechanism_alone_meets_its_least_delta():
+    mechanism = dp.Mechanism(dp.TruncatedLaplace(1.0, 5.0), 1.0)
+    least = float(mechanism.delta(100.0))
+    assert mechanism.epsilon(least) == pytest.approx(1.0, rel=1e-12)
+    assert mechanism.epsilon(least * (1 - 1e-9)) == np.inf
+
+
+def test_the_bounds_from_the_end_hold_the_truth():
+    """Responses of 0.7 and 1.1, which may fail: against their four sums; bad values stay bad."""
+    known = dp.ApproxDP(jnp.array([0.7, 1.1]), 1e-3)
+    terms = loss_of(known).sum().terms
+    with mp.workdps(30):
+        bounds, failure = [mp.mpf(0.7), mp.mpf(1.1)], mp.mpf(1e-3)
+        end, finite = sum(bounds), (1 - failure) ** 2
+        mass = finite / mp.fprod(1 + mp.exp(-b) for b in bounds)
+        for gap in (-1.0, 0.0, 1e-15, 1e-6, 0.5):
+            epsilon = float(end - gap)
+            inside = max(end - mp.mpf(epsilon), mp.mpf(0))
+            truth = 1 - finite + mass * -mp.expm1(-inside)
+            nothing = LogBounds(jnp.full(1, -jnp.inf), jnp.full(1, jnp.inf))
+            lane = jax.tree.map(lambda x: x[None], terms)
+            lower, upper = ends.bound_log_delta(lane, jnp.full(1, epsilon), nothing)
+            assert lower[0] <= float(mp.log(truth)) <= upper[0]
+            assert inside > 1e-3 or upper[0] - lower[0] < 1e-2
+            lower, upper = ends.bound_epsilon(lane, jnp.full(1, float(truth)), nothing)
+            assert upper[0] >= epsilon * (1 - 1e-13) - (inside == 0)
+    bad = jax.jit(lambda e: loss_of(dp.ApproxDP(e, 0.1)).epsilon(jnp.array([0.0, 0.1, 0.5])))
+    assert not np.any(np.stack([bad(jnp.nan), bad(-1.0)]) < np.inf)
+
+
+def test_sums_and_products_are_rounded_up_and_exact_where_they_can_be():
+    rng = np.random.default_rng(0)
+    x = np.round(10.0 ** rng.uniform(0, 4, (200, 7)))
+    y = 10.0 ** rng.uniform(-9, 9, (200, 7))
+    y[:50] = np.round(y[:50], 3)
+    total = jax.jit(dot_up)(x, y)
+    near = np.asarray(total.high) * (1 + rng.uniform(-4e-16, 4e-16, 200))
+    gaps = jax.jit(gap_up)(total, near)
+    added, product = jax.jit(lambda a, b: (sum_up(a, b), product_up(a, b)))(x[:, 0], y[:, 0])
+    with mp.workdps(80):
+        for i in range(200):
+            a, b = [mp.mpf(v) for v in x[i]], [mp.mpf(v) for v in y[i]]
+            exact = mp.fdot(a, b)
+            held = mp.mpf(float(total.high[i])) + mp.mpf(float(total.low[i]))
+            assert 0 <= held - exact <= exact * mp.mpf(10) ** -29
+            gap = held - mp.mpf(near[i])
+            assert 0 <= mp.mpf(float(gaps[i])) - gap <= abs(gap) * 1e-14 + exact * 1e-30
+            for value, truth in ((added[i], a[0] + b[0]), (product[i], a[0] * b[0])):
+                assert 0 <= mp.mpf(float(value)) - truth <= 5e-16 * truth
+    one, three = jnp.ones(()), jnp.full((), 3.0)
+    whole = jax.jit(dot_up)(jnp.array([3.0, 0.0, 2.0]), jnp.array([1.5, jnp.inf, 0.25]))
+    assert (float(whole.high), float(whole.low)) == (5.0, 0.0)
+    assert gap_up(whole, 5.0 * one) == 0 == product_up(0.0 * one, three)
+    assert (sum_up(one, 2.0 * one), product_up(one, three)) == (3.0, 3.0)
+    endless = jax.jit(dot_up)(jnp.ones(2), jnp.array([1.0, jnp.inf]))
+    assert gap_up(endless, one) == jnp.inf
+    assert gap_up(Double(one, 0.0 * one), jnp.inf * one) == -jnp.inf
