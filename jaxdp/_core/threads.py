@@ -46,13 +46,18 @@ def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
 
     One after the other where this thread has settings of its own, which the others would not see.
     """
-    if len(calls) < 2 or _settings() != _pool().submit(_settings).result():
+    if len(calls) < 2 or not settings_are_shared():
         return [function(*call) for call in calls]
 
     def run(call: tuple[Any, ...]) -> Any:
         return jax.block_until_ready(function(*call))
 
     return list(_pool().map(run, calls))
+
+
+def settings_are_shared() -> bool:
+    """True where another thread would compute as this one does."""
+    return _settings() == _pool().submit(_settings).result()
 
 
 @functools.cache

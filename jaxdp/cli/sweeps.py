@@ -101,7 +101,7 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
         stripe=_stripe(str(settings.get("stripe", "0/1"))),
         progress=to is not None,
     )
-    for reason in swept.attrs["failures"][:MOST_REASONS]:
+    for reason in swept.attrs["failures"].splitlines()[:MOST_REASONS]:
         typer.echo(f"jaxdp sweep: no {quantity} at {reason}", err=True)
     found = swept[quantity]
     if to is None:

@@ -12,6 +12,10 @@ import numpy as np
 
 from jaxdp._core.types import ArrayLike
 
+# The variable that says of every point whether it is done, and its values.
+STATUS = "status"
+NOT_DONE, DONE, FAILED = 0, 1, 2
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -84,6 +88,10 @@ def grid_of(axes: Mapping[str, ArrayLike], chunk: int) -> Grid:
     for name, axis in axes.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise ValueError(f"axes must be named as arguments are, got {name!r}")
+        if name == STATUS:
+            raise ValueError(
+                f"axes must not be named {STATUS}: a sweep has a variable of that name"
+            )
         array = np.asarray(axis, dtype=np.float64)
         if array.ndim != 1 or array.size == 0:
             raise ValueError(f"axis {name} must be one-dimensional and not empty: {array.shape}")

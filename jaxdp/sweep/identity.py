@@ -1,36 +1,15 @@
-"""Identity of a sweep: a fingerprint of its function, and where its numbers come from."""
+"""Identity of a sweep: a fingerprint of its function, its grid and the versions."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import pickle
-import subprocess
 import types
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-import jax
-
-# What decides about digits. chosen: these are the versions that results depend on
-_PACKAGES = ("jaxdp", "jax", "jaxlib", "numpy")
-# Seconds that asking for the commit may take. chosen: it answers in milliseconds
-_COMMIT_WAIT = 5.0
-# Long name and unit of what sweeps are most often over, for the labels of `.plot`.
-_LABELS = {
-    "epsilon": ("privacy loss bound epsilon", "nats"),
-    "delta": ("failure probability delta", "1"),
-    "log_delta": ("logarithm of delta", "nats"),
-    "noise_multiplier": ("noise multiplier", "1"),
-    "sampling_prob": ("sampling probability", "1"),
-    "scale": ("scale of the noise", "units of the query"),
-    "sensitivity": ("sensitivity", "units of the query"),
-    "steps": ("number of steps", "1"),
-    "epochs": ("number of epochs", "1"),
-    "mu": ("Gaussian DP parameter mu", "1"),
-}
+from jaxdp.sweep.provenance import versions
 
 
 def digest_of(function: Callable[..., Any], grid_digest: str) -> str:
@@ -42,53 +21,6 @@ def digest_of(function: Callable[..., Any], grid_digest: str) -> str:
     found.update(repr(sorted(versions().items())).encode())
     _add(found, function, {})
     return found.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that results depend on."""
-    known = {}
-    for name in _PACKAGES:
-        try:
-            known[name] = version(name)
-        except PackageNotFoundError:
-            known[name] = "unknown"
-    return known
-
-
-def labels(name: str) -> dict[str, str]:
-    """Attributes that plots are labelled by, for the names that are known."""
-    if name not in _LABELS:
-        return {}
-    long_name, unit = _LABELS[name]
-    return {"long_name": long_name, "units": unit}
-
-
-def provenance(function: Callable[..., Any]) -> dict[str, str]:
-    """Attributes that say how a result was made."""
-    inner = getattr(function, "__wrapped__", function)
-    return {
-        "function": getattr(inner, "__qualname__", type(inner).__name__),
-        "device": str(jax.local_devices()[0].device_kind),
-        "precision": "float64",
-        "commit": _commit(),
-        **{f"{name}_version": found for name, found in versions().items()},
-    }
-
-
-@functools.cache
-def _commit() -> str:
-    """Commit of this package, if it is used from a checkout of its own; else "unknown"."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return "unknown"
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(
-            command, cwd=root, capture_output=True, text=True, check=False, timeout=_COMMIT_WAIT
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 def _add(found: Any, value: Any, seen: dict[int, Any]) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
-from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of
-from jaxdp.sweep.grid import Grid, grid_of
-from jaxdp.sweep.identity import digest_of, labels, provenance
+from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of, reasons_as_text
+from jaxdp.sweep.grid import NOT_DONE, STATUS, Grid, grid_of
+from jaxdp.sweep.identity import digest_of
+from jaxdp.sweep.provenance import described, provenance
+from jaxdp.sweep.side_by_side import side_by_side
 from jaxdp.sweep.store import Store
 from jaxdp.sweep.worker import by_executor
 
@@ -37,21 +39,25 @@ def sweep(
             points at a time; returns an array of that shape or a mapping of names to such arrays.
             It is called as it is: wrap it in `jax.jit` where that pays.
         axes: the values of every argument, finite numbers, by name.
-        to: a Zarr store to stream to. The same call resumes after a kill; a folder that holds
-            something else is refused. None: in memory.
+        to: a Zarr store to stream to. The same call resumes after a kill, and computes again what
+            was damaged; a folder that holds something else is refused. None: in memory.
         chunk: the most points of a block, which is a Zarr chunk of every variable.
         executor: runs the blocks in other processes, which write to `to` themselves; one that
             forks is refused.
         stripe: (i, n) works off every nth block from i on, for n jobs on one store.
-        devices: share every block; all local ones if None, as always with an executor.
+        devices: work off blocks side by side, one a device, so that `function` is called from
+            several threads; all local ones if None. With an executor: the default of each process.
         progress: show a bar with the rate and the time left.
 
     Returns:
         An `xarray.Dataset` with the axes as coordinates, read when it is asked for if it is on
-        disk. Its attributes say how it was made, and "failures" at which points `function` raised
-        and why: these are NaN, as is what other stripes have not done yet.
+        disk. "status" says of every point whether it is done (1), failed (2), which is NaN, or not
+        done yet (0). What returns no mapping is called "value". Attributes: the function's name,
+        what `functools.partial` binds to it, versions, commit, device, and in "failures" a line for
+        each point where `function` raised.
 
-    Bad arguments raise `ValueError`; a full disk raises `OSError` and keeps what is done.
+    Bad arguments, and a store whose `sweep.json` is damaged, raise `ValueError`; a full disk raises
+    `OSError` and keeps what is done.
 
     >>> import jaxdp as dp
     >>> def log_delta(scale, epsilon):
@@ -65,15 +71,12 @@ def sweep(
     if to is None:
         return _in_memory(function, grid, devices, progress)
     store = Store(to, grid, digest_of(function, grid.digest()))
-    if not store.begun():
-        store.create(names_of(function, grid, devices), provenance(function))
-    known = store.done()
-    numbers = [n for n in range(stripe[0], grid.blocks, stripe[1]) if n not in known]
+    left = _left(function, store, stripe, devices)
     if executor is None:
-        finished = _here(function, grid, store, numbers, devices)
+        finished = _here(function, store, left, devices)
     else:
-        finished = by_executor(executor, function, store, numbers)
-    for _ in _shown(finished, len(numbers), progress):
+        finished = by_executor(executor, function, store, left)
+    for _ in _shown(finished, len(left), progress):
         pass
     return _opened(store)
 
@@ -101,42 +104,72 @@ def _in_memory(
     failures: dict[int, Reasons] = {}
 
     def names() -> tuple[str, ...]:
-        return tuple(values) or names_of(function, grid, devices)
+        known = tuple(name for name in tuple(values) if name != STATUS)
+        return known or names_of(function, grid, None if devices is None else devices[0])
 
-    for number in _shown(range(grid.blocks), grid.blocks, progress):
-        columns, failures[number] = evaluate(
-            function, grid.points(number), grid.block_size, devices, names
-        )
+    finished = _evaluated(function, grid, range(grid.blocks), devices, names)
+    for number, (columns, failures[number]) in _shown(finished, grid.blocks, progress):
         at = grid.slices(number)
         for name, column in columns.items():
             if name not in values:
-                values[name] = np.full(grid.shape, np.nan)
+                values[name] = np.full(
+                    grid.shape, np.nan if name != STATUS else NOT_DONE, column.dtype
+                )
             values[name][at] = column.reshape(values[name][at].shape)
     xarray = checks.extra("xarray", "sweep")
-    variables = {name: (grid.names, value, labels(name)) for name, value in values.items()}
+    labels = described(function, grid.names, values)
+    variables = {name: (grid.names, value, labels[name]) for name, value in values.items()}
     coordinates = {
-        name: (name, axis, labels(name)) for name, axis in zip(grid.names, grid.axes, strict=True)
+        name: (name, axis, labels[name]) for name, axis in zip(grid.names, grid.axes, strict=True)
     }
-    attributes = {**provenance(function), "failures": _told(grid, failures)}
+    attributes = provenance(function) | {"failures": reasons_as_text(grid, failures)}
     return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _left(
+    function: Callable[..., Any],
+    store: Store,
+    stripe: tuple[int, int],
+    devices: Sequence[Any] | None,
+) -> list[int]:
+    """The blocks to work off, in a store that is made if it is not there."""
+    grid = store.grid
+    if not store.begun():
+        names = names_of(function, grid, None if devices is None else devices[0])
+        store.create(described(function, grid.names, names), provenance(function))
+    # A damaged block is anyone's: the sweep that is returned has it.
+    return sorted(store.damaged() | (set(range(stripe[0], grid.blocks, stripe[1])) - store.done()))
 
 
 def _here(
     function: Callable[..., Any],
-    grid: Grid,
     store: Store,
     numbers: Sequence[int],
     devices: Sequence[Any] | None,
 ) -> Iterator[int]:
-    """The blocks one after the other, in this process."""
-    names = functools.cache(store.variables)
-    for number in numbers:
-        points = grid.points(number)
-        store.write(number, *evaluate(function, points, grid.block_size, devices, names))
+    """The blocks in this process, written one after the other."""
+    names = functools.cache(store.results)
+    for number, (columns, reasons) in _evaluated(function, store.grid, numbers, devices, names):
+        store.write(number, columns, reasons)
         yield number
 
 
-def _shown(blocks: Iterable[int], count: int, progress: bool) -> Iterable[int]:
+def _evaluated(
+    function: Callable[..., Any],
+    grid: Grid,
+    numbers: Sequence[int],
+    devices: Sequence[Any] | None,
+    names: Callable[[], tuple[str, ...]],
+) -> Iterator[tuple[int, tuple[Columns, Reasons]]]:
+    """Blocks with their columns and failures, side by side where there are devices."""
+
+    def call(number: int, device: Any) -> tuple[Columns, Reasons]:
+        return evaluate(function, grid.points(number), grid.block_size, device, names)
+
+    return side_by_side(call, numbers, devices)
+
+
+def _shown(blocks: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:
     if not progress:
         return blocks
     return checks.extra("tqdm", "sweep").tqdm(blocks, total=count, unit="chunk")
@@ -144,17 +177,7 @@ def _shown(blocks: Iterable[int], count: int, progress: bool) -> Iterable[int]:
 
 def _opened(store: Store) -> Any:
     """The store as a dataset that reads what is asked for."""
+    failures = store.finish()
     xarray = checks.extra("xarray", "sweep")
-    found = xarray.open_zarr(str(store.path), consolidated=False, chunks=None)
-    return found.assign_attrs(failures=_told(store.grid, store.reasons()))
-
-
-def _told(grid: Grid, failures: Mapping[int, Reasons]) -> list[str]:
-    """Every point that failed, by its coordinates, and why."""
-    found = []
-    for number in sorted(failures):
-        points = grid.points(number) if failures[number] else {}
-        for place, reason in failures[number]:
-            at = ", ".join(f"{name}={x[place]:g}" for name, x in points.items())
-            found.append(f"{at}: {reason}")
-    return found
+    dataset = xarray.open_zarr(str(store.path), consolidated=False, chunks=None)
+    return dataset.assign_attrs(failures=failures)

@@ -1,83 +1,82 @@
 """A sweep on disk: a Zarr store that is written block by block, and in it what is done.
 
 The variables have one Zarr chunk a block. In the folder of the first axis, where Zarr does not look
-for arrays, `.sweep` holds the sweep's fingerprint in `sweep.json` and a marker for every block,
-written after its chunks. The store is made beside its place and moved there.
+for arrays, `.sweep` holds the sweep's fingerprint in `sweep.json` and a marker for every block with
+the digests of its chunks, written after them. The store is made beside its place and moved there.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.sweep.evaluate import Columns, Reasons
-from jaxdp.sweep.grid import Grid
-from jaxdp.sweep.identity import labels
+from jaxdp.sweep.evaluate import Columns, Reasons, reasons_as_text
+from jaxdp.sweep.grid import STATUS, Grid
+from jaxdp.sweep.layout import ROOT, Layout
+from jaxdp.sweep.record import digest, read_record, write_file, write_record
+
+# Of what is in `.sweep`, and of how chunks are encoded.
+FORMAT = 2
+# Says which sweep the store is of, and what is in it.
+_MANIFEST = "sweep.json"
+# Files that are read at a time. chosen: a disk's queue and the hashing of a chunk overlap
+_READERS = 4
 
 
 class Store:
-    """The files of one sweep; another one's are refused."""
+    """The files of one sweep; another one's are refused, damaged ones made again."""
 
-    def __init__(self, to: str | os.PathLike[str], grid: Grid, digest: str):
-        self.path, self.grid, self.digest = Path(to), grid, digest
-        self._zarr = checks.extra("zarr", "sweep")
-        # By name, opened at the first block: opening them takes as long as writing a chunk.
-        self._arrays: dict[str, Any] = {}
-
-    def _notes(self, path: Path) -> Path:
-        return path / self.grid.names[0] / ".sweep"
+    def __init__(self, to: str | os.PathLike[str], grid: Grid, fingerprint: str):
+        self.path, self.grid, self.digest = Path(to), grid, fingerprint
+        self._layout: Layout | None = None
 
     def begun(self) -> bool:
-        """True if the sweep was begun before; `ValueError` where something else is there."""
+        """True if the sweep was begun before; `ValueError` where something else is there.
+
+        What of its metadata and axes is damaged is written again.
+        """
         if not self.path.exists():
             return False
-        manifest = self._notes(self.path) / "sweep.json"
+        manifest = self._notes(self.path) / _MANIFEST
         if not manifest.exists():
             raise ValueError(
-                f"to must be a new folder or this sweep's; another sweep's, or none, is {self.path}"
+                f"to must be a new folder or this sweep's; another sweep's, or none, is "
+                f"{self.path}, which has no {manifest}"
             )
-        if json.loads(manifest.read_text())["digest"] != self.digest:
+        if self._manifest()["digest"] != self.digest:
             raise ValueError(
                 f"to holds another sweep (other axes, chunk, function or versions): {self.path}"
             )
+        for place, content in self._files().files.items():
+            # The root tells failures too: it is written at the end of every call.
+            if place != ROOT and _content(self.path / place) != content:
+                write_file(self.path / place, content)
         return True
 
-    def create(self, variables: tuple[str, ...], attributes: Mapping[str, Any]) -> None:
+    def create(
+        self, variables: Mapping[str, Mapping[str, Any]], attributes: Mapping[str, Any]
+    ) -> None:
         """Every array, empty, made beside and moved into place."""
         partial = self.path.with_name(f"{self.path.name}.partial-{uuid.uuid4().hex}")
-        group = self._zarr.create_group(store=str(partial), attributes=dict(attributes))
-        for name, axis in zip(self.grid.names, self.grid.axes, strict=True):
-            array = group.create_array(
-                name,
-                shape=axis.shape,
-                chunks=axis.shape,
-                dtype="f8",
-                dimension_names=[name],
-                attributes=labels(name),
-            )
-            array[:] = axis
-        for name in variables:
-            group.create_array(
-                name,
-                shape=self.grid.shape,
-                chunks=self.grid.block,
-                dtype="f8",
-                fill_value=np.nan,
-                dimension_names=list(self.grid.names),
-                attributes=labels(name),
-                config={"write_empty_chunks": True},
-            )
-        self._notes(partial).mkdir()
-        _write(self._notes(partial) / "sweep.json", {"digest": self.digest, "variables": variables})
+        self._layout = Layout(self.grid, variables, attributes)
+        for place, content in self._layout.files.items():
+            write_file(partial / place, content)
+        manifest = {
+            "format": FORMAT,
+            "digest": self.digest,
+            "variables": dict(variables),
+            "attributes": dict(attributes),
+        }
+        write_record(self._notes(partial) / _MANIFEST, manifest)
         try:
             partial.rename(self.path)
         except OSError:
@@ -86,25 +85,32 @@ class Store:
             if not self.begun():
                 raise
 
-    def variables(self) -> tuple[str, ...]:
+    def results(self) -> tuple[str, ...]:
         """Names of what the function returns."""
-        return tuple(json.loads((self._notes(self.path) / "sweep.json").read_text())["variables"])
+        known = (*self.grid.names, STATUS)
+        return tuple(name for name in self._manifest()["variables"] if name not in known)
 
     def done(self) -> set[int]:
-        """The blocks that are finished."""
-        return {int(path.stem) for path in self._notes(self.path).glob("*.done")}
+        """The blocks that have a marker."""
+        stems = (path.stem for path in self._notes(self.path).glob("*.done"))
+        return {int(stem) for stem in stems if stem.isdecimal() and int(stem) < self.grid.blocks}
+
+    def damaged(self) -> set[int]:
+        """Of these, those whose marker or one of whose chunks is not what was written."""
+        numbers = sorted(self.done())
+        with ThreadPoolExecutor(_READERS) as pool:
+            whole = pool.map(self._is_whole, numbers)
+            return {number for number, is_whole in zip(numbers, whole, strict=True) if not is_whole}
 
     def write(self, number: int, columns: Columns, reasons: Reasons) -> None:
         """One chunk of every variable, then the marker."""
         try:
-            if not self._arrays:
-                group = self._zarr.open_group(str(self.path), mode="r+")
-                self._arrays = {name: group[name] for name in columns}
-            at = self.grid.slices(number)
-            shape = tuple(part.stop - part.start for part in at)
-            for name, column in columns.items():
-                self._arrays[name][at] = column.reshape(shape)
-            _write(self._notes(self.path) / f"{number}.done", reasons)
+            chunks = self._files().chunks(number, columns)
+            for place, content in chunks.items():
+                write_file(self.path / place, content)
+            digests = {place: digest(content) for place, content in chunks.items()}
+            marker = {"block": number, "chunks": digests, "failures": reasons}
+            write_record(self._marker(number), marker)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -114,22 +120,77 @@ class Store:
                 f"kept: make room and run the same call again ({self.path})",
             ) from error
 
-    def reasons(self) -> dict[int, Reasons]:
-        """Why points of a block failed, where some did."""
-        found = {
-            n: json.loads((self._notes(self.path) / f"{n}.done").read_text()) for n in self.done()
-        }
-        return {n: [(int(at), why) for at, why in told] for n, told in found.items() if told}
+    def finish(self) -> str:
+        """Tell the failures in the group's attributes; again if other jobs finished meanwhile."""
+        while True:
+            numbers = self.done()
+            failures = reasons_as_text(self.grid, self._reasons(numbers))
+            content = self._files().root(failures)
+            if _content(self.path / ROOT) != content:
+                write_file(self.path / ROOT, content)
+            if self.done() == numbers:
+                return failures
+
+    def _notes(self, path: Path) -> Path:
+        return path / self.grid.names[0] / ".sweep"
+
+    def _marker(self, number: int) -> Path:
+        return self._notes(self.path) / f"{number}.done"
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self._notes(self.path) / _MANIFEST
+        anew = f"remove {self.path} and run the same call again"
+        try:
+            manifest = read_record(path)
+        except ValueError as error:
+            raise ValueError(
+                f"{path} is damaged, or of an older jaxdp: bring it back from a copy, or {anew}"
+            ) from error
+        if manifest.get("format") != FORMAT:
+            raise ValueError(
+                f"{path} must have format {FORMAT}, got {manifest.get('format')}: {anew}"
+            )
+        return manifest
+
+    def _files(self) -> Layout:
+        if self._layout is None:
+            manifest = self._manifest()
+            self._layout = Layout(self.grid, manifest["variables"], manifest["attributes"])
+        return self._layout
+
+    def _is_whole(self, number: int) -> bool:
+        try:
+            marker = read_record(self._marker(number))
+        except (OSError, ValueError):
+            return False
+        if marker["block"] != number:
+            return False
+        contents = ((_content(self.path / place), at) for place, at in marker["chunks"].items())
+        return all(content is not None and digest(content) == at for content, at in contents)
+
+    def _reasons(self, numbers: set[int]) -> dict[int, Reasons]:
+        found = {}
+        for number in numbers:
+            try:
+                told = read_record(self._marker(number))["failures"]
+            except ValueError as error:
+                raise ValueError(
+                    f"{self._marker(number)} is damaged: run the same call again"
+                ) from error
+            if told:
+                found[number] = [(int(place), why) for place, why in told]
+        return found
 
 
 def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
     """The axes of a store that was created."""
-    group: Any = checks.extra("zarr", "sweep").open_group(path, mode="r")
-    return tuple(np.asarray(group[name][:]) for name in names)
+    zarr = checks.extra("zarr", "sweep")
+    return tuple(np.asarray(zarr.open_array(path, path=name, mode="r")[:]) for name in names)
 
 
-def _write(path: Path, content: Any) -> None:
-    """Beside it and moved: a reader sees all of it or nothing."""
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    partial.write_text(json.dumps(content))
-    partial.replace(path)
+def _content(path: Path) -> bytes | None:
+    """None where there is no such file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None

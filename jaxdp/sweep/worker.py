@@ -64,7 +64,7 @@ def work(
     _set_up(settings)
     store, function = _reached(to, names, block, digest), _unpacked(code)
     points = store.grid.points(number)
-    store.write(number, *evaluate(function, points, store.grid.block_size, None, store.variables))
+    store.write(number, *evaluate(function, points, store.grid.block_size, None, store.results))
     return number
 
 

@@ -158,23 +158,35 @@ def test_a_lost_worker_is_told(tmp_path):
         sweep(product, AXES, tmp_path / "grid.zarr", chunk=11, executor=pool)
 
 
-def test_eight_devices_are_one(tmp_path):
+def test_eight_devices_are_one():
+    """Every block is on one device, what a composition computes too; the digits are the same."""
     code = """
 import sys
+import threading
 import jax
 jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
 import numpy as np
 import jaxdp as dp
+devices = jax.local_devices()
+together, used = threading.Barrier(len(devices), timeout=60), []
 def function(scale, epsilon):
-    assert len(scale.sharding.device_set) == int(sys.argv[1])
+    assert len(scale.sharding.device_set) == 1
+    # What comes from the host, as a composition's tables do.
+    placed = jnp.zeros(3) + 1.0
+    assert placed.sharding.device_set == scale.sharding.device_set
+    if scale.size > 1:
+        used.extend(scale.sharding.device_set)
+        together.wait()
     return dp.Mechanism(dp.Gaussian(scale), 1.0).log_delta(epsilon)
-axes = {"scale": np.linspace(0.5, 3.0, 7), "epsilon": np.linspace(0.0, 4.0, 11)}
-found = dp.sweep(function, axes, chunk=33, progress=False)
-last = jax.local_devices()[-1]
+axes = {"scale": np.linspace(0.5, 3.0, 8), "epsilon": np.linspace(0.0, 4.0, 11)}
+found = dp.sweep(function, axes, chunk=11, progress=False)
+assert set(used) == set(devices), used
 def alone(scale, epsilon):
-    assert scale.sharding.device_set == {last}
+    assert scale.sharding.device_set == {devices[-1]}
+    assert (jnp.zeros(3) + 1.0).sharding.device_set == {devices[-1]}
     return scale
-dp.sweep(alone, axes, devices=[last], progress=False)
+dp.sweep(alone, axes, devices=devices[-1:], progress=False)
 sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
 """
     found = []
@@ -184,7 +196,46 @@ sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
             "JAX_PLATFORMS": "cpu",
         }
-        command = [sys.executable, "-c", code, devices]
+        command = [sys.executable, "-c", code]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
         found.append(np.frombuffer(bytes.fromhex(done.stdout)))
     np.testing.assert_array_equal(*found)
+
+
+def test_failures_and_settings_beside_devices():
+    """An error in one thread is the call's, failures are told, and x64 of one thread is kept."""
+    code = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+import jaxdp as dp
+axes = {"scale": np.arange(8.0)}
+def picky(scale):
+    assert scale.dtype == jnp.float64
+    if jnp.any(scale == 5.0):
+        raise ValueError("five")
+    return scale
+with jax.enable_x64(True):
+    found = dp.sweep(picky, axes, chunk=2, progress=False)
+jax.config.update("jax_enable_x64", True)
+again = dp.sweep(picky, axes, chunk=2, progress=False)
+assert found.identical(again)
+assert again.attrs["failures"] == "scale=5: ValueError: five", again.attrs
+def wrong(scale):
+    return scale if scale.size == 1 else scale[:1]
+try:
+    dp.sweep(wrong, axes, chunk=2, progress=False)
+except ValueError as error:
+    assert "arguments' shape" in str(error)
+else:
+    raise AssertionError("no error")
+"""
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,176 @@
+"""Where a sweep's numbers come from, and what they are called: attributes of its dataset."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdp.sweep.evaluate import ALONE
+from jaxdp.sweep.grid import DONE, FAILED, NOT_DONE, STATUS
+
+# What decides about digits. chosen: these are the versions that results depend on
+_PACKAGES = ("jaxdp", "jax", "jaxlib", "numpy")
+# Seconds that asking for the commit may take. chosen: it answers in milliseconds
+_COMMIT_WAIT = 5.0
+# Long name and unit of what sweeps are most often over, for the labels of `.plot`.
+_LABELS = {
+    "epsilon": ("privacy loss bound epsilon", "nats"),
+    "delta": ("failure probability delta", "1"),
+    "log_delta": ("logarithm of delta", "nats"),
+    "noise_multiplier": ("noise multiplier", "1"),
+    "sampling_prob": ("sampling probability", "1"),
+    "scale": ("scale of the noise", "units of the query"),
+    "sensitivity": ("sensitivity", "units of the query"),
+    "steps": ("number of steps", "1"),
+    "epochs": ("number of epochs", "1"),
+    "dataset_size": ("number of records", "1"),
+    "batch_size": ("expected records of a batch", "1"),
+    "mu": ("Gaussian DP parameter mu", "1"),
+}
+# By which sweeps are read as netCDF, whose whole numbers have 32 bits. derived
+_GREATEST_INTEGER = 2**31
+# Of a value that is no number and no text. chosen: a line or two
+_LONGEST_TEXT = 200
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of the packages that results depend on."""
+    known = {}
+    for name in _PACKAGES:
+        try:
+            known[name] = version(name)
+        except PackageNotFoundError:
+            known[name] = "unknown"
+    return known
+
+
+def provenance(function: Callable[..., Any]) -> dict[str, Any]:
+    """Attributes that say how a result was made, what is bound to the function among them.
+
+    All are numbers or texts, as netCDF has no others. Of two that are named alike the bound one
+    is called "argument_...".
+    """
+    inner, bound = _unwrapped(function)
+    own = {
+        "function": _qualified(inner),
+        "device": str(jax.local_devices()[0].device_kind),
+        "precision": "float64",
+        "commit": _commit(),
+        "failures": "",
+        **{f"{name}_version": known for name, known in versions().items()},
+    }
+    named = {f"argument_{k}" if k in own else k: _plain(value) for k, value in bound.items()}
+    return own | named
+
+
+def described(
+    function: Callable[..., Any], axes: Iterable[str], results: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Attributes of axes, results and status by name: long_name and units where they are known.
+
+    What a function returns without a name is called as the function is.
+    """
+    inner, _ = _unwrapped(function)
+    own = {name: _labels(name) for name in (*axes, *results)}
+    if ALONE in own:
+        own[ALONE] = _labels_of_function(_qualified(inner).rpartition(".")[2])
+    flags = {
+        "long_name": "what became of the point",
+        "flag_values": [NOT_DONE, DONE, FAILED],
+        "flag_meanings": "not_done done failed",
+    }
+    return {**own, STATUS: flags}
+
+
+def _labels(name: str) -> dict[str, str]:
+    if name not in _LABELS:
+        return {}
+    long_name, unit = _LABELS[name]
+    return {"long_name": long_name, "units": unit}
+
+
+def _labels_of_function(name: str) -> dict[str, str]:
+    """Of a known quantity, or of one at the end of the name, as in `training_epsilon`."""
+    endings = [known for known in _LABELS if name == known or name.endswith(f"_{known}")]
+    if name.startswith("<"):
+        return {}
+    if not endings:
+        return {"name": name, "long_name": name.replace("_", " ").strip()}
+    known = max(endings, key=len)
+    long_name, unit = _LABELS[known]
+    if name != known:
+        long_name = f"{long_name} ({name.replace('_', ' ').strip()})"
+    return {"name": name, "long_name": long_name, "units": unit}
+
+
+def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function inside of partial and other wrappers, and what is bound to it by name."""
+    bound: dict[str, Any] = {}
+    while True:
+        if isinstance(function, functools.partial):
+            bound = _arguments(function) | bound
+            function = function.func
+        elif (inner := getattr(function, "__wrapped__", None)) is not None:
+            function = inner
+        else:
+            return function, bound
+
+
+def _arguments(call: functools.partial[Any]) -> dict[str, Any]:
+    """Bound arguments by name, those of a mapping by its keys."""
+    try:
+        names = list(inspect.signature(call.func).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [str(place) for place in range(len(names), len(call.args))]
+    found: dict[str, Any] = {}
+    for name, value in (*zip(names, call.args, strict=False), *call.keywords.items()):
+        if isinstance(value, Mapping):
+            found |= {str(key): each for key, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _plain(value: Any) -> int | float | str:
+    """A number as a number, anything else as text."""
+    if isinstance(value, np.ndarray | np.generic | jax.Array) and np.ndim(value) == 0:
+        value = np.asarray(value).item()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if abs(int(value)) < _GREATEST_INTEGER:
+            return int(value)
+    elif isinstance(value, float):
+        return value
+    return " ".join(repr(value).split())[:_LONGEST_TEXT]
+
+
+def _qualified(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+@functools.cache
+def _commit() -> str:
+    """Commit of this package, if it is used from a checkout of its own; else "unknown"."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return "unknown"
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, check=False, timeout=_COMMIT_WAIT
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,66 @@
+"""Blocks of a sweep side by side in this process, one a device."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+import jax
+
+from jaxdp._core import threads
+
+Answer = TypeVar("Answer")
+# Blocks a device that are begun or wait to be written. chosen: none waits for the disk
+_AHEAD = 2
+
+
+def side_by_side(
+    call: Callable[[int, Any], Answer], numbers: Sequence[int], devices: Sequence[Any] | None
+) -> Iterator[tuple[int, Answer]]:
+    """(number, call(number, device)) as they are finished, each device at one call at a time.
+
+    What a call places nowhere is on its device too, which compositions need: they come from the
+    host. All local devices if None. Where there is only one, or where this thread has settings of
+    its own, which others would not see: one call after the other.
+    """
+    several = jax.local_devices() if devices is None else devices
+    if len(several) == 1 or not threads.settings_are_shared():
+        device = None if devices is None else devices[0]
+        for number in numbers:
+            yield number, _on(device, call, number)
+        return
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for device in several:
+        free.put(device)
+
+    def on_a_free_device(number: int) -> tuple[int, Answer]:
+        device = free.get()
+        try:
+            return number, _on(device, call, number)
+        finally:
+            free.put(device)
+
+    pending: set[Future[tuple[int, Answer]]] = set()
+    with ThreadPoolExecutor(len(several), thread_name_prefix="jaxdp_sweep") as pool:
+        try:
+            for number in numbers:
+                pending.add(pool.submit(on_a_free_device, number))
+                if len(pending) == _AHEAD * len(several):
+                    finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (each.result() for each in finished)
+            while pending:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in finished)
+        finally:
+            for each in pending:
+                each.cancel()
+
+
+def _on(device: Any, call: Callable[[int, Any], Answer], number: int) -> Answer:
+    """On the default device, which is the user's choice, if None."""
+    context = contextlib.nullcontext() if device is None else jax.default_device(device)
+    with context:
+        return call(number, device)
