@@ -24,13 +24,23 @@ def compare_families(
     delta: Delta,
     sensitivity: Sensitivity = 1.0,
     count: Annotated[int, typer.Option(help="Answers that share the budget.")] = 1,
+    families: Annotated[
+        str | None, typer.Option(help="Those that are fitted: laplace,gaussian; else all of reals.")
+    ] = None,
+    integers: Annotated[
+        bool, typer.Option("--integers", help="Noise on the integers too, for whole answers.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """The least noise of every family for one budget, side by side."""
+    names = None if families is None else [name.strip() for name in families.split(",")]
     asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
-    found = tried("compare", lambda: compare(Budget(epsilon, delta), sensitivity, count))
-    families = {"families": [row._asdict() for row in found]}
-    show(as_json, asked | families, str(found))
+    table = tried(
+        "compare",
+        lambda: compare(Budget(epsilon, delta), sensitivity, count, names, integers=integers),
+    )
+    rows = {"families": [row._asdict() for row in table]}
+    show(as_json, asked | rows, str(table))
 
 
 def design(

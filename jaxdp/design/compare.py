@@ -13,7 +13,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
-from jaxdp.design.families import FAMILIES
+from jaxdp.design.families import FAMILIES, MEMBERS
 from jaxdp.design.fit import fit_noise
 from jaxdp.design.lower_bounds import lower_bound
 from jaxdp.design.sensitivity import JointSensitivity
@@ -23,8 +23,8 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
-# Families on the integers.
-_LATTICE = ("discrete_gaussian", "discrete_laplace")
+# For answers that are whole numbers.
+_INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].lattice)
 
 
 class Row(NamedTuple):
@@ -37,6 +37,7 @@ class Row(NamedTuple):
     ratio_to_gaussian: float
     ratio_to_bound: float
     guarantee: str  # how it was obtained
+    support: str  # "reals" or "integers"
 
 
 class Comparison:
@@ -66,6 +67,7 @@ class Comparison:
             "/ gaussian",
             "/ bound",
             "guarantee",
+            "support",
             "parameters",
         )
         lines = [head, *(_cells(row) for row in self.rows)]
@@ -85,6 +87,7 @@ def compare(
     families: Sequence[str] | None = None,
     objective: str = "variance",
     *,
+    integers: bool = False,
     progress: bool | None = None,
 ) -> Comparison:
     """Table of the best member of every family of noise for one budget, the least error on top.
@@ -96,9 +99,10 @@ def compare(
             (`allocate_exact`; of the families with a shape, the members of the fit to the largest
             sensitivity); or a `JointSensitivity`.
         count: whole number of releases; 1 with a vector.
-        families: their names, as in `fit_noise`; all that apply if None. Lattice families: at whole
-            sensitivities and single releases only.
+        families: their names, as in `fit_noise`; all of real numbers that apply if None.
         objective: "variance" or "mean_absolute", of one coordinate, averaged over a vector.
+        integers: the families on the integers too, for answers and a sensitivity that are whole
+            numbers.
         progress: a bar on stderr, one step a family, of tqdm where that is installed; if None where
             stderr is a terminal.
 
@@ -108,7 +112,8 @@ def compare(
         unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
         ApproxDP), the other ones ignored. guarantee: "exact" (the composed delta, as
         `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-        direction that dominates the set).
+        direction that dominates the set). support: "reals", or "integers", whose noise serves no
+        other answers and is marked so wherever it ranks.
 
     A batch of budgets, and a vector with a lattice noise or the staircase: `ValueError`.
 
@@ -124,8 +129,10 @@ def compare(
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
-    names = _usable(largest, count, profile) if families is None else tuple(families)
-    _check_families(names, count, profile)
+    names = _usable(largest, count, profile) if families is None else list(families)
+    if integers:
+        names += [name for name in _INTEGERS if name not in names]
+    _check_families(names, largest, count, profile)
     rows = []
     for family in _shown(names, progress):
         noise = fit_noise(family, budget, largest, count, objective)
@@ -137,11 +144,23 @@ def compare(
     return Comparison(_beside_gaussian(rows), objective)
 
 
-def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> None:
+def _check_families(
+    names: Sequence[str],
+    largest: ArrayLike | JointSensitivity,
+    count: ArrayLike,
+    profile: bool,
+) -> None:
     for name in names:
         checks.one_of("families", name, FAMILIES)
-        if profile and name in (*_LATTICE, "staircase"):
+        if profile and name in (*_INTEGERS, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")
+        if name in _INTEGERS and isinstance(largest, JointSensitivity):
+            raise ValueError(f"sensitivity must be a whole number for {name}, got {largest}")
+        if name in _INTEGERS and not float(jnp.asarray(largest)).is_integer():
+            raise ValueError(
+                f"sensitivity must be a whole number for {name}, got {float(largest):g}: "
+                "noise on the integers is for answers that are whole numbers"
+            )
     if profile and not bool(np.all(np.asarray(count) == 1)):
         raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
 
@@ -165,14 +184,12 @@ def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
 
 
 def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bool) -> list[str]:
-    names = [n for n in FAMILIES if n not in (*_LATTICE, "truncated_laplace", "staircase")]
+    names = [n for n in FAMILIES if n not in (*_INTEGERS, "truncated_laplace", "staircase")]
     if isinstance(largest, JointSensitivity) or profile:
         return names
     names.append("staircase")
     if bool(np.all(np.asarray(count) == 1)):
         names.append("truncated_laplace")
-        if float(jnp.asarray(largest)).is_integer():
-            names += _LATTICE
     return names
 
 
@@ -208,6 +225,7 @@ def _row(
         float("nan"),
         variance / bound,
         "pure" if family == "staircase" else exact,
+        "integers" if family in _INTEGERS else "reals",
     )
 
 
@@ -217,4 +235,5 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{k}=[{', '.join(f'{x:.4g}' for x in v)}]" if isinstance(v, list) else f"{k}={v:.6g}"
         for k, v in row.parameters.items()
     )
-    return (row.family, *(f"{x:.6g}" for x in numbers), row.guarantee, " ".join(shown))
+    words = (row.guarantee, row.support, " ".join(shown))
+    return (row.family, *(f"{x:.6g}" for x in numbers), *words)

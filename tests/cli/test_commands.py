@@ -56,9 +56,22 @@ def test_words_and_comparisons(run):
     words = run("statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING)
     assert words.exit_code == 0
     assert words.stdout.strip() == dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
-    table = run("compare", "--epsilon", "1", "--delta", "1e-6", "--json")
-    families = {row["family"] for row in json.loads(table.stdout)["families"]}
-    assert {"gaussian", "laplace"} <= families
+
+
+def test_comparisons(run):
+    asked = ["compare", "--epsilon", "1", "--delta", "1e-6", "--families", "gaussian, laplace"]
+    rows = json.loads(run(*asked, "--json").stdout)["families"]
+    assert [(row["family"], row["support"]) for row in rows] == [
+        ("laplace", "reals"),
+        ("gaussian", "reals"),
+    ]
+    integers = json.loads(run(*asked, "--integers", "--json").stdout)["families"]
+    assert [row["support"] for row in integers].count("integers") == 2
+    assert "  integers  " in run(*asked, "--integers").stdout.splitlines()[1]
+    bad = run("compare", "--epsilon", "1", "--delta", "1e-6", "--families", "cauchy")
+    assert (bad.exit_code, "families must be one of" in bad.stderr) == (2, True)
+    bad = run(*asked, "--integers", "--sensitivity", "0.5")
+    assert (bad.exit_code, "must be a whole number" in bad.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

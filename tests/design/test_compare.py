@@ -14,11 +14,51 @@ FEW = ("gaussian", "laplace", "truncated_laplace", "staircase", "discrete_laplac
 
 @pytest.mark.long
 def test_every_family_is_compared():
-    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
+    reals = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
+    assert {row.family for row in reals} == set(FAMILIES) - {
+        "discrete_laplace",
+        "discrete_gaussian",
+    }
+    table = dp.compare(dp.Budget(1.0, 1e-6), 1.0, integers=True)
     assert {row.family for row in table} == set(FAMILIES)
     assert table["truncated_laplace"].variance < table["flipped_huber"].variance
     composed = dp.compare(dp.Budget(5.0, 1e-6), 1.0, count=20)
     assert next(iter(composed)).family == "subbotin"
+
+
+def fitted(monkeypatch, *arguments, **named):
+    """What is compared, each family fitted as the Laplace is: fits compile for seconds."""
+    module = importlib.import_module("jaxdp.design.compare")
+    monkeypatch.setattr(module, "fit_noise", lambda *_: dp.Laplace(1.0))
+    return dp.compare((1.0, 1e-6), *arguments, **named)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_integers_are_asked_for_and_marked(monkeypatch, count):
+    """A count's noise is no noise for other answers, and it ranks first."""
+    integers = {"discrete_laplace", "discrete_gaussian"}
+    for sensitivity in (1.0, 2.0, 0.5):
+        table = fitted(monkeypatch, sensitivity, count)
+        assert integers.isdisjoint(row.family for row in table)
+        assert {row.support for row in table} == {"reals"}
+    table = fitted(monkeypatch, 2.0, count, integers=True)
+    assert {row.family for row in table if row.support == "integers"} == integers
+    named = fitted(monkeypatch, 1.0, count, ["laplace"], integers=True)
+    assert {row.family for row in named} == {"laplace", *integers}
+    named = fitted(monkeypatch, 1.0, count, ["discrete_laplace"])
+    assert named["discrete_laplace"].support == "integers"
+    for line, row in zip(str(table).splitlines()[1:], table, strict=True):
+        assert line.split()[6] == row.support
+
+
+def test_integers_need_whole_sensitivities():
+    for named in ({"integers": True}, {"families": ["discrete_laplace"]}):
+        with pytest.raises(ValueError, match=r"whole number for discrete_\w+, got 0.5"):
+            dp.compare((1.0, 1e-6), 0.5, **named)
+        with pytest.raises(ValueError, match="whole number for discrete_"):
+            dp.compare((1.0, 1e-6), dp.JointSensitivity(20, l1=1.0), **named)
+        with pytest.raises(ValueError, match=r"which discrete_\w+ does not allow"):
+            dp.compare((1.0, 1e-6), [1.0, 2.0], **named)
 
 
 @pytest.mark.long
