@@ -101,8 +101,7 @@ def compare(
         count: whole number of releases; 1 with a vector.
         families: their names, as in `fit_noise`; all of real numbers that apply if None.
         objective: "variance" or "mean_absolute", of one coordinate, averaged over a vector.
-        integers: the families on the integers too, for answers and a sensitivity that are whole
-            numbers.
+        integers: those on the integers too, for answers and a sensitivity that are whole numbers.
         progress: a bar on stderr, one step a family, of tqdm where that is installed; if None where
             stderr is a terminal.
 
@@ -112,8 +111,7 @@ def compare(
         unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
         ApproxDP), the other ones ignored. guarantee: "exact" (the composed delta, as
         `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-        direction that dominates the set). support: "reals", or "integers", whose noise serves no
-        other answers and is marked so wherever it ranks.
+        direction that dominates the set). support: "reals", or "integers".
 
     A batch of budgets, and a vector with a lattice noise or the staircase: `ValueError`.
 
@@ -130,9 +128,9 @@ def compare(
         sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else list(families)
-    if integers:
-        names += [name for name in _INTEGERS if name not in names]
-    _check_families(names, largest, count, profile)
+    names += [name for name in _INTEGERS if integers and name not in names]
+    _check_families(names, count, profile)
+    _check_integers(names, largest)
     rows = []
     for family in _shown(names, progress):
         noise = fit_noise(family, budget, largest, count, objective)
@@ -144,25 +142,23 @@ def compare(
     return Comparison(_beside_gaussian(rows), objective)
 
 
-def _check_families(
-    names: Sequence[str],
-    largest: ArrayLike | JointSensitivity,
-    count: ArrayLike,
-    profile: bool,
-) -> None:
+def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> None:
     for name in names:
         checks.one_of("families", name, FAMILIES)
         if profile and name in (*_INTEGERS, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")
-        if name in _INTEGERS and isinstance(largest, JointSensitivity):
-            raise ValueError(f"sensitivity must be a whole number for {name}, got {largest}")
-        if name in _INTEGERS and not float(jnp.asarray(largest)).is_integer():
-            raise ValueError(
-                f"sensitivity must be a whole number for {name}, got {float(largest):g}: "
-                "noise on the integers is for answers that are whole numbers"
-            )
     if profile and not bool(np.all(np.asarray(count) == 1)):
         raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
+
+
+def _check_integers(names: Sequence[str], largest: ArrayLike | JointSensitivity) -> None:
+    whole = not isinstance(largest, JointSensitivity) and float(jnp.asarray(largest)).is_integer()
+    for name in names:
+        if name in _INTEGERS and not whole:
+            raise ValueError(
+                f"sensitivity must be a whole number for {name}, got {largest}: noise on the "
+                "integers is for answers that are whole numbers"
+            )
 
 
 def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
