@@ -6,26 +6,21 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.noise.nodes import LEFT_OUT, along_last
 
 # Of order - 1: divergences of smaller orders are that of this one. chosen: K / s keeps its digits.
 _LEAST_EXCESS = 2.0**-30
-# Of a moment: what two rules differ by and what nodes leave out, where it is resolved.
+# Of a moment: what two rules differ by where it is resolved. chosen: above their rounding
 _RESOLVED = 1e-11
 # Exponents whose exponentials are numbers, with a mass beside them. derived: from the largest one
 _LARGEST_EXPONENT = 650.0
 # Relative error of a term. derived: an ulp of the exponents of loss and mass, and some
 _TERM_ERROR = 4.0 * _LARGEST_EXPONENT * ULP
-# Higher orders of which Chernoff's bound of a tail takes the best, in parts of the order.
-# chosen: nodes end at some hundred times the order that matters, or nearer
-_TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
 
 
 def renyi_of_law(
@@ -34,10 +29,11 @@ def renyi_of_law(
     otherwise: Callable[[Reals], Reals],
     beyond: Callable[[Reals], Reals] | None = None,
 ) -> Reals:
-    """log E[e^((a - 1) L)] / (a - 1) of order a; where the nodes do not resolve it `otherwise`.
+    """log E[e^((a - 1) L)] / (a - 1) of order a by nodes and what they leave out, or `otherwise`.
 
-    Both are upper bounds. `beyond` bounds the logarithm of what the nodes leave out of the moment
-    (none: nothing). Infinite where a loss is; of infinite order the largest loss.
+    Both are upper bounds, the second where it is less or the nodes do not resolve what lies between
+    them. `beyond` bounds the logarithm of what is left out of the moment (none: nothing). Infinite
+    where a loss is; of infinite order the largest loss.
     """
     order = checks.real("order", order, 1.0)
     law = pair.law()
@@ -47,32 +43,19 @@ def renyi_of_law(
     hidden = jnp.exp(pair.reversed().law().log_infinite)
     rules = (law.loss, law.log_mass), law.check
     (found, rounding), (again, _) = (_divergence(*x, order, excess, hidden) for x in rules)
-    missing = 0.0 if beyond is None else jnp.exp(beyond(order)) / excess
-    error = lax.stop_gradient(jnp.abs(found - again) + rounding + missing)
+    error = lax.stop_gradient(jnp.abs(found - again) + rounding)
     resolved = (excess * error <= _RESOLVED) & jnp.isfinite(found)
+    found += error
+    if beyond is not None:
+        found += jnp.logaddexp(0.0, beyond(order) - excess * found) / excess
     bound = jnp.broadcast_to(otherwise(order), order.shape)
-    value = jnp.where(resolved & (found + error < bound), found + error, bound)
+    value = jnp.where(resolved & (found < bound), found, bound)
     largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
     largest = jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest)
     largest = jnp.broadcast_to(largest, order.shape)
     never = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
     value = jnp.where(never, largest, value)
     return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
-
-
-def log_moment_beyond(
-    renyi: Callable[[Reals], Reals], order: Reals, last: Reals, q: Reals
-) -> Reals:
-    """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
-
-    By Minkowski's inequality from the probability beyond the nodes and from E[e^(a u)] there; that
-    by Chernoff's bound at some order b, E[e^(b u)] e^((a - b) last), from the divergences `renyi`
-    of the pair that is not sampled, at orders with a new last axis.
-    """
-    higher = order[..., None] * along_last(_TILTS, order.ndim)
-    tail = (higher - 1.0) * renyi(higher) - (higher - order[..., None]) * last[..., None]
-    tail = jnp.min(jnp.where(jnp.isnan(tail), jnp.inf, tail), axis=-1)
-    return order * jnp.logaddexp(-LEFT_OUT / order, jnp.log(q) + tail / order)
 
 
 def _divergence(
@@ -84,7 +67,8 @@ def _divergence(
     """
     exponent = excess[..., None] * loss
     some = log_mass > -jnp.inf
-    size = jnp.max(jnp.where(some, jnp.maximum(jnp.abs(exponent), jnp.abs(loss)), 0.0), axis=-1)
+    # Only what grows can overflow, and rounds: e^-x - 1 + x has the error of x.
+    size = jnp.max(jnp.where(some, jnp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
     near = size < _LARGEST_EXPONENT
     mass = jnp.where(some, jnp.exp(log_mass), 0.0)
     safe = jnp.where(some & near[..., None], loss, 0.0)

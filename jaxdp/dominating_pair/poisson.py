@@ -18,7 +18,12 @@ from jaxdp.dominating_pair.base import (
     Singularities,
     Smooth,
 )
-from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
+from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.sampled_moments import (
+    log_moment_beyond,
+    sampled_renyi,
+    triangle_renyi,
+)
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded
 
@@ -97,9 +102,9 @@ class Poisson(DominatingPair):
         return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes that resolve it, else a bound by Minkowski's inequality."""
+        """Renyi divergence from nodes and what they leave out, or by `sampled_renyi`."""
         beyond = self._beyond if isinstance(self.base, Additive) else None
-        return renyi_of_law(self, order, self._minkowski, beyond)
+        return renyi_of_law(self, order, self._from_whole, beyond)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability, and what the base says."""
@@ -117,19 +122,30 @@ class Poisson(DominatingPair):
         # At most the largest loss, if there is one; losses of "add" are that large there.
         bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
         last = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
-        wide = cast(DominatingPair, expanded(self.base))
-        removed = log_moment_beyond(wide.renyi, order, last, self._q)
+        removed = log_moment_beyond(self._cgf, order, last, jnp.broadcast_to(self._q, order.shape))
         return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
 
-    def _minkowski(self, order: Reals) -> Reals:
-        """order / (order - 1) log(1 - q + q e^((order - 1) / order D)), D the base's divergence."""
-        q = self._q
-        whole = self.base.renyi(order)
-        share = (order - 1.0) / order
-        removed = log_mixed(share * whole, q) / jnp.where(order > 1, share, 1.0)
+    def _from_whole(self, order: Reals) -> Reals:
+        """Bound from the divergences of the whole release; of "add" its largest loss at most.
+
+        Of a noise that is symmetric "add" diverges no more than "remove".
+        Source: Mironov, Talwar & Zhang 2019, theorem 5.
+        """
+        q, whole = self._q, self.base.renyi(order)
         added = jnp.minimum(whole, jnp.where(q < 1, -log1p(-q), jnp.inf))
-        bound = jnp.where(self.added > 0, added, jnp.where(order > 1, removed, whole))
-        return jnp.where(q == 0, 0.0, round_up(bound, 64))
+        if isinstance(self.base, Additive):
+            removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape))
+            added = jnp.minimum(added, removed)
+        else:
+            removed = triangle_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape))
+        return jnp.where(q == 0, 0.0, round_up(jnp.where(self.added > 0, added, removed), 64))
+
+    def _cgf(self, z: Reals) -> Reals:
+        """K of the base at z > 0, along a new last axis."""
+        base = cast(DominatingPair, expanded(self.base))
+        if isinstance(base, Additive):
+            return jnp.real(base.noise.cgf(base.shift, z))
+        return z * base.renyi(1.0 + z)
 
 
 def log_mixed(loss: Reals, q: Reals) -> Reals:

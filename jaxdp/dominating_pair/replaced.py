@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import log1m, log_probability
+from jaxdp._numeric.elementary import log1m, log_probability, round_up
 from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
-from jaxdp.dominating_pair.moments import log_moment_beyond, renyi_of_law
+from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
+from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import LEFT_OUT, between_kinks, expanded, reach_of
@@ -77,8 +78,8 @@ class Replaced(DominatingPair):
         return self
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes that resolve it, else a bound by convexity."""
-        return renyi_of_law(self, order, self._convex, self._beyond)
+        """Renyi divergence from nodes and what they leave out, or a bound from the whole one."""
+        return renyi_of_law(self, order, self._from_whole, self._beyond)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability."""
@@ -88,21 +89,30 @@ class Replaced(DominatingPair):
         """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
         last = reach_of(self.noise)
         last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
-        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
         q = checks.guard(self.sampling_prob, 1.0)
-        tail = log_moment_beyond(lambda a: noise.renyi(shift, a), order, last, q)
+        tail = log_moment_beyond(self._cgf, order, last, jnp.broadcast_to(q, order.shape))
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
         bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
         return jnp.minimum(tail, bounded)
 
-    def _convex(self, order: Reals) -> Reals:
-        """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift."""
+    def _from_whole(self, order: Reals) -> Reals:
+        """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift.
+
+        Or, as Q >= (1 - q) g(x), the divergence of "remove" and -log(1 - q).
+        """
+        q = checks.guard(self.sampling_prob, 1.0)
         whole = self.noise.renyi(2.0 * self.shift, order)
         excess = jnp.where(order > 1, order - 1.0, 1.0)
-        mixed = log_mixed(excess * whole, self.sampling_prob) / excess
-        return jnp.where(order > 1, mixed, self.sampling_prob * whole)
+        convex = jnp.where(order > 1, log_mixed(excess * whole, q) / excess, q * whole)
+        removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape)) - log1m(q)
+        return jnp.minimum(convex, round_up(removed, 4))
+
+    def _cgf(self, z: Reals) -> Reals:
+        """K of the whole release at z > 0, along a new last axis."""
+        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
+        return jnp.real(noise.cgf(shift, z))
 
 
 def require_log_concave(noise: Noise) -> None:

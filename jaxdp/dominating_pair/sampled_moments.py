@@ -1,0 +1,130 @@
+"""Moments of a sampled release from those of the whole one: a binomial sum of positive terms.
+
+Under Q the ratio of a Poisson sample is 1 - q + q e^u, u the loss of the whole release. Of a whole
+order a its a-th moment is sum_k C(a, k) (1 - q)^(a - k) q^k E[e^(k u)]. Of any order a = j m, j
+whole, Minkowski's inequality in L^m bounds it by the m-th power of
+sum_k C(j, k) (1 - q)^(j - k) q^k E[e^(k m u)]^(1 / m): equal at m = 1, and at j = 1 the triangle
+inequality alone.
+Source: Mironov, Talwar & Zhang 2019 (arXiv:1908.10530), section 3.3, for whole orders; else ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
+from jaxdp.noise.base import NEXT_ORDER
+from jaxdp.noise.nodes import LEFT_OUT, along_last
+
+# The largest whole order by its own sum. chosen: accountants ask for no higher one
+WHOLE_TERMS = 1024
+# The largest j of other orders. measured: log moments of 30 are 4 % too large, 128 gain half of it
+TERMS = 64
+# Orders beyond those of the terms whose Chernoff bounds of a tail are tried, in parts of the order.
+# chosen: nodes end at some hundred times the order that matters, or nearer
+_TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
+# log k! of 0 <= k <= WHOLE_TERMS.
+_LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, WHOLE_TERMS + 1.0)))])
+# The largest order that is multiplied. chosen: no product of two overflows
+_LARGEST_ORDER = 1e150
+
+# K(z) = log E[e^(z L)] of the whole release under P, at z > 0 along a new last axis.
+CGF = Callable[[Reals], Reals]
+
+
+class _Expansion(NamedTuple):
+    """Binomial weights, along a last axis k = 0, 1, ..., of the order j m with `stretch` m."""
+
+    k: Reals
+    log_weight: Reals
+    error: Reals  # of log_weight
+    stretch: Reals  # with the last axis
+
+    def log_sum(self, log_norm: Reals) -> Reals:
+        """log of the sum of weight_k e^log_norm_k, rounded up."""
+        # A term without weight has none beside an infinite moment either.
+        absent = self.log_weight == -jnp.inf
+        exponent = jnp.where(absent, -jnp.inf, self.log_weight + log_norm)
+        size = jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0.0)
+        exponent += lax.stop_gradient(self.error + 8.0 * ULP * (1.0 + size))
+        return jax.nn.logsumexp(exponent, axis=-1)
+
+
+def sampled_renyi(cgf: CGF, order: Reals, q: Reals) -> Reals:
+    """Upper bound on the divergence of (1 - q) Q + q P from Q of an order >= 1; 0 at q = 0.
+
+    Up to `WHOLE_TERMS` it is that of the next whole order, which is exact; beyond it is close where
+    no hit or nothing but hits matter.
+    """
+    stretched = triangle_renyi(cgf, order, q, TERMS)
+    whole = jnp.clip(jnp.ceil(order), 2.0, WHOLE_TERMS)
+    exact = _log_moment(cgf, _expansion(whole, q, WHOLE_TERMS, whole=True)) / (whole - 1.0)
+    return jnp.where(order <= WHOLE_TERMS, jnp.minimum(exact, stretched), stretched)
+
+
+def triangle_renyi(cgf: CGF, order: Reals, q: Reals, terms: int = 1) -> Reals:
+    """Upper bound on the same divergence by Minkowski's inequality, of a sum of so many `terms`."""
+    order = jnp.maximum(order, 1.0 + NEXT_ORDER)
+    return _log_moment(cgf, _expansion(order, q, terms)) / (order - 1.0)
+
+
+def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals) -> Reals:
+    """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
+
+    Every term of the sum by Chernoff's bound at the best order b that is not below its own:
+    E[e^(k u); u > last] <= E[e^(b u)] e^((k - b) last). P and Q have e^-LEFT_OUT there, at most.
+    """
+    expansion = _expansion(order, q, TERMS)
+    own = expansion.k * expansion.stretch
+    tilts = jnp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
+    tried = jnp.concatenate([own, tilts], axis=-1)
+    steps, log_moment = tried * last[..., None], _log_moment_of_whole(cgf, tried)
+    size = lax.stop_gradient(jnp.abs(log_moment) + jnp.abs(steps))
+    tilted = log_moment - steps + 8.0 * ULP * size
+    tilted = jnp.where(jnp.isnan(tilted), jnp.inf, tilted)
+    best = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
+    tail = best + steps[..., : TERMS + 1]
+    tail = jnp.where(own <= 1.0, jnp.minimum(tail, -LEFT_OUT), tail)
+    return expansion.stretch[..., 0] * expansion.log_sum(tail / expansion.stretch)
+
+
+def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _Expansion:
+    order, q = jnp.minimum(order, _LARGEST_ORDER)[..., None], q[..., None]
+    j = order if whole else jnp.clip(jnp.floor(order), 1.0, terms)
+    stretch = jnp.ones((1,) * order.ndim) if whole else order / j
+    k = along_last(np.arange(terms + 1.0), order.ndim - 1)
+    inside = k <= j
+    missed = jnp.where(inside, j - k, 0.0)
+    # 0 log 0 is 0 here.
+    hits = k * jnp.log(jnp.where(q == 0, 1.0, q))
+    hits = jnp.where((k > 0) & (q == 0), -jnp.inf, hits)
+    misses = missed * log1m(jnp.where(q == 1, 0.0, q))
+    misses = jnp.where((missed > 0) & (q == 1), -jnp.inf, misses)
+    of_whole, of_missed = (jnp.asarray(_LOG_FACTORIALS)[x.astype(int)] for x in (j, missed))
+    ways = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
+    log_weight = jnp.where(inside, ways + hits + misses, -jnp.inf)
+    return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)
+
+
+def _log_moment(cgf: CGF, expansion: _Expansion) -> Reals:
+    """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); those of k = 0 and k m = 1 are 0."""
+    log_norm = _log_moment_of_whole(cgf, expansion.k * expansion.stretch) / expansion.stretch
+    positive = log_norm > 0
+    excess = log1mexp(jnp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
+    excess = jnp.where(positive, excess, jnp.where(log_norm <= 0, -jnp.inf, jnp.nan))
+    log_sum = expansion.log_sum(log_norm + excess)
+    gain = log1p(jnp.exp(-jnp.abs(log_sum)))
+    return expansion.stretch[..., 0] * (jnp.maximum(log_sum, 0.0) + gain)
+
+
+def _log_moment_of_whole(cgf: CGF, order: Reals) -> Reals:
+    """log E[e^(a u)] under Q; 0 of the orders 0 and 1."""
+    higher = order > 1.0
+    return jnp.where(higher, cgf(jnp.where(higher, order - 1.0, 1.0)), 0.0)
