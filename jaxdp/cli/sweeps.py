@@ -15,6 +15,7 @@ from jaxdp.cli.base import AsJson, show, tried
 from jaxdp.dpsgd.wording import rounded_up
 from jaxdp.mechanism import Relation
 from jaxdp.sweep import sweep
+from jaxdp.sweep.grid import FAILED, NOT_DONE, STATUS
 
 Quantity = Literal["epsilon", "delta", "noise_multiplier"]
 # What may be a number or a range; the others are settings.
@@ -108,9 +109,11 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
         answer = {name: axis.tolist() for name, axis in axes.items()}
         show(as_json, {**fixed, **answer, quantity: found.values.tolist()}, _table(found))
     else:
-        left = int(np.isnan(found.values).sum())
-        text = f"{to}: {points:,} points, {left:,} not done or failed"
-        show(as_json, {"to": str(to), "points": points, "not_done_or_failed": left}, text)
+        status = swept[STATUS].values
+        left, failed = int((status == NOT_DONE).sum()), int((status == FAILED).sum())
+        text = f"{to}: {points:,} points, {left:,} not done, {failed:,} failed"
+        answer = {"to": str(to), "points": points, "not_done": left, "failed": failed}
+        show(as_json, answer, text)
 
 
 def point(quantity: str, relation: Relation, fixed: Mapping[str, float], **values: Any) -> Any:

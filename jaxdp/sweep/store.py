@@ -82,6 +82,7 @@ class Store:
         except OSError:
             # Another process of the same sweep may have been sooner.
             shutil.rmtree(partial)
+            self._layout = None
             if not self.begun():
                 raise
 
