@@ -15,6 +15,8 @@ from jaxdp.privacy_loss import PrivacyLoss
 
 # Of the accountant, as Opacus stores it with a state.
 _NAME = "jaxdp"
+# Accountants whose states hold a history of the same kind: of this one, and of Opacus 1.6.
+_MECHANISMS = (_NAME, "rdp", "prv", "gdp")
 
 
 class Accountant(Locked):
@@ -23,7 +25,7 @@ class Accountant(Locked):
     Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
     `PrivacyEngine(accountant="jaxdp")` uses it. `history` is a list of (noise_multiplier,
     sample_rate, steps), equal steps in a row as one entry; whoever sets it is checked when epsilon
-    is asked for. Bad input: `ValueError`.
+    is asked for. A noise multiplier of 0 has an infinite epsilon. Bad input: `ValueError`.
 
     >>> import jaxdp as dp
     >>> accountant = dp.dpsgd.Accountant()
@@ -41,7 +43,7 @@ class Accountant(Locked):
 
     def step(self, *, noise_multiplier: ArrayLike, sample_rate: ArrayLike) -> None:
         """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
-        scale = float(checks.positive("noise_multiplier", noise_multiplier))
+        scale = float(checks.zero_or_positive("noise_multiplier", noise_multiplier))
         rate = float(checks.probability("sample_rate", sample_rate, lift=True))
         with self._lock:
             if self.history and tuple(self.history[-1][:2]) == (scale, rate):
@@ -53,8 +55,23 @@ class Accountant(Locked):
         """The privacy loss of all steps; `ValueError` where there is none."""
         return loss_from_history(self.history)
 
-    def get_epsilon(self, delta: ArrayLike) -> float:
-        """The epsilon spent so far at `delta`, in nats; 0 before the first step."""
+    def get_epsilon(
+        self,
+        delta: ArrayLike,
+        alphas: Any = None,
+        *,
+        eps_error: Any = None,
+        delta_error: Any = None,
+        poisson: bool = True,
+    ) -> float:
+        """The epsilon spent so far at `delta`, in nats; 0 before the first step.
+
+        `alphas`, `eps_error` and `delta_error` say how exact Opacus' own accountants are to be, and
+        change nothing. `poisson=False` is refused: of other samples this says nothing.
+        """
+        del alphas, eps_error, delta_error
+        if not poisson:
+            raise ValueError(f"poisson must be True: batches are Poisson samples, got {poisson!r}")
         delta = checks.probability("delta", delta)
         return float(self.privacy_loss().epsilon(delta)) if self.history else 0.0
 
@@ -97,12 +114,15 @@ class Accountant(Locked):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Restore what `state_dict` gave; `ValueError`, and no change, for anything else."""
+        """Restore what `state_dict` gave, here or of an accountant of Opacus' own.
+
+        `ValueError`, and no change, for anything else.
+        """
         if not state_dict or not {"history", "mechanism"} <= set(state_dict):
             raise ValueError(
                 f"state_dict must hold 'history' and 'mechanism', got {sorted(state_dict or ())}"
             )
-        checks.one_of("state_dict['mechanism']", state_dict["mechanism"], (_NAME,))
+        checks.one_of("state_dict['mechanism']", state_dict["mechanism"], _MECHANISMS)
         history = list(state_dict["history"])
         if history:
             loss_from_history(history)
@@ -113,7 +133,8 @@ def register(name: str = _NAME) -> None:
     """Make `Accountant` known to Opacus, which must be installed, under `name`.
 
     Afterwards `PrivacyEngine(accountant="jaxdp")` takes it, as do its searches for a noise
-    multiplier. `ImportError` without Opacus.
+    multiplier. Once more is allowed; a name that another accountant has is Opacus' `ValueError`.
+    `ImportError` without Opacus.
     """
     try:
         accountants = importlib.import_module("opacus.accountants")
@@ -121,4 +142,10 @@ def register(name: str = _NAME) -> None:
     except ImportError as error:
         raise ImportError("opacus is needed here: pip install opacus") from error
     accountants.IAccountant.register(Accountant)
-    registry.register_accountant(name, Accountant)
+    try:
+        known = type(registry.create_accountant(name))
+    except ValueError:
+        known = object
+    # By name: a module that was loaded again has made another class.
+    again = (known.__module__, known.__name__) == (Accountant.__module__, Accountant.__name__)
+    registry.register_accountant(name, Accountant, force=again)

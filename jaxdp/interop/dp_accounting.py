@@ -16,15 +16,9 @@ from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
-from jaxdp.interop.dp_events import (
-    EVERYTHING,
-    STATED_ZCDP,
-    Release,
-    UnsupportedError,
-    collect,
-    loss_of,
-    zcdp_of,
-)
+from jaxdp.interop.attack_rates import gdp_estimate, true_positive_rates
+from jaxdp.interop.dp_events import UnsupportedError, collect
+from jaxdp.interop.releases import EVERYTHING, STATED_ZCDP, Release, loss_of, zcdp_of
 from jaxdp.privacy_loss import PrivacyLoss
 
 # Where releases of other kinds meet stated zCDP. chosen: between them log delta changes by 1e-3
@@ -66,6 +60,36 @@ class _Shown(Locked):
             return 1.0
         return float(_guarantee_of(self._counts).delta(epsilon)) if self._counts else 0.0
 
+    def get_true_positive_rates(self, false_positive_rates: ArrayLike, deltas: Any = None) -> Any:
+        """Upper bounds on the true-positive rates of any membership test.
+
+        At false-positive rates in [0, 1]; a number for a number. `deltas` in [0, 1] are those whose
+        epsilons are looked at; fewer bound less closely. By default 512 epsilons are, which bounds
+        a Gaussian's rates to 6e-4 of themselves.
+        """
+        rates = np.asarray(checks.probability("false_positive_rates", false_positive_rates))
+        powers = rates
+        if EVERYTHING in self._counts:
+            powers = np.ones_like(rates)
+        elif self._counts:
+            powers = true_positive_rates(_guarantee_of(self._counts), rates, deltas)
+        return powers if rates.ndim else float(powers)
+
+    def get_gdp_parameter_estimate(
+        self, false_positive_rates: Any = None, deltas: Any = None
+    ) -> float:
+        """The least mu of Gaussian DP that allows `get_true_positive_rates`: no bound.
+
+        At false-positive rates in (0, 1), by default 500 from 1e-12 to 1/2: between and beyond them
+        a larger mu may be needed. Infinite where the loss is with a probability above the least of
+        them.
+        """
+        if EVERYTHING in self._counts:
+            return math.inf
+        if not self._counts:
+            return 0.0
+        return gdp_estimate(_guarantee_of(self._counts), false_positive_rates, deltas)
+
 
 @functools.cache
 def _accountant() -> type:
@@ -78,10 +102,12 @@ def _accountant() -> type:
 
         Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
         epsilon (and delta) of itself where dp_accounting has it (the exponential mechanism by its
-        bounded range), ZCDp, Poisson samples of a Laplace, of a DiscreteLaplace (records are added
-        or removed) or of Gaussians, and compositions of all of these. Any other is unsupported,
-        and the error says which and why. ZCDp bounds Renyi divergences alone: what is composed
-        with it counts by its own divergences, and `privacy_loss` refuses.
+        bounded range, PermuteAndFlip as the worst of its epsilon), DiscreteGaussian in one
+        dimension, MixtureOfGaussians of one sensitivity, ZCDp, Poisson samples of a Laplace, of a
+        DiscreteLaplace (records are added or removed) or of Gaussians, and compositions of all of
+        these. Any other is unsupported, and the error says which and why. ZCDp bounds Renyi
+        divergences alone: what is composed with it counts by its own divergences, and
+        `privacy_loss` refuses.
 
         Relations: REPLACE_ONE moves a query by twice what adding or removing moves it; of Poisson
         samples see `Mechanism`. REPLACE_SPECIAL replaces by a record that adds nothing
@@ -89,14 +115,21 @@ def _accountant() -> type:
         for the worst mechanism of its largest loss. What an event states is taken to hold for the
         relation of the accountant.
 
-        epsilon in nats; accuracy as in `PrivacyLoss.log_delta`. Bad parameters make an event
-        unsupported; bad targets raise `ValueError`.
+        epsilon in nats; accuracy as in `PrivacyLoss.log_delta`. Bad parameters, counts and targets
+        raise `ValueError`.
         """
 
         def __init__(self, neighboring_relation: Any = relations.ADD_OR_REMOVE_ONE):
             Locked.__init__(self)
             package.PrivacyAccountant.__init__(self, neighboring_relation)
             self._counts: dict[Release, float] = {}
+
+        def supports(self, event: Any) -> bool:
+            """True if `event` can be composed; False for one with bad parameters."""
+            try:
+                return super().supports(event)
+            except ValueError:
+                return False
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
             found: dict[Release, float] = {}

@@ -1,51 +1,25 @@
-"""Releases of dp_accounting's events, as kinds with parameters, and the loss of many."""
+"""Releases of dp_accounting's events, as kinds with parameters."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
-from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.mechanism import Mechanism, Relation
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.interop.releases import EVERYTHING, NOTHING, SAMPLED, STATED_ZCDP, Release
 
 # Events that some versions of dp_accounting lack.
 _STATED = {
     "ExponentialMechanismDpEvent": ("exponential", ("epsilon",)),
     "EpsilonDeltaDpEvent": ("approximate", ("epsilon", "delta")),
+    "PermuteAndFlipDpEvent": ("pure", ("epsilon",)),
 }
-# What keeps to stated Renyi divergences and has no worst loss.
-STATED_ZCDP = "zcdp"
-# Poisson samples of noise at a sensitivity of 1: the noise, and what becomes of a record.
-_SAMPLED: dict[str, tuple[type[Gaussian] | type[Laplace], Relation]] = {
-    "sampled_gaussian": (Gaussian, "add_remove"),
-    "sampled_laplace": (Laplace, "add_remove"),
-    "replaced_gaussian": (Gaussian, "replace_one"),
-    "replaced_laplace": (Laplace, "replace_one"),
-}
-
-
-class Release(NamedTuple):
-    """One kind of release with its parameters: what is equal is counted, not listed."""
-
-    kind: str
-    parameters: tuple[float, ...]
-
-
-# An event that costs nothing, and one that costs everything.
-NOTHING = Release("nothing", ())
-EVERYTHING = Release("everything", ())
+# Sensitivities of a mixture at most. chosen: no quotient overflows
+_LARGEST = 1e150
+# By how much its probabilities may miss 1. chosen: far above the rounding of a sum
+_WHOLE = 1e-9
 
 
 class UnsupportedError(Exception):
@@ -59,9 +33,9 @@ class UnsupportedError(Exception):
 def collect(
     package: Any, relation: Any, event: Any, count: int, found: dict[Release, float]
 ) -> None:
-    """The releases of `event`, `count` times, added to `found`."""
+    """The releases of `event`, `count` times, added to `found`; `ValueError` for bad parameters."""
     if not (count >= 0 and float(count).is_integer()):
-        raise UnsupportedError(event, f"The count must be whole and not negative, got {count}.")
+        raise ValueError(f"count must be whole and not negative, got {count}")
     events = package.dp_event
     if isinstance(event, events.SelfComposedDpEvent):
         # The count of the event is looked at on its own: two negative ones are no count.
@@ -77,10 +51,7 @@ def collect(
         for part in event.events:
             collect(package, relation, part, count, found)
         return
-    try:
-        release = _release_of(package, relation, event)
-    except ValueError as error:
-        raise UnsupportedError(event, f"Bad parameters: {error}.") from error
+    release = _release_of(package, relation, event)
     if release != NOTHING and count > 0:
         found[release] = found.get(release, 0.0) + count
 
@@ -107,8 +78,8 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         if relation == relations.ADD_OR_REMOVE_ONE:
             raise UnsupportedError(
                 event,
-                "RandomizedResponseDpEvent needs REPLACE_ONE or REPLACE_SPECIAL: it says nothing "
-                "of an answer that is left out.",
+                "neighboring_relation must be `REPLACE_ONE` or `REPLACE_SPECIAL` for "
+                "RandomizedResponseDpEvent: it says nothing of an answer that is left out.",
             )
         return _response(event, relation == relations.REPLACE_ONE)
     if isinstance(event, events.ZCDpEvent):
@@ -118,6 +89,10 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         return Release(STATED_ZCDP, (xi, rho)) if max(xi, rho) > 0 else NOTHING
     if isinstance(event, events.PoissonSampledDpEvent):
         return _sampled(package, relation, event)
+    if isinstance(event, getattr(events, "MixtureOfGaussiansDpEvent", ())):
+        return _mixture(event, replaced=relation == relations.REPLACE_ONE)
+    if isinstance(event, getattr(events, "DiscreteGaussianDpEvent", ())):
+        return _discrete_gaussian(event, moves)
     for name, (kind, parameters) in _STATED.items():
         if isinstance(event, getattr(events, name, ())):
             values = [_number(key, getattr(event, key), math.inf) for key in parameters]
@@ -156,6 +131,57 @@ def _response(event: Any, replaced: bool) -> Release:
     return Release("pure", (special * (1.0 + 1e-15),))
 
 
+def _discrete_gaussian(event: Any, moves: float) -> Release:
+    """Noise on the integers, in one dimension."""
+    if event.dimension != 1:
+        raise UnsupportedError(
+            event,
+            "A DiscreteGaussianDpEvent must have dimension 1: of several coordinates its loss is "
+            f"not known, got {event.dimension}.",
+        )
+    sigma = _number("sigma", event.sigma, math.inf)
+    sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
+    if sensitivity == 0 or sigma == math.inf:
+        return NOTHING
+    return Release("discrete_gaussian", (sigma, sensitivity)) if sigma else EVERYTHING
+
+
+def _mixture(event: Any, *, replaced: bool) -> Release:
+    """N(0, s^2), and with probability p N(c, s^2): a Poisson sample of a Gaussian."""
+    if replaced:
+        raise UnsupportedError(
+            event,
+            "neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_SPECIAL` for "
+            "MixtureOfGaussiansDpEvent: it says nothing of a record that is replaced.",
+        )
+    deviation = _number("standard_deviation", event.standard_deviation, math.inf)
+    sizes = np.asarray(checks.real("sensitivities", event.sensitivities, 0.0, _LARGEST))
+    shares = np.asarray(checks.probability("sampling_probs", event.sampling_probs))
+    if sizes.ndim != 1 or sizes.shape != shares.shape or abs(shares.sum() - 1.0) > _WHOLE:
+        raise ValueError(
+            f"sampling_probs must be one a sensitivity, {sizes.shape}, and add up to 1, got "
+            f"{event.sampling_probs}"
+        )
+    held = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}
+    if not held or deviation == math.inf:
+        return NOTHING
+    if deviation == 0:
+        return EVERYTHING
+    if len(held) > 1:
+        raise UnsupportedError(
+            event,
+            "A MixtureOfGaussiansDpEvent must have one sensitivity above 0: the loss of a mixture "
+            f"over {sorted(held)} is not known.",
+        )
+    # Upwards, as are sums of shares that do not quite add up to 1.
+    missed = float(shares[sizes == 0].sum())
+    share = min(max(float(shares[sizes > 0].sum()), 1.0 - missed) * (1.0 + 1e-15), 1.0)
+    multiplier = deviation / held.pop() * (1.0 - 1e-15)
+    if share == 1:
+        return Release("gaussian", (multiplier, 1.0))
+    return Release("sampled_gaussian", (multiplier, share))
+
+
 def _sampled(package: Any, relation: Any, event: Any) -> Release:
     """A Poisson sample of one noise, or of Gaussians, which together are one Gaussian."""
     rate = _number("sampling_probability", event.sampling_probability, 1.0)
@@ -179,7 +205,7 @@ def _sampled(package: Any, relation: Any, event: Any) -> Release:
         return Release(f"{how}_laplace", (release.parameters[0], rate))
     if alone and kinds == {"discrete_laplace"} and how == "sampled":
         return Release("sampled_discrete_laplace", (*release.parameters, rate))
-    if alone and release.kind in (*_SAMPLED, "sampled_discrete_laplace"):
+    if alone and release.kind in (*SAMPLED, "sampled_discrete_laplace"):
         both = min(rate * release.parameters[-1] * (1.0 + 1e-15), 1.0)
         return Release(release.kind, (*release.parameters[:-1], both))
     raise UnsupportedError(
@@ -188,49 +214,3 @@ def _sampled(package: Any, relation: Any, event: Any) -> Release:
         "no record is replaced one DiscreteLaplaceDpEvent: the loss of a sample of "
         f"{', '.join(sorted(kinds))} is not known.",
     )
-
-
-def zcdp_of(counts: dict[Release, float]) -> ZCDP:
-    """Total zCDP of the events that state zCDP, rounded up."""
-    stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
-    often, xi, rho = np.array(stated).T
-    up = 1.0 + 4e-16 * (2.0 + often.size)
-    return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
-
-
-def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
-    """One batch for every kind, summed."""
-    kinds: dict[str, list[tuple[float, ...]]] = {}
-    for release, often in counts.items():
-        kinds.setdefault(release.kind, []).append((often, *release.parameters))
-    losses = [_loss_of_kind(kind, *np.array(rows).T) for kind, rows in kinds.items()]
-    total = losses[0]
-    for loss in losses[1:]:
-        total = total + loss
-    return total
-
-
-def _loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
-    if kind == "gaussian":
-        # Gaussians compose to one: upwards, by what the square root and the sum lose.
-        size = np.sqrt(np.sum(often * (second[0] / first) ** 2))
-        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + often.size))))
-    if kind == "laplace":
-        one = privacy_loss(Mechanism(Laplace(first), second[0]))
-    elif kind == "discrete_laplace":
-        one = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
-    elif kind in _SAMPLED:
-        noise, relation = _SAMPLED[kind]
-        one = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
-    elif kind == "sampled_discrete_laplace":
-        noise = DiscreteLaplace((1.0 - 4e-16) / first)
-        one = privacy_loss(Mechanism(noise, second[0], second[1], "add_remove"))
-    elif kind == "response":
-        one = privacy_loss(RandomisedResponse(first, second[0]))
-    elif kind == "pure":
-        one = privacy_loss(PureDP(first))
-    elif kind == "approximate":
-        one = privacy_loss(ApproxDP(first, second[0]))
-    else:
-        one = privacy_loss(ExponentialMechanism(first))
-    return (often * one).sum()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -19,8 +20,8 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
     `history` is that of an Opacus accountant, or `state_dict()["history"]`. Noise multipliers are
     noise over clipping norm; each step takes every record with probability `sample_rate`, on its
     own: of batches drawn otherwise this says nothing. Neighbours differ by one record more or less,
-    in the worse direction. Equal entries are merged. Bad input, an empty history among it, raises
-    `ValueError`.
+    in the worse direction. Equal entries are merged. With a noise multiplier of 0 delta is 1. Bad
+    input, an empty history among it, raises `ValueError`.
     """
     if len(history) == 0:
         raise ValueError("history must hold at least one (noise_multiplier, sample_rate, steps)")
@@ -32,11 +33,16 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
             )
         noise_multiplier, sample_rate, steps = entry
         values = (
-            float(checks.positive(f"history[{index}] noise_multiplier", noise_multiplier)),
+            float(checks.zero_or_positive(f"history[{index}] noise_multiplier", noise_multiplier)),
             float(checks.probability(f"history[{index}] sample_rate", sample_rate, lift=True)),
         )
         count = float(checks.whole(f"history[{index}] steps", steps))
         counts[values] = counts.get(values, 0.0) + count
+    silent = [(rate, count) for (scale, rate), count in counts.items() if scale == 0]
+    if any(rate > 0 and count > 0 for rate, count in silent):
+        return privacy_loss(ApproxDP(0.0, 1.0))
+    # What is left of those without noise has no record in it, or no step, and costs nothing.
+    counts = {values: count for values, count in counts.items() if values[0] > 0} or {(1.0, 0.0): 0}
     scales, rates = np.array(list(counts)).T
     steps = Mechanism(Gaussian(scales), 1.0, rates, "add_remove")
     return (np.array(list(counts.values())) * privacy_loss(steps)).sum()

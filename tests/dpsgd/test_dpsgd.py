@@ -1,7 +1,6 @@
-"""DP-SGD in one call against the direct composition, dp_accounting and Opacus' interface."""
+"""DP-SGD in one call against the direct composition and dp_accounting."""
 
 import math
-import types
 
 import jax
 import jax.numpy as jnp
@@ -167,87 +166,6 @@ def test_statement_says_the_numbers_rounded_up():
     assert "at most 0.00407." in text
     assert "Poisson" in text
     assert "by Poisson sampling" not in dp.dpsgd.statement(50.0, 1e-6, sampling_prob=1, steps=9)
-
-
-def test_accountant_records_and_resumes():
-    accountant = dp.dpsgd.Accountant()
-    assert accountant.get_epsilon(1e-6) == accountant.get_delta(1.0) == len(accountant) == 0
-    assert accountant
-    optimizer = types.SimpleNamespace(noise_multiplier=1.0, accumulated_iterations=2)
-    hook = accountant.get_optimizer_hook_fn(sample_rate=0.005)
-    for _ in range(3):
-        hook(optimizer)
-    accountant.step(noise_multiplier=2.0, sample_rate=0.01)
-    accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert accountant.history == [(1.0, 0.01, 3), (2.0, 0.01, 1), (1.0, 0.01, 1)]
-    assert len(accountant) == 5
-    state = accountant.state_dict({"other": 1})
-    assert state == {"other": 1, "history": accountant.history, "mechanism": "jaxdp"}
-    again = dp.dpsgd.Accountant()
-    again.load_state_dict(state)
-    again.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert len(again) == len(accountant) + 1
-    assert state["history"] == accountant.history
-    # As Opacus searches for a noise multiplier.
-    again.history = [(1.0, 0.01, 1000)]
-    assert again.get_epsilon(delta=1e-6) == float(dp.dpsgd.epsilon(1.0, 1e-6, **SHORT))
-
-
-def test_accountant_refuses_what_is_bad_and_keeps_what_it_has():
-    accountant = dp.dpsgd.Accountant()
-    accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    for bad in ({"noise_multiplier": 0.0}, {"sample_rate": 1.1}, {"sample_rate": math.nan}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            accountant.step(**{"noise_multiplier": 1.0, "sample_rate": 0.1, **bad})
-    with pytest.raises(ValueError, match="delta must lie"):
-        accountant.get_epsilon(-1.0)
-    for state, why in (
-        (None, "must hold"),
-        ({"history": []}, "must hold"),
-        ({"history": [], "mechanism": "rdp"}, "must be one of jaxdp"),
-        ({"history": [(1.0, 2.0, 3)], "mechanism": "jaxdp"}, "sample_rate"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            accountant.load_state_dict(state)
-    assert accountant.history == [(1.0, 0.01, 1)]
-
-
-def test_opacus_takes_the_accountant():
-    """Skipped where Opacus is missing: the interface itself is tested above."""
-    accountants = pytest.importorskip("opacus.accountants")
-    dp.dpsgd.register()
-    made = accountants.create_accountant("jaxdp")
-    assert isinstance(made, accountants.IAccountant)
-    assert isinstance(made, dp.dpsgd.Accountant)
-    utils = pytest.importorskip("opacus.accountants.utils")
-    scale = utils.get_noise_multiplier(
-        target_epsilon=2.2, target_delta=1e-6, sample_rate=0.01, steps=1000, accountant="jaxdp"
-    )
-    assert 2.1 < dp.dpsgd.epsilon(scale, 1e-6, **SHORT) <= 2.2
-
-
-def test_registering_without_opacus_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "opacus", None)
-    with pytest.raises(ImportError, match="pip install opacus"):
-        dp.dpsgd.register()
-
-
-def test_registering_hands_the_class_over(monkeypatch):
-    """A stand-in for Opacus' registry: a name and a class."""
-    registered, bases = {}, []
-    registry = types.ModuleType("opacus.accountants.registry")
-    registry.register_accountant = registered.__setitem__
-    accountants = types.ModuleType("opacus.accountants")
-    accountants.IAccountant = types.SimpleNamespace(register=bases.append)
-    for name, module in (
-        ("opacus", types.ModuleType("opacus")),
-        ("opacus.accountants", accountants),
-        ("opacus.accountants.registry", registry),
-    ):
-        monkeypatch.setitem(__import__("sys").modules, name, module)
-    dp.dpsgd.register()
-    assert registered == {"jaxdp": dp.dpsgd.Accountant}
-    assert bases == [dp.dpsgd.Accountant]
 
 
 def test_far_too_much_noise_is_seen_under_jit():

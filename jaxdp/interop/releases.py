@@ -1,0 +1,90 @@
+"""Kinds of release with their parameters, counted, and the loss of many of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
+from jaxdp.exponential_mechanism import ExponentialMechanism
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+
+# What keeps to stated Renyi divergences and has no worst loss.
+STATED_ZCDP = "zcdp"
+# Poisson samples of noise at a sensitivity of 1: the noise, and what becomes of a record.
+SAMPLED: dict[str, tuple[type[Gaussian] | type[Laplace], Relation]] = {
+    "sampled_gaussian": (Gaussian, "add_remove"),
+    "sampled_laplace": (Laplace, "add_remove"),
+    "replaced_gaussian": (Gaussian, "replace_one"),
+    "replaced_laplace": (Laplace, "replace_one"),
+}
+
+
+class Release(NamedTuple):
+    """One kind of release with its parameters: what is equal is counted, not listed."""
+
+    kind: str
+    parameters: tuple[float, ...]
+
+
+# An event that costs nothing, and one that costs everything.
+NOTHING = Release("nothing", ())
+EVERYTHING = Release("everything", ())
+
+
+def zcdp_of(counts: dict[Release, float]) -> ZCDP:
+    """Total zCDP of the events that state zCDP, rounded up."""
+    stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
+    often, xi, rho = np.array(stated).T
+    up = 1.0 + 4e-16 * (2.0 + often.size)
+    return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
+
+
+def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
+    """One batch for every kind, summed."""
+    kinds: dict[str, list[tuple[float, ...]]] = {}
+    for release, often in counts.items():
+        kinds.setdefault(release.kind, []).append((often, *release.parameters))
+    losses = [_loss_of_kind(kind, *np.array(rows).T) for kind, rows in kinds.items()]
+    total = losses[0]
+    for loss in losses[1:]:
+        total = total + loss
+    return total
+
+
+def _loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
+    if kind == "gaussian":
+        # Gaussians compose to one: upwards, by what the square root and the sum lose.
+        size = np.sqrt(np.sum(often * (second[0] / first) ** 2))
+        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + often.size))))
+    if kind == "laplace":
+        one = privacy_loss(Mechanism(Laplace(first), second[0]))
+    elif kind == "discrete_gaussian":
+        one = privacy_loss(Mechanism(DiscreteGaussian(first), second[0]))
+    elif kind == "discrete_laplace":
+        one = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
+    elif kind in SAMPLED:
+        noise, relation = SAMPLED[kind]
+        one = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
+    elif kind == "sampled_discrete_laplace":
+        noise = DiscreteLaplace((1.0 - 4e-16) / first)
+        one = privacy_loss(Mechanism(noise, second[0], second[1], "add_remove"))
+    elif kind == "response":
+        one = privacy_loss(RandomisedResponse(first, second[0]))
+    elif kind == "pure":
+        one = privacy_loss(PureDP(first))
+    elif kind == "approximate":
+        one = privacy_loss(ApproxDP(first, second[0]))
+    else:
+        one = privacy_loss(ExponentialMechanism(first))
+    return (often * one).sum()

@@ -1,0 +1,156 @@
+"""The dp_accounting-shaped accountant: bad values, newer events, rates of attack."""
+
+import math
+
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+dp_accounting = pytest.importorskip("dp_accounting")
+norm = pytest.importorskip("scipy.stats").norm
+
+ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
+SPECIAL = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+GAUSSIAN, ZCDP = dp_accounting.GaussianDpEvent, dp_accounting.dp_event.ZCDpEvent
+MIXTURE = dp_accounting.dp_event.MixtureOfGaussiansDpEvent
+POISSON, REPEATED = dp_accounting.PoissonSampledDpEvent, dp_accounting.SelfComposedDpEvent
+
+
+def accountant(relation=ADD_OR_REMOVE):
+    return dp.interop.dp_accounting.Accountant(relation)
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (GAUSSIAN(-1.0), "noise_multiplier must lie in"),
+        (GAUSSIAN(math.nan), "noise_multiplier must lie in"),
+        (POISSON(1.5, GAUSSIAN(1.0)), "sampling_probability must lie in"),
+        (REPEATED(GAUSSIAN(1.0), -2), "count must be whole"),
+        (ZCDP(-1.0), "rho must lie in"),
+        (MIXTURE(-1.0, [1.0], [1.0]), "standard_deviation must lie in"),
+        (MIXTURE(1.0, [-1.0], [1.0]), "sensitivities must lie in"),
+        (MIXTURE(1.0, [0.0, 1.0], [0.5, 0.6]), "add up to 1"),
+        (MIXTURE(1.0, [0.0, 1.0], [1.0]), "one a sensitivity"),
+    ],
+)
+def test_bad_values_are_errors_of_value(event, why):
+    one = accountant()
+    assert not one.supports(event)
+    with pytest.raises(ValueError, match=why):
+        one.compose(event)
+    with pytest.raises(ValueError, match="count must be whole"):
+        one.compose(GAUSSIAN(1.0), -1)
+    assert one.get_epsilon(1e-6) == 0
+
+
+def test_mixtures_of_one_sensitivity_are_sampled_gaussians():
+    for sizes, shares in (([0.0, 2.0], [0.8, 0.2]), ([2.0, 0.0, 2.0, 3.0], [0.15, 0.8, 0.05, 0.0])):
+        mixed = accountant().compose(MIXTURE(1.0, sizes, shares), 3)
+        (release,), plain = mixed._counts, accountant().compose(POISSON(0.2, GAUSSIAN(0.5)), 3)
+        (expected,) = plain._counts
+        assert release.kind == expected.kind
+        # Not less of either than there is, and no more than rounding.
+        excess = np.array([-1, 1]) * (np.divide(release.parameters, expected.parameters) - 1)
+        assert np.all((excess >= 0) & (excess < 4e-15))
+    whole = accountant(SPECIAL).compose(MIXTURE(4.0, [2.0], [1.0]))
+    np.testing.assert_allclose(whole.get_delta(1.0), dp.GDP(0.5).delta(1.0), rtol=1e-12)
+    for silent in (MIXTURE(0.0, [0.0], [1.0]), MIXTURE(1.0, [0.0, 1.0], [1.0, 0.0])):
+        assert accountant().compose(silent).get_epsilon(0.0) == 0
+    assert accountant().compose(MIXTURE(0.0, [1.0, 2.0], [0.5, 0.5])).get_delta(9.0) == 1
+    assert not accountant().supports(MIXTURE(1.0, [0.0, 1.0, 2.0], [0.2, 0.6, 0.2]))
+    assert not accountant(REPLACE).supports(MIXTURE(1.0, [0.0, 1.0], [0.5, 0.5]))
+
+
+def event_class(name, *fields):
+    """A stand-in for an event that is newer than the dp_accounting of the tests."""
+    attr = pytest.importorskip("attr")
+    return attr.make_class(name, list(fields), bases=(dp_accounting.DpEvent,), frozen=True)
+
+
+def test_events_of_newer_versions(monkeypatch):
+    """As they stand in dp_accounting's repository: sigma, sensitivity, dimension; epsilon."""
+    discrete = event_class("DiscreteGaussianDpEvent", "sigma", "sensitivity", "dimension")
+    flip = event_class("PermuteAndFlipDpEvent", "epsilon")
+    for event in (discrete, flip):
+        monkeypatch.setattr(dp_accounting.dp_event, event.__name__, event, raising=False)
+    one = accountant().compose(discrete(3.0, 2.0, 1))
+    expected = dp.DiscreteGaussian(3.0).delta(2.0, 1.0)
+    np.testing.assert_allclose(one.get_delta(1.0), expected, rtol=1e-9)
+    twice = accountant(REPLACE).compose(discrete(3.0, 1.0, 1))
+    np.testing.assert_allclose(twice.get_delta(1.0), expected, rtol=1e-9)
+    assert accountant().compose(discrete(0.0, 1.0, 1)).get_epsilon(0.1) == math.inf
+    with pytest.raises(dp_accounting.UnsupportedEventError, match="dimension 1"):
+        accountant().compose(discrete(3.0, 2.0, 5))
+    with pytest.raises(ValueError, match="sensitivity must be whole"):
+        accountant().compose(discrete(3.0, 1.5, 1))
+    chosen = accountant().compose(flip(0.7))
+    np.testing.assert_allclose(chosen.get_delta(0.2), dp.PureDP(0.7).delta(0.2), rtol=1e-9)
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        accountant().compose(flip(-0.1))
+
+
+@pytest.mark.parametrize("mu", [0.05, 1.0, 8.0])
+def test_true_positive_rates_are_bounds_and_close(mu):
+    one = accountant().compose(GAUSSIAN(1.0 / mu))
+    fpr = np.logspace(-12, math.log10(0.999), 40)
+    truth = norm.cdf(norm.ppf(fpr) + mu)
+    few = np.r_[0.0, np.logspace(-16, 0, 40)]
+    for deltas, near in ((None, 6e-4), (few, 0.3)):
+        tpr = one.get_true_positive_rates(fpr, deltas)
+        assert np.all(tpr >= truth * (1 - 4e-16))
+        assert np.all(tpr <= truth * (1 + near))
+    estimate = one.get_gdp_parameter_estimate()
+    assert mu <= estimate < mu + 1e-3
+    assert mu <= one.get_gdp_parameter_estimate(np.array([0.1]), few) < 1.3 * mu
+
+
+def test_rates_at_the_ends():
+    nothing, everything = accountant(), accountant().compose(GAUSSIAN(0.0))
+    assert (nothing.get_true_positive_rates(0.1), nothing.get_gdp_parameter_estimate()) == (0.1, 0)
+    assert everything.get_true_positive_rates(0.1) == 1.0
+    assert everything.get_gdp_parameter_estimate() == math.inf
+    response = dp_accounting.RandomizedResponseDpEvent(0.5, 2)
+    one = accountant(REPLACE).compose(response)
+    np.testing.assert_allclose(
+        one.get_true_positive_rates([0.0, 0.1, 1.0]), [0, 0.3, 1], rtol=1e-12, atol=1e-15
+    )
+    # At a rate of 1/4 its trade-off has a corner, 3/4: of a Gaussian twice the quantile of 3/4.
+    estimate = one.get_gdp_parameter_estimate(np.array([0.25]))
+    np.testing.assert_allclose(estimate, 2 * norm.ppf(0.75), rtol=1e-9)
+    for bad in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="false_positive_rates"):
+            one.get_true_positive_rates(bad)
+        with pytest.raises(ValueError, match="deltas"):
+            one.get_true_positive_rates(0.1, [bad])
+    for bad in ([0.0], [1.0], []):
+        with pytest.raises(ValueError, match="false_positive_rates"):
+            one.get_gdp_parameter_estimate(bad)
+
+
+def test_an_infinite_loss_has_no_gaussian(monkeypatch):
+    stated = event_class("EpsilonDeltaDpEvent", "epsilon", "delta")
+    monkeypatch.setattr(dp_accounting.dp_event, stated.__name__, stated, raising=False)
+    one = accountant().compose(stated(1.0, 0.01))
+    assert one.get_gdp_parameter_estimate() == math.inf
+    assert one.get_gdp_parameter_estimate(np.array([0.1, 0.2])) < math.inf
+    np.testing.assert_allclose(one.get_true_positive_rates(0.0), 0.01, rtol=1e-9)
+
+
+def test_jax_privacy_takes_the_accountant():
+    """Skipped where jax_privacy is missing: the configuration of docs/coming_from.md."""
+    accounting = pytest.importorskip("jax_privacy.accounting")
+
+    class JaxdpConfig(accounting.DpAccountantConfig):
+        def create_accountant(self):
+            return accountant()
+
+    params = accounting.DpParams(
+        noise_multipliers=1.0, num_samples=60_000, batch_size=600, delta=1e-6
+    )
+    theirs = accounting.DpsgdTrainingAccountant(JaxdpConfig())
+    sizes = {"dataset_size": 60_000, "batch_size": 600, "steps": 1000}
+    expected = dp.dpsgd.epsilon(1.0, 1e-6, **sizes)
+    np.testing.assert_allclose(theirs.compute_epsilon(1000, params), expected, rtol=1e-9)
