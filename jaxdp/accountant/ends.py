@@ -38,7 +38,9 @@ class _End(NamedTuple):
 def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds:
     """The `known` bounds on log delta at epsilon >= 0, or nearer ones from the end."""
     end = _end_of(terms)
-    gap = gap_up(end.largest, epsilon)
+    # At an infinite epsilon delta is p, whether the finite losses end or not.
+    beyond = (epsilon == jnp.inf) & ~jnp.isnan(end.largest.high)
+    gap = jnp.where(beyond, -jnp.inf, gap_up(end.largest, epsilon))
     inside = gap > 0
     finite = end.log_finite + log1mexp(jnp.where(inside, gap, 1.0))
     most = log_add(end.log_infinite, jnp.where(inside, finite, -jnp.inf)) + end.rounding

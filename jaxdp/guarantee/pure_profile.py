@@ -22,7 +22,8 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
     below = epsilon < -bound
     # A branch that is not taken may have no derivative.
     value = jnp.where(below, log1mexp(jnp.where(below, -epsilon, 1.0)), value)
-    relative_error = ULP * (8.0 + 2.0 * (jnp.where(jnp.isinf(bound), 0.0, inside + bound)))
+    endless = jnp.isinf(bound) | below
+    relative_error = ULP * (8.0 + 2.0 * (jnp.where(endless, 0.0, inside + bound)))
     value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
     return jnp.where(gap <= 0, -jnp.inf, value)
 

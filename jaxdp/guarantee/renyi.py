@@ -100,8 +100,8 @@ def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
 @jax.jit
 def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
     s, value, epsilon = _guarded(guarantee, epsilon)
-    gain = s * (value - epsilon)
-    first = s == 0  # where the bound is 1
+    first, gap = s == 0, value - epsilon  # of order 1 the bound is 1
+    gain = jnp.where(first & ~jnp.isnan(gap), 0.0, s * gap)
     entropy = log1p(s) + jnp.where(first, 0.0, s * log1p(1.0 / jnp.where(first, 1.0, s)))
     bound = gain - entropy + 16.0 * ULP * (jnp.abs(gain) + entropy)
     # An infinite gain has an infinite error of the other sign.

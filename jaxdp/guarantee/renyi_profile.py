@@ -28,7 +28,10 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     def bound(s: Reals) -> Reals:
         gain, cost = cgf(s), s * epsilon
         entropy = log1p(s) + s * log1p(1.0 / s)
-        return gain - cost - entropy + 4.0 * ULP * (jnp.abs(gain) + jnp.abs(cost) + entropy)
+        value = gain - cost - entropy + 4.0 * ULP * (jnp.abs(gain) + jnp.abs(cost) + entropy)
+        # An infinite divergence says nothing; beside it only the cost is infinite.
+        value = jnp.where(jnp.isinf(cost) & ~jnp.isnan(gain), -cost, value)
+        return jnp.where(gain == jnp.inf, jnp.inf, value)
 
     start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
     stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)

@@ -206,6 +206,12 @@ def guarded(scale: Reals) -> Reals:
     return jnp.where(scale > 0, scale, jnp.nan)
 
 
+def epsilon_at(shift: Reals, epsilon: Reals) -> Reals:
+    """`epsilon`; 0 at an infinite shift, where delta is 1 whatever epsilon is, infinite or not."""
+    shift, epsilon = jnp.broadcast_arrays(shift, epsilon)
+    return jnp.where((shift == jnp.inf) & ~jnp.isnan(epsilon), 0.0, epsilon)
+
+
 @jax.jit
 def ratio_of(shift: Reals, scale: Reals) -> Reals:
     """shift / scale; a positive ratio that underflows becomes 9e-308, not 0."""

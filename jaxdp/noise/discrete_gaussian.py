@@ -196,7 +196,7 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     backward = epsilon < 0
     unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
     value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-    value = jnp.where(everything, jnp.where(epsilon == jnp.inf, -jnp.inf, 0.0), value)
+    value = jnp.where(everything, 0.0, value)
     bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
     return jnp.where(bad, jnp.nan, value)
 

@@ -13,7 +13,7 @@ from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, epsilon_at
 from jaxdp.noise.histogram import Certificate, whole_weights_of
 from jaxdp.noise.kernels import histogram
 
@@ -141,6 +141,7 @@ class DiscreteHistogram(Noise):
 def _log_delta_whole(
     cells: histogram.Cells, shift: Reals, epsilon: Reals, steps: int, symmetric: bool
 ) -> Reals:
+    epsilon = epsilon_at(shift, epsilon)
     return histogram.log_delta(jnp.ones(()), cells, shift, epsilon, steps, symmetric)
 
 

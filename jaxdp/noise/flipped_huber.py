@@ -18,7 +18,7 @@ from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp.noise.base import Noise, drawn_by_inversion, guarded, ratio_of
+from jaxdp.noise.base import Noise, drawn_by_inversion, epsilon_at, guarded, ratio_of
 from jaxdp.noise.kernels import flipped_huber_cgf, flipped_huber_profile
 from jaxdp.noise.kernels.flipped_huber_regimes import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset
@@ -232,6 +232,7 @@ def _fisher_information(alpha: Reals, gamma: Reals) -> Reals:
 
 @jax.jit
 def _log_delta(alpha: Reals, gamma: Reals, shift: Reals, epsilon: Reals) -> Reals:
+    epsilon = epsilon_at(shift, epsilon)
     alpha, gamma, shift, epsilon = _broadcast(alpha, gamma, shift, epsilon)
     a, d = ratio_of(alpha, gamma), ratio_of(shift, gamma)
     return flipped_huber_profile.log_delta(Point(alpha, gamma, shift, a, d, epsilon))

@@ -15,7 +15,7 @@ from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Sh
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._numeric.series import normal_integral_over_density
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
 
 # Ulps of log delta that it is rounded up by, next to those of mu.
 _VALUE_ULPS = 4.0
@@ -139,7 +139,7 @@ def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
 
 @jax.jit
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    mu, epsilon = jnp.broadcast_arrays(ratio_of(shift, scale), epsilon)
+    mu, epsilon = jnp.broadcast_arrays(ratio_of(shift, scale), epsilon_at(shift, epsilon))
     return log_delta_of_ratio(mu, epsilon)
 
 

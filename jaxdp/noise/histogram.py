@@ -15,7 +15,7 @@ from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, round_up
-from jaxdp.noise.base import Noise, guarded
+from jaxdp.noise.base import Noise, epsilon_at, guarded
 from jaxdp.noise.kernels import histogram
 
 # Float weights become whole multiples of 2^-40 of their sum.
@@ -230,6 +230,7 @@ def _log_delta(
     steps: int,
     symmetric: bool,
 ) -> Reals:
+    epsilon = epsilon_at(shift, epsilon)
     return histogram.log_delta(width, cells, shift, epsilon, steps, symmetric)
 
 

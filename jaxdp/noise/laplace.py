@@ -23,7 +23,7 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
 
 
 @final
@@ -142,7 +142,7 @@ def _absolute_moment(scale: Reals, power: Reals) -> Reals:
 @jax.jit
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     scale, shift, epsilon, r = jnp.broadcast_arrays(
-        guarded(scale), shift, epsilon, ratio_of(shift, scale)
+        guarded(scale), shift, epsilon_at(shift, epsilon), ratio_of(shift, scale)
     )
     close = jnp.isfinite(scale) & (jnp.abs(epsilon - r) < 0.5 * r)
     gap = product_gap(shift, epsilon, jnp.where(close, scale, 1.0)) / scale

@@ -16,7 +16,7 @@ from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp.noise.base import Noise, drawn_by_inversion, guarded, ratio_of
+from jaxdp.noise.base import Noise, drawn_by_inversion, epsilon_at, guarded, ratio_of
 from jaxdp.noise.kernels import offset_gaussian_cgf, offset_gaussian_profile
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
@@ -205,6 +205,7 @@ def _fisher_information(offset: Reals, scale: Reals) -> Reals:
 
 @jax.jit
 def _log_delta(offset: Reals, scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
+    epsilon = epsilon_at(shift, epsilon)
     offset, scale, shift, epsilon = _broadcast(offset, scale, shift, epsilon)
     h, d = ratio_of(offset, scale), ratio_of(shift, scale)
     return offset_gaussian_profile.log_delta(

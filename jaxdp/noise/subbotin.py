@@ -15,7 +15,7 @@ from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
 from jaxdp.noise.kernels import (
     subbotin_cgf,
     subbotin_profile,
@@ -193,6 +193,7 @@ def _fisher_information(scale: Reals, power: Reals) -> Reals:
 
 @jax.jit
 def _log_delta(scale: Reals, power: Reals, shift: Reals, epsilon: Reals) -> Reals:
+    epsilon = epsilon_at(shift, epsilon)
     scale, shift, epsilon, r, power = jnp.broadcast_arrays(
         guarded(scale), shift, epsilon, ratio_of(shift, scale), _guarded_power(power)
     )
