@@ -1,15 +1,13 @@
-"""The `jaxdp` command. Needs the extra `cli`."""
+"""The `jaxdp` command. Needs the extra `cli`.
 
-import contextlib
+JAX is imported when something is computed: help and refused calls do without.
+"""
+
 import importlib
 import sys
 from typing import Annotated, Any
 
-import jax
-
 from jaxdp import __version__
-from jaxdp._core import checks
-from jaxdp._core.cache import enable_cache
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
 COMMANDS = ("dp_sgd", "noises", "sweeps", "models", "demonstration")
@@ -18,13 +16,9 @@ COMMANDS = ("dp_sgd", "noises", "sweeps", "models", "demonstration")
 def main() -> None:
     """Run the command line; a failure is one line on stderr and a non-zero exit."""
     try:
-        typer = checks.extra("typer", "cli")
-    except ImportError as error:
-        sys.exit(f"jaxdp: {error}")
-    jax.config.update("jax_enable_x64", True)
-    # A home that cannot be written to costs time only.
-    with contextlib.suppress(OSError, ValueError):
-        enable_cache()
+        typer = importlib.import_module("typer")
+    except ImportError:
+        sys.exit("jaxdp: typer is needed here: pip install 'jaxdp[cli]'")
     build_app(typer)()
 
 

@@ -1,30 +1,132 @@
-"""Options, errors and output that the commands share.
+"""Options, checks, errors and output that the commands share; nothing here imports JAX.
 
-Bad values end with exit code 2, what fails with 1; either is one line on stderr.
+Bad values end with exit code 2, what fails and budgets that nothing meets with 1; either is one
+line on stderr.
 """
 
+import contextlib
+import functools
+import importlib
 import json
 import math
 import os
+import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+# That of `jaxdp.mechanism`, which imports JAX.
+Relation = Literal["add", "remove", "add_remove", "replace_one"]
+
+# Columns of what is printed for people. chosen: the narrowest terminal
+COLUMNS = 80
+# What a number must be, and whether it is.
+_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "positive": ("be above 0", lambda x: x > 0),
+    "at least 0": ("be 0 or more", lambda x: x >= 0),
+    "probability": ("lie in [0, 1]", lambda x: 0 <= x <= 1),
+    "count": ("be a whole number of 1 or more", lambda x: x >= 1 and x == math.floor(x)),
+    "steps": ("be a whole number of 0 or more", lambda x: x >= 0 and x == math.floor(x)),
+}
+_KINDS = {
+    "noise_multiplier": "positive",
+    "epsilon": "at least 0",
+    "delta": "probability",
+    "sensitivity": "positive",
+    "count": "count",
+    "dataset_size": "count",
+    "batch_size": "positive",
+    "epochs": "at least 0",
+    "sampling_prob": "probability",
+    "steps": "steps",
+    "resolution": "count",
+    "seconds": "positive",
+    "alpha": "at least 0",
+    "chunk": "count",
+}
+# Arguments of functions that are options here under the same name.
+_OPTIONS = (
+    *_KINDS,
+    "families",
+    "relation",
+    "feature_bounds",
+    "target_bounds",
+    "classes",
+    "stripe",
+    "quantity",
+)
+
+
+class ImpossibleError(RuntimeError):
+    """A budget that nothing meets."""
+
+
+@functools.cache
+def library() -> ModuleType:
+    """The package, ready to compute: in double precision, with what was compiled before."""
+    importlib.import_module("jax").config.update("jax_enable_x64", True)
+    package = importlib.import_module("jaxdp")
+    # A home that cannot be written to costs time only.
+    with contextlib.suppress(OSError, ValueError):
+        package.enable_cache()
+    return package
+
+
+def flag(name: str) -> str:
+    """The option of an argument: --noise-multiplier of noise_multiplier."""
+    return "--" + name.replace("_", "-")
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """ValueError for the first option whose number is out of its range; None was not given."""
+    for name, value in values.items():
+        if value is None or name not in _KINDS:
+            continue
+        words, holds = _RULES[_KINDS[name]]
+        if not holds(value):
+            raise ValueError(f"{flag(name)} must {words}, got {value:g}")
+
+
+def check_schedule(given: Mapping[str, Any]) -> None:
+    """ValueError unless the rate and the length of a training are each said in one way."""
+    sizes = [given.get(name) is not None for name in ("dataset_size", "batch_size")]
+    prob, epochs, steps = (
+        given.get(name) is not None for name in ("sampling_prob", "epochs", "steps")
+    )
+    if prob == all(sizes) or any(sizes) != all(sizes):
+        raise ValueError("give either --dataset-size and --batch-size or --sampling-prob")
+    if all(sizes) and np.max(given["batch_size"]) > np.min(given["dataset_size"]):
+        raise ValueError("--batch-size must not be above --dataset-size")
+    if epochs == steps:
+        raise ValueError("give either --epochs or --steps")
 
 
 def tried(command: str, work: Callable[[], Any]) -> Any:
     """work(); an error is one line that names the command, and an exit code."""
     try:
         return work()
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        typer.echo(f"jaxdp {command}: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from error
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        text = _with_flags(" ".join(str(error).split()))
+        typer.echo(f"jaxdp {command}: {text}", err=True)
+        raise typer.Exit(2 if isinstance(error, TypeError | ValueError) else 1) from error
+
+
+def _with_flags(text: str) -> str:
+    """The text of an error with options in place of the arguments of functions."""
+    for name in _OPTIONS:
+        # A single word is an argument only where the error says what it must be.
+        pattern = rf"\b{name}\b" if "_" in name else rf"^{name}\b(?= must)"
+        text = re.sub(rf"(?<![-\w]){pattern}(?!\()", flag(name), text)
+    return text
 
 
 def show(as_json: bool, answer: Mapping[str, Any], text: str) -> None:
@@ -33,14 +135,49 @@ def show(as_json: bool, answer: Mapping[str, Any], text: str) -> None:
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
-    """JSON of numbers, arrays' lists and texts; infinities as text, as JSON has no such number."""
-    return json.dumps({name: _written(value) for name, value in answer.items()})
+    """JSON of numbers, lists, texts and mappings. It has no infinity: `null` stands for it.
+
+    A field NAME that holds one has a field NAME_is_infinite beside it, of the same shape.
+    """
+    return json.dumps(_finite(answer), allow_nan=False)
 
 
-def _written(value: Any) -> Any:
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        fields = {name: _finite(each) for name, each in value.items()}
+        infinite = {name: _infinite(each) for name, each in value.items()}
+        marked = {f"{name}_is_infinite": x for name, x in infinite.items() if _any(x)}
+        return fields | marked
     if isinstance(value, list | tuple):
-        return [_written(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _infinite(value: Any) -> Any:
+    """True where a number is infinite, in lists of the same shape."""
+    if isinstance(value, list | tuple):
+        return [_infinite(each) for each in value]
+    return isinstance(value, float) and math.isinf(value)
+
+
+def _any(marks: Any) -> bool:
+    return any(map(_any, marks)) if isinstance(marks, list) else marks
+
+
+def wrapped(text: str) -> str:
+    """The text with its long lines broken, their continuations indented."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            COLUMNS,
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+            break_long_words=False,
+            replace_whitespace=False,
+            drop_whitespace=True,
+        )
+        for line in text.splitlines()
+    )
 
 
 def write_file(path: Path, text: str) -> None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jaxdp import demo
-from jaxdp.cli.base import AsJson, tried
+from jaxdp.cli.base import AsJson, library, tried
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +20,13 @@ def run(
 ) -> None:
     """Sweep DP-SGD, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
     say = (lambda line: None) if as_json else typer.echo
-    report = tried("demo", lambda: demo.main(out, say, progress=not as_json))
+
+    def work() -> dict:
+        library()
+        from jaxdp import demo
+
+        return demo.main(out, say, progress=not as_json)
+
+    report = tried("demo", work)
     if as_json:
         typer.echo(json.dumps(report))

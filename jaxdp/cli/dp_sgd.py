@@ -5,13 +5,21 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from jaxdp import dpsgd
-from jaxdp.cli.base import AsJson, Delta, Epsilon, show, tried
-from jaxdp.dpsgd.wording import rounded_up
-from jaxdp.mechanism import Relation
+from jaxdp.cli.base import (
+    AsJson,
+    Delta,
+    Epsilon,
+    ImpossibleError,
+    Relation,
+    check,
+    check_schedule,
+    library,
+    show,
+    tried,
+    wrapped,
+)
 
 NoiseMultiplier = Annotated[
     float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
@@ -27,31 +35,30 @@ def register(app: typer.Typer) -> None:
 def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
     """The epsilon of a DP-SGD training at a delta."""
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    value = _number("epsilon", dpsgd.epsilon, asked, training)
-    _show(asked, training, {"epsilon": value}, f"epsilon = {rounded_up(value, 6)} nats")
+    value = _number("epsilon", "epsilon", asked, training)
+    _show(asked, training, {"epsilon": value}, f"epsilon = {_rounded_up(value, 6)} nats")
 
 
 def delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon, **training: Any) -> None:
     """The delta of a DP-SGD training at an epsilon."""
     asked = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
-    value = _number("delta", dpsgd.delta, asked, training)
-    _show(asked, training, {"delta": value}, f"delta = {rounded_up(value, 6)}")
+    value = _number("delta", "delta", asked, training)
+    _show(asked, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
 
 
 def calibrate(epsilon: Epsilon, delta: Delta, **training: Any) -> None:
     """The least noise multiplier of a DP-SGD training that keeps to (epsilon, delta)."""
     asked = {"epsilon": epsilon, "delta": delta}
-    value = _number("calibrate", dpsgd.noise_multiplier, asked, training)
-    _show(
-        asked, training, {"noise_multiplier": value}, f"noise multiplier = {rounded_up(value, 8)}"
-    )
+    value = _number("calibrate", "noise_multiplier", asked, training)
+    text = f"noise multiplier = {_rounded_up(value, 8)}"
+    _show(asked, training, {"noise_multiplier": value}, text)
 
 
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, **training: Any) -> None:
     """The guarantee of a DP-SGD training, in plain words."""
     asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    text = tried("statement", lambda: dpsgd.statement(**asked, **_schedule(training)))
-    _show(asked, training, {"statement": text}, text)
+    text = tried("statement", lambda: _answer("statement", asked, training))
+    _show(asked, training, {"statement": text}, wrapped(text))
 
 
 def _training(
@@ -93,9 +100,32 @@ def _schedule(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(
-    name: str, ask: Callable[..., Any], asked: dict[str, float], training: dict[str, Any]
+    command: str, question: str, asked: dict[str, float], training: dict[str, Any]
 ) -> float:
-    return float(np.asarray(tried(name, lambda: ask(**asked, **_schedule(training)))))
+    def work() -> float:
+        value = float(_answer(question, asked, training))
+        if question == "noise_multiplier" and value == float("inf"):
+            raise ImpossibleError(
+                f"no noise multiplier keeps this training within epsilon {asked['epsilon']:g} at "
+                f"delta {asked['delta']:g}: raise --epsilon or --delta"
+            )
+        return value
+
+    return tried(command, work)
+
+
+def _answer(question: str, asked: dict[str, float], training: dict[str, Any]) -> Any:
+    """What the library answers; bad options are refused before it is imported."""
+    schedule = _schedule(training)
+    check({**asked, **schedule})
+    check_schedule(schedule)
+    return getattr(library().dpsgd, question)(**asked, **schedule)
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    from jaxdp.dpsgd.wording import rounded_up
+
+    return rounded_up(value, digits)
 
 
 def _show(

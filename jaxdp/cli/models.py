@@ -10,7 +10,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from jaxdp.cli.base import AsJson, Delta, Epsilon, as_text, tried, write_file
+from jaxdp.cli.base import (
+    AsJson,
+    Delta,
+    Epsilon,
+    as_text,
+    check,
+    library,
+    tried,
+    wrapped,
+    write_file,
+)
 
 Model = Literal["lasso", "logistic"]
 Neighbours = Literal["replace_one", "add_remove"]
@@ -47,13 +57,14 @@ def run(
     options = {"epsilon": epsilon, "delta": delta, "alpha": alpha, "relation": relation}
 
     def work() -> dict[str, Any]:
+        check(options)
         # A place that cannot be written to is found out before the budget is spent.
         if not os.access(out.parent, os.W_OK) or out.is_dir():
             raise OSError(f"--out cannot be written to: {out}")
         names, features, told = _read(file, target)
         bounds = _bounds("feature-bounds", feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
-            raise ValueError(f"feature-bounds must be one pair or {len(names)}, one a feature")
+            raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one a feature")
         known = {**options, "feature_bounds": bounds}
         if model == "lasso":
             ends = None if target_bounds is None else _bounds("target-bounds", target_bounds)
@@ -72,10 +83,8 @@ def _lasso(known: dict[str, Any], ends: Any, features: np.ndarray, told: list[st
     if ends is None:
         raise ValueError("give --target-bounds lower:upper, public: what is beyond is clipped")
     targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(told)])
-    from jaxdp.estimators import DPLasso
-
     bounds = (ends[0].item(), ends[1].item())
-    return _fitted(DPLasso(**known, target_bounds=bounds), features, targets)
+    return _fitted(library().estimators.DPLasso(**known, target_bounds=bounds), features, targets)
 
 
 def _logistic(
@@ -87,9 +96,8 @@ def _logistic(
     if not set(told) <= set(labels):
         raise ValueError("the target has a label that --classes does not name")
     targets = np.array([labels.index(label) for label in told])
-    from jaxdp.estimators import DPLogisticRegression
-
-    fitted = _fitted(DPLogisticRegression(**known, classes=[0, 1]), features, targets)
+    estimator = library().estimators.DPLogisticRegression(**known, classes=[0, 1])
+    fitted = _fitted(estimator, features, targets)
     fitted.labels = labels
     return fitted
 
@@ -140,7 +148,7 @@ def _told(report: dict[str, Any], out: Path) -> str:
         "conditions: bounds, labels and column names are public; the model is all that is shown",
         f"written to {out}",
     ]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines))
 
 
 def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
@@ -150,7 +158,7 @@ def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
     if not rows:
         raise ValueError(f"{file} must hold a header and records")
     if target not in header:
-        raise ValueError(f"target must be a column of {file}, got {target!r}")
+        raise ValueError(f"--target must be a column of {file}, got {target!r}")
     if any(len(row) != len(header) for row in rows):
         raise ValueError(f"every line of {file} must have {len(header)} cells")
     at = header.index(target)
@@ -177,6 +185,6 @@ def _bounds(name: str, told: str) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = pairs.T
     except ValueError as error:
         raise ValueError(
-            f"{name} must be lower:upper, or such pairs by comma, got {told!r}"
+            f"--{name} must be lower:upper, or such pairs by comma, got {told!r}"
         ) from error
     return lower, upper

@@ -1,16 +1,24 @@
 """`jaxdp compare | optimal-noise`: noise for one answer and one budget."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from jaxdp.cli.base import AsJson, Delta, Epsilon, Sensitivity, as_text, show, tried, write_file
-from jaxdp.design.compare import compare
-from jaxdp.dpsgd.wording import rounded_up
-from jaxdp.guarantee.base import Budget
-from jaxdp.noise.histogram import Histogram
-from jaxdp.optimal.noise import optimal_noise
+from jaxdp.cli.base import (
+    AsJson,
+    Delta,
+    Epsilon,
+    ImpossibleError,
+    Sensitivity,
+    as_text,
+    check,
+    library,
+    show,
+    tried,
+    wrapped,
+    write_file,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,12 +43,29 @@ def compare_families(
     """The least noise of every family for one budget, side by side."""
     names = None if families is None else [name.strip() for name in families.split(",")]
     asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
-    table = tried(
-        "compare",
-        lambda: compare(Budget(epsilon, delta), sensitivity, count, names, integers=integers),
-    )
+
+    def work() -> Any:
+        check(asked)
+        found = library().compare((epsilon, delta), sensitivity, count, names, integers=integers)
+        if not len(found):
+            raise ImpossibleError(
+                f"no noise keeps to epsilon {epsilon:g} at delta {delta:g}: raise one of them"
+            )
+        return found
+
+    table = tried("compare", work)
     rows = {"families": [row._asdict() for row in table]}
-    show(as_json, asked | rows, str(table))
+    show(as_json, asked | rows, _in_lines(table))
+
+
+def _in_lines(table: Any) -> str:
+    """The comparison as it prints itself, in lines that fit: parameters below their family."""
+    head, *rows = str(table).splitlines()
+    end = head.index("parameters")
+    lines = [head[:end].rstrip()]
+    for row in rows:
+        lines += [row[:end].rstrip(), "    " + row[end:]]
+    return wrapped("\n".join(lines))
 
 
 def design(
@@ -60,8 +85,11 @@ def design(
     """The additive noise of least expected error for one budget, with a proof of how near it is."""
     asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "loss": loss}
 
-    def work() -> Histogram:
-        return optimal_noise(
+    def work() -> Any:
+        check(asked | {"resolution": resolution, "seconds": seconds})
+        if delta == 0:
+            raise ImpossibleError("bounded noise has no delta of 0: raise --delta")
+        return library().optimal_noise(
             (epsilon, delta), loss, sensitivity=sensitivity, resolution=resolution, seconds=seconds
         )
 
@@ -74,6 +102,8 @@ def design(
         **proof._asdict(),
     }
     answer = as_text(asked | found)
+    from jaxdp.dpsgd.wording import rounded_up
+
     if out is not None:
         tried("optimal-noise", lambda: write_file(out, answer + "\n"))
     lines = [
@@ -84,4 +114,4 @@ def design(
         *([] if proof.complete else ["stopped early: the noise is private, the bracket wide"]),
         *([] if out is None else [f"written to        {out}"]),
     ]
-    typer.echo(answer if as_json else "\n".join(lines))
+    typer.echo(answer if as_json else wrapped("\n".join(lines)))

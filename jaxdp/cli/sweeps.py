@@ -10,12 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import typer
 
-from jaxdp import dpsgd
-from jaxdp.cli.base import AsJson, show, tried
-from jaxdp.dpsgd.wording import rounded_up
-from jaxdp.mechanism import Relation
-from jaxdp.sweep import sweep
-from jaxdp.sweep.grid import FAILED, NOT_DONE, STATUS
+from jaxdp.cli.base import AsJson, Relation, check, check_schedule, flag, library, show, tried
 
 Quantity = Literal["epsilon", "delta", "noise_multiplier"]
 # What may be a number or a range; the others are settings.
@@ -85,21 +80,27 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
     quantity, relation = settings.get("quantity", "epsilon"), settings.get("relation", "add_remove")
     for name, value, kind in (("quantity", quantity, Quantity), ("relation", relation, Relation)):
         if value not in get_args(kind):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, got {value!r}")
+            listed = ", ".join(get_args(kind))
+            raise ValueError(f"{flag(name)} must be one of {listed}, got {value!r}")
     values = {name: values_of(name, settings[name]) for name in VARIABLES if name in settings}
     axes = {name: axis for name, axis in values.items() if axis.size > 1}
     if not axes:
         raise ValueError("give a range, as in --steps 100,1000 or --sampling-prob log:1e-4:1e-1:20")
+    for name, axis in values.items():
+        for value in axis:
+            check({name: value})
+    check_schedule(values)
+    stripe = _stripe(str(settings.get("stripe", "0/1")))
     fixed = {name: axis.item() for name, axis in values.items() if name not in axes}
     to, points = settings.get("to"), int(np.prod([axis.size for axis in axes.values()]))
     if to is None and not as_json and points > MOST_ROWS:
         raise ValueError(f"{points:,} points are no table: give --to grid.zarr, or --json")
-    swept = sweep(
+    swept = library().sweep(
         functools.partial(point, quantity, relation, fixed),
         axes,
         to,
         chunk=int(settings.get("chunk", CHUNK)),
-        stripe=_stripe(str(settings.get("stripe", "0/1"))),
+        stripe=stripe,
         progress=to is not None,
     )
     for reason in swept.attrs["failures"].splitlines()[:MOST_REASONS]:
@@ -109,6 +110,8 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
         answer = {name: axis.tolist() for name, axis in axes.items()}
         show(as_json, {**fixed, **answer, quantity: found.values.tolist()}, _table(found))
     else:
+        from jaxdp.sweep.grid import FAILED, NOT_DONE, STATUS
+
         status = swept[STATUS].values
         left, failed = int((status == NOT_DONE).sum()), int((status == FAILED).sum())
         text = f"{to}: {points:,} points, {left:,} not done, {failed:,} failed"
@@ -118,6 +121,8 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
 
 def point(quantity: str, relation: Relation, fixed: Mapping[str, float], **values: Any) -> Any:
     """The quantity at a block of points, under its name."""
+    from jaxdp import dpsgd
+
     return {quantity: getattr(dpsgd, quantity)(**fixed, **values, relation=relation)}
 
 
@@ -137,11 +142,11 @@ def values_of(name: str, told: Any) -> np.ndarray:
                 found = np.unique(np.round(found))
     except (TypeError, ValueError, FloatingPointError) as error:
         raise ValueError(
-            f"{name} must be a number, numbers as in 1,2,4, a range as in 0.1:10:100 or "
+            f"{flag(name)} must be a number, numbers as in 1,2,4, a range as in 0.1:10:100 or "
             f"log:1e-9:1e-3:50, got {told!r}"
         ) from error
     if found.ndim != 1 or not found.size or not np.isfinite(found).all():
-        raise ValueError(f"{name} must be one finite number or more, got {told!r}")
+        raise ValueError(f"{flag(name)} must be one finite number or more, got {told!r}")
     return found
 
 
@@ -149,15 +154,20 @@ def _stripe(told: str) -> tuple[int, int]:
     try:
         index, jobs = map(int, told.split("/"))
     except ValueError as error:
-        raise ValueError(f"stripe must be i/n with 0 <= i < n, as 3/16, got {told!r}") from error
+        raise ValueError(f"--stripe must be i/n with 0 <= i < n, as 3/16, got {told!r}") from error
     return index, jobs
 
 
 def _table(found: Any) -> str:
     """A line a point, in columns; the quantity is rounded up."""
+    from jaxdp.dpsgd.wording import rounded_up
+
     names = [*found.dims, found.name]
     points = itertools.product(*(found[name].values for name in found.dims))
     rows = zip(points, found.values.ravel(), strict=True)
     lines = [[*(f"{x:.9g}" for x in at), rounded_up(value, 6)] for at, value in rows]
-    width = max(map(len, names)) + 2
-    return "\n".join("".join(f"{cell:>{width}}" for cell in line) for line in [names, *lines])
+    widths = [max(map(len, column)) + 2 for column in zip(names, *lines, strict=True)]
+    return "\n".join(
+        "".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
+        for line in [names, *lines]
+    )

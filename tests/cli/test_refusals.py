@@ -1,0 +1,146 @@
+"""Help and refused calls: no JAX, the options' own names, an exit code that says what failed."""
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from jaxdp import mechanism
+from jaxdp.cli import base, build_app
+
+TRAINING = ["--sampling-prob", "0.01", "--steps", "10"]
+NOISE = ["epsilon", "--noise-multiplier"]
+REFUSED = [
+    ([*NOISE, "0", "--delta", "0.1", *TRAINING], "--noise-multiplier must be above 0, got 0"),
+    ([*NOISE, "nan", "--delta", "0.1", *TRAINING], "--noise-multiplier must be above 0, got nan"),
+    ([*NOISE, "1", "--delta", "2", *TRAINING], "--delta must lie in [0, 1], got 2"),
+    ([*NOISE, "1", "--delta", "0.1", *TRAINING, "--epochs", "2"], "give either --epochs or"),
+    ([*NOISE, "1", "--delta", "0.1", "--steps", "3"], "--dataset-size and --batch-size or"),
+    (["delta", *NOISE[1:], "1", "--epsilon", "-1", *TRAINING], "--epsilon must be 0 or more"),
+    (
+        [
+            *NOISE,
+            "1",
+            "--delta",
+            "0.1",
+            "--dataset-size",
+            "9",
+            "--batch-size",
+            "10",
+            "--epochs",
+            "1",
+        ],
+        "--batch-size must not be above --dataset-size",
+    ),
+    (
+        ["compare", "--epsilon", "1", "--delta", "0.1", "--sensitivity", "0"],
+        "--sensitivity must be",
+    ),
+    (["compare", "--epsilon", "1", "--delta", "0.1", "--count", "0"], "--count must be a whole"),
+    (
+        ["optimal-noise", "--epsilon", "1", "--delta", "0.1", "--resolution", "0"],
+        "--resolution must",
+    ),
+    (["sweep", *NOISE[1:], "0:1:3", "--delta", "0.1", *TRAINING], "--noise-multiplier must be"),
+    (["sweep", *NOISE[1:], "1:2:3", "--delta", "0.1", "--steps", "5"], "--sampling-prob"),
+    (
+        ["sweep", *NOISE[1:], "a", "--delta", "0.1", *TRAINING],
+        "--noise-multiplier must be a number",
+    ),
+    (["sweep", *NOISE[1:], "1:2:3", *TRAINING, "--stripe", "3"], "--stripe must be i/n"),
+]
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *arguments: runner.invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(("arguments", "named"), REFUSED)
+def test_a_refusal_names_the_option(run, arguments, named):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "e-308" not in done.stderr
+
+
+def test_help_and_refusals_import_no_jax():
+    """In one process: every call ends before anything would be computed."""
+    calls = [["--help"], ["--version"], ["sweep", "--help"], ["nosuch"], *(x for x, _ in REFUSED)]
+    code = (
+        "import json, sys\n"
+        "from jaxdp.cli import main\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['jaxdp', *arguments]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit:\n"
+        "        pass\n"
+        "    assert 'jax' not in sys.modules, arguments\n"
+    )
+    command = [sys.executable, "-c", code, json.dumps(calls)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["calibrate", "--epsilon", "1", "--delta", "0", *TRAINING],
+        ["optimal-noise", "--epsilon", "1", "--delta", "0"],
+    ],
+)
+def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run, arguments):
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert "delta" in done.stderr
+    assert "raise" in done.stderr
+    assert not done.stdout
+
+
+def test_arguments_of_functions_become_options():
+    def told(message, error=ValueError):
+        def fail():
+            raise error(message)
+
+        with pytest.raises(typer.Exit) as exit_:
+            base.tried("sweep", fail)
+        return exit_.value.exit_code
+
+    assert told("sampling_prob must be less") == 2
+    assert told("out of time", RuntimeError) == 1
+    words = base._with_flags("sampling_prob and batch_size: not sampling_probs, epsilon(1)")
+    assert words == "--sampling-prob and --batch-size: not sampling_probs, epsilon(1)"
+    assert base._with_flags("delta must lie in (0, 1), got delta") == (
+        "--delta must lie in (0, 1), got delta"
+    )
+    assert base._with_flags("--noise-multiplier is one") == "--noise-multiplier is one"
+
+
+def test_json_has_no_infinity():
+    answer = {"a": np.inf, "b": [[1.0, -np.inf], [float("nan"), 2.0]], "c": [{"d": np.inf}], "e": 1}
+    assert json.loads(base.as_text(answer)) == {
+        "a": None,
+        "a_is_infinite": True,
+        "b": [[1.0, None], [None, 2.0]],
+        "b_is_infinite": [[False, True], [False, False]],
+        "c": [{"d": None, "d_is_infinite": True}],
+        "e": 1,
+    }
+
+
+def test_the_relations_are_those_of_mechanisms():
+    assert set(get_args(base.Relation)) == set(mechanism.RELATIONS)
+
+
+def test_lines_fit():
+    text = base.wrapped("a " * 100 + "\nshort")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.endswith("\nshort")
