@@ -93,7 +93,7 @@ def unsealed(form: str, text: str) -> dict[str, Any]:
     """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
     try:
         body = json.loads(text)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"text must be the JSON of a {form}, got {text[:40]!r}") from error
     if not isinstance(body, dict) or body.get("format") != form:
         found = body.get("format") if isinstance(body, dict) else body

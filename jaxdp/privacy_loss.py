@@ -90,8 +90,8 @@ class PrivacyLoss:
         From masses on a grid of `points` (`accountant.grid`); the lower one is 0 where exponential
         mechanisms tell less than the worst pair of their range.
         """
-        if points < 256 or points & (points - 1):
-            raise ValueError(f"points must be a power of 2 from 256 on, got {points}")
+        if not isinstance(points, int) or points < 256 or points & (points - 1):
+            raise ValueError(f"points must be a power of 2 from 256 on, got {points!r}")
         at = partial(range_composition.log_bounds, points=points)
         found = self._asked(at, checks.real("epsilon", epsilon))
         empty = 0 in found.upper.shape
@@ -129,8 +129,8 @@ class PrivacyLoss:
     def sum(self, axis: int = -1) -> PrivacyLoss:
         """The composition along a batch axis; along an empty one of no release, delta = 0."""
         shape = self.shape
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"axis must lie in the batch of shape {shape}, got {axis}")
+        if not isinstance(axis, int | np.integer) or not -len(shape) <= axis < len(shape):
+            raise ValueError(f"axis must be one of the batch of shape {shape}, got {axis!r}")
         axis %= len(shape)
         if shape[axis] == 0:
             nothing = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
@@ -209,8 +209,13 @@ class PrivacyLoss:
         """
         shape, index = self.shape, index if isinstance(index, tuple) else (index,)
         index = tuple(np.asarray(i) if isinstance(i, list) else i for i in index)
+        if any(isinstance(i, bool | np.bool_) for i in index):
+            raise IndexError(f"index must be whole numbers, slices and masks of axes, got {index}")
         if checks.all_concrete(index):
-            np.broadcast_to(np.zeros(()), shape)[index]
+            try:
+                np.broadcast_to(np.zeros(()), shape)[index]
+            except OverflowError as error:
+                raise IndexError(f"index must lie in the batch {shape}, got {index}") from error
         elif len(index) > len(shape):
             raise IndexError(f"index must have at most {len(shape)} entries, got {len(index)}")
         dots = () if any(i is Ellipsis for i in index) else (Ellipsis,)

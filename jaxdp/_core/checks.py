@@ -64,14 +64,16 @@ def real(
     """
     require_float64()
     if isinstance(value, list | tuple):
-        value = jnp.asarray(value)
+        # NumPy: JAX overflows where a whole number is too large, and says not whose.
+        value = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
     if is_concrete(value):
         array = np.asarray(value)
         if array.dtype.kind not in "fiu" and array.dtype != jnp.bfloat16:
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
         bad = ~(array > lower if open_lower else array >= lower) | ~(array <= upper)
         if bad.any():
-            bracket = "(" if open_lower else "["
+            bracket = "(" if open_lower or lower == LEAST_NORMAL else "["
+            lower = 0.0 if lower == LEAST_NORMAL else lower
             first = array[bad].flat[0] if array.ndim else array
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
         known = np.asarray(array, dtype=np.float64)
@@ -189,7 +191,7 @@ def guard(value: Reals, upper: float = np.inf) -> Reals:
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """A named choice."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return value
 

@@ -115,7 +115,8 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
     """
     if not all(map(checks.is_concrete, (losses, masses_p, masses_q))):
         raise ValueError("losses and masses must be known before tracing: they shape the program")
-    place, p, q = (np.asarray(x, dtype=np.float64) for x in (losses, masses_p, masses_q))
+    given = {"losses": losses, "masses_p": masses_p, "masses_q": masses_q}
+    place, p, q = (np.asarray(checks.real(name, x)) for name, x in given.items())
     if place.ndim != 1 or not place.shape == p.shape == q.shape or place.size == 0:
         shapes = place.shape, p.shape, q.shape
         raise ValueError(f"losses and masses must be vectors of one length, got shapes {shapes}")

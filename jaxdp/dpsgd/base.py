@@ -86,7 +86,11 @@ def _steps_of(
 ) -> Reals:
     """The steps of so many passes, rounded up; from sizes without rounding first."""
     if dataset_size is not None and batch_size is not None:
-        return jnp.ceil(epochs * jnp.asarray(dataset_size) / jnp.asarray(batch_size))
+        records, batch = (
+            checks.whole("dataset_size", dataset_size),
+            checks.real("batch_size", batch_size),
+        )
+        return jnp.ceil(epochs * records / batch)
     if checks.is_concrete(rate) and not bool(jnp.all(rate > 0)):
         raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
     return jnp.ceil(epochs / rate * (1.0 - _WHOLE))
@@ -140,10 +144,14 @@ def phases_of(
         raise ValueError(
             "give phases alone: each holds its own noise multiplier, sampling probability and steps"
         )
-    found = (phases,) if isinstance(phases, Phase) else tuple(phases)
-    if not found or not all(isinstance(phase, Phase) for phase in found):
-        raise ValueError(f"phases must be one Phase or more, got {phases!r}")
-    return found
+    found = (phases,) if isinstance(phases, Phase) else phases
+    listed = isinstance(found, Sequence) and len(found) > 0
+    if not listed or not all(isinstance(phase, Phase) for phase in found):
+        raise ValueError(
+            "phases must be one Phase or a list of them, as in [dp.dpsgd.Phase(1.1, "
+            f"sampling_prob=0.01, steps=100)], got {phases!r}"
+        )
+    return tuple(found)
 
 
 def step_loss(

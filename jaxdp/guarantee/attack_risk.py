@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
-from jaxdp.guarantee.base import require_both_directions
+from jaxdp.guarantee.base import require_both_directions, require_profile
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff, tradeoff_of_profile
 from jaxdp.guarantee.zcdp import ZCDP
@@ -55,6 +55,7 @@ def advantage(source: HasProfile) -> Reals:
     >>> print(f"{dp.advantage(dp.GDP(1.0)):.4f}")
     0.3829
     """
+    require_profile("source", source)
     known = exp_up(source.log_delta(0.0))
     return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
 
@@ -79,6 +80,7 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     >>> print(f"{dp.bayes_risk(dp.GDP(1.0), 0.5):.4f}")
     0.3085
     """
+    require_profile("source", source)
     require_both_directions(source)
     prior = checks.probability("prior", prior)
     least, epsilon = _epsilon_of_prior(prior)
@@ -105,6 +107,7 @@ def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
     >>> print(f"{dp.tpr_at_fpr(dp.GDP(1.0), 0.01):.4f}")
     0.0924
     """
+    require_profile("source", source)
     fpr = checks.probability("fpr", fpr, lift=True)
     tradeoff = getattr(source, "tradeoff", None)
     if tradeoff is None:

@@ -16,7 +16,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.double_double import product_up
 from jaxdp._numeric.elementary import ULP
-from jaxdp.noise.base import exp_up
+from jaxdp.noise.base import Noise, exp_up
 
 G = TypeVar("G", bound="Guarantee")
 # Ends of the search for epsilon, nats. chosen: no release lies beyond
@@ -116,6 +116,15 @@ def as_budget(budget: object) -> Budget:
 def is_no_release(other: object) -> bool:
     """True if `other` is the 0 with which `sum` begins."""
     return isinstance(other, int) and other == 0
+
+
+def require_profile(name: str, source: object) -> None:
+    """TypeError unless `source` knows its delta at every epsilon, of one argument."""
+    if isinstance(source, Noise) or not callable(getattr(source, "log_delta", None)):
+        raise TypeError(
+            f"{name} must be a guarantee, a mechanism or a privacy loss, got {source!r}: "
+            "dp.Mechanism(noise, sensitivity) is the release of a noise"
+        )
 
 
 def require_both_directions(source: object) -> None:

@@ -12,7 +12,7 @@ from jaxdp._core.types import ArrayLike
 from jaxdp.design.compare import Comparison
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
-from jaxdp.plot.style import COLOURS, axes_of, increasing, labelled, power, styled
+from jaxdp.plot.style import COLOURS, axes_of, check_names, increasing, labelled, power, styled
 
 
 @styled
@@ -32,6 +32,8 @@ def compare(comparison: Comparison, *, ax: Any = None) -> Any:
     >>> [label.get_text() for label in axes.get_yticklabels()]
     ['gaussian', 'laplace']
     """
+    if not isinstance(comparison, Comparison):
+        raise TypeError(f"comparison must be what dp.compare returned, got {comparison!r}")
     ax = axes_of(ax)
     rows = comparison.rows[::-1]
     names = [row.family.replace("_", " ") for row in rows]
@@ -71,7 +73,8 @@ def winners(
     >>> axes.get_ylabel()
     'releases'
     """
-    if not 1 <= len(families) <= len(COLOURS):
+    check_names("families", families)
+    if len(families) > len(COLOURS):
         raise ValueError(f"families must be 1 to {len(COLOURS)} names, got {len(families)}")
     colours = checks.extra("matplotlib.colors", "plot")
     patches = checks.extra("matplotlib.patches", "plot")

@@ -17,7 +17,8 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.plot.style import (
     axes_of,
-    check_entries,
+    check_mapping,
+    check_names,
     increasing,
     labelled,
     power,
@@ -58,7 +59,7 @@ def profile(
     >>> axes.get_title(), len(axes.lines)
     ('Privacy profiles', 2)
     """
-    check_entries("releases", releases)
+    check_mapping("releases", releases, "mechanism")
     ax = axes_of(ax)
     x = np.linspace(0.0, 8.0, _POINTS) if epsilon is None else np.asarray(epsilon)
     for label, release in releases.items():
@@ -84,7 +85,7 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
     >>> axes.get_xlabel(), axes.get_ylabel()
     ('false-positive rate', 'false-negative rate')
     """
-    check_entries("releases", releases)
+    check_mapping("releases", releases, "mechanism")
     ax = axes_of(ax)
     rate = np.linspace(0.0, 1.0, _TRADEOFF_POINTS)
     for label, release in releases.items():
@@ -115,7 +116,7 @@ def epsilon_by_step(
     >>> axes.get_xlabel()
     'steps'
     """
-    check_entries("steps", steps)
+    check_mapping("steps", steps, "step")
     checks.whole("count", count, 1.0)
     ax = axes_of(ax)
     # Epsilon grows like a root at first, so most of the steps are early ones.
@@ -154,7 +155,7 @@ def noise_by_epsilon(
     >>> axes.get_ylabel()
     'standard deviation'
     """
-    check_entries("families", families)
+    check_names("families", families)
     x = increasing("epsilon", epsilon)
     ax = axes_of(ax)
     for family in families:
@@ -185,10 +186,7 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
     >>> axes.get_xlabel()
     'noise $x$'
     """
-    check_entries("noises", noises)
-    for label, noise in noises.items():
-        if noise.quantile(0.5).ndim:
-            raise ValueError(f"noises must hold one noise a label, got a batch for {label!r}")
+    check_mapping("noises", noises, "noise")
     ax = axes_of(ax)
     if x is None:
         reach = max(float(noise.quantile(1.0 - _TAIL)) for noise in noises.values())
@@ -219,7 +217,7 @@ def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: 
     >>> axes.get_xlabel(), axes.get_yscale()
     ('passes', 'log')
     """
-    check_entries("curves", curves)
+    check_mapping("curves", curves, "curve")
     ax = axes_of(ax)
     for label, curve in curves.items():
         passes = np.arange(1, curve.shape[-1] + 1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
+from jaxdp.guarantee.base import require_profile
+from jaxdp.noise.base import Noise
+from jaxdp.privacy_loss import PrivacyLoss
 
 Arguments = ParamSpec("Arguments")
 
@@ -84,10 +88,28 @@ def power(delta: float) -> str:
     return written if digits == "1" else rf"{digits} \times {written}"
 
 
-def check_entries(name: str, entries: Sized) -> None:
-    """Refuse a picture of nothing."""
-    if len(entries) == 0:
-        raise ValueError(f"{name} must hold at least one entry, got none")
+def check_mapping(name: str, entries: object, what: str) -> None:
+    """Refuse a picture of nothing, of what has no label, and of a batch under one label."""
+    form = f"{name} must map labels to one {what} each: give {{label: {what}}}"
+    if not isinstance(entries, Mapping) or not entries:
+        raise ValueError(f"{form}, got {entries!r}")
+    for label, entry in entries.items():
+        if what in ("mechanism", "step") and not isinstance(entry, PrivacyLoss):
+            require_profile(f"{name}[{label!r}]", entry)
+        if what == "noise" and not isinstance(entry, Noise):
+            raise ValueError(f"{form}, got {entry!r} for {label!r}")
+        shapes = (np.shape(leaf) for leaf in jax.tree.leaves(entry) if hasattr(leaf, "shape"))
+        shape = getattr(entry, "shape", None)
+        shape = np.broadcast_shapes(*shapes) if shape is None else shape
+        if what != "curve" and shape != ():
+            raise ValueError(f"{form}, got a batch of shape {shape} for {label!r}")
+
+
+def check_names(name: str, entries: object) -> None:
+    """Refuse what is no list of one name or more."""
+    listed = isinstance(entries, Sequence) and not isinstance(entries, str)
+    if not listed or not entries or not all(isinstance(entry, str) for entry in entries):
+        raise ValueError(f"{name} must be a list of names, as in ['gaussian'], got {entries!r}")
 
 
 def increasing(name: str, value: ArrayLike) -> np.ndarray:
