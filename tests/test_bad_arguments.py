@@ -28,6 +28,7 @@ calls = {
     "steps": (bad, lambda: dp.dpsgd.Phase(1.0, sampling_prob=0.1, steps=huge), "steps must"),
     "epsilon": (bad, lambda: loss.delta(["a"]), "epsilon must be real"),
     "zero": (bad, lambda: dp.Gaussian(0.0), "scale must lie in (0, inf]"),
+    "subnormal": (bad, lambda: dp.Gaussian(5e-324), "scale must lie in [2.22507e-308, inf]"),
     "points": (bad, lambda: loss.bounds(1.0, points="a"), "points must be a power of 2"),
     "points half": (bad, lambda: loss.bounds(1.0, points=256.5), "points must be a power of 2"),
     "axis": (bad, lambda: loss.sum("a"), "axis must be one of the batch"),

@@ -72,9 +72,11 @@ def real(
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
         bad = ~(array > lower if open_lower else array >= lower) | ~(array <= upper)
         if bad.any():
-            bracket = "(" if open_lower or lower == LEAST_NORMAL else "["
-            lower = 0.0 if lower == LEAST_NORMAL else lower
             first = array[bad].flat[0] if array.ndim else array
+            # Of what is positive only a subnormal number is refused.
+            if lower == LEAST_NORMAL and not first > 0:
+                open_lower, lower = True, 0.0
+            bracket = "(" if open_lower else "["
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
         known = np.asarray(array, dtype=np.float64)
         lost = (known > 0) & (known < LEAST_NORMAL)

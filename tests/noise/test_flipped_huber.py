@@ -133,7 +133,7 @@ def test_bad_input():
             dp.FlippedHuber(bad, 1.0)
         assert np.isnan(traced(bad))
     for bad in (0.0, -1.0, np.nan):
-        with pytest.raises(ValueError, match=r"gamma must lie in \[2.22507e-308, inf\]"):
+        with pytest.raises(ValueError, match=r"gamma must lie in \(0, inf\]"):
             dp.FlippedHuber(1.0, bad)
     leaves = jax.tree.map(
         lambda _: jnp.array(jnp.nan, dtype=jnp.float64), dp.FlippedHuber(1.0, 1.0)

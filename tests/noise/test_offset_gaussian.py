@@ -215,7 +215,7 @@ def test_bad_input():
             dp.OffsetGaussian(bad, 1.0)
         assert np.isnan(traced(bad))
     for bad in (0.0, -1.0, np.nan):
-        with pytest.raises(ValueError, match=r"scale must lie in \[2.22507e-308, inf\]"):
+        with pytest.raises(ValueError, match=r"scale must lie in \(0, inf\]"):
             dp.OffsetGaussian(1.0, bad)
     leaves = jax.tree.map(
         lambda _: jnp.array(jnp.nan, dtype=jnp.float64), dp.OffsetGaussian(1.0, 1.0)
