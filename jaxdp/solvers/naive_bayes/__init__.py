@@ -2,8 +2,9 @@
 
 One record adds 1 to one cell of the class table and of the (class, value) table of every
 categorical column; a continuous column is mapped to z in [-1, 1] by its public bounds and adds
-round(L z) and round(L (2 z^2 - 1)), L = `levels`, to the two sums of its class. So every cell of
-every table gets noise, seen or not, and no sensitivity depends on a private count.
+round(L z) and round(K (2 z^2 - 1)), L = `levels`, K = `square_levels`, to the two sums of its
+class. So every cell of every table gets noise, seen or not, and no sensitivity depends on a private
+count.
 
 Cells are whole, and so is the noise: nothing of a record is left in the low bits of a float.
 Gaussian and Laplace draws are rounded, which is post-processing and costs nothing.
