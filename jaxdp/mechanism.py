@@ -93,13 +93,14 @@ class Mechanism:
             return self.noise.log_delta(self.sensitivity, epsilon)
         epsilon = checks.real("epsilon", epsilon)
         if self.relation == "replace_one":
-            return replaced_log_delta(self.noise, self.sampling_prob, self.sensitivity, epsilon)
+            shift = self.sensitivity
+            return self._known(replaced_log_delta(self.noise, self.sampling_prob, shift, epsilon))
         whole = Additive(self.noise, self.sensitivity)
         bounds = [
             sampled_log_delta(whole, self.sampling_prob, added, epsilon)
             for added in directions(self.relation)
         ]
-        return jnp.maximum(bounds[0], bounds[-1])
+        return self._known(jnp.maximum(bounds[0], bounds[-1]))
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
@@ -107,7 +108,7 @@ class Mechanism:
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, by a few ulps."""
-        return _epsilon(self, checks.probability("delta", delta))
+        return self._known(_epsilon(self, checks.probability("delta", delta)))
 
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1, in nats; sampled: `privacy_loss(...).renyi`."""
@@ -122,6 +123,12 @@ class Mechanism:
     def pure_epsilon(self) -> Reals:
         """The least epsilon with delta = 0, inf where none; the whole release's if sampled."""
         return self.noise.pure_epsilon(self._largest_shift)
+
+    def _known(self, answer: Reals) -> Reals:
+        """The answer; where that is no number, a `ValueError` if the noise contradicts itself."""
+        if checks.is_concrete(answer) and not (np.asarray(answer) < np.inf).all():
+            self.noise.is_consistent()
+        return answer
 
     @property
     def _largest_shift(self) -> Reals:

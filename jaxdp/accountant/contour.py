@@ -34,7 +34,7 @@ from jaxdp.accountant.contour_plan import (
     plan_at_epsilon,
 )
 from jaxdp.accountant.cut import depth_for_delta, depth_for_epsilon, without_rare_losses
-from jaxdp.accountant.factors import Factor, Factors, log_out_of_reach, over_releases, tilted
+from jaxdp.accountant.factors import Factor, Factors, over_releases, tilted
 from jaxdp.accountant.truncation import log_beyond
 
 # Square roots of the numbers of points of a contour, tried in turn.
@@ -83,7 +83,7 @@ def log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
     # Where the contour says nothing, or less than that, Chernoff's bound stands.
     bound = lax.stop_gradient(log_chernoff(factors, plan, epsilon))
     log_upper = jnp.where(sure & (log_upper < bound), log_upper, bound)
-    dropped = lax.stop_gradient(jnp.logaddexp(dropped, log_out_of_reach(factors)))
+    dropped = lax.stop_gradient(jnp.logaddexp(dropped, factors.log_left_out))
     return LogBounds(found, jnp.logaddexp(log_upper, dropped))
 
 
@@ -91,7 +91,7 @@ def epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
     """Around the least epsilon >= 0 of one delta; by Chernoff where the contour does not tell."""
     log_delta = jnp.log(delta)
     factors, dropped = without_rare_losses(factors, depth_for_delta(lax.stop_gradient(log_delta)))
-    dropped = jnp.logaddexp(dropped, log_out_of_reach(factors))
+    dropped = jnp.logaddexp(dropped, factors.log_left_out)
     held = lax.stop_gradient((factors, delta))
     plan, epsilon = lax.stop_gradient(plan_at_delta(*held))
     line = _contour(factors, plan, root)

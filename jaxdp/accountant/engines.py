@@ -40,6 +40,7 @@ from jaxdp.accountant.composition import (
     ratios_of,
 )
 from jaxdp.accountant.factors import factors_of
+from jaxdp.accountant.refusal import require_consistent
 from jaxdp.accountant.sampled_gaussian import Kind, Releases
 from jaxdp.accountant.tables import Table, joined, table_of
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
@@ -162,7 +163,9 @@ def tabled(terms: Terms) -> Table:
     releases = sum(term.count.shape[-1] for term in terms)
     if checks.all_concrete(terms):
         releases = 4 ** -(-(releases - 1).bit_length() // 2)
-    return _joined(tuple(_table_of(term) for term in terms), releases)
+    table = _joined(tuple(_table_of(term) for term in terms), releases)
+    require_consistent(table.number, terms)
+    return table
 
 
 def _lanes(function: Engine, terms: Terms, values: Lanes) -> LogBounds:

@@ -32,20 +32,26 @@ from jaxdp.accountant.composition import (
     with_one_gaussian,
 )
 from jaxdp.accountant.engines import Engine, Step
+from jaxdp.accountant.refusal import require_consistent
 
 # Nearer bounds from the end of the losses: (terms, values, bounds) to bounds.
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, of known arguments computed outside of what is traced around it."""
+    """The function, of known arguments computed outside of what is traced around it.
+
+    Where it says NaN of them: a `ValueError` if a law contradicts itself.
+    """
 
     @functools.wraps(function)
     def call(terms: Terms, values: Reals, *options: Any) -> Any:
         if not checks.all_concrete(terms, values):
             return function(terms, values, *options)
         with outside_traces():
-            return function(terms, values, *options)
+            answer = function(terms, values, *options)
+            require_consistent(answer, terms)
+            return answer
 
     return call
 

@@ -16,7 +16,6 @@ from jax import lax
 from jaxdp._core.types import Reals
 from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import Law
-from jaxdp.noise.nodes import DEPTH
 
 # Nodes lighter than this in logarithms count for nothing. chosen: e^-700 is a normal number.
 _NO_MASS = -690.0
@@ -34,15 +33,15 @@ class Factors(NamedTuple):
 
     each: Factor
     variance: Reals
-    unbounded: Reals  # the number of releases whose losses go on beyond their nodes
+    log_left_out: Reals  # of the probability that the loss of one of them is at no node
 
 
 def factors_of(table: Table) -> Factors:
     """Factors of a table in one lane; Gaussians that are not sampled are the variance."""
     others = jnp.where(table.variance > 0, 0.0, table.number)
-    cut_off = jnp.isinf(table.largest) | jnp.isfinite(table.law.log_density[..., 0])
-    unbounded = jnp.sum(jnp.where(cut_off, others, 0.0))
-    return Factors(Factor(table.law, others), table.total(table.variance), unbounded)
+    each = jnp.where(others == 0, -jnp.inf, jnp.log(others) + table.law.log_left_out)
+    left_out = lax.stop_gradient(jax.nn.logsumexp(each))
+    return Factors(Factor(table.law, others), table.total(table.variance), left_out)
 
 
 def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
@@ -76,9 +75,3 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
     exponent = law.log_mass + tilt * law.loss
     weight = jax.nn.softmax(jnp.where(law.log_mass > _NO_MASS, exponent, -jnp.inf))
     return weight, lax.stop_gradient(jnp.sum(weight * law.loss))
-
-
-def log_out_of_reach(factors: Factors) -> Reals:
-    """log of a bound on the probability that noise of unbounded losses lies beyond its nodes."""
-    some = factors.unbounded > 0
-    return jnp.where(some, jnp.log(2.0 * jnp.maximum(factors.unbounded, 1.0)) - DEPTH, -jnp.inf)

@@ -15,7 +15,7 @@ from jax import lax
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
-from jaxdp.dominating_pair.base import Kinks, Lattice, Law, log_of_finite
+from jaxdp.dominating_pair.base import Kinks, Lattice, Law, is_whole, log_of_finite
 
 # Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
 _NODES = 1536
@@ -64,15 +64,18 @@ def table_of(term: Term) -> Table:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
     law, other = term.pair.law(), term.pair.reversed().law()
+    # Of masses that do not add up nothing is known: no number of them.
+    number = jnp.where(is_whole(law) | (term.count == 0), term.count, jnp.nan)
     log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, other))
     drift = log_finite - log_other
     anchor, spacing, lattice = _alignment(term, drift)
     missed = log1mexp(-term.pair.log_hit())
     variance = ratios_of(term) ** 2 if is_gaussian(term) else jnp.zeros_like(drift)
     columns = (
-        *(term.count, log_finite, drift, law.largest, other.log_infinite, other.largest),
+        *(number, log_finite, drift, law.largest, other.log_infinite, other.largest),
         *(law.log_infinite, anchor, spacing, lattice, missed, variance),
     )
+    law = law._replace(log_left_out=jnp.broadcast_to(law.log_left_out, term.count.shape))
     return Table(_padded(law), *(jnp.broadcast_to(x, term.count.shape) for x in columns))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import log1m
+from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
     DominatingPair,
@@ -26,7 +26,7 @@ from jaxdp.dominating_pair.base import (
 )
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import along_last, between_kinks, expanded, on_integers
+from jaxdp.noise.nodes import along_last, expanded, of_law, on_integers
 
 # Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
 _MULTIPLES = 64
@@ -61,7 +61,7 @@ class Additive(DominatingPair):
         if self.noise.on_integers:
             nodes = on_integers(self.noise, shifts)
         else:
-            nodes = between_kinks(self.noise, shifts)
+            nodes = of_law(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
@@ -115,11 +115,15 @@ def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: R
     losses = unit * multiple[..., 1:-1]
     log_up = jnp.maximum(jnp.log(up) + losses, LEAST_FINITE)
     log_down = log_up - losses
-    level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True)
+    # Of the levels beyond: P of those above is delta there and their Q, which is P of those below.
+    last = beyond[..., -1:]
+    left_out = delta[..., -2:-1] + last * (1.0 + jnp.exp(unit * _MULTIPLES))
+    level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True) - left_out
     log_level = log1m(jnp.clip(1.0 - level, 0.0, 1.0))
-    return atoms(
+    law = atoms(
         jnp.concatenate([-losses[..., ::-1], jnp.zeros_like(unit), losses], axis=-1),
         jnp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1),
         log_infinite,
         largest,
     )
+    return law._replace(log_left_out=log_probability(jnp.clip(left_out[..., 0], 0.0, 1.0)))

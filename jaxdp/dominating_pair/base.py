@@ -10,11 +10,15 @@ import abc
 from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
+from jax import lax
 
-from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import log1m, log1mexp
-from jaxdp.noise.nodes import Nodes
+from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._numeric.elementary import log1m, log1mexp, log_probability
+from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
+
+# By how much masses may miss 1 in any law. measured: rounding makes 4e-13 of the package's own
+MASS_ERROR = 1e-11
 
 
 class Law(NamedTuple):
@@ -27,6 +31,7 @@ class Law(NamedTuple):
     log_mass: Reals  # under P; -inf for no mass
     log_density: Reals  # of the loss under P; inf at atoms
     check: tuple[Reals, Reals]  # losses and log masses of a second rule, whose nodes are others
+    log_left_out: Reals  # log of the probability that no node stands for, without their axis
     log_infinite: Reals  # log P[L = inf], without the axis of nodes
     largest: Reals  # no finite loss exceeds it, without the axis of nodes
 
@@ -64,7 +69,10 @@ class DominatingPair(abc.ABC):
 
     @abc.abstractmethod
     def law(self) -> Law:
-        """The loss as nodes."""
+        """The loss as nodes; engines add what it states to leave out, n releases n times.
+
+        Masses, infinite losses and what is left out add up to 1: see `is_whole`.
+        """
 
     @abc.abstractmethod
     def singularities(self) -> Singularities:
@@ -91,7 +99,33 @@ def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals)
     """The law of finitely many losses, along a last axis."""
     losses, log_masses = jnp.broadcast_arrays(losses, log_masses)
     nodes = losses, log_masses
-    return Law(*nodes, jnp.full_like(losses, jnp.inf), nodes, log_infinite, largest)
+    no_density, nothing = jnp.full_like(losses, jnp.inf), jnp.full_like(largest, -jnp.inf)
+    return Law(*nodes, no_density, nodes, nothing, log_infinite, largest)
+
+
+def unexplained(law: Law) -> Reals:
+    """How far the masses and infinite losses miss 1, less what the law's two rules differ by."""
+    first, second = (jnp.sum(jnp.exp(x), axis=-1) for x in (law.log_mass, law.check[1]))
+    missing = jnp.abs(1.0 - first - jnp.exp(law.log_infinite))
+    return jnp.maximum(missing - jnp.abs(first - second), 0.0)
+
+
+def is_whole(law: Law) -> Bools:
+    """True where the masses add up to 1 less what the law leaves out; False for NaN."""
+    missing = unexplained(law)
+    return (missing <= jnp.exp(law.log_left_out) + MASS_ERROR) | (
+        (law.log_left_out >= 0) & ~jnp.isnan(missing)
+    )
+
+
+def with_its_error(law: Law) -> Law:
+    """The law, with what its masses miss of 1 stated as left out: quadrature that fails says so.
+
+    At most all; rounding is none.
+    """
+    missing = lax.stop_gradient(unexplained(law))
+    missing = jnp.where(missing <= MASS_ERROR, 0.0, jnp.minimum(missing, 1.0))
+    return law._replace(log_left_out=jnp.maximum(law.log_left_out, log_probability(missing)))
 
 
 def law_on(
@@ -106,14 +140,16 @@ def law_on(
     log_mass = log_density + jnp.log(nodes.weight)
     of_loss = log_density - jnp.log(jnp.abs(slope))
     first = nodes.first
-    return Law(
+    law = Law(
         loss[..., :first],
         log_mass[..., :first],
         of_loss[..., :first],
         (loss[..., first:], log_mass[..., first:]),
+        jnp.full_like(largest, -LEFT_OUT),
         log_infinite,
         largest,
     )
+    return with_its_error(law)
 
 
 def log_of_infinite(log_finite: Reals) -> Reals:

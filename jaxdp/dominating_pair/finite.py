@@ -24,7 +24,14 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, atoms
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    Kinks,
+    Law,
+    Singularities,
+    atoms,
+    with_its_error,
+)
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram
@@ -88,12 +95,14 @@ class Finite(DominatingPair):
         log_infinite, log_hidden = (
             math.log(x) if x > 0 else -math.inf for x in (self.infinite, self.hidden)
         )
-        return atoms(
+        law = atoms(
             jnp.where(there, -losses[::-1], losses),
             jnp.where(there, other[::-1], log_masses),
             jnp.where(self.backward > 0, log_hidden, log_infinite),
             round_up(jnp.where(self.backward > 0, -losses[0], losses[-1]), 2),
         )
+        # Masses that a user gave may miss 1 by their rounding.
+        return with_its_error(law)
 
     def singularities(self) -> Singularities:
         """Atoms anywhere."""

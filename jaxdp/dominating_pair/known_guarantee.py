@@ -199,7 +199,8 @@ class BoundedRange(DominatingPair):
             return loss, log_mass, jnp.where(some[..., None], log_density, jnp.inf)
 
         log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
-        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], log_infinite, bound)
+        nothing = jnp.full_like(bound, -jnp.inf)
+        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], nothing, log_infinite, bound)
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""

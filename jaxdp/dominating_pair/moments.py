@@ -11,7 +11,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
-from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.base import DominatingPair, is_whole
 
 # Of order - 1: divergences of smaller orders are that of this one. chosen: K / s keeps its digits.
 _LEAST_EXCESS = 2.0**-30
@@ -27,13 +27,14 @@ def renyi_of_law(
     pair: DominatingPair,
     order: ArrayLike,
     otherwise: Callable[[Reals], Reals],
-    beyond: Callable[[Reals], Reals] | None = None,
+    beyond: Callable[[Reals, Reals], Reals] | None = None,
 ) -> Reals:
     """log E[e^((a - 1) L)] / (a - 1) of order a by nodes and what they leave out, or `otherwise`.
 
     Both are upper bounds, the second where it is less or the nodes do not resolve what lies between
-    them. `beyond` bounds the logarithm of what is left out of the moment (none: nothing). Infinite
-    where a loss is; of infinite order the largest loss.
+    them. `beyond`, of the order and the law's `log_left_out`, bounds the logarithm of what is left
+    out of the moment; none: all of it is the largest finite loss. Infinite where a loss is; of
+    infinite order the largest loss. NaN where the masses do not add up.
     """
     order = checks.real("order", order, 1.0)
     law = pair.law()
@@ -46,8 +47,12 @@ def renyi_of_law(
     error = lax.stop_gradient(jnp.abs(found - again) + rounding)
     resolved = (excess * error <= _RESOLVED) & jnp.isfinite(found)
     found += error
-    if beyond is not None:
-        found += jnp.logaddexp(0.0, beyond(order) - excess * found) / excess
+    if beyond is None:
+        some = law.log_left_out > -jnp.inf
+        left_out = jnp.where(some, excess * law.largest + law.log_left_out, -jnp.inf)
+    else:
+        left_out = beyond(order, law.log_left_out)
+    found += jnp.logaddexp(0.0, left_out - excess * found) / excess
     bound = jnp.broadcast_to(otherwise(order), order.shape)
     value = jnp.where(resolved & (found < bound), found, bound)
     largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
@@ -55,6 +60,7 @@ def renyi_of_law(
     largest = jnp.broadcast_to(largest, order.shape)
     never = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
     value = jnp.where(never, largest, value)
+    value = jnp.where(jnp.broadcast_to(is_whole(law), order.shape), value, jnp.nan)
     return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import expm1, log1p, log_probability, round_up
+from jaxdp._numeric.elementary import expm1, log1m, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
     DominatingPair,
@@ -17,6 +17,8 @@ from jaxdp.dominating_pair.base import (
     Law,
     Singularities,
     Smooth,
+    is_whole,
+    with_its_error,
 )
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
@@ -25,7 +27,7 @@ from jaxdp.dominating_pair.sampled_moments import (
     triangle_renyi,
 )
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
-from jaxdp.noise.nodes import LEFT_OUT, expanded
+from jaxdp.noise.nodes import expanded
 
 # e^loss is large from here on. chosen: less than an ulp is lost beside it.
 _FAR = 40.0
@@ -59,14 +61,16 @@ class Poisson(DominatingPair):
 
     def law(self) -> Law:
         """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
-        base = self.base.law()
+        base, exchanged = self.base.law(), self.base.reversed()
+        other = base if exchanged is self.base else exchanged.law()
         q, added, _ = jnp.broadcast_arrays(self._q, self.added, base.largest)
         # Where the base's P has nothing: an atom at log(1 - q) under its Q.
-        only = jnp.broadcast_to(self.base.reversed().law().log_infinite, q.shape)
+        only = jnp.broadcast_to(other.log_infinite, q.shape)
         add = (added > 0)[..., None]
 
         def mixed(u: Reals, log_mass: Reals) -> tuple[Reals, Reals]:
             u = jnp.concatenate([u, jnp.full_like(only, -jnp.inf)[..., None]], axis=-1)
+            log_mass = jnp.where(is_whole(base)[..., None], log_mass, jnp.nan)
             under_q = jnp.concatenate([log_mass - u[..., :-1], only[..., None]], axis=-1)
             loss = log_mixed(u, q[..., None])
             return jnp.where(add, -loss, loss), jnp.where(add, under_q, under_q + loss)
@@ -79,14 +83,17 @@ class Poisson(DominatingPair):
         end = jnp.full_like(only, jnp.inf)[..., None]
         largest = sampled_largest(base.largest, q, added)
         hidden = (added > 0) & (only > -jnp.inf)
-        return Law(
+        mixed_left_out = log_mixed_probability(q, base.log_left_out, other.log_left_out)
+        law = Law(
             loss,
             log_mass,
             jnp.concatenate([density, end], axis=-1),
             mixed(*base.check),
+            jnp.where(added > 0, other.log_left_out, mixed_left_out),
             jnp.where(added > 0, -jnp.inf, jnp.log(q) + base.log_infinite),
             jnp.where(hidden, round_up(-log1p(-q), 8), largest),
         )
+        return with_its_error(law)
 
     def singularities(self) -> Singularities:
         """The base's, moved as its losses are; a lattice is none any more."""
@@ -115,14 +122,19 @@ class Poisson(DominatingPair):
         """The sampling probability as it may have come through a transformation."""
         return checks.guard(self.sampling_prob, 1.0)
 
-    def _beyond(self, order: Reals) -> Reals:
+    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment, at most."""
         base = self.base.law()
         largest = sampled_largest(base.largest, self._q, self.added)
         # At most the largest loss, if there is one; losses of "add" are that large there.
-        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
+        most = (order - 1.0) * largest + log_left_out
+        bounded = jnp.where(largest < jnp.inf, most, jnp.inf)
         last = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
-        removed = log_moment_beyond(self._cgf, order, last, jnp.broadcast_to(self._q, order.shape))
+        q, left_out = (
+            jnp.broadcast_to(x, order.shape)
+            for x in (self._q, jnp.maximum(base.log_left_out, log_left_out))
+        )
+        removed = log_moment_beyond(self._cgf, order, last, q, left_out)
         return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
 
     def _from_whole(self, order: Reals) -> Reals:
@@ -146,6 +158,11 @@ class Poisson(DominatingPair):
         if isinstance(base, Additive):
             return jnp.real(base.noise.cgf(base.shift, z))
         return z * base.renyi(1.0 + z)
+
+
+def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
+    """log(q e^inside + (1 - q) e^outside), for probabilities of 0 as well."""
+    return jnp.logaddexp(log_probability(q) + inside, log1m(q) + outside)
 
 
 def log_mixed(loss: Reals, q: Reals) -> Reals:

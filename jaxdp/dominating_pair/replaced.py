@@ -18,7 +18,7 @@ from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_lo
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import LEFT_OUT, between_kinks, expanded, reach_of
+from jaxdp.noise.nodes import expanded, of_law, reach_of
 
 
 @final
@@ -52,7 +52,7 @@ class Replaced(DominatingPair):
         """Law of the loss by the three densities between their kinks."""
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
-        nodes = between_kinks(self.noise, (-shift, jnp.zeros_like(shift), shift))
+        nodes = of_law(self.noise, (-shift, jnp.zeros_like(shift), shift))
         q = checks.guard(self.sampling_prob, 1.0)
         largest = replaced_largest(self.noise.pure_epsilon(shift), q)
         noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
@@ -85,16 +85,18 @@ class Replaced(DominatingPair):
         """log of the sampling probability."""
         return log_probability(checks.guard(self.sampling_prob, 1.0))
 
-    def _beyond(self, order: Reals) -> Reals:
+    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
         last = reach_of(self.noise)
         last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
         q = checks.guard(self.sampling_prob, 1.0)
-        tail = log_moment_beyond(self._cgf, order, last, jnp.broadcast_to(q, order.shape))
+        each = (jnp.broadcast_to(x, order.shape) for x in (q, log_left_out))
+        tail = log_moment_beyond(self._cgf, order, last, *each)
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
-        bounded = jnp.where(largest < jnp.inf, (order - 1.0) * largest - LEFT_OUT, jnp.inf)
+        most = (order - 1.0) * largest + log_left_out
+        bounded = jnp.where(largest < jnp.inf, most, jnp.inf)
         return jnp.minimum(tail, bounded)
 
     def _from_whole(self, order: Reals) -> Reals:

@@ -21,7 +21,7 @@ from jax import lax
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
 from jaxdp.noise.base import NEXT_ORDER
-from jaxdp.noise.nodes import LEFT_OUT, along_last
+from jaxdp.noise.nodes import along_last
 
 # The largest whole order by its own sum. chosen: accountants ask for no higher one
 WHOLE_TERMS = 1024
@@ -75,11 +75,11 @@ def triangle_renyi(cgf: CGF, order: Reals, q: Reals, terms: int = 1) -> Reals:
     return _log_moment(cgf, _expansion(order, q, terms)) / (order - 1.0)
 
 
-def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals) -> Reals:
+def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals, log_left_out: Reals) -> Reals:
     """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
 
     Every term of the sum by Chernoff's bound at the best order b that is not below its own:
-    E[e^(k u); u > last] <= E[e^(b u)] e^((k - b) last). P and Q have e^-LEFT_OUT there, at most.
+    E[e^(k u); u > last] <= E[e^(b u)] e^((k - b) last). P and Q have e^log_left_out there, at most.
     """
     expansion = _expansion(order, q, TERMS)
     own = expansion.k * expansion.stretch
@@ -91,7 +91,7 @@ def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals) -> Reals:
     tilted = jnp.where(jnp.isnan(tilted), jnp.inf, tilted)
     best = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
     tail = best + steps[..., : TERMS + 1]
-    tail = jnp.where(own <= 1.0, jnp.minimum(tail, -LEFT_OUT), tail)
+    tail = jnp.where(own <= 1.0, jnp.minimum(tail, log_left_out[..., None]), tail)
     return expansion.stretch[..., 0] * expansion.log_sum(tail / expansion.stretch)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
 
 NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
@@ -115,6 +115,10 @@ class Noise(abc.ABC):
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth: the middle."""
         return (jnp.zeros(()),)
+
+    def is_consistent(self) -> Bools:
+        """True where the density and its tails agree: laws are NaN elsewhere, or a ValueError."""
+        return jnp.ones((), bool)
 
     def variance(self) -> Reals:
         """E T^2, in the query's unit squared."""

@@ -8,7 +8,7 @@ Source: Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,14 @@ _BISECTIONS = 44
 _LATTICE_NODES = 1500
 
 
+class Tails(NamedTuple):
+    """log of a density's integral beyond places along a last axis, by one rule and by another."""
+
+    x: Reals
+    log_beyond: Reals
+    log_check: Reals
+
+
 class Nodes(NamedTuple):
     """Places x and weights dx of one rule and then of another, along a new last axis."""
 
@@ -62,8 +70,52 @@ def reach_of(noise: Noise) -> Reals:
     return lax.stop_gradient(width * jnp.exp(lax.fori_loop(0, _BISECTIONS, halve, ends)[1]))
 
 
+def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
+    """`between_kinks`, with weights of NaN where the noise is not consistent."""
+    nodes = between_kinks(noise, shifts)
+    believed = jnp.broadcast_to(noise.is_consistent(), nodes.weight.shape[:-1])
+    return nodes._replace(weight=jnp.where(believed[..., None], nodes.weight, jnp.nan))
+
+
 def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """Nodes for the densities at all `shifts`, all of one shape."""
+    starts, lengths = _pieces(noise, shifts)
+    count, rank = lengths.shape[-1], lengths.ndim - 1
+    x, weight = [], []
+    for order in (ORDER, CHECK_ORDER):
+        for i in range(count):
+            panels = zip(*_panels(i, count, order), strict=True)
+            unit, share = (along_last(np.concatenate(rule), rank) for rule in panels)
+            x.append(starts[..., i, None] + lengths[..., i, None] * unit)
+            weight.append(lengths[..., i, None] * share)
+    first = sum(int(part.shape[-1]) for part in x[:count])
+    return Nodes(jnp.concatenate(x, axis=-1), jnp.concatenate(weight, axis=-1), first)
+
+
+def tails_of(noise: Noise) -> Tails:
+    """Integrals of the density beyond the starts of all panels, from -reach to reach."""
+    shifts = (jnp.zeros_like(reach_of(noise)),)
+    nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
+    mass = jnp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
+    count, rank = lengths.shape[-1], lengths.ndim - 1
+    places = (
+        starts[..., i, None] + lengths[..., i, None] * along_last(_edges(i, count)[:-1], rank)
+        for i in range(count)
+    )
+    beyond = []
+    for order, rule in (
+        (ORDER, mass[..., : nodes.first]),
+        (CHECK_ORDER, mass[..., nodes.first :]),
+    ):
+        sizes = [unit.size for i in range(count) for unit, _ in _panels(i, count, order)]
+        begins = np.cumsum([0, *sizes[:-1]])
+        summed = jnp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
+        beyond.append(jnp.log(summed + np.exp(-DEPTH)))
+    return Tails(jnp.concatenate(list(places), axis=-1), *beyond)
+
+
+def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:
+    """Starts and lengths of the pieces between kinks, along a new last axis."""
     shape = shifts[0].shape
     reach = jnp.broadcast_to(reach_of(noise), shape)
     places = noise.kinks() or (jnp.zeros(()),)
@@ -72,16 +124,7 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     low, high = jnp.min(ends, axis=-1) - reach, jnp.max(ends, axis=-1) + reach
     breaks = jnp.sort(jnp.clip(jnp.stack(kinks, axis=-1), low[..., None], high[..., None]), axis=-1)
     starts = jnp.concatenate([low[..., None], breaks], axis=-1)
-    lengths = jnp.diff(starts, axis=-1, append=high[..., None])
-    count = lengths.shape[-1]
-    x, weight = [], []
-    for order in (ORDER, CHECK_ORDER):
-        for i in range(count):
-            unit, share = (along_last(rule, len(shape)) for rule in _piece(i, count, order))
-            x.append(starts[..., i, None] + lengths[..., i, None] * unit)
-            weight.append(lengths[..., i, None] * share)
-    first = sum(int(part.shape[-1]) for part in x[:count])
-    return Nodes(jnp.concatenate(x, axis=-1), jnp.concatenate(weight, axis=-1), first)
+    return starts, jnp.diff(starts, axis=-1, append=high[..., None])
 
 
 def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
@@ -101,22 +144,26 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     return Nodes(jnp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
 
 
-def _piece(index: int, count: int, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of [0, 1] for one of `count` pieces, the first and last of them tails."""
+def _edges(index: int, count: int) -> np.ndarray:
+    """Ends of the panels of [0, 1] for one of `count` pieces, the first and last of them tails."""
     tail = index in (0, count - 1)
     panels = TAIL_PANELS if tail else INNER_PANELS
-    plain, graded = gauss_legendre(order), graded_gauss_legendre(order + 8)
     edges = np.linspace(0.0, 1.0, panels + 1) ** (_GROWTH if tail else 1.0)
-    edges = 1.0 - edges[::-1] if index == 0 else edges
-    nodes, weights = [], []
+    return 1.0 - edges[::-1] if index == 0 else edges
+
+
+def _panels(index: int, count: int, order: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Nodes and weights of each panel of [0, 1] for one of `count` pieces."""
+    plain, graded = gauss_legendre(order), graded_gauss_legendre(order + 8)
+    edges = _edges(index, count)
+    panels = []
     for panel, (start, end) in enumerate(itertools.pairwise(edges)):
         at_start = panel == 0 and index > 0
-        at_end = panel == panels - 1 and index < count - 1
+        at_end = panel == edges.size - 2 and index < count - 1
         x, w = graded if at_start or at_end else plain
         x, w = (1.0 - x[::-1], w[::-1]) if at_end else (x, w)
-        nodes.append(start + (end - start) * x)
-        weights.append((end - start) * w)
-    return np.concatenate(nodes), np.concatenate(weights)
+        panels.append((start + (end - start) * x, (end - start) * w))
+    return panels
 
 
 def along_last(values: np.ndarray, rank: int) -> Reals:

@@ -12,16 +12,20 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, ULP, round_up
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
-from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of
+from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
 
 # Bisections. derived: to an ulp
 _BISECTIONS = 64
 # By how much a slope of log g may rise from node to node, relatively. chosen: rounding
 _BENT = 1e-9
-# By how much the mass may miss 1. chosen: far above the error of quadrature
+# By how much the mass may miss 1, and log P[T > x] the density's own. chosen: far above the error
+# of quadrature
 _MASS = 1e-8
+# Gaps between two rules that a tail may miss the survival function by. chosen: where the nodes of
+# a tail are too few both rules say so
+_GAPS = 10.0
 # In logarithms, by how much an integrand falls that the nodes reach. chosen: 1e-13 is left out
 _FALLEN = 30.0
 # By how much two slopes of a tail may differ that has a limit, relatively. chosen
@@ -33,8 +37,9 @@ class NumericalNoise(Noise):
 
     Everything else by bisection and quadrature, to about 1e-12: enough to compose, calibrate,
     sample and compare it. A subclass is a `jaxdp.pytree` of its parameters. A density that is not
-    even, log-concave at the nodes of a quadrature and of mass 1 raises `ValueError` where it is
-    concrete, and makes NaN where it is traced.
+    even, log-concave at the nodes of a quadrature and of mass 1, or whose tails are not those of
+    `log_survival`, is a `ValueError` in every question about privacy, of one release or of a
+    composition, where it is concrete; where it is traced the answer is NaN.
     """
 
     @abc.abstractmethod
@@ -111,9 +116,10 @@ class NumericalNoise(Noise):
         value = jnp.minimum(round_up(below + jnp.log(jnp.maximum(left, ULP)), 8), 0.0)
         # Beyond the reach nothing is looked at.
         value = jnp.maximum(value, -DEPTH)
-        value = jnp.where(size >= self.pure_epsilon(shift), -jnp.inf, value)
+        largest = self.pure_epsilon(shift)
+        value = jnp.where(size >= largest, -jnp.inf, value)
         value = jnp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
-        return jnp.where(self._is_admissible(), value, jnp.nan)
+        return jnp.where(jnp.isnan(largest), jnp.nan, value)
 
     @final
     def cgf(self, shift: ArrayLike, z: ArrayLike) -> Reals:
@@ -129,7 +135,8 @@ class NumericalNoise(Noise):
         # Where it has not fallen at the nodes' ends there is more beyond them.
         ends = jnp.maximum(exponent[..., 0], exponent[..., -1])
         cut_off = ends > jnp.max(exponent, axis=-1) - _FALLEN
-        return jnp.where(cut_off, jnp.inf, jax.nn.logsumexp(exponent, axis=-1))
+        value = jnp.where(cut_off, jnp.inf, jax.nn.logsumexp(exponent, axis=-1))
+        return jnp.where(self.is_consistent(), value, jnp.nan)
 
     @final
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
@@ -149,7 +156,7 @@ class NumericalNoise(Noise):
         )
         limit = jnp.where(jnp.abs(far - near) <= _SAME * jnp.abs(far), -far, jnp.inf)
         value = round_up(shift * jnp.where(shift > 0, limit, 1.0) * (1.0 + _SAME), 8)
-        return jnp.where(jnp.isnan(far), jnp.nan, value)
+        return jnp.where(jnp.isnan(far) | ~self.is_consistent(), jnp.nan, value)
 
     @final
     def sub_gaussian_proxy(self) -> Reals:
@@ -169,19 +176,32 @@ class NumericalNoise(Noise):
         x = nodes.x[..., : nodes.first]
         return x, jnp.exp(noise.log_density(x)) * nodes.weight[..., : nodes.first], noise
 
-    def _is_admissible(self) -> Bools:
-        """True where g is even, log-concave and of mass 1; a `ValueError` where it is not."""
-        x, mass, noise = self._nodes()
+    @final
+    def is_consistent(self) -> Bools:
+        """True where g is even, log-concave, of mass 1 and has the tails of the survival function.
+
+        A `ValueError` where it is known that it is not.
+        """
+        wrong = self._contradictions()
+        for fault, where in wrong.items():
+            if checks.is_concrete(where) and bool(jnp.any(where)):
+                raise ValueError(f"{fault}: that of {type(self).__name__} is not")
+        return ~jnp.any(jnp.stack(list(wrong.values())), axis=0)
+
+    def _contradictions(self) -> dict[str, Bools]:
+        """What is required, and True where it does not hold, or something is NaN."""
+        x, _, noise = self._nodes()
         height, slope = jax.jvp(noise.log_density, (x,), (jnp.ones_like(x),))
         steepest = jnp.max(jnp.abs(slope), axis=-1, keepdims=True)
         falls = jnp.diff(slope, axis=-1) <= _BENT * steepest
         even = jnp.abs(noise.log_density(-x) - height) <= _BENT * (1.0 + jnp.abs(height))
-        whole = jnp.abs(jnp.sum(mass, axis=-1) - 1.0) <= _MASS
-        middle = jnp.abs(self.log_survival(jnp.zeros(())) + LOG_2) <= _MASS
-        admissible = jnp.all(falls, axis=-1) & jnp.all(even, axis=-1) & whole & middle
-        if checks.is_concrete(admissible) and not bool(jnp.all(admissible)):
-            raise ValueError(
-                f"log_density must be even and concave, of mass 1, and log_survival(0) log(1/2): "
-                f"those of {type(self).__name__} are not"
-            )
-        return admissible
+        x, beyond, check = tails_of(self)
+        gaps = _GAPS * jnp.abs(beyond - check)
+        whole = jnp.abs(beyond[..., 0]) <= _MASS + gaps[..., 0]
+        close = _MASS * (1.0 + jnp.abs(beyond)) + gaps
+        same = jnp.abs(noise.log_survival(x) - beyond) <= close
+        return {
+            "log_density must be even and concave": ~jnp.all(falls & even[..., 1:], axis=-1),
+            "log_density must be that of a mass of 1": ~whole,
+            "log_survival must be that of log_density's own tail": ~jnp.all(same, axis=-1),
+        }

@@ -8,6 +8,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import is_whole
 from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedResponse, Response
 from jaxdp.dominating_pair.poisson import Poisson
@@ -82,6 +83,7 @@ def test_a_law_is_that_of_the_profile(name):
     held = law.log_mass[0] > -600.0
     under_q = jnp.where(held, jnp.exp(jnp.where(held, law.log_mass[0] - loss, 0.0)), 0.0)
     np.testing.assert_allclose(float(jnp.sum(under_q)) + hidden, 1.0, atol=1e-9)
+    assert all(bool(is_whole(x)[0]) and float(x.log_left_out[0]) < -290.0 for x in (law, back))
     assert bool(jnp.all((loss <= law.largest[0] * (1.0 + 1e-12) + 1e-12) | ~held))
     for epsilon in (-0.3, 0.0, 0.02, 0.2, 0.5):
         sticks = float(jnp.sum(mass * jnp.maximum(-jnp.expm1(epsilon - loss), 0.0))) + infinite
@@ -123,6 +125,38 @@ def test_divergences_are_moments_of_the_law(name):
     assert sorted(found) == found
     largest = float(pair.renyi(np.inf)[0])
     assert largest == (np.inf if infinite else pytest.approx(float(law.largest[0]), rel=1e-12))
+
+
+# A scale, and how far a second parameter lies between its ends.
+SIZED = {
+    "laplace": lambda scale, _: dp.Laplace(scale),
+    "subbotin": lambda scale, part: dp.Subbotin(scale, 1.0 + 7.0 * part),
+    "truncated_laplace": lambda scale, part: dp.TruncatedLaplace(
+        scale, scale * (1.0 + 20.0 * part)
+    ),
+    "discrete_laplace": lambda scale, _: dp.DiscreteLaplace(scale),
+    "gaussian": lambda scale, _: dp.Gaussian(scale),
+    "flipped_huber": lambda scale, part: dp.FlippedHuber(scale, scale * (0.1 + part)),
+    "offset_gaussian": lambda scale, part: dp.OffsetGaussian(3.0 * part, scale),
+    "discrete_gaussian": lambda scale, _: dp.DiscreteGaussian(scale),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.long if i > 2 else ()) for i, x in enumerate(SIZED)]
+)
+def test_laws_of_any_size_add_up(name):
+    """Sampled or not; up to shifts of 5 scales but for what lies beyond the last node."""
+    rng = np.random.default_rng(7)
+    scale, part, q = np.exp(rng.uniform(0.0, 8.0, 60)), rng.random(60), rng.random(60) ** 6
+    ratio = np.exp(rng.uniform(-8.0, 8.0, 60))
+    shift, added = np.ceil(ratio * scale), rng.integers(0, 2, 60).astype(float)
+    whole = Additive(SIZED[name](scale, part), shift)
+    for pair in (whole, Poisson(whole, q, added)):
+        law = jax.jit(lambda x: x.law())(pair)
+        assert bool(jnp.all(is_whole(law)))
+        stated = np.asarray(law.log_left_out)[shift <= 5.0 * scale]
+        assert np.all(stated < -290.0), stated.max()
 
 
 def test_randomised_response_is_exact():

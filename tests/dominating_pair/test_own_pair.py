@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._numeric.quadrature import gauss_legendre
+from jaxdp.accountant.composition import Term
+from jaxdp.accountant.tables import table_of
 from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import Law
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.noise.nodes import along_last
 
 
 @dp.pytree
@@ -63,3 +68,100 @@ def test_a_release_that_touches_no_record_tells_nothing(pair, hit):
     for one in (pair, pair.reversed()):
         np.testing.assert_allclose(jnp.exp(one.log_hit()), hit, rtol=1e-14)
         assert float(one.log_delta(0.0)) <= float(one.log_hit()) + 1e-14
+
+
+@dp.pytree
+class Short(dp.DominatingPair):
+    """A Gaussian by nodes between two ends, and what it states of the probability beyond them."""
+
+    mu: jax.Array
+    reach: jax.Array
+    log_left_out: jax.Array
+
+    def _gaussian(self):
+        return Additive(dp.Gaussian(jnp.ones_like(self.mu)), self.mu)
+
+    def log_delta(self, epsilon):
+        return self._gaussian().log_delta(epsilon)
+
+    def law(self):
+        def rule(order):
+            place, share = gauss_legendre(order)
+            x = self.reach[..., None] * along_last(2.0 * place - 1.0, self.mu.ndim)
+            weight = 2.0 * self.reach[..., None] * along_last(share, self.mu.ndim)
+            log_density = -0.5 * x * x - 0.5 * jnp.log(2.0 * jnp.pi)
+            mu = self.mu[..., None]
+            return mu * x + 0.5 * mu * mu, log_density + jnp.log(weight), log_density - jnp.log(mu)
+
+        never = jnp.full_like(self.mu, -jnp.inf)
+        endless = jnp.full_like(self.mu, jnp.inf)
+        return Law(*rule(100), rule(90)[:2], self.log_left_out, never, endless)
+
+    def singularities(self):
+        return self._gaussian().singularities()
+
+    def reversed(self):
+        return self
+
+    def renyi(self, order):
+        return self._gaussian().renyi(order)
+
+
+def short(mu, reach, left_out):
+    return Short(*(jnp.array(x) for x in (mu, reach, left_out)))
+
+
+# log P[|x| > 4] of a standard Gaussian.
+BEYOND_FOUR = np.log(6.3342484e-5)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_nodes_that_end_early_are_refused(sampled):
+    """Whether the pair is taken as it is or sampled, in a batch, beside others, by every engine."""
+    pair = short(1.0, 4.0, -np.inf)
+    pair = Poisson(pair, jnp.array(0.5), jnp.array(0.0)) if sampled else pair
+    loss = 4 * dp.privacy_loss(pair)
+    for ask in (
+        lambda: loss.log_delta(20.0),
+        lambda: loss.epsilon(1e-6),
+        lambda: loss.bounds(20.0),
+        lambda: (loss + dp.GDP(1.0)).log_delta(jnp.array([0.5, 1.0])),
+    ):
+        with pytest.raises(ValueError, match=r"masses of the law of .* must add up to 1"):
+            ask()
+
+
+def test_nodes_that_end_early_are_nan_in_a_trace():
+    """Their number is, from which every engine makes NaN."""
+
+    @jax.jit
+    def number(reach):
+        return table_of(Term(Short(jnp.ones(1), reach, jnp.full(1, -jnp.inf)), jnp.ones(1))).number
+
+    np.testing.assert_array_equal(jnp.isnan(number(jnp.array([4.0, 12.0]))), [True, False])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("question", ["log_delta", "epsilon", "bounds"])
+def test_they_are_nan_in_every_answer_of_a_trace(question):
+    def answer(reach):
+        loss = 4 * dp.privacy_loss(Short(jnp.array(1.0), reach, jnp.array(-jnp.inf)))
+        return jax.tree.leaves(getattr(loss, question)(0.1))[-1]
+
+    assert bool(jnp.isnan(jax.jit(answer)(jnp.array(4.0))))
+
+
+def test_what_a_law_leaves_out_counts_once_a_release():
+    """Of 4 releases 4 times; of nodes that reach far it is nothing."""
+    found = float((4 * dp.privacy_loss(short(1.0, 4.0, BEYOND_FOUR))).log_delta(20.0))
+    assert found == pytest.approx(BEYOND_FOUR + np.log(4.0), abs=1e-3)
+    far = 4 * dp.privacy_loss(short(1.0, 8.0, -34.0))
+    truth = float((4 * dp.privacy_loss(dp.GDP(1.0))).log_delta(4.0))
+    assert truth <= float(far.log_delta(4.0)) <= truth + 1e-6
+
+
+def test_a_staircase_moved_by_many_sensitivities():
+    """Levels beyond those that are nodes are left out: three releases are no less than one."""
+    staircase = dp.Mechanism(dp.Staircase(0.05, 1.0, 0.3), 100.0, 0.1, "remove")
+    loss = dp.privacy_loss(staircase)
+    assert float((3 * loss).log_delta(2.0)) >= float(staircase.log_delta(2.0))

@@ -1,0 +1,62 @@
+"""Why nothing is known of a composition: the noise or the law that contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.types import Bools, Reals
+from jaxdp.accountant.composition import Terms
+from jaxdp.dominating_pair.base import DominatingPair, is_whole
+from jaxdp.noise.base import Noise
+
+
+def require_consistent(answer: Any, terms: Terms) -> None:
+    """ValueError where known terms gave NaN or infinity, as a noise or a law contradicts itself.
+
+    Engines make NaN of such a law, as nothing can raise inside of a program, and some an infinite
+    epsilon.
+    Of terms that were NaN when they came in nothing is raised.
+    """
+    answers = jax.tree.leaves(answer)
+    if not checks.all_concrete(answers) or all((np.asarray(x) < np.inf).all() for x in answers):
+        return
+    unknown = any(np.isnan(x).any() for x in answers)
+    for term in terms:
+        for noise in jax.tree.leaves(term.pair, is_leaf=lambda x: isinstance(x, Noise)):
+            if isinstance(noise, Noise):
+                noise.is_consistent()
+        if unknown:
+            _require_law(term.pair)
+
+
+def _require_law(pair: DominatingPair) -> None:
+    """ValueError unless the masses of the pair's law, and of one that it is made of, add up."""
+
+    def is_part(x: object) -> bool:
+        return isinstance(x, DominatingPair) and x is not pair
+
+    for part in jax.tree.leaves(pair, is_leaf=is_part):
+        if isinstance(part, DominatingPair):
+            _require_law(part)
+    total, left_out, whole = map(np.asarray, _total(pair))
+    wrong = ~whole & ~np.isnan(total)
+    if wrong.any():
+        raise ValueError(
+            f"the masses of the law of {type(pair).__name__} must add up to 1 less what it leaves "
+            f"out, exp(log_left_out) = {left_out[wrong].flat[0]:.3g}: they add up to "
+            f"{total[wrong].flat[0]:.12g}"
+        )
+
+
+@jax.jit
+def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
+    """Masses of the law added up, the probability that it leaves out, and whether both make 1."""
+    law = pair.law()
+    total = jnp.sum(jnp.exp(law.log_mass), axis=-1) + jnp.exp(law.log_infinite)
+    total, left_out, whole = jnp.broadcast_arrays(total, jnp.exp(law.log_left_out), is_whole(law))
+    return total, left_out, whole

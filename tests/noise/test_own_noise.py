@@ -1,0 +1,145 @@
+"""A noise of a user's own that contradicts itself: refused in every question about privacy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.accountant.composition import Term
+from jaxdp.accountant.tables import table_of
+from jaxdp.pairs import pair_of
+
+
+@dp.pytree
+class Claimed(dp.NumericalNoise):
+    """A logistic noise whose formulas may be wrong: factors of the density and of its places.
+
+    `inner` moves the survival function between the kinks alone; `bump` is a wave of log g.
+    """
+
+    scale: jax.Array
+    factor: jax.Array
+    offset: jax.Array
+    stretch: jax.Array
+    inner: jax.Array
+    bump: jax.Array
+
+    def log_density(self, x):
+        x = jnp.asarray(x) - self.offset
+        y = jnp.abs(x) / self.scale
+        wave = self.bump * jnp.cos(3.0 * y)
+        return -y - 2.0 * jnp.log1p(jnp.exp(-y)) - jnp.log(self.scale) + jnp.log(self.factor) + wave
+
+    def log_survival(self, x):
+        y = self.stretch * jnp.asarray(x) / self.scale
+        step = self.inner * y * jnp.maximum(1.0 - y**2, 0.0)
+        return -jnp.logaddexp(0.0, y + step)
+
+    def kinks(self):
+        return -self.scale, self.scale
+
+
+RIGHT = {"scale": 0.9, "factor": 1.0, "offset": 0.0, "stretch": 1.0, "inner": 0.0, "bump": 0.0}
+
+
+def claimed(**wrong):
+    return Claimed(**{name: jnp.array(x) for name, x in (RIGHT | wrong).items()})
+
+
+# What is wrong, and what the error says.
+FAULTS = {
+    "no log of the scale": ({"factor": 0.9}, "must be that of a mass of 1"),
+    "too little mass": ({"factor": 1e-3}, "must be that of a mass of 1"),
+    "too much mass": ({"factor": 1.0001}, "must be that of a mass of 1"),
+    "not even": ({"offset": 0.01}, "must be even and concave"),
+    "not concave": ({"bump": 0.3}, "must be even and concave"),
+    "tails": ({"stretch": 1.001}, "log_survival must be that of log_density's own tail"),
+    "between the kinks": ({"inner": 1e-3}, "log_survival must be that of log_density's own tail"),
+}
+
+RELEASES = {
+    "plain": (),
+    "sampled": (0.1, "add_remove"),
+    "replaced": (0.1, "replace_one"),
+}
+
+
+def released(noise, name="plain"):
+    return dp.Mechanism(noise, 0.1, *RELEASES[name])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_compositions_refuse_it(fault):
+    wrong, said = FAULTS[fault]
+    loss = 100 * dp.privacy_loss(released(claimed(**wrong)))
+    with pytest.raises(ValueError, match=f"{said}: that of Claimed is not"):
+        loss.epsilon(1e-6)
+
+
+QUESTIONS = {
+    "log_delta": lambda loss, _: loss.log_delta(0.5),
+    "epsilon": lambda loss, _: loss.epsilon(1e-6),
+    "several": lambda loss, _: (100 * loss).delta(jnp.array([0.5, 1.0])),
+    "renyi": lambda loss, _: (100 * loss).renyi(2.0),
+    "largest": lambda loss, _: (100 * loss).renyi(jnp.inf),
+    "mechanism": lambda _, mechanism: mechanism.epsilon(1e-6),
+    "bounds": lambda loss, _: (100 * loss).bounds(1.0),
+    "never": lambda loss, _: (100 * loss).epsilon(0.0),
+    "beside": lambda loss, _: (100 * loss + dp.GDP(1.0)).epsilon(1e-6),
+}
+QUICK = ("several", "log_delta", "mechanism", "renyi")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param(x, marks=() if x in QUICK else pytest.mark.long) for x in QUESTIONS],
+)
+@pytest.mark.parametrize(
+    "release",
+    [pytest.param(x, marks=pytest.mark.long if x == "replaced" else ()) for x in RELEASES],
+)
+def test_every_question_refuses_it(release, question):
+    """Of one release and of many, sampled or not, beside others, and of the mechanism itself."""
+    mechanism = released(claimed(stretch=1.001), release)
+    with pytest.raises(ValueError, match="log_survival must be"):
+        QUESTIONS[question](dp.privacy_loss(mechanism), mechanism)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_calibration_refuses_it(count):
+    def build(scale):
+        one = released(Claimed(scale, *(jnp.array(x) for x in (0.9, 0.0, 1.0, 0.0, 0.0))))
+        return one if count == 1 else count * dp.privacy_loss(one)
+
+    with pytest.raises(ValueError, match="must be that of a mass of 1"):
+        dp.calibrate(build, (1.0, 1e-6))
+
+
+@pytest.mark.parametrize("release", ["plain", pytest.param("sampled", marks=pytest.mark.long)])
+def test_in_a_trace_it_is_nan(release):
+    """One release, its divergences, and the number of releases from which engines make NaN."""
+
+    @jax.jit
+    def asked(factor):
+        mechanism = released(claimed(factor=factor), release)
+        pair = pair_of(mechanism)[0]
+        number = table_of(Term(pair, jnp.ones(1))).number[0]
+        return jnp.stack([mechanism.log_delta(0.1), pair.renyi(2.0)[0], number])
+
+    assert not np.any(np.isnan(asked(1.0)))
+    assert np.all(np.isnan(asked(0.9)))
+
+
+def test_what_is_right_is_answered():
+    """At scales from 1e-3 to 1e3, as the logistic profile is."""
+    scale = jnp.array([1e-3, 0.1, 1.0, 30.0, 1e3])
+    noise = Claimed(scale, *(jnp.full(5, x) for x in (1.0, 0.0, 1.0, 0.0, 0.0)))
+    shift = 0.5 * np.asarray(scale)
+    # At t the loss is e; tails of the logistic law on both sides.
+    e = 0.2
+    ratio = np.exp(0.5 * (e + 0.5))
+    t = np.log((np.exp(0.5) - ratio) / (ratio - 1.0))
+    truth = 1.0 / (1.0 + np.exp(-t)) - np.exp(e) / (1.0 + np.exp(0.5 - t))
+    found = noise.log_delta(shift, e)
+    np.testing.assert_allclose(found, np.log(truth), atol=1e-9)
