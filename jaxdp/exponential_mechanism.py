@@ -7,6 +7,7 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.bounded_range import renyi_of_range, rho_of_range
@@ -17,6 +18,7 @@ from jaxdp.noise.base import exp_up
 
 
 @final
+@in_float64
 @pytree
 class ExponentialMechanism:
     """Draws an answer with probability ~ exp(epsilon score / (2 Delta)), or less telling.

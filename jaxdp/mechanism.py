@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.additive import Additive
@@ -25,6 +26,7 @@ RELATIONS = ("add_remove", "add", "remove", "replace_one")
 
 
 @final
+@in_float64
 @pytree
 class Mechanism:
     """One release of query + noise, batched: parameters broadcast, every element is a release.

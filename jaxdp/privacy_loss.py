@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdp import ledger, range_composition
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
@@ -37,6 +38,7 @@ _FORMAT = "jaxdp-privacy-loss"
 
 
 @final
+@in_float64
 @pytree
 class PrivacyLoss:
     """The privacy loss of releases made together or one after the other, batched.
@@ -254,6 +256,7 @@ class PrivacyLoss:
         )
 
 
+@in_float64
 def privacy_loss(
     mechanism: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> PrivacyLoss:

@@ -99,7 +99,8 @@ def real(
 def _subnormal(array: Reals) -> Bools:
     """True if a traced number is positive and subnormal: by its bits, as comparisons see 0."""
     kind = jnp.finfo(array.dtype)
-    bits = jax.lax.bitcast_convert_type(array, jnp.dtype(f"int{kind.bits}"))
+    bits = jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{kind.bits}"))
+    # Unsigned, a negative number is a large one; a TPU has no other bits of float64.
     return (bits > 0) & (bits < 1 << kind.nmant)
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import default_platform
 
 # Fusions by XLA's older emitters; passes whose time the kernels do not show.
 _SOONER: dict[str, bool | int] = {
@@ -24,15 +25,16 @@ def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...]
     traced = jax.jit(function, static_argnums=static_argnums)
 
     @functools.cache
-    def sooner() -> Callable[..., Any]:
-        return jax.jit(function, static_argnums=static_argnums, compiler_options=_options())
+    def sooner(platform: str) -> Callable[..., Any]:
+        options = _options() if platform == "cpu" else None
+        return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         if not checks.all_concrete(args):
             return traced(*args)
         with outside_traces():
-            return sooner()(*args)
+            return sooner(default_platform())(*args)
 
     return call
 
@@ -47,8 +49,6 @@ def outside_traces() -> contextlib.AbstractContextManager[None]:
 @functools.cache
 def _options() -> dict[str, bool | int] | None:
     """None where this version of XLA does not have them any more."""
-    if jax.default_backend() != "cpu":
-        return None
     try:
         jax.jit(lambda x: x, compiler_options=_SOONER).lower(0.0).compile()
     except jax.errors.JaxRuntimeError:

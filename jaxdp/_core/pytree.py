@@ -50,14 +50,17 @@ def pytree(cls: type[T]) -> type[T]:
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
 
-    def flatten(tree: T):
+    def flatten_with_keys(tree: T):
         keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(tree, n)) for n in leaves)
         return keyed, tuple(getattr(tree, n) for n in statics)
+
+    def flatten(tree: T):
+        return [getattr(tree, n) for n in leaves], tuple(getattr(tree, n) for n in statics)
 
     def unflatten(values: tuple[Any, ...], children: Iterable[Any]) -> T:
         tree = object.__new__(cls)
         assign(tree, **dict(zip(leaves + statics, (*children, *values), strict=True)))
         return tree
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls

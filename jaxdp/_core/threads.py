@@ -11,6 +11,8 @@ from typing import Any
 
 import jax
 
+from jaxdp._core.float64 import default_platform
+
 # What a user may have set for one thread alone.
 _SETTINGS = (
     "jax_enable_x64",
@@ -60,10 +62,9 @@ def settings_are_shared() -> bool:
     return _settings() == _pool().submit(_settings).result()
 
 
-@functools.cache
 def cores() -> int:
     """Number of CPU cores that this process may use; 1 on an accelerator."""
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -58,6 +59,7 @@ class BudgetExceededError(ValueError):
 
 
 @final
+@in_float64
 class Filter(Locked):
     """Lets adaptively chosen releases through until `budget` would be passed.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.adaptive.currency import Item, divergences, vector
@@ -27,6 +28,7 @@ _ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
 
 
 @final
+@in_float64
 class Odometer(Locked):
     """Refuses nothing, and bounds what has been spent.
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.allocate_exact import allocate_exact
@@ -24,6 +25,7 @@ METHODS = ("inid", "spr", "iid")
 _LEAST_SHARE = 1e-100
 
 
+@in_float64
 def allocate(
     family: str,
     sensitivities: ArrayLike,
@@ -103,6 +105,7 @@ def _is_pure(budget: Budget) -> bool:
     return checks.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
 
 
+@in_float64
 def allocation_error(
     family: str, scales: ArrayLike, weights: ArrayLike | None = None, power: ArrayLike = 2
 ) -> Reals:

@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
@@ -36,6 +37,7 @@ _NEAR = 1e-3
 _LEAST_LOG = -1e-2
 
 
+@in_float64
 def allocate_exact(
     noises: Noise | Sequence[Noise],
     sensitivities: ArrayLike,

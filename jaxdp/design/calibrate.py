@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
@@ -36,6 +37,7 @@ class HasLogDelta(Protocol):
         ...
 
 
+@in_float64
 def calibrate(
     build: Callable[[Reals], HasLogDelta],
     budget: BudgetLike,

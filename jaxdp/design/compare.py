@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.families import FAMILIES, MEMBERS
@@ -80,6 +81,7 @@ class Comparison:
     __repr__ = __str__
 
 
+@in_float64
 def compare(
     budget: BudgetLike,
     sensitivity: ArrayLike | JointSensitivity,

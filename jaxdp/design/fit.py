@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.accountant import evaluate
@@ -36,6 +37,7 @@ ACCOUNTING = ("exact", "zcdp", "sufficient")
 _SEARCH_POINTS = 2**11
 
 
+@in_float64
 def fit_noise(
     family: str,
     budget: BudgetLike,

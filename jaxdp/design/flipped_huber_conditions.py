@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
@@ -38,6 +39,7 @@ def offset(noise: FlippedHuber) -> Reals:
     return jnp.maximum(-gamma * Gaussian(1.0).quantile(0.5 * jnp.exp(jnp.minimum(tail, 0.0))), 0.0)
 
 
+@in_float64
 def sufficient_log_delta(
     noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: ArrayLike
 ) -> Reals:
@@ -82,6 +84,7 @@ def sufficient_log_delta(
     return jnp.where(a < 0, 0.0, rounded)
 
 
+@in_float64
 def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:
     """The published zero-concentrated guarantee of flipped Huber noise in K dimensions.
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
@@ -23,6 +24,7 @@ _REACH = 13.0
 _SAFETY_ULPS = -256
 
 
+@in_float64
 def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     """The least variance that an unbiased private answer can have.
 
@@ -56,6 +58,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     return round_up(per_unit * sensitivity**2, _SAFETY_ULPS)
 
 
+@in_float64
 def lower_bound_covariance(
     guarantee: Guarantee, axes: ArrayLike, records: int, *, worst_case: bool = False
 ) -> Reals:
@@ -86,6 +89,7 @@ def lower_bound_covariance(
     return jnp.einsum("...,ij->...ij", lower_bound(guarantee, step), matrix @ matrix.T)
 
 
+@in_float64
 def randomised_response(
     key: Key,
     value: ArrayLike,

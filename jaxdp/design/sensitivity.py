@@ -7,11 +7,13 @@ from typing import final
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 
 
 @final
+@in_float64
 @pytree
 class JointSensitivity:
     """The differences d of K coordinates with |d|_1 <= l1, |d|_2 <= l2 and |d|_inf <= linf.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, round_up
@@ -101,6 +102,7 @@ class Response(DominatingPair):
 
 
 @final
+@in_float64
 @pytree
 class RandomisedResponse(DominatingPair):
     """The truth among `categories` with e^epsilon times the probability of each other answer.

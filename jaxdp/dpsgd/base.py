@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
@@ -22,6 +23,7 @@ _MOST_EPOCHS = 1e12
 
 
 @final
+@in_float64
 @pytree
 class Phase:
     """Equal steps of DP-SGD: noise multiplier, sampling probability and number of steps, batched.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
@@ -24,6 +25,7 @@ _LEAST_NOISE = 1e-3
 _LARGEST_NOISE = 1e9
 
 
+@in_float64
 def epsilon(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
@@ -60,6 +62,7 @@ def epsilon(
     return loss_of(phases_of(noise_multiplier, phases, *schedule), relation).epsilon(delta)
 
 
+@in_float64
 def delta(
     noise_multiplier: ArrayLike | None = None,
     epsilon: ArrayLike = 1.0,
@@ -92,6 +95,7 @@ def delta(
     return loss_of(phases_of(noise_multiplier, phases, *schedule), relation).delta(epsilon)
 
 
+@in_float64
 def noise_multiplier(
     *,
     epsilon: ArrayLike,
@@ -136,6 +140,7 @@ def _louder(phase: Phase, factor: Reals) -> Phase:
     return Phase(scale, sampling_prob=phase.sampling_prob, steps=phase.steps)
 
 
+@in_float64
 def steps(
     noise_multiplier: ArrayLike,
     *,
@@ -201,6 +206,7 @@ class Curve(NamedTuple):
     epsilon: Reals
 
 
+@in_float64
 def curve(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,

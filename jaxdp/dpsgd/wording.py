@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Context
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
 from jaxdp.guarantee.attack_risk import advantage
@@ -31,6 +32,7 @@ _NEIGHBOURS = {
 }
 
 
+@in_float64
 def statement(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,

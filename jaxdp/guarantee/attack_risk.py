@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp.guarantee.base import require_both_directions, require_profile
@@ -35,6 +36,7 @@ class HasProfile(Protocol):
         ...
 
 
+@in_float64
 def advantage(source: HasProfile) -> Reals:
     """The most by which a membership test's true-positive rate exceeds its false-positive rate.
 
@@ -60,6 +62,7 @@ def advantage(source: HasProfile) -> Reals:
     return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
 
 
+@in_float64
 def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     """A lower bound on the error of any membership test at a prior probability of membership.
 
@@ -91,6 +94,7 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     return _risk(least, log_delta)
 
 
+@in_float64
 def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
     """An upper bound on the true-positive rate of any membership test at a false-positive rate.
 

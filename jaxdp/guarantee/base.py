@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -24,12 +25,16 @@ _LEAST_EPSILON = 1e-30
 _LARGEST_EPSILON = 1e30
 
 
+@in_float64
 class Guarantee(abc.ABC):
     """A bound on what an adversary can learn. Kinds never mix: convert first (`to_gdp`, ...).
 
     Parameters are arrays and broadcast; epsilon is in nats; bad input: `ValueError` when
     concrete, NaN when traced.
     """
+
+    def __init_subclass__(cls) -> None:
+        in_float64(cls)
 
     @abc.abstractmethod
     def log_delta(self, epsilon: ArrayLike) -> Reals:
@@ -82,6 +87,7 @@ class Guarantee(abc.ABC):
 
 
 @final
+@in_float64
 @pytree
 class Budget:
     """Target of a calibration: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].

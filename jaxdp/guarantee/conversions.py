@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.mills import log_normal_survival, mills
@@ -48,6 +49,7 @@ class HasZCDP(Protocol):
         ...
 
 
+@in_float64
 def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
     """The (epsilon, delta) that a guarantee implies at a delta.
 
@@ -67,6 +69,7 @@ def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
     return ApproxDP(guarantee.epsilon(delta), checks.probability("delta", delta))
 
 
+@in_float64
 def to_pure(guarantee: Guarantee) -> PureDP:
     """The pure guarantee that a guarantee implies: ApproxDP at delta = 0 is PureDP.
 
@@ -91,6 +94,7 @@ def to_pure(guarantee: Guarantee) -> PureDP:
             raise TypeError(f"{type(guarantee).__name__} has an unbounded loss: no PureDP")
 
 
+@in_float64
 def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
     """The zero-concentrated guarantee that a guarantee or a mechanism implies.
 
@@ -131,6 +135,7 @@ def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
             )
 
 
+@in_float64
 def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
     """The Renyi divergences of a guarantee, a mechanism or a privacy loss at some orders.
 
@@ -178,6 +183,7 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
             )
 
 
+@in_float64
 def to_gdp(guarantee: Guarantee) -> GDP:
     """The Gaussian guarantee that a pure one implies, with the least mu that holds.
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -72,6 +73,7 @@ class GDP(Guarantee):
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 
 
+@in_float64
 def largest_gdp(budget: BudgetLike) -> GDP:
     """The largest mu whose Gaussian guarantee keeps a budget.
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import require_both_directions
@@ -34,6 +35,7 @@ _RATES = 160
 _NEAREST = 2.0**-45
 
 
+@in_float64
 def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> Reals:
     """A lower bound on the false-negative rate of any test, from the delta of every epsilon.
 
@@ -60,6 +62,7 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
     return _tradeoff(_as_tree(log_delta), checks.probability("fpr", fpr, lift=True))
 
 
+@in_float64
 def profile_of_tradeoff(
     tradeoff: Callable[[Reals], Reals], epsilon: ArrayLike, error: float = 1e-10
 ) -> Reals:

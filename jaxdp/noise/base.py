@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
 
 NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
 
 
+@in_float64
 class Noise(abc.ABC):
     """A symmetric scalar distribution that is added to a query's answer.
 
@@ -26,6 +28,9 @@ class Noise(abc.ABC):
     With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
     or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
     """
+
+    def __init_subclass__(cls) -> None:
+        in_float64(cls)
 
     @abc.abstractmethod
     def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
@@ -170,6 +171,7 @@ class Staircase(Noise):
         return epsilon + sensitivity + split
 
 
+@in_float64
 def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     """The `split` of `Staircase` noise with the least error at its epsilon.
 

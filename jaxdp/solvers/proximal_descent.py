@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import Key, Vector
 from jaxdp._numeric.elementary import round_up
@@ -31,6 +32,7 @@ NOISES = ("gaussian", "analytic_gaussian", "truncated_laplace", "none")
 SENSITIVITY = 2.0
 
 
+@in_float64
 def plan(
     per_update: BudgetLike,
     *,

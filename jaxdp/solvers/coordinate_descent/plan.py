@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
@@ -61,6 +62,7 @@ ITERATES = ("last", "average")
 
 
 @final
+@in_float64
 @pytree
 class Plan:
     """A data-independent schedule and what it guarantees. Make it with `plan`."""
@@ -116,6 +118,7 @@ class Plan:
         return exp_up(self.log_delta(epsilon))
 
 
+@in_float64
 def plan(
     budget: BudgetLike,
     *,

@@ -12,6 +12,7 @@ from typing import NamedTuple, final
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
@@ -31,6 +32,7 @@ LARGEST = 1e150
 
 
 @final
+@in_float64
 @pytree
 class Plan:
     """The noise on a second moment, and what it guarantees. Make it with `plan`."""
@@ -55,6 +57,7 @@ class Plan:
         return exp_up(self.log_delta(epsilon))
 
 
+@in_float64
 def plan(
     budget: BudgetLike | GDP,
     *,

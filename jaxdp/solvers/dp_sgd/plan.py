@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import round_up
@@ -30,6 +31,7 @@ RELATIONS = ("add_remove", "add", "remove")
 
 
 @final
+@in_float64
 @pytree
 class Plan:
     """Thresholds, scales and what a run of `steps` steps guarantees. Make it with `plan`."""
@@ -61,6 +63,7 @@ class Plan:
         return unit * jnp.sum(jnp.array(self.sizes) * self.scales**2)
 
 
+@in_float64
 def plan(
     budget: BudgetLike,
     params: Any,

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import same_length
-from jaxdp._core.types import Key
+from jaxdp._core.types import Key, Vector
 from jaxdp._numeric.elementary import ULP
 from jaxdp.solvers.dp_sgd.plan import Plan
 
@@ -61,7 +62,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
             margin = 1.0 - (size + 16.0) * ULP
             factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
             factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
-        units = jnp.ldexp(1.0, jnp.frexp(plan.clips)[1] - _BITS)
+        units = _units(plan.clips)
         sums = []
         for leaf, group in zip(leaves, plan.members, strict=True):
             rows = by_example(factors[group], leaf)
@@ -71,6 +72,15 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         return jax.tree.unflatten(structure, sums), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _units(clips: Vector) -> Vector:
+    """The power of two that clipped entries are multiples of, a group; known ones by NumPy.
+
+    A TPU has no exponents of float64.
+    """
+    lib: Any = np if checks.is_concrete(clips) else jnp
+    return jnp.asarray(lib.ldexp(1.0, lib.frexp(lib.asarray(clips))[1] - _BITS))
 
 
 class NoiseState(NamedTuple):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1p, round_up
@@ -23,6 +24,7 @@ _MOST_STEPS = 1e15
 
 
 @final
+@in_float64
 @pytree
 class Plan:
     """Temperature, regularisation and length of the chain, decided before a record is read.
@@ -57,6 +59,7 @@ class Plan:
         return exp_up(self.log_delta(epsilon))
 
 
+@in_float64
 def plan(
     budget: BudgetLike,
     *,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp.design.allocate import allocate
@@ -46,6 +47,7 @@ _LATTICE = (DiscreteGaussian, DiscreteLaplace, DiscreteHistogram)
 
 
 @final
+@in_float64
 @pytree
 class Plan:
     """Plan of what is counted, the noise on it, and its guarantee. Make it with `plan`."""
@@ -85,6 +87,7 @@ class Plan:
         return functools.reduce(operator.add, each)
 
 
+@in_float64
 def plan(
     budget: BudgetLike,
     *,

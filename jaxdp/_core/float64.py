@@ -1,0 +1,213 @@
+"""Where privacy is computed: in IEEE float64, in JAX's standard promotion of types.
+
+A TPU has no float64: XLA makes one of two float32 there, with 48 bits and the range of float32
+(1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds on one. So what is known
+is computed on the host's CPU, and what is traced cannot be compiled for a TPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxdp._core import checks
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Platforms whose float64 is a pair of float32. derived: XLA's rewriting of 64-bit types for TPUs
+WITHOUT_FLOAT64 = ("tpu",)
+# Operators that compute; other names with two underscores are Python's.
+_OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__getitem__")
+# Methods of a noise that its draws need: they compile for a TPU, where they have 48 bits.
+_OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks")
+# Draws stay where their key is.
+_DRAWS = ("sample",)
+
+_REFUSAL = (
+    "privacy cannot be computed on a TPU: its float64 is a pair of float32 (48 bits, 1e-300 is 0), "
+    "so that no number would be a bound. Compute it outside of what is compiled for the TPU, where "
+    "values are known and the host's CPU does it, and pass the number in; or call the jitted "
+    "function within `jax.default_device(jax.devices('cpu')[0])`"
+)
+
+
+def in_float64(function: F) -> F:
+    """The function, or the public methods of the class, computed in IEEE float64.
+
+    Known arguments that would be computed on a TPU are taken to the host's CPU; the result stays
+    there, uncommitted, as a TPU would round it: JAX moves it to where it is used. Other arguments
+    that are committed to one device, the result is committed there too. Traced arguments pass
+    through an identity that cannot be compiled for a TPU: `ValueError`. Draws are left alone.
+    """
+    if isinstance(function, type):
+        _wrap_methods(function)
+        return function
+    return _wrapped(function)
+
+
+def default_platform() -> str:
+    """The platform of what is computed from uncommitted arrays: "cpu", "gpu" or "tpu"."""
+    device = _default_device()
+    return device if isinstance(device, str) else _platform_of(device)
+
+
+def _wrap_methods(cls: type) -> None:
+    for name, member in list(vars(cls).items()):
+        public = not name.startswith("_") or name in _OPERATORS or name == "__init__"
+        if not public or name in _DRAWS or getattr(member, "__isabstractmethod__", False):
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            # What is known of a traced record, such as its shape, is no answer.
+            wrapped = property(_wrapped(member.fget, refused="result"))
+        elif isinstance(member, classmethod):
+            wrapped = classmethod(_wrapped(member.__func__))
+        elif inspect.isfunction(member):
+            wrapped = _wrapped(member, refused="nothing" if name in _OF_DRAWS else "all")
+        else:
+            continue
+        setattr(cls, name, wrapped)
+
+
+def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all") -> Any:
+    # A record that is being made has no leaves yet.
+    unmade = 1 if function.__name__ == "__init__" else 0
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = jax.tree.flatten((args[unmade:], kwargs))
+        traced = any(isinstance(x, Tracer) for x in leaves)
+        home = None if _is_only_cpu() else _home(leaves)
+        moved = (_platform_of(home) if home else default_platform()) in WITHOUT_FLOAT64
+        marked = traced and refused == "all"
+        with _standard_promotion(), _place(home, moved, traced):
+            if moved:
+                leaves = [_on_host(x) for x in leaves]
+            if marked:
+                leaves = [_refused_on_tpu(x) for x in leaves]
+            if moved or marked:
+                tail, kwargs = jax.tree.unflatten(structure, leaves)
+                args = (*args[:unmade], *tail)
+            result = function(*args, **kwargs)
+        if home is not None and not moved:
+            return jax.tree.map(lambda x: _committed(x, home), result)
+        if refused == "nothing" or checks.all_concrete(result):
+            return result
+        # What is known may be traced, too: into the program around it.
+        return jax.tree.map(_refused_on_tpu, result)
+
+    return call
+
+
+@functools.cache
+def _is_only_cpu() -> bool:
+    """True if there is one device, the host's: nothing can come from elsewhere."""
+    return jax.default_backend() == "cpu" and jax.local_device_count() == 1
+
+
+def _home(leaves: list[Any]) -> jax.Device | None:
+    """The device that known arrays are committed to; of several None, unless one has no float64."""
+    arrays = [x for x in leaves if _is_known(x) and x.committed]
+    devices = {device for x in arrays for device in x.devices()}
+    without = [device for device in devices if _platform_of(device) in WITHOUT_FLOAT64]
+    if without:
+        return without[0]
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _platform_of(device: jax.Device) -> str:
+    return device.platform
+
+
+@contextlib.contextmanager
+def _place(home: jax.Device | None, moved: bool, traced: bool) -> Iterator[None]:
+    """Where what the arguments do not decide is computed, too."""
+    if moved:
+        known = contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
+        with jax.default_device(_host()), known:
+            yield
+    elif home is not None and home != _default_device():
+        with jax.default_device(home):
+            yield
+    else:
+        yield
+
+
+def _default_device() -> Any:
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return _first_device() if device is None else device
+
+
+@functools.cache
+def _first_device() -> jax.Device:
+    return jax.local_devices()[0]
+
+
+def _host() -> jax.Device:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        raise ValueError(
+            "privacy is computed on the host's CPU where JAX runs on a TPU, and JAX_PLATFORMS "
+            "excludes it: add it, as in JAX_PLATFORMS=tpu,cpu"
+        ) from error
+
+
+def _standard_promotion() -> contextlib.AbstractContextManager[None]:
+    """Context in which types promote as the kernels were written for."""
+    if jax.config.jax_numpy_dtype_promotion == "standard":  # pyright: ignore[reportAttributeAccessIssue]
+        return contextlib.nullcontext()
+    return jax.numpy_dtype_promotion("standard")
+
+
+def _is_known(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer)
+
+
+def _on_host(x: Any) -> Any:
+    """A known number, uncommitted on the host."""
+    if not _is_known(x) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        return x
+    return jnp.asarray(np.asarray(x))
+
+
+def _committed(x: Any, home: jax.Device) -> Any:
+    return jax.device_put(x, home) if _is_known(x) and not x.committed else x
+
+
+def _refused_on_tpu(x: Any) -> Any:
+    """The value itself; where it is traced, no program for a TPU can hold it."""
+    if isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.inexact):
+        return _ieee.bind(x)
+    return x
+
+
+def _refuse(*_: Any) -> Any:
+    raise ValueError(_REFUSAL)
+
+
+def _evaluated(x: Any) -> Any:
+    """Outside of `jit`, in `vmap` or `grad`: it depends on where its operand is."""
+    home = _home([x])
+    if home is not None and _platform_of(home) in WITHOUT_FLOAT64:
+        _refuse()
+    return x
+
+
+_ieee = Primitive("ieee_float64")
+_ieee.def_impl(_evaluated)
+_ieee.def_abstract_eval(lambda x: x)
+ad.deflinear2(_ieee, lambda cotangent, _: [cotangent])
+batching.defvectorized(_ieee)
+mlir.register_lowering(_ieee, lambda _, x: [x])
+for _each in WITHOUT_FLOAT64:
+    mlir.register_lowering(_ieee, _refuse, platform=_each)
