@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxdp._core import checks
 
 F = TypeVar("F", bound=Callable[..., Any])
+Device: TypeAlias = Any  # JAX has no public type of one
 
 # Platforms whose float64 is a pair of float32. derived: XLA's rewriting of 64-bit types for TPUs
 WITHOUT_FLOAT64 = ("tpu",)
@@ -49,9 +50,9 @@ def in_float64(function: F) -> F:
     that are committed to one device, the result is committed there too. Traced arguments pass
     through an identity that cannot be compiled for a TPU: `ValueError`. Draws are left alone.
     """
-    if isinstance(function, type):
+    if inspect.isclass(function):
         _wrap_methods(function)
-        return function
+        return cast(F, function)
     return _wrapped(function)
 
 
@@ -114,7 +115,7 @@ def _is_only_cpu() -> bool:
     return jax.default_backend() == "cpu" and jax.local_device_count() == 1
 
 
-def _home(leaves: list[Any]) -> jax.Device | None:
+def _home(leaves: list[Any]) -> Device | None:
     """The device that known arrays are committed to; of several None, unless one has no float64."""
     arrays = [x for x in leaves if _is_known(x) and x.committed]
     devices = {device for x in arrays for device in x.devices()}
@@ -124,12 +125,12 @@ def _home(leaves: list[Any]) -> jax.Device | None:
     return devices.pop() if len(devices) == 1 else None
 
 
-def _platform_of(device: jax.Device) -> str:
+def _platform_of(device: Device) -> str:
     return device.platform
 
 
 @contextlib.contextmanager
-def _place(home: jax.Device | None, moved: bool, traced: bool) -> Iterator[None]:
+def _place(home: Device | None, moved: bool, traced: bool) -> Iterator[None]:
     """Where what the arguments do not decide is computed, too."""
     if moved:
         known = contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
@@ -148,11 +149,11 @@ def _default_device() -> Any:
 
 
 @functools.cache
-def _first_device() -> jax.Device:
+def _first_device() -> Device:
     return jax.local_devices()[0]
 
 
-def _host() -> jax.Device:
+def _host() -> Device:
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
@@ -180,7 +181,7 @@ def _on_host(x: Any) -> Any:
     return jnp.asarray(np.asarray(x))
 
 
-def _committed(x: Any, home: jax.Device) -> Any:
+def _committed(x: Any, home: Device) -> Any:
     return jax.device_put(x, home) if _is_known(x) and not x.committed else x
 
 
