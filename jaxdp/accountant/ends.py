@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.compilation import compiled
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant.bounds import LogBounds
@@ -35,7 +35,7 @@ class _End(NamedTuple):
 
 
 @partial(compiled, static_argnums=())
-def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds:
+def bound_log_delta(terms: Terms, epsilon: Reals, known: LogBounds) -> LogBounds:
     """The `known` bounds on log delta at epsilon >= 0, or nearer ones from the end."""
     end = _end_of(terms)
     # At an infinite epsilon delta is p, whether the finite losses end or not.
@@ -52,7 +52,7 @@ def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds
 
 
 @partial(compiled, static_argnums=())
-def bound_epsilon(terms: Terms, delta: Lanes, known: LogBounds) -> LogBounds:
+def bound_epsilon(terms: Terms, delta: Reals, known: LogBounds) -> LogBounds:
     """The `known` bounds on the least epsilon that meets delta, or nearer ones from the end.
 
     A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.

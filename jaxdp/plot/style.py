@@ -105,7 +105,7 @@ def check_mapping(name: str, entries: object, what: str) -> None:
             raise ValueError(f"{form}, got a batch of shape {shape} for {label!r}")
 
 
-def check_names(name: str, entries: object) -> None:
+def check_names(name: str, entries: Any) -> None:
     """Refuse what is no list of one name or more."""
     listed = isinstance(entries, Sequence) and not isinstance(entries, str)
     if not listed or not entries or not all(isinstance(entry, str) for entry in entries):
