@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdp import ledger, range_composition
 from jaxdp._core import checks
+from jaxdp._core.compilation import outside_traces
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
@@ -25,9 +26,9 @@ from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import finite_pair
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.base import Guarantee, is_no_release
+from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.tradeoff import tradeoff_of_profile
+from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
 from jaxdp.mechanism import RELATIONS, Mechanism, Relation
 from jaxdp.noise.base import exp_down, exp_up
 from jaxdp.pairs import pair_of
@@ -110,8 +111,18 @@ class PrivacyLoss:
         return self._asked(range_composition.epsilon, delta).upper
 
     def tradeoff(self, fpr: ArrayLike) -> Reals:
-        """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`."""
-        return tradeoff_of_profile(self.log_delta, fpr)
+        """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.
+
+        Of known values to 1e-10, from a few epsilons that are asked for outside of any trace.
+        """
+        fpr = checks.probability("fpr", fpr, lift=True)
+        shape = jnp.broadcast_shapes(self.shape, fpr.shape)
+        if not checks.all_concrete(self.terms, fpr) or 0 in shape:
+            return tradeoff_of_profile(self.log_delta, fpr)
+        require_both_directions(self)
+        rough = partial(range_composition.rough_log_delta, self.terms, self.both)
+        with outside_traces():
+            return tradeoff_of_known(rough, np.broadcast_to(fpr, shape))
 
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core.compilation import compiled
-from jaxdp._core.types import Reals
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1p, round_up
 from jaxdp.accountant import evaluate
@@ -26,14 +29,31 @@ from jaxdp.guarantee.renyi_profile import log_delta_of_cgf
 
 # ulp of a cumulant. chosen: above the errors of all divergences, 1e-13 and less
 _ROUNDED = 4096
+# Of delta, to which it is known for a trade-off. chosen: below the rates that are looked at
+_DELTA_CLOSE = 1e-11
 # Less 1, between which the best order is sought. chosen: beyond, others serve
 _ORDERS = (1e-12, 1e12)
 
 
-def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
-    """Bounds on log delta at every real epsilon; -inf below where Renyi divergences gave it."""
-    pair = evaluate.log_delta(terms, epsilon, both)
+def log_delta(
+    terms: Terms, epsilon: Reals, both: bool, enough: evaluate.Enough | None = None
+) -> LogBounds:
+    """Bounds on log delta at every real epsilon; -inf below where Renyi divergences gave it.
+
+    `enough`: as in `evaluate.log_delta`, of the worst pair's bounds.
+    """
+    pair = evaluate.log_delta(terms, epsilon, both, enough)
     return _lesser(_compiled_log_delta, pair, terms, epsilon, both)
+
+
+@in_float64
+def rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
+    """An upper bound on log delta at known epsilons >= 0, near where delta is not small."""
+
+    def enough(bounds: LogBounds) -> Any:
+        return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
+
+    return log_delta(terms, jnp.asarray(epsilon), both, enough).upper
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:

@@ -12,6 +12,9 @@ from jax import lax
 
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
+# Of log x, that a step goes at most until both sides are seen. chosen: far out slopes mislead
+_REACH = 3.0
+
 
 class _Secant(NamedTuple):
     aim: Reals  # log x of the next step
@@ -56,9 +59,13 @@ class _Ends(NamedTuple):
         steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
         inside = (root - good) * (root - bad) < 0
         aim = jnp.where(steady & inside, root + inward, middle)
+        one_sided = (good == near) | (bad == far)
+        step = jnp.clip(aim - state.aim, -_REACH, _REACH)
+        aim = jnp.where(one_sided, state.aim + step, aim)
         aim = jnp.where((aim - near) * inward >= 0, near, aim)
         # Where even the end may pass it is looked at itself.
         beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
+        beyond &= jnp.abs(far - state.aim) <= _REACH
         aim = jnp.where(beyond, far, aim)
         keep = state.done
         return _Secant(

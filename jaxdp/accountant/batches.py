@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core.compilation import outside_traces
 from jaxdp._core.threads import cores, in_threads
 
-# Lanes are a multiple of this, later of an eighth to a quarter of their number. chosen
+# Lanes above 2 are a multiple of this, later of an eighth to a quarter of their number. chosen
 _FEW = 8
 # Fewest lanes that are worth a thread. chosen: a lane takes milliseconds
 _PIECE = 8
@@ -37,7 +37,7 @@ def in_pieces(function: Callable[..., Any], lanes: Any, releases: int) -> Any:
 
 def few_sizes(size: int) -> int:
     """The lanes that `size` of them are worked off in."""
-    multiple = 1 if size == 1 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
+    multiple = 1 if size <= 2 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
     return -(-size // multiple) * multiple
 
 

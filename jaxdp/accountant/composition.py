@@ -8,6 +8,7 @@ from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core.compilation import compiled
 from jaxdp._core.pytree import assign, pytree
@@ -104,6 +105,17 @@ def _one_release(term: Term) -> Term:
     alone = (jnp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
     mu = jnp.where(alone, mu, round_up(mu, 4))
     return Term(Additive(Gaussian(jnp.ones_like(mu)), mu), jnp.ones_like(mu))
+
+
+def with_unused(term: Term, releases: int) -> Term:
+    """The term of known values with releases of count 0 behind its own, so many in all."""
+    unused = releases - term.count.shape[-1]
+    widths = [(0, 0)] * (term.count.ndim - 1) + [(0, unused)]
+    padded = jax.tree.map(lambda x: np.pad(np.asarray(x), widths, mode="edge"), term)
+    *parameters, count = jax.tree.leaves(padded)
+    if unused:
+        count[..., -unused:] = 0.0
+    return jax.tree.unflatten(jax.tree.structure(term), [*parameters, count])
 
 
 def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:

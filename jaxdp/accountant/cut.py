@@ -46,7 +46,12 @@ class _Tail(NamedTuple):
 
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
     """The factors of what is left, and log of the probability that is dropped."""
-    each, dropped = jax.vmap(lambda factor: _cut(factor, depth))(factors.each)
+
+    def one(factor: Factor) -> tuple[Factor, Reals]:
+        unused = factor, jnp.zeros(())
+        return lax.cond(factor.releases == 0, lambda: unused, lambda: _cut(factor, depth))
+
+    each, dropped = lax.map(one, factors.each)
     return factors._replace(each=each), jnp.log(jnp.sum(dropped))
 
 

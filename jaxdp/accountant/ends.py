@@ -89,4 +89,5 @@ def _end_of(terms: Terms) -> _End:
     total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
     log_infinite = log_of_infinite(total)
     size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
-    return _End(largest, total, log_infinite, ULP * (16.0 + count.shape[-1] + 4.0 * size))
+    releases = jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1)
+    return _End(largest, total, log_infinite, ULP * (16.0 + releases + 4.0 * size))

@@ -33,9 +33,14 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
+from jaxdp.accountant.tables import grown
 
+# Releases of a lane that is looked at in two copies. chosen: it takes less than a compilation
+_FEW_RELEASES = 64
 # Nearer bounds from the end of the losses: (terms, values, bounds) to bounds.
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
+# Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
+Enough: TypeAlias = Callable[[LogBounds], Any]
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,10 +62,14 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_outside_traces
-def log_delta(terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
-    """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked."""
+def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = None) -> LogBounds:
+    """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked.
+
+    `enough`: true of bounds that need not be any nearer, for known values and epsilons >= 0.
+    """
     terms = with_one_gaussian(terms)
-    return _at_epsilon(engines.engines_of(terms, _lanes(terms, epsilon)), terms, epsilon, both)
+    steps = engines.engines_of(terms, _lanes(terms, epsilon))
+    return _at_epsilon(steps, terms, epsilon, both, enough)
 
 
 @_outside_traces
@@ -101,14 +110,20 @@ def _worst(
     return _of_worse(found, shape, both)
 
 
-def _at_epsilon(steps: tuple[Step, ...], terms: Terms, epsilon: Reals, both: bool) -> LogBounds:
+def _at_epsilon(
+    steps: tuple[Step, ...],
+    terms: Terms,
+    epsilon: Reals,
+    both: bool,
+    enough: Enough | None = None,
+) -> LogBounds:
     """Bounds on log delta at every real epsilon: at a negative one from the exchanged pair."""
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, jnp.abs(epsilon)
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
-    found = _in_turn(steps, ends.bound_log_delta, _width, terms, size, both)
+    found = _in_turn(steps, ends.bound_log_delta, _width, terms, size, both, enough)
     return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
@@ -119,8 +134,9 @@ def _in_turn(
     terms: Terms,
     values: Lanes,
     both: bool,
+    enough: Enough | None = None,
 ) -> LogBounds:
-    """The first engine's bounds and what the end says, and the next one's where they are wide."""
+    """The first engine's bounds and what the end says; the next one's where wide, not `enough`."""
     shape, terms, values = _laid_out(terms, values, both)
     first = _first(steps, by_end, terms)
     if not checks.all_concrete(terms, values):
@@ -133,10 +149,14 @@ def _in_turn(
         worse = LogBounds(*(np.max(x, axis=0) for x in each))
         # A direction that is surely the better one need not be known any nearer.
         wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
+        if enough is not None:
+            wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
         index = np.flatnonzero(wide)
         if index.size == 0:
             continue
-        index = np.resize(index, few_sizes(index.size))
+        # One lane alone would compile anew what two have compiled.
+        few = 2 if _releases(terms) <= _FEW_RELEASES else 1
+        index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
         again = _nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
         for old, new in zip(found, again, strict=True):
@@ -154,7 +174,8 @@ def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
         known = first(terms, values)
         if not checks.all_concrete(terms, values):
             return by_end(terms, values, known)
-        return in_pieces(by_end, (terms, values, known), _releases(terms))
+        many = terms if _releases(terms) == len(terms) else grown(terms)
+        return in_pieces(by_end, (many, values, known), _releases(terms))
 
     return ended
 

@@ -158,18 +158,20 @@ def _term_values(term: Term, table: Table, plan: Plan, points: int) -> Values:
 
 
 def _values(terms: Terms, table: Table, plan: Plan, points: int) -> Values:
-    """Profiles of all releases of a table, padded ones among them."""
-    found, at = [], 0
-    for term in terms:
-        here = slice(at, at + term.count.shape[-1])
-        own, base, log_norm = jax.tree.map(
-            lambda x, here=here: np.asarray(x)[here], (table, plan.base, plan.log_norm)
-        )
-        found.append(_term_values(term, own, plan._replace(base=base, log_norm=log_norm), points))
-        at = here.stop
-    spare = table.number.shape[-1] - at
-    found.append(jax.tree.map(lambda x: np.repeat(np.asarray(x)[-1:], spare, axis=0), found[-1]))
-    return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x]), *found)
+    """Profiles of all releases of a table, one by one; for unused ones stands the last before."""
+    known = jax.tree.map(np.asarray, (table, plan.base, plan.log_norm))
+    releases = [(term, i) for term in terms for i in range(term.count.shape[-1])]
+    found = []
+    for at, (term, i) in enumerate(releases):
+        if found and np.asarray(term.count)[i] == 0:
+            found.append(found[-1])
+            continue
+        release = jax.tree.map(lambda x, i=i: np.asarray(x)[i : i + 1], term)
+        row, base, log_norm = jax.tree.map(lambda x, at=at: x[at : at + 1], known)
+        here = plan._replace(base=base, log_norm=log_norm)
+        found.append(jax.tree.map(np.asarray, _term_values(release, row, here, points)))
+    found += [found[-1]] * (table.number.shape[-1] - len(releases))
+    return jax.tree.map(lambda *x: np.concatenate(x), *found)
 
 
 def _known(values: Values) -> tuple[Profile, ...]:

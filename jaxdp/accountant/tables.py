@@ -6,19 +6,27 @@ kinds, compiled once for each padded size.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
-from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
+from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of, with_unused
+from jaxdp.accountant.refusal import require_consistent
 from jaxdp.dominating_pair.base import Kinks, Lattice, Law, is_whole, log_of_finite
 
 # Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
 _NODES = 1536
+# Lanes whose table may be larger than needed. chosen: there compilation is the cost
+_FEW_LANES = 8
+# Releases of such a table. chosen: the laws of so many take milliseconds
+_FEW_RELEASES = 16
 
 
 class Table(NamedTuple):
@@ -57,6 +65,39 @@ class Table(NamedTuple):
     def total(self, each: Reals) -> Reals:
         """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""
         return jnp.sum(jnp.where(self.number == 0, 0.0, self.number * each), axis=-1)
+
+
+def tabled(terms: Terms) -> Table:
+    """The table of all terms; of concrete ones padded to a power of four of releases."""
+    if not checks.all_concrete(terms):
+        return _joined(tuple(map(_table_of, terms)), sum(t.count.shape[-1] for t in terms))
+    return as_table(grown(terms))
+
+
+def grown(terms: Terms) -> Terms:
+    """Known terms `padded`, a few lanes of one term to 16 releases or more.
+
+    A schedule that grows finds its programs compiled; unused releases cost a contour nothing.
+    """
+    alone = len(terms) == 1 and math.prod(terms[0].shape) <= _FEW_LANES
+    return padded(terms, _FEW_RELEASES if alone else 1)
+
+
+def padded(terms: Terms, least: int = 1) -> Terms:
+    """Known terms with releases that are none, a power of four of them, and at least so many."""
+    return tuple(with_unused(t, max(_power_of_four(t.count.shape[-1]), least)) for t in terms)
+
+
+def _power_of_four(size: int) -> int:
+    return 4 ** -(-(size - 1).bit_length() // 2)
+
+
+def as_table(terms: Terms) -> Table:
+    """The table of known terms, padded to a power of four of releases."""
+    releases = _power_of_four(sum(term.count.shape[-1] for term in terms))
+    table = _joined(tuple(_table_of(term) for term in terms), releases)
+    require_consistent(table.number, terms)
+    return table
 
 
 def table_of(term: Term) -> Table:
@@ -131,3 +172,6 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
         log_density=pad(law.log_density, nodes),
         check=(pad(loss, checks), pad(log_mass, checks, True)),
     )
+
+
+_table_of, _joined = compiled(table_of, ()), compiled(joined, 1)

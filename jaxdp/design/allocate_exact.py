@@ -16,8 +16,8 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
-from jaxdp.accountant.engines import tabled
 from jaxdp.accountant.factors import factors_of
+from jaxdp.accountant.tables import tabled
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
+from jaxdp.accountant.bounds import LogBounds
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.privacy_loss import PrivacyLoss
 
@@ -24,6 +26,8 @@ _COMPOSED = 1e-12
 _CLOSE = 1e-10
 # Steps of a search. chosen: bisection needs 60
 _MOST_STEPS = 100
+# Of log delta, relatively, by which a bound below the target is enough. chosen: far above _CLOSE
+_MARGIN = 1e-6
 # log delta nearer to 0 is not straightened. chosen: where powers are no model
 _LEAST_LOG = -1e-2
 
@@ -86,6 +90,23 @@ def calibrate(
     return _least(_begun(build, budget, upper, lower), budget)
 
 
+@in_float64
+def calibrate_from(
+    guess: ArrayLike | None,
+    build: Callable[[Reals], HasLogDelta],
+    budget: BudgetLike,
+    *,
+    lower: ArrayLike = 1e-9,
+    upper: ArrayLike = 1e12,
+) -> Reals:
+    """`calibrate` of a composition from a guess, in any shape that broadcasts to the result's.
+
+    None: the middle of the bracket.
+    """
+    budget = as_budget(budget)
+    return _least(_begun(build, budget, *_bracket(lower, upper)[::-1]), budget, guess)
+
+
 def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
     lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)
     if checks.all_concrete((lower, upper)) and not bool(jnp.all(lower < upper)):
@@ -102,6 +123,7 @@ class _Search(NamedTuple):
     """Function and bracket of a search, in the shape of its result."""
 
     residual: Callable[[Reals], Reals]  # log delta over the budget's: feasible up to 0
+    sign: Callable[[Reals], Reals]  # a number of the same sign, of a known composition
     delta: Reals  # of the budget
     safe: Reals  # the end of the bracket with the least delta
     unsafe: Reals
@@ -115,6 +137,9 @@ def _begun(
 ) -> _Search:
     def residual(parameter: Reals) -> Reals:
         return excess_log_delta(build(parameter).log_delta(budget.epsilon), budget.delta)
+
+    def sign(parameter: Reals) -> Reals:
+        return _excess_with_sign(build(parameter), budget)
 
     common = jnp.broadcast_arrays(budget.epsilon, budget.delta, safe, unsafe)[0]
     built = jax.eval_shape(build, common)
@@ -130,14 +155,38 @@ def _begun(
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = jnp.minimum(delta, 0.0)
         safe, unsafe = safe + zero, unsafe + zero
-    return _Search(residual, delta, safe, unsafe, safest, composed, known)
+    return _Search(residual, sign, delta, safe, unsafe, safest, composed, known)
+
+
+def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
+    """Excess of a composition's log delta over the budget's: far from 0 in its sign alone.
+
+    A batch's entry whose bracket excludes the target asks no further engine.
+    """
+    assert isinstance(loss, PrivacyLoss)
+    # Known values by NumPy: each operation of jax.numpy would be compiled.
+    epsilon, delta = (np.asarray(x) for x in (budget.epsilon, budget.delta))
+    with np.errstate(divide="ignore"):
+        target = np.log(delta)
+    margin = np.where(delta > 0, _MARGIN * (1.0 + np.abs(target)), 0.0)
+
+    def enough(bounds: LogBounds) -> Any:
+        return (bounds.lower > target) | (bounds.upper < target - margin)
+
+    at = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
+    found = range_composition.log_delta(loss.terms, jnp.asarray(at), loss.both, enough)
+    lower, upper = (np.asarray(x) for x in found)
+    above = lower > target
+    value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)
+    return excess_log_delta(jnp.asarray(value), budget.delta)
 
 
 def _largest(search: _Search, upper: Reals, whole: bool) -> Reals:
     """The greatest parameter that passes, or the greatest whole one."""
     slack = rounding_slack(search.delta) + _COMPOSED
     ends = search.safe, search.unsafe
-    found = last_feasible(search.residual, *ends, slack, 0.0, compiled=not search.known)
+    residual = search.sign if search.known else search.residual
+    found = last_feasible(residual, *ends, slack, 0.0, compiled=not search.known)
     return _largest_whole(search.residual, found, upper, slack) if whole else found
 
 
@@ -158,9 +207,9 @@ def _never(safest: HasLogDelta, budget: Budget) -> bool:
     return bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
 
 
-def _least(search: _Search, budget: Budget) -> Reals:
+def _least(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> Reals:
     """The least parameter that passes."""
-    residual, delta, safe, unsafe = search[:4]
+    residual, sign, delta, safe, unsafe = search[:5]
     if not search.composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
     if search.known and _never(search.safest, budget):
@@ -170,11 +219,12 @@ def _least(search: _Search, budget: Budget) -> Reals:
         return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
 
     def straight(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
-        return _straightened(residual(x), slack, delta), ~done, None
+        return _straightened(sign(x), slack, delta), ~done, None
 
     middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
-    guess = middle, jnp.full_like(middle, -2.0)
-    args = safe, unsafe, jnp.zeros_like(middle), guess, _CLOSE, _MOST_STEPS
+    start = middle if guess is None else jnp.broadcast_to(jnp.asarray(guess), middle.shape)
+    first = start, jnp.full_like(middle, -2.0)
+    args = safe, unsafe, jnp.zeros_like(middle), first, _CLOSE, _MOST_STEPS
     found = secants(straight, *args, compiled=False)[0]
     return jnp.where(jnp.isnan(found), jnp.inf, found)
 

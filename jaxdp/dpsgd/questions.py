@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.design.calibrate import calibrate
+from jaxdp.design.calibrate import calibrate_from
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -23,6 +23,8 @@ MOST_STEPS = 2.0**30
 _LEAST_NOISE = 1e-3
 # The largest. chosen: no training works above
 _LARGEST_NOISE = 1e9
+# Halvings of the logarithm of a first guess. chosen: to 1e-6, far below the central limit's error
+_GUESS_HALVINGS = 25
 
 
 @in_float64
@@ -127,12 +129,35 @@ def noise_multiplier(
     """
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
     known = phases_of(1.0 if phases is None else None, phases, *schedule)
-    return calibrate(
+    budget = as_budget((epsilon, delta))
+    return calibrate_from(
+        _expected_factor(budget, known),
         lambda factor: loss_of(tuple(_louder(phase, factor) for phase in known), relation),
-        (epsilon, delta),
+        budget,
         lower=_LEAST_NOISE,
         upper=_LARGEST_NOISE,
     )
+
+
+def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | None:
+    """The factor whose central limit has the budget's mu; None where something is traced."""
+    if not checks.all_concrete(budget, phases):
+        return None
+    target = np.asarray(largest_gdp(budget).mu) ** 2
+    shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))
+    low, high = np.full(shape, np.log(_LEAST_NOISE)), np.full(shape, np.log(_LARGEST_NOISE))
+    for _ in range(_GUESS_HALVINGS):
+        middle = 0.5 * (low + high)
+        excess = sum(_squared_mu(phase, np.exp(middle)) for phase in phases) > target
+        low, high = np.where(excess, middle, low), np.where(excess, high, middle)
+    return np.asarray(np.exp(high))
+
+
+def _squared_mu(phase: Phase, factor: np.ndarray | float) -> np.ndarray:
+    """mu^2 of the central limit of a phase; Bu, Dong, Long & Su, 2020."""
+    noise = np.asarray(phase.noise_multiplier) * factor
+    hits = np.asarray(phase.steps) * np.asarray(phase.sampling_prob) ** 2
+    return np.asarray(hits * np.expm1(np.minimum(noise**-2.0, 700.0)))
 
 
 def _louder(phase: Phase, factor: Reals) -> Phase:
@@ -193,9 +218,9 @@ def steps(
 
 
 def _expected(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
-    """The steps whose central limit has the budget's mu; Bu, Dong, Long & Su, 2020."""
-    mu, noise, q = (np.asarray(x) for x in (largest_gdp(budget).mu, scale, rate))
-    each = np.maximum(q, 1e-300) ** 2 * np.expm1(np.minimum(noise**-2.0, 700.0))
+    """The steps whose central limit has the budget's mu."""
+    mu = np.asarray(largest_gdp(budget).mu)
+    each = _squared_mu(Phase(scale, sampling_prob=rate, steps=1), 1.0)
     return np.asarray(np.clip(np.floor(mu**2 / np.maximum(each, 1e-300)), 1.0, MOST_STEPS))
 
 
