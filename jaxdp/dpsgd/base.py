@@ -150,7 +150,7 @@ def phases_of(
     listed = isinstance(found, Sequence) and len(found) > 0
     if not listed or not all(isinstance(phase, Phase) for phase in found):
         raise ValueError(
-            "phases must be one Phase or a list of them, as in [dp.dpsgd.Phase(1.1, "
+            "phases must be one Phase or more, as in [dp.dpsgd.Phase(1.1, "
             f"sampling_prob=0.01, steps=100)], got {phases!r}"
         )
     return tuple(found)
