@@ -45,7 +45,6 @@ noises = {
     "offset_gaussian": lambda s: dp.OffsetGaussian(s, s),
     "staircase": lambda s: dp.Staircase(s, s, 0.5 + 0 * s),
     "truncated_laplace": lambda s: dp.TruncatedLaplace(s, 5 * s),
-    "discrete_gaussian": dp.DiscreteGaussian,
     "discrete_laplace": dp.DiscreteLaplace,
 }
 
@@ -91,9 +90,9 @@ NOISES = (
     "offset_gaussian",
     "staircase",
     "truncated_laplace",
-    "discrete_gaussian",
     "discrete_laplace",
 )
+# Not of the discrete Gaussian: its draws were still being compiled after 60 CPU seconds.
 TRAINS = ("dp_sgd", "coordinate_descent", *(f"sample.{noise}" for noise in NOISES))
 ANSWERS = ("log_delta", "composition")
 
