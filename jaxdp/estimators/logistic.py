@@ -7,24 +7,35 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp.estimators.base import composed
 from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers.problems import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
+_utils = checks.extra("sklearn.utils", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
+
+# Of mu, so that the parts' rounding does not exceed the whole. chosen: above that of inversions
+_ROUNDED_DOWN = 1.0 - 1e-9
 
 # What `DPLogisticRegression` takes; see there.
 PENALTIES = ("l2", "l1")
 
 
 class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
-    """min (1/n) sum log(1 + exp(-y_i (x_i w + b))) + alpha penalty(w), two classes.
+    """min (1/n) sum log(1 + exp(-y_i (x_i w + b))) + alpha penalty(w), each class against the rest.
 
     penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1).
-    classes: the two labels, public; any other label in y raises `ValueError`. Without it they are
-        taken from y: it is your word then that which labels occur is public.
+    classes: the labels, public; any other label in y raises `ValueError`. Without it they are taken
+        from y: it is your word then that which labels occur is public.
+    Two classes are one fit. Of more each has one, against the rest, and they compose exactly: with
+        Gaussian noise a k-th of the budget's mu^2 each, with any other epsilon / k and delta / k,
+        of which `privacy_` says what they come to.
     M_j is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|.
-    All else as in `DPLasso`. Fitted also: classes_, the larger being the positive one.
+    All else as in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of
+    more `estimators_`, a fit each, in place of plan_.
     """
 
     def __init__(
@@ -65,12 +76,14 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> DPLogisticRegression:  # noqa: N803
-        """Spend the budget on (n, p) features and n labels of two classes."""
+        """Spend the budget on (n, p) features and n labels."""
         features, labels = self._records(X, y)
         _multiclass.check_classification_targets(labels)
         checks.one_of("penalty", self.penalty, PENALTIES)
         strength = checks.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
+        if len(self.classes_) > 2:
+            return self._fit_each(features, labels)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
         weights, intercept = self._descend(
             features, labels, "logistic", penalty, classes=self.classes_
@@ -78,36 +91,71 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
         return self
 
+    def _fit_each(self, features: np.ndarray, labels: np.ndarray) -> DPLogisticRegression:
+        """Each class against the rest, from a part of the budget and with noise of its own."""
+        if not np.isin(labels, self.classes_).all():
+            raise ValueError(f"y must hold labels of classes, {self.classes_} only")
+        features = self._bounded(features, labels, None)[0]
+        if isinstance(self.random_state, int | np.integer):
+            self._key()  # which warns
+        # One generator of all fits: equal keys would be equal noise.
+        state = self.random_state
+        state = None if state is None else _utils.check_random_state(state)
+        epsilon, delta = self._part(len(self.classes_))
+        self.estimators_ = []
+        for label in self.classes_:
+            one = _base.clone(self).set_params(epsilon=epsilon, delta=delta, classes=[False, True])
+            one.random_state = state
+            self.estimators_.append(one.fit(features, labels == label))
+            one.random_state = None  # its state would tell the noise
+        self.coef_ = np.concatenate([one.coef_ for one in self.estimators_])
+        self.intercept_ = np.concatenate([one.intercept_ for one in self.estimators_])
+        self.n_iter_ = max(one.n_iter_ for one in self.estimators_)
+        self.privacy_ = self._spent(composed(one.privacy_ for one in self.estimators_))
+        return self
+
+    def _part(self, fits: int) -> tuple[float, float]:
+        """epsilon and delta of one of so many fits."""
+        budget = self._budget()
+        if not self._is_private():
+            return np.inf, self.delta
+        if self.noise != "gaussian" and not isinstance(self.noise, Gaussian):
+            return float(budget.epsilon) / fits, float(budget.delta) / fits
+        part = GDP(largest_gdp(budget).mu * _ROUNDED_DOWN / np.sqrt(fits))
+        epsilon = float(part.epsilon(budget.delta))
+        if epsilon > 0:
+            return epsilon, float(budget.delta)
+        return float(budget.epsilon), float(part.delta(budget.epsilon))
+
     def _classes(self, labels: np.ndarray) -> np.ndarray:
         if self.classes is not None:
             return np.unique(np.asarray(self.classes))
         found = np.unique(labels)
-        if len(found) > 2:
-            raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass: "
-                f"y must hold two labels, got {len(found)}"
-            )
         if len(found) < 2:
             raise ValueError("y must hold two classes, got one class: name both in `classes`")
         return found
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
-        """X w + b, (n,), X clipped as in `fit`: positive for classes_[1]. Costs nothing more."""
+        """X w + b, X clipped as in `fit`: (n,), positive for classes_[1]; of more (n, classes)."""
         self._require_fitted()
-        return self._inputs(X) @ self.coef_[0] + self.intercept_[0]
+        scores = self._inputs(X) @ self.coef_.T + self.intercept_
+        return scores if len(self.classes_) > 2 else scores[:, 0]
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Probabilities of the two classes, (n, 2)."""
+        """Probabilities, (n, classes): of more than two each against the rest, made to add to 1."""
         score = self.decision_function(X)
-        return np.exp(-np.logaddexp(0.0, np.stack([score, -score], axis=1)))
+        if score.ndim == 1:
+            return np.exp(-np.logaddexp(0.0, np.stack([score, -score], axis=1)))
+        log_odds = -np.logaddexp(0.0, -score)
+        shares = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The likelier class of each row."""
+        """The likeliest class of each row."""
         score = self.decision_function(X)
-        return self.classes_[(score > 0).astype(int)]
+        return self.classes_[(score > 0).astype(int) if score.ndim == 1 else score.argmax(axis=1)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
-        tags.classifier_tags.multi_class = False
         return tags

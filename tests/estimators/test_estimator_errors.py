@@ -57,8 +57,8 @@ def test_bad_records():
     assert model.fit(features, np.zeros(50, dtype=int)).classes_.tolist() == [0, 1]
     with pytest.raises(ValueError, match="one class"):
         dp.DPLogisticRegression(**UNIT).fit(features, np.zeros(50))
-    with pytest.raises(ValueError, match="two labels"):
-        dp.DPLogisticRegression(**UNIT, classes=(0, 1, 2)).fit(features, labels)
+    with pytest.raises(ValueError, match="y must hold labels of classes"):
+        dp.DPLogisticRegression(**UNIT, classes=(1, 2, 3)).fit(features, labels)
     features[3, 1] = np.nan
     for estimator in (dp.DPLasso(**UNIT), dp.DPLogisticRegression(**UNIT)):
         with pytest.raises(ValueError, match="NaN"):

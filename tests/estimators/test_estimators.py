@@ -63,6 +63,24 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     assert model.plan_.records == len(targets)
 
 
+def test_a_logistic_regression_of_three_classes_composes_its_fits():
+    """Each against the rest: the fits' mu^2 add up to the budget's, and no two draw alike."""
+    features, targets = regression()
+    labels = np.array(["a", "b", "c"])[np.digitize(targets, [-0.1, 0.6])]
+    model = dp.DPLogisticRegression(**UNIT).fit(features, labels)
+    each = [float(one.privacy_.mu) for one in model.estimators_]
+    assert float(model.privacy_.mu) == pytest.approx(3**0.5 * each[0], rel=1e-12)
+    assert np.ptp(each) < 1e-12
+    assert 1e-5 * (1 - 1e-6) < float(model.privacy_.delta(1.0)) <= 1e-5
+    assert model.score(features, labels) > 0.8
+    assert model.coef_.shape == (3, 3)
+    assert model.intercept_.shape == (3,)
+    shares = model.predict_proba(features)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
+    assert (model.classes_[shares.argmax(axis=1)] == model.predict(features)).all()
+    assert all(one.random_state is None for one in model.estimators_)
+
+
 def test_a_logistic_regression_separates_two_classes():
     features, targets = regression()
     labels = np.where(targets > 0.25, "up", "down")
