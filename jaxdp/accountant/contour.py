@@ -34,7 +34,7 @@ from jaxdp.accountant.contour_plan import (
     plan_at_epsilon,
 )
 from jaxdp.accountant.cut import depth_for_delta, depth_for_epsilon, without_rare_losses
-from jaxdp.accountant.factors import Factor, Factors, over_releases, tilted
+from jaxdp.accountant.factors import Factor, Factors, over_releases, rounding_of, tilted
 from jaxdp.accountant.truncation import log_beyond
 
 # Square roots of the numbers of points of a contour, tried in turn.
@@ -150,7 +150,7 @@ def _contour(factors: Factors, plan: Plan, root: int) -> Contour:
         lax.stop_gradient(doubt),
         quadrature,
         rounding,
-        lax.stop_gradient(theta * (theta + 1.0) * beyond / (jnp.pi * end)),
+        lax.stop_gradient(theta * (theta + 1.0) * (1.0 + rounding) * beyond / (jnp.pi * end)),
     )
 
 
@@ -230,12 +230,8 @@ def _value_errors(factors: Factors, theta: Reals, end: Reals) -> tuple[Reals, Re
         whole = a[0]
         off, modulus = jnp.hypot(a - c, b - d) / whole, jnp.hypot(a, b) / whole
         others = jnp.exp((factor.releases - 1.0) * jnp.log(jnp.clip(modulus, 1e-300, 1.0)))
-        weight, _ = tilted(law, theta)
-        size = jnp.abs(law.loss) + jnp.abs(law.log_mass)
-        losses = jnp.sum(jnp.where(weight > 0, weight * size, 0.0))
-        rounded = ULP * (16.0 + 4.0 * (1.0 + theta) * losses)
-        return factor.releases * jnp.max(off * others), factor.releases * rounded
+        return factor.releases * jnp.max(off * others), factor.releases * rounding_of(law, theta)
 
     off, rounding = over_releases(factors, (jnp.zeros(()), jnp.zeros(())), each)
     # Errors of all factors at once multiply.
-    return jnp.expm1(jnp.minimum(off, 600.0)), rounding
+    return jnp.expm1(jnp.minimum(off, 600.0)), jnp.expm1(jnp.minimum(rounding, 600.0))

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Reals
-from jaxdp.accountant.factors import Factors, cumulants
+from jaxdp.accountant.factors import Factors, cumulants, over_releases, rounding_of
 
 # log of the tilts that are tried, and of those around the best, as parts of that spacing.
 _LOG_TILTS = np.linspace(-16.0, 14.0, 76)
@@ -21,7 +21,7 @@ _AROUND = np.linspace(-1.0, 1.0, 15) * _SPACING
 _ALIASED = 30.0
 
 
-# Of log M, by which Chernoff's bounds give way. chosen: far above the rounding of cumulants
+# Of log M, by which Chernoff's bounds give way. chosen: far above the rounding of few releases
 _ROUNDED = 1e-6
 
 
@@ -53,7 +53,7 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     log_delta = jnp.log(delta)
 
     def bound(t: Reals, k: Reals) -> Reals:
-        return (k + _log_most(t) - log_delta) / t
+        return (k + log_most(t) - log_delta) / t
 
     tilts, values = _tilts_around(factors, bound)
     each = bound(tilts, values)
@@ -77,12 +77,16 @@ def epsilon_chernoff(factors: Factors, plan: Plan, log_delta: Reals) -> Reals:
 
 
 def _doubt(factors: Factors, tilt: Reals) -> Reals:
-    """Amount by which K may be too low: rounding, and three times the gap to a second rule."""
+    """Amount by which K may be too low: rounding, and three times the gap to a second rule.
+
+    The rounding of one release counts as often as there are releases.
+    """
     loss, log_mass = factors.each.law.check
     law = factors.each.law._replace(loss=loss, log_mass=log_mass)
     other = factors._replace(each=factors.each._replace(law=law))
     values = (cumulants(x, tilt[None])[0] for x in (factors, other))
-    return _ROUNDED + 3.0 * jnp.abs(jnp.subtract(*values))
+    rounded = over_releases(factors, jnp.zeros(()), lambda f: f.releases * rounding_of(f.law, tilt))
+    return _ROUNDED + rounded + 3.0 * jnp.abs(jnp.subtract(*values))
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
@@ -118,7 +122,7 @@ def _tilts_around(factors: Factors, height) -> tuple[Reals, Reals]:
 def _plan(tilts: Reals, values: Reals, heights: Reals, epsilon: Reals) -> Plan:
     best = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
     tilt, log_scale = tilts[best], values[best] - jnp.log(tilts[best]) - jnp.log1p(tilts[best])
-    moments = values + _log_most(tilts)
+    moments = values + log_most(tilts)
     own = log_scale - tilt * epsilon
     more = jnp.append(moments - tilts * epsilon, 0.0) - own + _ALIASED
     apart = jnp.append(tilts, 0.0) - tilt
@@ -129,6 +133,6 @@ def _plan(tilts: Reals, values: Reals, heights: Reals, epsilon: Reals) -> Plan:
     return lax.stop_gradient(Plan(tilt, 2.0 * jnp.pi / period, log_scale, tilts, moments))
 
 
-def _log_most(tilt: Reals) -> Reals:
+def log_most(tilt: Reals) -> Reals:
     """log of the largest e^(-tilt y) (1 - e^-y)."""
     return -jnp.log1p(tilt) - tilt * jnp.log1p(1.0 / tilt)

@@ -120,7 +120,7 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
         on * masses.shared,
         on * masses.off,
         1.0 - on,
-        lax.stop_gradient(jnp.abs(masses.log_norm) + plan.tilt * jnp.abs(grid.base)),
+        lax.stop_gradient(1.0 + jnp.abs(masses.log_norm) + plan.tilt * jnp.abs(grid.base)),
     )
     return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in each))
 

@@ -30,11 +30,10 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.threads import in_threads
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import contour, grid, sampled_gaussian
+from jaxdp.accountant import contour, grid, profile, sampled_gaussian
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
-    Term,
     Terms,
     is_gaussian,
     is_sampled_gaussian,
@@ -45,7 +44,6 @@ from jaxdp.accountant.sampled_gaussian import Kind, Releases
 from jaxdp.accountant.tables import Table, as_table, padded, tabled
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.guarantee.base import epsilon_of
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
@@ -54,7 +52,6 @@ _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
 _MANY = 64  # sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
 _COARSE = 1e-3  # below which a grid is no nearer for unequal sampled Gaussians. measured: mostly
-_PROFILE = 2e-12  # relative error of log delta that a profile states
 
 
 class Step(NamedTuple):
@@ -72,6 +69,12 @@ def engines_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
 def inverses_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
     """The engines that are asked for epsilon, in turn."""
     return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, lanes))
+
+
+def searched_by(terms: Terms, lanes: int) -> tuple[Step, ...]:
+    """The engines that a search for epsilon asks for log delta: those that serve most lanes."""
+    steps = _BOUNDS.of(terms, lanes)
+    return steps[-1:] if steps is _BOUNDS.many_sampled_gaussians else steps[-2:]
 
 
 def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
@@ -184,26 +187,6 @@ def _one_by_one(
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
 
 
-def _profile(terms: Terms, epsilon: Reals) -> LogBounds:
-    (term,) = terms
-    upper = term.pair.log_delta(epsilon[..., None])[..., 0]
-    width = _PROFILE * (1.0 + jnp.abs(jnp.where(upper > -jnp.inf, upper, 0.0)))
-    return _only_one(term, LogBounds(upper - lax.stop_gradient(width), upper))
-
-
-def _epsilon_of_profile(terms: Terms, delta: Reals) -> LogBounds:
-    (term,) = terms
-    pair = jax.tree.map(lambda x: x[..., 0], term.pair)
-    upper = epsilon_of(pair.log_delta, delta)
-    return _only_one(term, LogBounds(upper * (1.0 - _PROFILE), upper))
-
-
-def _only_one(term: Term, found: LogBounds) -> LogBounds:
-    one = term.count[..., 0] == 1
-    lower, upper = jnp.where(one, found.lower, -jnp.inf), jnp.where(one, found.upper, jnp.inf)
-    return LogBounds(lower, jnp.where(jnp.isnan(term.count[..., 0]), jnp.nan, upper))
-
-
 def _sampled(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
     found = sampled_gaussian.log_bounds(_equal_releases(terms), epsilon, kind)
     return _with_infinite(tabled(terms), found)
@@ -250,7 +233,9 @@ def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
     return LogBounds(*(jnp.where(possible, x, never) for x in found))
 
 
-_profile_bounds, _profile_epsilon = compiled(_profile, ()), compiled(_epsilon_of_profile, ())
+_profile_bounds, _profile_epsilon = (
+    compiled(f, ()) for f in (profile.log_bounds, profile.epsilon_bounds)
+)
 # The compiled programs: one for each root, or kind of sampled Gaussian, and its inverse.
 _CONTOURS = {root: compiled(partial(_contour, root=root), ()) for root in contour.ROOTS}
 _INVERSE_CONTOURS = {

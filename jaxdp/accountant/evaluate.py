@@ -20,7 +20,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, outside_traces
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import ends, engines
+from jaxdp.accountant import ends, engines, inverse
 from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
@@ -41,6 +41,9 @@ _FEW_RELEASES = 64
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 # Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
 Enough: TypeAlias = Callable[[LogBounds], Any]
+
+# What ends a traced lane: from (bounds, terms, values) of its directions, better bounds.
+Last: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,8 +86,38 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
-    steps = engines.inverses_of(terms, _lanes(terms, delta))
-    return _in_turn(steps, ends.bound_epsilon, _epsilon_width, terms, delta, both)
+    found = _searched(terms, delta, both)
+    upper = jnp.asarray(inverse.falling(found.upper, delta, _alike(terms, found)))
+    return LogBounds(jnp.minimum(found.lower, upper), upper)
+
+
+def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
+    """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
+    lanes = _lanes(terms, delta)
+    steps, ask = engines.inverses_of(terms, lanes), engines.searched_by(terms, lanes)
+    alone = len(engines.engines_of(terms, lanes)) == 1  # a profile, which is searched already
+    if not checks.all_concrete(terms, delta):
+        last = None if alone else partial(inverse.searched_traced, ask[-1].engine)
+        return _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both, last=last)
+    found = _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both)
+    if alone:
+        return found
+    shape, each, values = _laid_out(terms, delta, False)
+    near = inverse.searched(
+        LogBounds(*(jnp.ravel(x) for x in found)),
+        each,
+        values,
+        lambda some, at: _worst(inverse.chernoff_epsilon, some, at, both),
+        lambda some, at: _at_epsilon(ask, some, jnp.asarray(at), both).upper,
+    )
+    return LogBounds(*(x.reshape(shape) for x in near))
+
+
+def _alike(terms: Terms, found: LogBounds) -> tuple[int, ...]:
+    """The axes of the batch along which the composition does not vary."""
+    size = found.upper.ndim
+    shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
+    return tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
 
 
 @_outside_traces
@@ -135,12 +168,16 @@ def _in_turn(
     values: Lanes,
     both: bool,
     enough: Enough | None = None,
+    last: Last | None = None,
 ) -> LogBounds:
-    """The first engine's bounds and what the end says; the next one's where wide, not `enough`."""
+    """The first engine's bounds and what the end says; the next one's where wide, not `enough`.
+
+    Traced lanes end with `last`.
+    """
     shape, terms, values = _laid_out(terms, values, both)
     first = _first(steps, by_end, terms)
     if not checks.all_concrete(terms, values):
-        found = _traced((Step(first), *steps[1:]), width, terms, values, both)
+        found = _traced((Step(first), *steps[1:]), width, terms, values, both, last)
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = first(terms, values)
     ways = 2 if both else 1
@@ -186,6 +223,7 @@ def _traced(
     terms: Terms,
     values: Lanes,
     both: bool,
+    last: Last | None,
 ) -> LogBounds:
     """Bounds by one program: each lane, with its directions, goes on to the next engine alone."""
     ways = 2 if both else 1
@@ -201,7 +239,7 @@ def _traced(
                 lambda known: known,
                 found,
             )
-        return found
+        return last(found, terms, values) if last else found
 
     def by_lane(x: Reals) -> Reals:
         return jnp.moveaxis(x.reshape(ways, -1, *x.shape[1:]), 1, 0)
@@ -256,11 +294,4 @@ def _width(found: LogBounds) -> Reals:
     """Width of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
     width = jnp.subtract(found.upper, found.lower)
     width = jnp.where(found.upper == -jnp.inf, 0.0, width)
-    return jnp.where(jnp.isnan(width), jnp.inf, width)
-
-
-def _epsilon_width(found: LogBounds) -> Reals:
-    """Width of brackets on epsilon, relative where epsilon is large."""
-    width = jnp.subtract(found.upper, found.lower) / jnp.add(1.0, found.upper)
-    width = jnp.where(found.lower == jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import Law
 
@@ -75,3 +76,11 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
     exponent = law.log_mass + tilt * law.loss
     weight = jax.nn.softmax(jnp.where(law.log_mass > _NO_MASS, exponent, -jnp.inf))
     return weight, lax.stop_gradient(jnp.sum(weight * law.loss))
+
+
+def rounding_of(law: Law, tilt: Reals) -> Reals:
+    """Error of one release's K at a tilt by rounding: of exponents, of their sum, and of nodes."""
+    weight, _ = tilted(law, tilt)
+    size = jnp.abs(law.loss) + jnp.abs(law.log_mass)
+    each = jnp.sum(jnp.where(weight > 0, weight * size, 0.0))
+    return ULP * (16.0 + 4.0 * (1.0 + tilt) * each)

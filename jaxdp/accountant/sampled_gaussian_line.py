@@ -38,6 +38,8 @@ END = 10.0  # widths from a cut to the end. derived: e^-100, less what a tilt li
 FALL = 24.0  # nats by which a tilted law falls to its end, times n. chosen: 4e-11
 NOTHING = -1e30  # log weight where there is none
 ROUNDING = 40.0  # ulps of one term's modulus. derived: a product's for each power up to 32
+MOST = 100.0  # of a sum's logarithm, in its unit. chosen: beyond, it serves nothing
+CUMULANT = 64.0  # ulps of a cumulant of real nodes. derived: log weights down to -37, and a sum
 
 
 class Line(NamedTuple):
@@ -52,12 +54,14 @@ class Line(NamedTuple):
     steps: Steps
 
     def value(self, epsilon: Reals, size: Reals) -> tuple[Reals, Reals]:
-        """The sum and its derivative in epsilon, in units of e^size."""
+        """The sum and its derivative in epsilon, in units of e^size; far above it infinite."""
         move = epsilon - self.centre
-        scale = jnp.exp(jnp.minimum(self.scale - self.theta * move - size, 100.0))
+        log_scale = self.scale - self.theta * move - size
+        scale = jnp.exp(jnp.minimum(log_scale, MOST))
         turned = self.term * jnp.exp(-1j * self.t * move)
         slope = jnp.sum((self.theta + 1j * self.t) * turned).real
-        return scale * jnp.sum(turned).real, -scale * slope
+        value = jnp.where(log_scale <= MOST, scale * jnp.sum(turned).real, jnp.inf)
+        return value, -scale * slope
 
     def errors(self, epsilon: Reals, size: Reals) -> tuple[Reals, Reals, Reals]:
         """Errors of the sum and a bound, in units of e^size.
@@ -169,6 +173,8 @@ def line(nodes: Nodes, part: str, sigma, q, sign, n, top, cut, tilt, epsilon, si
     turning = ULP * (t * (n * jnp.abs(mean) + epsilon) + ROUNDING * n + 40.0) * jnp.abs(power)
     noise = jnp.sum((jnp.sum(factors * of_phi, 0) + turning) * jnp.abs(weight))
     noise += tail / (jnp.pi * step * (nodes.block**2 - 1.0))
+    # The n-th power of 1 and an error d is off by n d e^(n d).
+    noise *= jnp.exp(jnp.minimum(n * jnp.sum(of_phi[:, 0]), 600.0))
     scale = n * log_moment - theta * epsilon
     return Line(epsilon, theta, scale, t, term, held(noise), steps)
 
@@ -267,7 +273,10 @@ def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, siz
         tilts = theta * jnp.exp(width * jnp.linspace(-1.0, 1.0, 5))
         theta = tilts[jnp.argmin(modulus(tilts))]
     others = jnp.append(theta * OTHER_TILTS, theta)
-    bounds = moments(others) + log_chernoff(others) - others * epsilon + SLACK
+    kept = jnp.maximum(real.small, real.large) > NOTHING
+    largest = jnp.max(jnp.where(kept, jnp.abs(real.loss), 0.0))
+    slack = SLACK + n * ULP * (CUMULANT + 8.0 * others * largest)
+    bounds = moments(others) + log_chernoff(others) - others * epsilon + slack
     reach, gap = bounds - size + ALIASED, others - theta
     period = jnp.array([
         jnp.min(jnp.where(side, reach / jnp.abs(gap), jnp.inf)) for side in (gap < 0, gap > 0)
@@ -283,5 +292,5 @@ def _steps(nodes, part, real: Split, ends, sigma, q, sign, n, tilt, epsilon, siz
     kept = jnp.logaddexp(
         *(jax.nn.logsumexp(x + theta * real.loss) for x in (real.small, real.large))
     )
-    tilted = out[1] + (n - 1.0) * kept + jnp.exp(out[1] - kept) + log_chernoff(theta)
+    tilted = out[1] + (n - 1.0) * kept + jnp.exp(out[1] - kept) + log_chernoff(theta) + slack[-1]
     return Steps(theta, period, others, bounds, out[0], tilted - theta * epsilon)

@@ -22,9 +22,13 @@ _LOG_REACH = (-40.0, 20.0)
 def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """log of P[X > t] - e^epsilon Q[X > t] for the P and Q of `Replaced`, L(t) = epsilon.
 
-    L = log A+ - log A- is odd and rises. An upper bound, above the truth by 1e-14 of P[X > t], so
-    that it is loose where delta is far smaller than that: 1e-14 / q for small q and epsilon. Never
-    above q times the noise's delta at 2 shift, which is joint convexity.
+    L = log A+ - log A- is odd and rises. An upper bound, whose terms are small where delta is: with
+    the noise's delta_0 of the whole release at 2 shift, S the survival function, and any loss e_0,
+
+        q (delta_0(e_0) + (e^e_0 - e^e) S(t + shift)) - (1 - q) (e^e - 1) S(t),
+
+    equal to delta where e_0 is the loss of the whole release in t. Never above q delta_0(epsilon),
+    which is joint convexity.
     delta(-e) = 1 - e^-e + e^-e delta(e).
     """
     given = noise, sampling_prob, shift, epsilon
@@ -71,10 +75,15 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     # delta is stationary in t, whose error is of no importance.
     t = lax.stop_gradient(jnp.where(epsilon == 0, 0.0, width * jnp.exp(high)))
     top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
-    stays, moves, away = jnp.exp(centre - top), jnp.exp(epsilon + centre - top), far - top + epsilon
-    away = jnp.exp(away)
-    value = (1.0 - q) * (stays - moves) + q * (1.0 - away)
-    sizes = (1.0 - q) * (stays + moves) + q * (1.0 + away)
-    value += ULP * (64.0 + 8.0 * (jnp.abs(top) + epsilon)) * sizes
+    whole = noise.log_density(t - shift) - noise.log_density(t + shift)
+    whole, most = lax.stop_gradient(jnp.maximum(whole, epsilon)), noise.pure_epsilon(2.0 * shift)
+    ended = whole >= most * (1.0 - 8.0 * ULP)
+    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, whole)) - top)
+    gained, whole = jnp.where(ended, 0.0, gained), jnp.where(ended, most, whole)
+    gained -= jnp.exp(whole + far - top) * jnp.expm1(epsilon - whole)
+    lost = jnp.expm1(epsilon) * jnp.exp(centre - top)
+    value = q * gained - (1.0 - q) * lost
+    sizes = q * gained + (1.0 - q) * lost
+    value += ULP * (64.0 + 8.0 * jnp.abs(top)) * sizes
     found = top + jnp.log(value)
     return jnp.where(value > 0, round_up(found, 4), jnp.nan)

@@ -15,6 +15,8 @@ from jaxdp.dominating_pair.base import DominatingPair
 _LARGE = 50.0
 # epsilon up to which e^epsilon is finite. derived: the largest double is e^709.
 _LARGEST = 700.0
+# ulps that the sums and logarithms of an argument lose. derived: a few for each
+_LOST = 8.0
 
 
 def sampled_log_delta(
@@ -39,20 +41,23 @@ def _sampled_log_delta(
     add = added > 0
     safe_q = jnp.where(q > 0, q, 1.0)
     finite = jnp.minimum(epsilon, _LARGEST)
-    inside = jnp.where(add, (1.0 - q) * jnp.exp(finite) < 1.0, jnp.expm1(finite) > -q)
+    # 1 - (1 - q) e^epsilon is q less this part of it, rounded down; of an added record.
+    fallen = (1.0 - q) * jnp.expm1(jnp.where(add, finite, 0.0)) / safe_q
+    fallen -= _LOST * ULP * jnp.abs(fallen)
+    inside = jnp.where(add, fallen < 1.0, jnp.expm1(finite) > -q)
+    fallen = jnp.where(inside, fallen, 0.0)
     e = jnp.where(inside, epsilon, 0.0)
-    # 1 - (1 - q) e^epsilon, added; epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
-    room = q - (1.0 - q) * jnp.expm1(jnp.where(add & inside, finite, 0.0))
-    room = jnp.where(add & (room > 0), room, safe_q)
+    # epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
     large = e > _LARGE
-    grown = log1p(jnp.expm1(jnp.where(large, 0.0, e)) / safe_q)
-    removed_at = jnp.where(large, e - jnp.log(safe_q), grown)
-    at = jnp.where(add, jnp.log(safe_q) + e - jnp.log(room), removed_at)
-    # The argument is rounded down, by what its own sums lose.
-    at = round_up(at, -4) - ULP * (8.0 + jnp.where(add, 4.0 / room, 0.0) * (1.0 - q))
-    value = pair.log_delta(at) + jnp.log(jnp.where(add, room, safe_q))
+    grown = jnp.expm1(jnp.where(large | add, 0.0, e)) / safe_q
+    removed_at = jnp.where(large, e - jnp.log(safe_q), log1p(grown))
+    at = jnp.where(add, e - log1p(-fallen), removed_at)
+    # The argument is rounded down, by what its own sums lose: parts of it, but at log(1 - q).
+    steep = jnp.maximum(-grown, 0.0) / (1.0 + grown)
+    at = at - _LOST * ULP * (jnp.abs(at) + steep)
+    value = pair.log_delta(at) + jnp.log(safe_q) + jnp.where(add, log1p(-fallen), 0.0)
     size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
-    value += ULP * (8.0 + 4.0 * size + jnp.where(add, 4.0 / room, 0.0))
+    value += ULP * (8.0 + 4.0 * size)
     below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
     value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
     negative = epsilon < 0

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdp as dp
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.sampled_gaussian import Releases, epsilon_bounds, log_bounds
 
@@ -124,3 +125,15 @@ def test_a_delta_of_nearly_one_is_no_small_one():
     sigma, q = jnp.ones(4), jnp.full(4, 0.5)
     found = log_delta(sigma, q, counts, jnp.full(4, 2.0))
     np.testing.assert_array_equal(found.upper, jnp.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("count", [1e13, 3e14, 1e15, 2.0**53, 3.7e16, 1e17, 1e19])
+def test_counts_whose_rounding_is_not_small(count):
+    """There the rounding of one cumulant counts n times; in the limit the total is a Gaussian."""
+    lanes = _frozen().shape[1]
+    sigma, epsilon = 1e4 * np.exp(np.linspace(-1.0, 1.0, lanes)), np.linspace(0.0, 3.0, lanes)
+    q = np.full(lanes, 1e-3)
+    found = jax.jit(log_delta)(*map(jnp.asarray, (sigma, q, np.full(lanes, count), epsilon)))
+    truth = np.asarray(dp.Gaussian(sigma / (q * np.sqrt(count))).log_delta(1.0, epsilon))
+    assert np.all(np.asarray(found.upper) >= 1.003 * truth)
+    assert np.all(np.asarray(found.lower) <= 0.997 * truth)

@@ -87,6 +87,19 @@ def test_many_sampled_gaussians(q, scale, count, epsilon, tilt):
     assert error < 1e-7
 
 
+@pytest.mark.parametrize("count", [1e13, 1e15, 2.0**53, 1e17])
+def test_huge_counts(count):
+    """In the limit a Gaussian: what rounding hides is refused, and never too good."""
+    loss = count * loss_of(dp.Gaussian(1e4), 1.0, 1e-3, "remove")
+    truth = float(dp.Gaussian(1e7 / np.sqrt(count)).log_delta(1.0, 1.0))
+    value, error = float(loss.log_delta(1.0)), float(loss.log_delta_error(1.0))
+    assert 1.003 * truth <= value <= 0.0
+    assert value - error <= 0.997 * truth
+    lower, upper = loss.bounds(1.0)
+    assert lower <= np.exp(0.997 * truth)
+    assert upper >= np.exp(1.003 * truth)
+
+
 def of_hits_told_apart(q, scale, count, epsilon):
     """log delta: of k hits the total is normal, but for an overlap of e^(-c^2 / 8)."""
     with mp.workdps(30):

@@ -1,0 +1,40 @@
+"""A single release: bounds by its own privacy profile."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Term, Terms
+from jaxdp.guarantee.base import epsilon_of
+
+_PROFILE = 2e-12  # relative error of log delta that a profile states
+_ARGUMENT = 32.0 * ULP  # of epsilon, which a profile may round down. derived: twice what it does
+
+
+def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
+    """Bounds on log delta of single releases; none of several."""
+    (term,) = terms
+    # A profile is no higher than the truth a few ulps of epsilon below, where it may be far higher.
+    both = term.pair.log_delta(jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1))
+    upper, beyond = both[..., 0], lax.stop_gradient(both[..., 1])
+    width = _PROFILE * (1.0 + jnp.abs(jnp.where(beyond > -jnp.inf, beyond, 0.0)))
+    return _only_one(term, LogBounds(jnp.minimum(beyond, upper) - width, upper))
+
+
+def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
+    """Bounds on the least epsilon of single releases; none of several."""
+    (term,) = terms
+    pair = jax.tree.map(lambda x: x[..., 0], term.pair)
+    upper = epsilon_of(pair.log_delta, delta)
+    return _only_one(term, LogBounds(upper * (1.0 - _PROFILE), upper))
+
+
+def _only_one(term: Term, found: LogBounds) -> LogBounds:
+    one = term.count[..., 0] == 1
+    lower, upper = jnp.where(one, found.lower, -jnp.inf), jnp.where(one, found.upper, jnp.inf)
+    return LogBounds(lower, jnp.where(jnp.isnan(term.count[..., 0]), jnp.nan, upper))
