@@ -143,8 +143,8 @@ class Poisson(DominatingPair):
         Of a noise that is symmetric "add" diverges no more than "remove".
         Source: Mironov, Talwar & Zhang 2019, theorem 5.
         """
-        q, whole = self._q, self.base.renyi(order)
-        added = jnp.minimum(whole, jnp.where(q < 1, -log1p(-q), jnp.inf))
+        q, exchanged = self._q, self.base.reversed().renyi(order)
+        added = jnp.minimum(exchanged, jnp.where(q < 1, -log1p(-q), jnp.inf))
         if isinstance(self.base, Additive):
             removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape))
             added = jnp.minimum(added, removed)
