@@ -217,7 +217,7 @@ def test_traced_counts_and_bad_input():
         -1 * loss_of(dp.Gaussian(1.0))
     with pytest.raises(TypeError):
         loss_of(dp.Gaussian(1.0)) + 1.0
-    with pytest.raises(ValueError, match="axis must lie in"):
+    with pytest.raises(ValueError, match="axis must be one of the batch"):
         loss_of(dp.Gaussian(1.0)).sum()
 
 

@@ -96,8 +96,10 @@ def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     lanes = _lanes(terms, delta)
     steps, ask = engines.inverses_of(terms, lanes), engines.searched_by(terms, lanes)
     alone = len(engines.engines_of(terms, lanes)) == 1  # a profile, which is searched already
+    # What no engine is asked to mend is not searched for either.
+    near = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        last = None if alone else partial(inverse.searched_traced, ask[-1].engine)
+        last = None if alone else partial(inverse.searched_traced, ask[-1].engine, near)
         return _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both, last=last)
     found = _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both)
     if alone:
@@ -109,6 +111,7 @@ def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         values,
         lambda some, at: _worst(inverse.chernoff_epsilon, some, at, both),
         lambda some, at: _at_epsilon(ask, some, jnp.asarray(at), both).upper,
+        near,
     )
     return LogBounds(*(x.reshape(shape) for x in near))
 

@@ -124,14 +124,15 @@ def searched(
     delta: Lanes,
     bound: Callable[[Any, Lanes], Lanes],
     log_delta: Callable[[Any, Lanes], Lanes],
+    near: float = NEAR,
 ) -> LogBounds:
-    """`found` of known lanes, with less where those are wide.
+    """`found` of known lanes, with less where those are wider than `near`.
 
     `terms` is a tree of arrays by lanes; the functions map lanes of it, and values, to values.
     """
     lower, upper = (np.array(x) for x in found)
     target = np.asarray(delta)
-    wide = (np.asarray(width(found)) > NEAR) & (target > 0) & (target < 1)
+    wide = (np.asarray(width(found)) > near) & (target > 0) & (target < 1)
     index = np.flatnonzero(wide).tolist()
     if not index:
         return found
@@ -163,12 +164,16 @@ def searched(
 
 
 def searched_traced(
-    engine: Callable[[Terms, Lanes], LogBounds], found: LogBounds, terms: Terms, delta: Lanes
+    engine: Callable[[Terms, Lanes], LogBounds],
+    near: float,
+    found: LogBounds,
+    terms: Terms,
+    delta: Lanes,
 ) -> LogBounds:
     """The same of one traced lane, whose directions share an axis: no step where it is not wide."""
     held, terms, delta = lax.stop_gradient((found, terms, delta))
     held = LogBounds(*(jnp.max(x) for x in held))
-    wide = (width(held) > NEAR) & (delta[0] > 0) & (delta[0] < 1)
+    wide = (width(held) > near) & (delta[0] > 0) & (delta[0] < 1)
     # Loops of one step or none: of a batch of conditions `vmap` makes both branches.
     start = lax.while_loop(
         lambda state: state[1],

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
@@ -53,6 +53,10 @@ class Additive(DominatingPair):
     def law(self) -> Law:
         """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
         shift = _full_shift(self)
+        endless = shift == jnp.inf
+        return _certain_where(endless, self._law(jnp.where(endless, 1.0, shift)))
+
+    def _law(self, shift: Reals) -> Law:
         log_infinite = log_of_infinite(self.noise.log_finite(shift))
         largest = self.noise.largest_finite(shift)
         if self.noise.lattice(shift) is not None and not self.noise.on_integers:
@@ -94,6 +98,24 @@ class Additive(DominatingPair):
         return self.noise.renyi(self.shift, order)
 
 
+def _certain_where(endless: Bools, law: Law) -> Law:
+    """The law, and an infinite loss with certainty where the shift is endless."""
+
+    def choose(value: float, x: Reals) -> Reals:
+        return jnp.where(endless[..., None] if x.ndim > endless.ndim else endless, value, x)
+
+    loss, log_mass = law.check
+    return Law(
+        law.loss,
+        choose(-jnp.inf, law.log_mass),
+        law.log_density,
+        (loss, choose(-jnp.inf, log_mass)),
+        choose(-jnp.inf, law.log_left_out),
+        choose(0.0, law.log_infinite),
+        law.largest,
+    )
+
+
 def _full_shift(pair: Additive) -> Reals:
     shapes = (jnp.shape(x) for x in jax.tree.leaves(pair))
     return jnp.broadcast_to(pair.shift, jnp.broadcast_shapes(*shapes))
@@ -117,7 +139,9 @@ def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: R
     log_down = log_up - losses
     # Of the levels beyond: P of those above is delta there and their Q, which is P of those below.
     last = beyond[..., -1:]
-    left_out = delta[..., -2:-1] + last * (1.0 + jnp.exp(unit * _MULTIPLES))
+    # A product with what overflows is none where nothing is left.
+    grown = jnp.exp(jnp.where(last > 0, unit, 0.0) * _MULTIPLES)
+    left_out = delta[..., -2:-1] + last * (1.0 + grown)
     level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True) - left_out
     log_level = log1m(jnp.clip(1.0 - level, 0.0, 1.0))
     law = atoms(

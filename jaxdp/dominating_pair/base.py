@@ -140,12 +140,14 @@ def law_on(
     log_mass = log_density + jnp.log(nodes.weight)
     of_loss = log_density - jnp.log(jnp.abs(slope))
     first = nodes.first
+    # Where the loss is constant at the end what lies beyond has that loss, and is no loss to phi.
+    level = jnp.isfinite(largest) & jnp.isinf(of_loss[..., 0])
     law = Law(
         loss[..., :first],
         log_mass[..., :first],
         of_loss[..., :first],
         (loss[..., first:], log_mass[..., first:]),
-        jnp.full_like(largest, -LEFT_OUT),
+        jnp.where(level, -jnp.inf, -LEFT_OUT),
         log_infinite,
         largest,
     )

@@ -54,7 +54,7 @@ def _sampled_log_delta(
     at = jnp.where(add, e - log1p(-fallen), removed_at)
     # The argument is rounded down, by what its own sums lose: parts of it, but at log(1 - q).
     steep = jnp.maximum(-grown, 0.0) / (1.0 + grown)
-    at = at - _LOST * ULP * (jnp.abs(at) + steep)
+    at = jnp.where(at < jnp.inf, at - _LOST * ULP * (jnp.abs(at) + steep), at)
     value = pair.log_delta(at) + jnp.log(safe_q) + jnp.where(add, log1p(-fallen), 0.0)
     size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
     value += ULP * (8.0 + 4.0 * size)

@@ -108,5 +108,6 @@ def test_too_many_records_for_an_exact_sum_are_refused():
     many = jax.ShapeDtypeStruct((3, 2**23 + 1), jnp.float64)
     data = problem()
     object.__setattr__(data, "design", many)
+    object.__setattr__(data, "offset", jax.ShapeDtypeStruct((2**23 + 1,), jnp.float64))
     with pytest.raises(ValueError, match="at most 2\\^23"):
         cd.run(data, plan(records=2**23 + 1), KEY)

@@ -26,6 +26,7 @@ def replaced(q, c, epsilon):
         return 1 - q + q * mp.exp(side * c * x - c * c / 2)
 
     low, high = mp.mpf(0), 60 / c + c
+    x = high
     for _ in range(160):
         x = (low + high) / 2
         below = mp.log(mixed(x, 1) / mixed(x, -1)) < epsilon
