@@ -88,7 +88,9 @@ def _end_of(terms: Terms) -> _End:
     # An infinite loss is put in its place at last: a product with it has no derivative.
     endless = jnp.any((each == jnp.inf) & (count != 0), axis=-1)
     largest = dot_up(count, jnp.where(each == jnp.inf, 0.0, each))
-    largest = Double(*(jnp.where(endless, x, y) for x, y in zip((jnp.inf, 0.0), largest, strict=True)))
+    largest = Double(
+        jnp.where(endless, jnp.inf, largest.high), jnp.where(endless, 0.0, largest.low)
+    )
     log_finite = of_all([log_of_finite(law.log_infinite) for law in laws])
     total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
     log_infinite = log_of_infinite(total)
