@@ -123,7 +123,9 @@ def test_a_tradeoff_is_asked_at_few_epsilons_outside_of_traces(asked):
 @pytest.mark.parametrize(
     "loss",
     [
-        pytest.param(lambda: 5 * dp.privacy_loss(dp.PureDP(0.5)), id="kinks"),
+        pytest.param(
+            lambda: 5 * dp.privacy_loss(dp.PureDP(0.5)), id="kinks", marks=pytest.mark.long
+        ),
         pytest.param(
             lambda: 4 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(2.0), 1.0)), id="Gaussian"
         ),
