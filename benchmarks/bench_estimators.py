@@ -21,7 +21,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import jaxdp as dp
-from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, write
+from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, environment, write
 from jaxdp import datasets
 
 SEEDS = 20
@@ -222,7 +222,10 @@ def main() -> None:
             "seeds": SEEDS,
             "accuracy": found["classify"],
             "r_squared": found["regress"],
-            "naive_bayes": [naive_bayes(*small) for small in SMALL],
+            "naive_bayes": {
+                "environment": environment(),
+                "rows": [naive_bayes(*small) for small in SMALL],
+            },
         },
     )
 
