@@ -93,7 +93,7 @@ QUICK = {
     ("plain", "several"),
     ("plain", "log_delta"),
     ("plain", "mechanism"),
-    pytest.param("sampled", "several", marks=pytest.mark.long),
+    ("sampled", "several"),
 }
 ASKED = [
     pytest.param(release, question, marks=() if (release, question) in QUICK else pytest.mark.long)
