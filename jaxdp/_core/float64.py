@@ -1,4 +1,4 @@
-"""Where privacy is computed: in IEEE float64, in JAX's standard promotion of types.
+"""Privacy arithmetic on a device with IEEE float64, in JAX's standard promotion of types.
 
 A TPU has no float64: XLA makes one of two float32 there, with 48 bits and the range of float32
 (1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds on one. So what is known
@@ -131,7 +131,7 @@ def _platform_of(device: Device) -> str:
 
 @contextlib.contextmanager
 def _place(home: Device | None, moved: bool, traced: bool) -> Iterator[None]:
-    """Where what the arguments do not decide is computed, too."""
+    """Context of a call: the device that its arguments do not decide, and the promotion."""
     if moved:
         known = contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
         with jax.default_device(_host()), known:

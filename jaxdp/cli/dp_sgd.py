@@ -115,7 +115,7 @@ def _number(
 
 
 def _answer(question: str, asked: dict[str, float], training: dict[str, Any]) -> Any:
-    """What the library answers; bad options are refused before it is imported."""
+    """Answer of the library, which is imported once the options are known to be good."""
     schedule = _schedule(training)
     check({**asked, **schedule})
     check_schedule(schedule)

@@ -104,7 +104,7 @@ def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals)
 
 
 def unexplained(law: Law) -> Reals:
-    """How far the masses and infinite losses miss 1, less what the law's two rules differ by."""
+    """Distance of masses and infinite losses from 1, less what the law's two rules differ by."""
     first, second = (jnp.sum(jnp.exp(x), axis=-1) for x in (law.log_mass, law.check[1]))
     missing = jnp.abs(1.0 - first - jnp.exp(law.log_infinite))
     return jnp.maximum(missing - jnp.abs(first - second), 0.0)

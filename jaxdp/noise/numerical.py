@@ -189,7 +189,7 @@ class NumericalNoise(Noise):
         return ~jnp.any(jnp.stack(list(wrong.values())), axis=0)
 
     def _contradictions(self) -> dict[str, Bools]:
-        """What is required, and True where it does not hold, or something is NaN."""
+        """Requirements, each with True where it does not hold or something is NaN."""
         x, _, noise = self._nodes()
         height, slope = jax.jvp(noise.log_density, (x,), (jnp.ones_like(x),))
         steepest = jnp.max(jnp.abs(slope), axis=-1, keepdims=True)

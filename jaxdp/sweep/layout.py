@@ -83,7 +83,7 @@ class Layout:
 
 
 def _encoding(zarr: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """How chunks become bytes; said in full, as the same chunks are written by later versions."""
+    """Codecs of a chunk; said in full, as the same chunks are written by later versions."""
     size = dtype.itemsize
     return {
         "dtype": dtype,

@@ -1,4 +1,4 @@
-"""Where a sweep's numbers come from, and what they are called: attributes of its dataset."""
+"""Attributes of a sweep's dataset: where its numbers come from, and what they are called."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _labels(name: str) -> dict[str, str]:
 
 
 def _labels_of_function(name: str) -> dict[str, str]:
-    """Of a known quantity, or of one at the end of the name, as in `training_epsilon`."""
+    """Labels of a known quantity, or of one at the end of the name, as in `training_epsilon`."""
     endings = [known for known in _LABELS if name == known or name.endswith(f"_{known}")]
     if name.startswith("<"):
         return {}
