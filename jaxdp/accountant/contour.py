@@ -8,10 +8,7 @@ lattice and equal sampled Gaussians. The error that is stated:
 * aliasing: the rule sums delta(epsilon + m P) e^(theta m P), P = 2 pi / h, positive for m != 0 and
   below Markov's bound at other tilts;
 * truncation: `accountant.truncation`;
-* smoothing: where M falls too slowly, as atoms make it, one more release, a Gaussian of mu = s,
-  makes it fall: it only raises delta, by int_0^s m f_m dm <= s^2 e^(s^2 / 8) f_s(epsilon), f_m the
-  density of the total with a Gaussian of mu = m (the heat equation; f_m(epsilon) m rises with m
-  but for e^(-m^2 / 8), as (1 / m) e^(-y^2 / (2 m^2)) m does), a sum over the same points;
+* smoothing by a Gaussian, which only raises delta, where M falls too slowly: `contour_sum`;
 * the values themselves: `accountant.line`.
 
 Derivatives are those of the sum, with the plan held. Lanes lie side by side.
@@ -22,78 +19,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import (
-    Plan,
     epsilon_chernoff,
-    log_aliasing,
     log_chernoff,
     plan_at_delta,
     plan_at_epsilon,
 )
+from jaxdp.accountant.contour_sum import Contour, contour_of, errors_of
 from jaxdp.accountant.factors import Factors, factors_of, over_all, used_in
-from jaxdp.accountant.line import Errors, Values, values_and_errors, values_on
+from jaxdp.accountant.line import values_on
 from jaxdp.accountant.rare_losses import (
     depth_for_delta,
     depth_for_epsilon,
     without_rare_losses,
 )
 from jaxdp.accountant.tables import Table
-from jaxdp.accountant.truncation import HEIGHTS, log_beyond
 
 # Square roots of the numbers of points of a contour, tried in turn.
 ROOTS = (32, 128)
 # Bytes of the lanes that are worked off side by side. chosen: a CPU's cache holds part of them
 _MEMORY = 2**27
-# log of what is cut off, in parts of the sum, where M falls by itself. chosen
-_CUT_OFF = -26.0
 # Newton steps for epsilon along a contour that is held.
 _NEWTON_STEPS = 8
 # Of delta: what two contours for one delta may differ by beyond their errors.
 _SLACK = 1e-9
-
-
-class Contour(NamedTuple):
-    """M(z) / M(theta) along the contour, at heights (N,), and its errors."""
-
-    plan: Plan
-    factors: Factors  # smoothed
-    smoothed: Reals  # variance that smoothing added
-    heights: Reals
-    poles: Reals  # |z (z + 1)|
-    weights: Reals  # of the rule, times theta (theta + 1) / |z (z + 1)|
-    angles: Reals  # of 1 / (z (z + 1))
-    values: Values
-    errors: Errors
-    truncation: Reals  # of the sum
-    dropped: Reals  # log of the probability of what is not on the contour
-
-    @property
-    def sizes(self) -> Reals:
-        """Of the terms of the sum."""
-        return self.weights * jnp.exp(self.values.log_size)
-
-    def turned(self, epsilon: Reals) -> Reals:
-        """Angles of the terms."""
-        return self.values.angle + self.angles - self.heights * epsilon
-
-    def total(self, epsilon: Reals) -> Reals:
-        """The sum, in units of `Plan.log_size`."""
-        return jnp.sum(self.sizes * jnp.cos(self.turned(epsilon)))
-
-    def slope(self, epsilon: Reals) -> Reals:
-        """Minus the derivative of the sum times e^(-theta epsilon)."""
-        sines = jnp.sum(self.sizes * jnp.sin(self.turned(epsilon)) * self.heights)
-        return self.plan.tilt * self.total(epsilon) - sines
 
 
 def log_bounds(table: Table, epsilon: Reals, root: int) -> LogBounds:
@@ -130,9 +87,11 @@ def _log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
 
 @_log_bounds.defjvp
 def _log_bounds_jvp(root: int, primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
-    bounds, line, known = _bounds_and_line(*primals, root)
-    slopes = _slopes(line, *primals, root)
-    slope = jnp.where(known, _dot(slopes, tangents), jnp.nan)
+    factors, epsilon = primals
+    bounds, line, known = _bounds_and_line(factors, epsilon, root)
+    # Where Chernoff's bound stands there is none: a NaN would reach lanes that are not asked.
+    slopes = jax.tree.map(lambda x: jnp.where(known, x, 0.0), _slopes(line, factors, epsilon, root))
+    slope = _dot(slopes, tangents)
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
 
@@ -145,9 +104,12 @@ def _epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
 def _epsilon_bounds_jvp(root: int, primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, delta = primals
     bounds, line, epsilon = _epsilon_and_line(factors, delta, root)
-    of_factors, of_epsilon = _slopes(line, factors, epsilon, root)
+    slopes = _slopes(line, factors, epsilon, root)
+    known = jnp.isfinite(slopes[1]) & (bounds.lower > 0)
+    of_factors, of_epsilon = jax.tree.map(lambda x: jnp.where(known, x, 0.0), slopes)
+    of_epsilon = jnp.where(known, of_epsilon, jnp.inf)
     moved = _dot(of_factors, tangents[0]) - tangents[1] / delta
-    slope = jnp.where(bounds.upper > 0, -moved / of_epsilon, 0.0)
+    slope = -moved / of_epsilon
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
 
@@ -196,9 +158,9 @@ def _bounds_and_line(
 ) -> tuple[LogBounds, Contour, Bools]:
     parts, dropped = without_rare_losses(factors, depth_for_epsilon(factors, epsilon))
     plan = plan_at_epsilon(parts, epsilon)
-    line = _contour(parts, plan, dropped, root)
+    line = contour_of(parts, plan, dropped, root)
     total = line.total(epsilon)
-    error, below = _errors(line, epsilon)
+    error, below = errors_of(line, epsilon)
     log_size = line.plan.log_size(line.factors, epsilon)
     upper, lower = total + error, total - error - below
     log_upper = jnp.log(jnp.where(upper > 0, upper, 1.0)) + log_size
@@ -218,7 +180,7 @@ def _epsilon_and_line(
     log_delta = jnp.log(delta)
     parts, dropped = without_rare_losses(factors, depth_for_delta(log_delta))
     plan, epsilon = plan_at_delta(parts, delta)
-    line = _contour(parts, plan, dropped, root)
+    line = contour_of(parts, plan, dropped, root)
 
     def gap(epsilon: Reals) -> tuple[Reals, Reals]:
         """log of the sum over delta, and minus its slope."""
@@ -236,7 +198,7 @@ def _epsilon_and_line(
     epsilon = lax.fori_loop(0, _NEWTON_STEPS, step, epsilon)
     value, slope = gap(epsilon)
     total = line.total(epsilon)
-    error, below = _errors(line, epsilon)
+    error, below = errors_of(line, epsilon)
     share = jnp.exp(line.dropped - log_delta)
     wide = 2.0 * error / total + share + _SLACK
     upper = epsilon + (value + wide) / slope
@@ -248,69 +210,3 @@ def _epsilon_and_line(
     upper = jnp.maximum(jnp.where(bad, bound, upper), 0.0)
     lower = jnp.where(bad | ~(lower > 0), 0.0, lower)
     return LogBounds(lower, upper), line, epsilon
-
-
-def _contour(factors: Factors, plan: Plan, dropped: Reals, root: int) -> Contour:
-    points, theta = root * root, plan.tilt
-    longest = plan.step * (points - 0.5)
-    beyond = log_beyond(factors, theta, longest)
-    plan, smoothed, truncation = _ended(plan, beyond, longest, points)
-    factors = factors._replace(variance=factors.variance + smoothed)
-    values, errors = values_and_errors(factors, plan, root)
-    heights = plan.step * jnp.arange(1.0 * points)
-    rule = jnp.where(jnp.arange(points) == 0, 0.5, 1.0) * plan.step / jnp.pi
-    size = jnp.sqrt((theta**2 + heights**2) * ((theta + 1.0) ** 2 + heights**2))
-    return Contour(
-        plan,
-        factors,
-        smoothed,
-        heights,
-        size,
-        rule * (theta * (theta + 1.0) / size),
-        -jnp.arctan2(heights, theta) - jnp.arctan2(heights, theta + 1.0),
-        values,
-        errors,
-        truncation,
-        jnp.logaddexp(dropped, factors.log_left_out),
-    )
-
-
-def _ended(plan: Plan, beyond: Reals, longest: Reals, points: int) -> tuple[Plan, Reals, Reals]:
-    """The contour as long as it needs to be; the variance that smooths, and the truncation error.
-
-    With x = log(T / theta) + 2 what is cut off is less than what smoothing by 2 x / T^2 adds.
-    """
-    ends, theta = longest * jnp.asarray(HEIGHTS), plan.tilt
-    falls = (beyond - jnp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest)
-    at = jnp.where(jnp.any(falls), jnp.argmax(falls), int(np.sum(HEIGHTS < 1.0)))
-    end = ends[at]
-    depth = jnp.log1p(end / theta) + 2.0
-    short = jnp.where(jnp.any(falls), 0.0, jnp.maximum(depth + beyond[at], 0.0))
-    smoothed = jnp.where(jnp.isnan(short), 0.0, 2.0 * short / end**2)
-    left = jnp.where(ends >= end, beyond - 0.5 * smoothed * ends**2, -jnp.inf)
-    truncation = theta * (theta + 1.0) * jnp.exp(jnp.max(left)) / (jnp.pi * end)
-    return plan._replace(step=end / (points - 0.5)), smoothed, truncation
-
-
-def _errors(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
-    """Error of the contour sum on either side, and what aliasing and smoothing may add to it."""
-    plan, errors = line.plan, line.errors
-    theta, sizes = plan.tilt, line.sizes
-    # Rounding: of sums, of z epsilon, and of phases.
-    sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * jnp.abs(epsilon))
-    turned = 8.0 * ULP * line.heights * (errors.mean + jnp.abs(epsilon))
-    each = (_grown(errors.doubt) + sums + turned) * sizes
-    error = line.truncation + jnp.sum(each)
-    error += _grown(plan.error) * (jnp.abs(line.total(epsilon)) + error)
-    # Terms of the density at epsilon are those of delta times z (z + 1); beyond the end T they are
-    # at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
-    real = sizes * jnp.cos(line.turned(epsilon) - line.angles)
-    density = line.smoothed * jnp.sum(line.poles * (real + each))
-    excess = density + jnp.where(line.smoothed > 0, line.truncation, 0.0)
-    excess *= jnp.exp(0.125 * line.smoothed)
-    return error, jnp.exp(log_aliasing(plan, epsilon)) + excess
-
-
-def _grown(log_factor: Reals) -> Reals:
-    """By how much a product changes whose factors are wrong."""
-    return jnp.where(log_factor < 600.0, jnp.expm1(log_factor), jnp.inf * log_factor)

@@ -47,6 +47,7 @@ class Plan(NamedTuple):
 
 def plan_at_epsilon(factors: Factors, epsilon: Reals) -> Plan:
     """Through the saddle of M(z) e^(-z epsilon) / (z (z + 1))."""
+    factors, epsilon = lax.stop_gradient((factors, epsilon))
     return _plan(factors, lambda t, k: k - t * epsilon - jnp.log(t) - jnp.log1p(t), epsilon)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -33,6 +34,11 @@ _CHECKED = np.array([0.0, *(2.0 ** np.arange(-_HALVINGS, 0.0)), 0.75, 1.0])
 # Radians between neighbouring nodes at which nothing of a panel's integral is left. derived: the
 # error of 16 nodes for e^(i x) grows like the 32nd power of the turn.
 _TURN = 3.6
+
+# Such a turn up to which a smoothed contour goes. chosen: (2.7 / 3.6)^32 is 1e-4
+_RESOLVED = 2.7
+# Mass of a node that may turn further. chosen: it is all that is lost
+_LEAST_ERROR = 1e-9
 
 
 class Values(NamedTuple):
@@ -139,10 +145,25 @@ def _minus_one(turn: Reals) -> tuple[Reals, Reals]:
     return -2.0 * half**2, 2.0 * half * jnp.cos(0.5 * turn)
 
 
-def _times(one: tuple[Reals, ...], other: tuple[Reals, ...]) -> tuple[Reals, ...]:
+def _times(one: tuple[Reals, Reals], other: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
     """(1 + x) (1 + y) - 1 for complex x and y, as parts."""
     (a, b), (c, d) = one, other
     return a * c - b * d + a + c, a * d + b * c + b + d
+
+
+def resolved_end(factors: Factors, plan: Plan) -> Reals:
+    """The height up to which phases between neighbouring nodes turn little enough."""
+
+    def each(factor: Factor) -> Reals:
+        weight, _ = tilted(factor.law, plan.tilt)
+        apart = jnp.abs(jnp.diff(factor.law.loss, append=factor.law.loss[-1:]))
+        matters = factor.releases * weight > _LEAST_ERROR
+        matters &= jnp.isfinite(factor.law.log_density)
+        return jnp.max(jnp.where(matters & (factor.releases != 0), apart, 0.0))
+
+    # The largest of all factors, not their sum.
+    apart = jnp.max(jax.vmap(each)(factors.each))
+    return jnp.where(apart > 0, _RESOLVED / apart, jnp.inf)
 
 
 def _unresolved(factor: Factor, weight: Reals, step: Reals, root: int) -> Reals:
