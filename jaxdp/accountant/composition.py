@@ -77,13 +77,16 @@ def with_one_gaussian(terms: Terms) -> Terms:
 
 def is_gaussian(term: Term) -> bool:
     """True if the releases are Gaussians that are not sampled."""
-    return isinstance(term.pair, Additive) and isinstance(term.pair.noise, Gaussian)
+    return _adds_gaussian(term.pair)
 
 
 def is_sampled_gaussian(term: Term) -> bool:
     """True if the releases are Poisson-sampled Gaussians, a record added or removed."""
-    pair = term.pair
-    return isinstance(pair, Poisson) and is_gaussian(Term(pair.base, term.count))
+    return isinstance(term.pair, Poisson) and _adds_gaussian(term.pair.base)
+
+
+def _adds_gaussian(pair: DominatingPair) -> bool:
+    return isinstance(pair, Additive) and isinstance(pair.noise, Gaussian)
 
 
 def ratios_of(term: Term) -> Reals:

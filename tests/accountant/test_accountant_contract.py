@@ -16,7 +16,7 @@ from compositions import KINDS
 ROWS = json.loads((Path(__file__).parents[1] / "reference" / "engine.json").read_text())
 # Widest bracket of log delta of compositions without atoms, of few or equal releases with atoms.
 SMOOTH, KINKED = 1e-8, 1e-4
-# And of others: many equal atoms; atoms that a sample scatters, which no lattice holds.
+# And of others: sampled Gaussians; many equal atoms; atoms that a sample scatters.
 WIDTHS = {
     "laplace": 1e-3,
     "laplaces": KINKED,
@@ -26,7 +26,9 @@ WIDTHS = {
     "subbotin": KINKED,
     "truncated_laplace": KINKED,
     "staircase": 2e-8,
-    "added_gaussian": 2e-8,
+    "removed_gaussian": 1e-6,
+    "added_gaussian": 1e-6,
+    "two_phases": 1e-6,
     "steps_and_laplaces": 0.05,
     "sampled_laplace": 1e-3,
     "replaced_laplace": 5e-3,
