@@ -154,7 +154,7 @@ def test_large_noise_and_small_samples():
     loss = jnp.array([794.0, 946.0, 336182.0, 7.0]) * one
     delta, (lower, upper) = loss.delta(epsilon), loss.bounds(epsilon)
     assert bool(jnp.all((lower <= delta) & (delta <= upper)))
-    assert bool(jnp.all(upper - lower < 0.01 * delta))
+    assert bool(jnp.all(upper - lower < 0.1 * delta))
 
 
 @pytest.mark.long
@@ -185,7 +185,8 @@ def test_the_worse_epsilon_of_every_run():
     worse = jnp.maximum(loss("add").epsilon(delta), loss("remove").epsilon(delta))
     np.testing.assert_allclose(epsilon, worse, rtol=1e-9)
     gap = loss("add_remove").log_delta(epsilon) - jnp.log(delta)
-    assert bool(jnp.all((gap <= 1e-7) & (gap > -1e-6)))
+    # Of two brackets, each within 1e-6.
+    assert bool(jnp.all((gap <= 3e-6) & (gap > -1e-5)))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -99,7 +100,7 @@ def chernoff(releases: Releases, nodes: Nodes, tilts: Reals) -> Bounds:
         power = releases.power(tilt)
         return log_bound(releases, tilt, power, log_psi(nodes, power), largest)
 
-    return Bounds(tilts, lax.map(each, tilts))
+    return Bounds(tilts, jax.vmap(each)(tilts))
 
 
 def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Reals, largest: Reals) -> Reals:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1p
@@ -66,5 +66,5 @@ def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
         both = jnp.stack([body, jnp.where(share > 0, rest, NOTHING)]) + log_most(tilt)
         return log_bound(releases, tilt, power, psi, largest), both
 
-    whole, both = lax.map(each, tilts)
+    whole, both = jax.vmap(each)(tilts)
     return Parts(Bounds(tilts, whole), both)

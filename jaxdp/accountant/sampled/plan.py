@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -132,7 +133,7 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
         found += 1e3 * jnp.maximum(scale - LARGEST_TERMS, 0.0)
         return jnp.where(jnp.isnan(found), jnp.inf, found), period
 
-    costs, periods = lax.map(cost, jnp.arange(1, len(TILTS)))
+    costs, periods = jax.vmap(cost)(jnp.arange(1, len(TILTS)))
     best = jnp.argmin(costs, 0)[None]
     tilt = jnp.take_along_axis(bounds.tilts[1:], best, 0)[0]
     period = jnp.take_along_axis(periods, best, 0)[0]
