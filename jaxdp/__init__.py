@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxdp import estimators as estimators
     from jaxdp import interop as interop
     from jaxdp import plot as plot
+    from jaxdp import sampling as sampling
     from jaxdp import solvers as solvers
     from jaxdp._core.cache import enable_cache as enable_cache
     from jaxdp._core.pytree import pytree as pytree
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from jaxdp.design.sensitivity_profiles import gini as gini
     from jaxdp.design.sensitivity_profiles import sensitivity_profile as sensitivity_profile
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
+    from jaxdp.dominating_pair.base import Kinks as Kinks
+    from jaxdp.dominating_pair.base import Lattice as Lattice
+    from jaxdp.dominating_pair.base import Law as Law
+    from jaxdp.dominating_pair.base import Smooth as Smooth
+    from jaxdp.dominating_pair.base import law_on as law_on
+    from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture as GaussianMixture
     from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
     from jaxdp.estimators import DPPCA as DPPCA
     from jaxdp.estimators import DPLasso as DPLasso
@@ -70,6 +77,7 @@ if TYPE_CHECKING:
     from jaxdp.noise.histogram import Certificate as Certificate
     from jaxdp.noise.histogram import Histogram as Histogram
     from jaxdp.noise.laplace import Laplace as Laplace
+    from jaxdp.noise.nodes import panels as panels
     from jaxdp.noise.numerical import NumericalNoise as NumericalNoise
     from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
     from jaxdp.noise.staircase import Staircase as Staircase
@@ -97,7 +105,7 @@ if TYPE_CHECKING:
     from jaxdp.solvers.problems import private_smoothness as private_smoothness
     from jaxdp.sweep import sweep as sweep
 else:
-    _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "solvers")
+    _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "sampling", "solvers")
     _NAMES = {
         "_core.cache": "enable_cache",
         "_core.pytree": "pytree",
@@ -112,7 +120,8 @@ else:
         "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
         "design.sensitivity": "JointSensitivity",
         "design.sensitivity_profiles": "gini sensitivity_profile",
-        "dominating_pair.base": "DominatingPair",
+        "dominating_pair.base": "DominatingPair Kinks Lattice Law Smooth law_on",
+        "dominating_pair.gaussian_mixture": "GaussianMixture",
         "dominating_pair.known_guarantee": "RandomisedResponse",
         "estimators": "DPPCA DPLasso DPLogisticRegression DPNaiveBayes",
         "exponential_mechanism": "ExponentialMechanism",
@@ -134,6 +143,7 @@ else:
         "noise.gaussian": "Gaussian",
         "noise.histogram": "Certificate Histogram",
         "noise.laplace": "Laplace",
+        "noise.nodes": "panels",
         "noise.numerical": "NumericalNoise",
         "noise.offset_gaussian": "OffsetGaussian",
         "noise.staircase": "Staircase staircase_split",

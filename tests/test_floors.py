@@ -15,7 +15,7 @@ FLOORS = (
     ("noise",),
     ("guarantee",),
     ("dominating_pair",),
-    ("accountant",),
+    ("accountant", "sampling"),
     ("mechanism", "exponential_mechanism", "range_composition", "stored_loss", "ledger"),
     ("pairs",),
     ("privacy_loss",),

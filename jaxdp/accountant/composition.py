@@ -43,6 +43,10 @@ class Term:
         """The same term in a batch of `shape`."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
 
+    def repeated(self, times: Reals) -> Term:
+        """Every release so many `times`, an array whose last axis composes."""
+        return Term(self.pair, jnp.multiply(*jnp.broadcast_arrays(self.count, times)))
+
     def total(self, each: Reals) -> Reals:
         """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
         return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * each), axis=-1)

@@ -11,9 +11,10 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
-from jaxdp.mechanism import RELATIONS, Mechanism, Relation
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.sampling.base import RELATIONS, Relation
 
 # Relative excess of epochs / sampling_prob over a whole number that is not rounded up to the next.
 # chosen: far above rounding

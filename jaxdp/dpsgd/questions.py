@@ -15,7 +15,7 @@ from jaxdp.design.calibrate import calibrate_from
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.mechanism import Relation
+from jaxdp.sampling.base import Relation
 
 # Steps at most, where nothing exceeds the budget. chosen: no one trains longer
 MOST_STEPS = 2.0**30

@@ -13,8 +13,8 @@ from jaxdp._core.types import ArrayLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.mechanism import Relation
 from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.sampling.base import Relation
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3

@@ -18,10 +18,11 @@ from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.sampling.base import Relation
 
 # What `plan` takes; see there.
 ALLOCATIONS = ("inid", "spr", "iid")
