@@ -77,9 +77,10 @@ class LogDensity(NamedTuple):
         free = (v - self.low) / self.step
         inside = jnp.clip(free, 0.0, n - 1.0)
         first = jnp.clip(jnp.floor(inside) - (_ORDER // 2 - 1), 0, n - _ORDER)
-        gap = (inside - first)[..., None] - np.arange(_ORDER)
-        weight = _ALTERNATING / jnp.where(jnp.abs(gap) < 1e-12, 1e-12, gap)
-        rows = self.values[first.astype(int)[..., None] + np.arange(_ORDER)]
+        across = np.arange(_ORDER)[(None,) * jnp.ndim(v)]
+        gap = (inside - first)[..., None] - across
+        weight = _ALTERNATING[(None,) * jnp.ndim(v)] / jnp.where(jnp.abs(gap) < 1e-12, 1e-12, gap)
+        rows = self.values[first.astype(int)[..., None] + across]
         value = jnp.sum(weight * rows, axis=-1) / jnp.sum(weight, axis=-1)
         ends = self.place(self.low + self.step * jnp.array([0.0, 1.0, n - 2.0, n - 1.0]))
         rise = jnp.maximum(self.values[1] - self.values[0], 0.0) / (ends[1] - ends[0])
@@ -112,7 +113,7 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
         return density
     single, bits = density, [int(bit) for bit in f"{steps:b}"[1:]]
     if not checks.all_concrete(sigma, spread):
-        return _scanned(single, sigma, spread, np.array(bits), resolution.points)
+        return _scanned(single, sigma, spread, jnp.array(bits, dtype=float), resolution.points)
     count = 1
     for bit in bits:
         density = _doubled(density, sigma, spread, jnp.asarray(2.0 * count), resolution.points)
@@ -126,7 +127,7 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
 
 @partial(jax.jit, static_argnums=4)
 def _scanned(
-    single: LogDensity, sigma: Reals, spread: Reals, bits: np.ndarray, points: int
+    single: LogDensity, sigma: Reals, spread: Reals, bits: Reals, points: int
 ) -> LogDensity:
     """The same as one loop, for traced lanes."""
 
@@ -137,7 +138,7 @@ def _scanned(
         density = jax.tree.map(lambda x, y: jnp.where(bit > 0, y, x), density, more)
         return (density, count + bit), None
 
-    return lax.scan(step, (single, jnp.ones(())), jnp.asarray(1.0 * bits))[0][0]
+    return lax.scan(step, (single, jnp.ones(())), bits)[0][0]
 
 
 @partial(jax.jit, static_argnums=2)
@@ -216,12 +217,12 @@ def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
     top = jnp.minimum(a.at_place(places - jnp.log(2.0)), a.high)
     width = jnp.maximum(top - a.low, 0.0)
     some = width > 0
-    v = a.low + jnp.where(some, width, 1.0)[:, None] * x
+    v = a.low + jnp.where(some, width, 1.0)[:, None] * x[None]
     first, last = a.place(v), places[:, None]
     gap = jnp.where(some[:, None], last - first, 1.0)
     second = last + log1mexp(jnp.maximum(gap, 1e-300))
     value = a.read(v) + b.read(b.at_place(second)) + (last - second) + a.log_slope(v)
-    value = jnp.where(some[:, None], value, _LEAST) + np.log(share)
+    value = jnp.where(some[:, None], value, _LEAST) + np.log(share)[None]
     summed = jax.nn.logsumexp(value, axis=1) + jnp.log(jnp.where(some, width, 1.0))
     return jnp.where(some, summed, _LEAST)
 

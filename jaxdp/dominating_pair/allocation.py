@@ -8,7 +8,6 @@ Sources: arXiv:2502.08202 and arXiv:2412.16802 for the pair; the densities are o
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
@@ -74,10 +73,7 @@ class _Lane(NamedTuple):
 @final
 @pytree
 class Allocation(DominatingPair):
-    """The pair of a random allocation, by the density of its loss under Q; see `allocation`.
-
-    added = 0: the record was there ("remove"); added = 1: "add".
-    """
+    """A random allocation, "remove" or where `added` is 1 "add"; made by `allocation`."""
 
     centre: Reals
     width: Reals
@@ -107,7 +103,8 @@ class Allocation(DominatingPair):
 
     def reversed(self) -> Allocation:
         """`added` exchanged."""
-        return dataclasses.replace(self, added=1.0 - self.added)
+        *others, added = jax.tree.leaves(self)
+        return jax.tree.unflatten(jax.tree.structure(self), [*others, 1.0 - added])
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or that of a step which is known, by convexity."""

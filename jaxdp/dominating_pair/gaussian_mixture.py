@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -72,11 +72,11 @@ class GaussianMixture(DominatingPair):
     @classmethod
     def of_logs(
         cls,
-        sensitivities: Sequence[Reals],
-        log_probabilities: Sequence[Reals],
-        scale: Reals,
-        other_sensitivities: Sequence[Reals] = (),
-        other_log_probabilities: Sequence[Reals] = (),
+        sensitivities: Sequence[Any],
+        log_probabilities: Sequence[Any],
+        scale: Any,
+        other_sensitivities: Sequence[Any] = (),
+        other_log_probabilities: Sequence[Any] = (),
     ) -> GaussianMixture:
         """The mixture of weights by their logarithms, which are taken to add up to 1."""
         zero = jnp.zeros(())
@@ -89,11 +89,11 @@ class GaussianMixture(DominatingPair):
     @classmethod
     def from_fields(
         cls,
-        sensitivities: tuple[Reals, ...],
-        log_probabilities: tuple[Reals, ...],
-        other_sensitivities: tuple[Reals, ...],
-        other_log_probabilities: tuple[Reals, ...],
-        scale: Reals,
+        sensitivities: tuple[Any, ...],
+        log_probabilities: tuple[Any, ...],
+        other_sensitivities: tuple[Any, ...],
+        other_log_probabilities: tuple[Any, ...],
+        scale: Any,
     ) -> GaussianMixture:
         """The mixture with these fields; `ValueError` for values out of range."""
         for means, logs in (
@@ -157,15 +157,15 @@ class GaussianMixture(DominatingPair):
 
     def _from_components(self, order: Reals) -> Reals:
         """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
-        sides = self._sides()
-        a = jnp.minimum(order, 1e150)
+        sides = Sides(*(x.reshape(x.shape[0], *_ranked(x, order)) for x in self._sides()))
+        a = jnp.minimum(order, 1e150)[None, None]
         excess = jnp.maximum(a - 1.0, 2.0**-30)
         apart = sides.up[:, None] + sides.down[None]
         weight = sides.log_up[:, None] + sides.log_down[None]
         size = jnp.maximum(a, 1.0 + 2.0**-30) * 0.5 * apart**2
-        value = jax.nn.logsumexp(weight + excess * size, axis=(0, 1)) / excess
-        rounding = 16.0 * ULP * (jnp.max(size, axis=(0, 1)) + (1.0 + 700.0) / excess)
-        value = jnp.minimum(value + rounding, jnp.max(size, axis=(0, 1)))
+        value = jax.nn.logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
+        most, excess = jnp.max(size, axis=(0, 1)), excess[0, 0]
+        value = jnp.minimum(value + 16.0 * ULP * (most + 701.0 / excess), most)
         return jnp.where(jnp.isnan(value), jnp.inf, round_up(value, 16))
 
     def _sides(self) -> Sides:
@@ -179,7 +179,12 @@ class GaussianMixture(DominatingPair):
         return Sides(*(jnp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
 
 
-def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Reals) -> None:
+def _ranked(x: Reals, other: Reals) -> tuple[int, ...]:
+    """The batch of components with as many axes as `other` has."""
+    return (1,) * (other.ndim - x.ndim + 1) + x.shape[1:]
+
+
+def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:
     """Both sides of one length, so that they can be exchanged: by components without weight."""
     n = max(len(up[0]), len(down[0]))
     zero, nothing = jnp.zeros(()), jnp.full((), -jnp.inf)

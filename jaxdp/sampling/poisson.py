@@ -21,7 +21,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import RELATIONS, Pairs, Release, Scheme, require_known
 
 # Records of a user at most. chosen: each is a component, and brackets stay settled
-MOST_RECORDS = 64
+MOST_RECORDS = 128
 
 
 @final
@@ -30,7 +30,7 @@ MOST_RECORDS = 64
 class Poisson(Scheme):
     """Every record takes part with probability `sampling_prob`, on its own: batches of any size.
 
-    Relations: all; of "zero_out" what of "add_remove" is known. Groups of up to 64 records of one
+    Relations: all; of "zero_out" what of "add_remove" is known. Groups of up to 128 records of one
     user, each sampled on its own, for Gaussian noise: binomial mixtures, tight.
 
     >>> import jaxdp as dp

@@ -37,7 +37,7 @@ class WithoutReplacement(Scheme):
     "add_remove", "add", "remove" of any noise, attained; "replace_one" and "zero_out" of the
     Gaussian. "replace_one" is certain by the envelope `FixedBatch`; its composition is not
     attained: the worst attack that is known is the composition of "remove", a lower bound. Groups
-    of up to 64 records under "add_remove", "add", "remove", for the Gaussian.
+    of up to 128 records under "add_remove", "add", "remove", for the Gaussian.
     Source: Zhu, Dong & Wang, AISTATS 2022, theorem 11; Balle, Barthe & Gaboardi, NeurIPS 2018.
 
     >>> import jaxdp as dp

@@ -93,13 +93,27 @@ KINDS = sorted({(row["scheme"], row["relation"]) for row in ROWS})
 # Of the published pair; ours is tighter.
 PUBLISHED = "truncated_poisson", "replace_one"
 # One of each kind of pair; the others are long.
-QUICK = ("truncated_poisson", "group_poisson")
+QUICK = (("truncated_poisson", "add_remove"), ("group_poisson", "add_remove_group"))
+# Rows of such a kind in the default suite; the others are long.
+FEW = 2
 
 
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def group_of(row):
+    return row["params"].get("group", 1)
+
+
+LONG = pytest.mark.long
+SINGLE = sorted({(r["scheme"], r["relation"], group_of(r)) for r in ROWS if steps_of(r) == 1})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=LONG if k[2] > 2 else (), id="-".join(map(str, k))) for k in SINGLE],
+)
 def test_single_releases(kind):
     """By the profile alone."""
-    rows = [r for r in ROWS if (r["scheme"], r["relation"]) == kind and steps_of(r) == 1]
+    rows = [r for r in ROWS if (r["scheme"], r["relation"], group_of(r)) == kind]
+    rows = [r for r in rows if steps_of(r) == 1]
     for row in rows:
         points = list(asked(row))
         found = np.asarray(loss_of(row).log_delta(jnp.array([at for _, at, _, _ in points])))
@@ -108,15 +122,35 @@ def test_single_releases(kind):
         assert np.all(found <= truth + 1e-9 * (1 + abs(truth))), (row, found - truth)
 
 
+# Every size of a group is a program of its own.
+COMPOSED = sorted({(r["scheme"], r["relation"], group_of(r)) for r in ROWS if steps_of(r) > 1})
+
+
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=() if kind[0] in QUICK else pytest.mark.long, id="-".join(kind))
-        for kind in KINDS
+        pytest.param(
+            k, marks=() if k[:2] in QUICK and k[2] <= 2 else LONG, id="-".join(map(str, k))
+        )
+        for k in COMPOSED
     ],
 )
 def test_compositions(kind):
-    rows = [r for r in ROWS if (r["scheme"], r["relation"]) == kind and steps_of(r) > 1]
+    check_compositions(rows_of(kind)[:FEW])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", COMPOSED, ids=str)
+def test_all_compositions(kind):
+    check_compositions(rows_of(kind)[FEW:])
+
+
+def rows_of(kind):
+    rows = [r for r in ROWS if (r["scheme"], r["relation"], group_of(r)) == kind]
+    return [r for r in rows if steps_of(r) > 2] + [r for r in rows if steps_of(r) == 2]
+
+
+def check_compositions(rows):
     for row in rows:
         loss, relation = steps_of(row) * loss_of(row), row["relation"]
         points = defaultdict(list)
@@ -133,3 +167,65 @@ def test_compositions(kind):
             assert np.all(found <= truth + spread + SLACK * size + error), (row, found - truth)
             # Two releases are on no contour: their bracket is that of a grid.
             assert np.all(error < (1e-5 if steps_of(row) > 2 else 1e-3)), (row, error)
+
+
+ALLOCATIONS = [r for r in VALUES["random_allocation"] if r["steps"] <= 10**5]
+
+
+def allocated(row):
+    """The loss of all epochs."""
+    kept = row["scheme"].startswith("balls in bins")
+    scheme = (
+        S.BallsInBins(row["steps"], row["epochs"])
+        if kept
+        else S.RandomAllocation(row["steps"], row.get("selected", 1))
+    )
+    noise = dp.Gaussian(row["sigma"])
+    one = dp.privacy_loss(dp.Mechanism(noise, 1.0, sampling=scheme, relation="add_remove"))
+    return one if kept or row["epochs"] == 1 else row["epochs"] * one
+
+
+def check_allocations(rows):
+    groups = defaultdict(list)
+    for row in rows:
+        key = row["scheme"], row["sigma"], row["steps"], row["epochs"], row.get("selected", 1)
+        groups[key].append(row)
+    for each in groups.values():
+        loss = allocated(each[0])
+        for row in each:
+            if row["ask"] == "delta":
+                found, truth = float(loss.delta(row["epsilon"])), row["delta"]
+                error = max(row["rel_err_remove"], row["rel_err_add"])
+                error += float(loss.log_delta_error(row["epsilon"]))
+            else:
+                found, truth, error = float(loss.epsilon(row["delta"])), row["epsilon"], 1e-5
+                assert found >= truth * (1 - row["rel_err"]) - WRITTEN, row
+            least = truth * (1 - (error if row["ask"] == "delta" else row["rel_err"]))
+            assert least - 1e-24 <= found <= truth * (1 + error + SLACK) + 1e-19, (row, found)
+            assert error < 1e-4, (row, error)
+
+
+def test_one_epoch_of_random_allocation():
+    rows = [r for r in ALLOCATIONS if r["epochs"] == 1 and r["sigma"] in (0.5, 2.0)]
+    check_allocations([r for r in rows if r["steps"] in (2, 100) and r.get("selected", 1) == 1])
+
+
+def test_bins_that_are_kept():
+    check_allocations([r for r in ALLOCATIONS if r["scheme"].startswith("balls")][:2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(8))
+def test_all_random_allocations(part):
+    check_allocations(ALLOCATIONS[part::8])
+
+
+def test_two_steps_by_quadrature():
+    """mpmath, 25 digits."""
+    for row in VALUES["two_steps"]:
+        scheme = S.RandomAllocation(row["steps"])
+        for way in ("remove", "add"):
+            mechanism = dp.Mechanism(dp.Gaussian(row["sigma"]), 1.0, sampling=scheme, relation=way)
+            truth = float(row[f"delta_{way}"])
+            found = float(mechanism.delta(row["epsilon"]))
+            assert truth * (1 - 1e-13) <= found <= truth * (1 + 1e-8), row
