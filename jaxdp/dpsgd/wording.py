@@ -11,6 +11,8 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
+from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
+from jaxdp.dpsgd.schemes import Sampling
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.privacy_loss import PrivacyLoss
@@ -27,6 +29,8 @@ _GOLDEN = 0.6180339887498949
 _NEIGHBOURS = {
     "add_remove": "two data sets are neighbours if one holds one record more than the other "
     '("add_remove", the worse of the two directions)',
+    "zero_out": "two data sets of the same size are neighbours if one record of the first is blank "
+    'in the second ("zero_out", the worse of the two directions)',
     "replace_one": "two data sets of the same size are neighbours if they differ in one record, "
     'which is replaced by another ("replace_one")',
 }
@@ -44,13 +48,17 @@ def statement(
     steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
+    sampling: Sampling = "poisson",
+    batch_size_limit: ArrayLike | None = None,
+    group_size: int = 1,
 ) -> str:
     """Statement, in plain English, of what a DP-SGD training promises and what it requires.
 
     Args:
         noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
             in `epsilon`, one known number each.
-        relation: "add_remove" or "replace_one".
+        relation: "add_remove", "replace_one" or "zero_out".
+        sampling, batch_size_limit, group_size: as in `epsilon`.
 
     Returns:
         Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
@@ -64,7 +72,8 @@ def statement(
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    known = phases_of(noise_multiplier, phases, *schedule)
+    drawn = sampling, batch_size_limit
+    known = phases_of(noise_multiplier, phases, *schedule, *drawn)
     delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(known, delta):
@@ -73,7 +82,7 @@ def statement(
         math.prod(phase.shape) != 1 for phase in known
     ):
         raise ValueError("a statement is of one training: give one number for each argument")
-    loss = loss_of(known, relation)
+    loss = loss_of(known, relation, group_size)
     spent = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
     told = rounded_up(target, 6)
@@ -81,13 +90,16 @@ def statement(
     lines = [
         f"Neighbours: {_NEIGHBOURS[relation]}.",
         "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
-        "Protected: the presence and the content of any one record, against anyone who sees the "
+        f"Protected: the presence and the content of {_protected(group_size)}, against anyone who "
+        "sees the "
         "model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
         if math.isfinite(spent)
         else f"Guarantee: none at delta {told}, no epsilon is finite.",
     ]
-    return "\n".join([*lines, *_risks(loss, spent, target), *_conditions(known, relation)])
+    return "\n".join(
+        [*lines, *_risks(loss, spent, target), *_conditions(known, relation, group_size)]
+    )
 
 
 def _described(phase: Phase) -> str:
@@ -97,8 +109,8 @@ def _described(phase: Phase) -> str:
     )
     how = (
         "all records take part in every step"
-        if rate == 1
-        else f"each record takes part in a step with probability {rate:g}, on its own (Poisson)"
+        if rate == 1 and phase.scheme is None
+        else how_drawn(phase.scheme, rate)
     )
     return f"{count:,.0f} steps with noise multiplier {scale:g}, where {how}"
 
@@ -149,16 +161,22 @@ def _power(loss: PrivacyLoss) -> float:
     return min(best * (1.0 + 1e-15), 1.0)
 
 
-def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
-    sampled = any(float(np.asarray(phase.sampling_prob).item()) < 1 for phase in known)
-    drawn = [
-        "batches are really drawn by Poisson sampling, anew in every step, of varying size: not by "
-        "shuffling and not of fixed size",
-    ]
+def _protected(group_size: int) -> str:
+    return "any one record" if group_size == 1 else f"all {group_size} records of any one user"
+
+
+def _conditions(known: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
+    drawn = []
+    for phase in known:
+        if phase.scheme is not None or float(np.asarray(phase.sampling_prob).item()) < 1:
+            drawn += [x for x in conditions_of(phase.scheme) if x not in drawn]
+    users = "one record is one user: of a user with k records the guarantee is weaker"
+    if group_size > 1:
+        users = f"no user has more than {group_size} records"
     moved = "replacing" if relation == "replace_one" else "adding or removing"
     items = [
-        *(drawn if sampled else []),
-        "one record is one user: of a user with k records the guarantee is weaker",
+        *drawn,
+        users,
         "the gradient of each record is clipped on its own, to the norm that the noise is relative "
         f"to, and nothing else of the model depends on the records (no batch normalisation); "
         f"{moved} a record changes nothing but its own gradient",
