@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
     from jaxdp.guarantee.pure import PureDP as PureDP
     from jaxdp.guarantee.renyi import RDP as RDP
+    from jaxdp.guarantee.selection import above_threshold as above_threshold
+    from jaxdp.guarantee.selection import repeat_and_select as repeat_and_select
     from jaxdp.guarantee.tradeoff import profile_of_tradeoff as profile_of_tradeoff
     from jaxdp.guarantee.tradeoff import tradeoff_of_profile as tradeoff_of_profile
     from jaxdp.guarantee.zcdp import ZCDP as ZCDP
@@ -132,6 +134,7 @@ else:
         "guarantee.gaussian_dp": "GDP largest_gdp",
         "guarantee.pure": "PureDP",
         "guarantee.renyi": "RDP",
+        "guarantee.selection": "above_threshold repeat_and_select",
         "guarantee.tradeoff": "profile_of_tradeoff tradeoff_of_profile",
         "guarantee.zcdp": "ZCDP",
         "mechanism": "Mechanism",

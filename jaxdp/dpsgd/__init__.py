@@ -15,4 +15,5 @@ from jaxdp.dpsgd.questions import noise_multiplier as noise_multiplier
 from jaxdp.dpsgd.questions import steps as steps
 from jaxdp.dpsgd.schemes import batch_size_limit as batch_size_limit
 from jaxdp.dpsgd.schemes import shuffled_bounds as shuffled_bounds
+from jaxdp.dpsgd.schemes import steps_of_a_group as steps_of_a_group
 from jaxdp.dpsgd.wording import statement as statement

@@ -11,7 +11,7 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
-from jaxdp.dpsgd.schemes import loss_of_scheme, scheme_of
+from jaxdp.dpsgd.schemes import loss_of_scheme, refuse_shuffled, scheme_of
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
@@ -81,6 +81,7 @@ class Phase:
         else:
             passes = checks.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
             count = _steps_of(passes, rate, dataset_size, batch_size)
+        refuse_shuffled(sampling, noise_multiplier, rate, count)
         scheme, releases, count = scheme_of(
             sampling, rate, dataset_size, batch_size, batch_size_limit, count, epochs
         )

@@ -28,6 +28,8 @@ Sampling: TypeAlias = Literal[
 SAMPLINGS = ("poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins")
 # Asked for by many, and no bound that is any good is known.
 _SHUFFLED = ("shuffled", "shuffle")
+# At which the refusal of shuffled batches tells epsilon. chosen: the delta of most reports
+_TOLD_DELTA = 1e-5
 # Thresholds of the attack on shuffled batches, in noise multipliers. chosen: the best lies inside
 _THRESHOLDS = np.linspace(-6.0, 14.0, 801)
 # Halvings of a search over epsilon. chosen: to 1e-12
@@ -47,12 +49,6 @@ def scheme_of(
 
     Where records are allocated to the steps of an epoch, epochs are whole.
     """
-    if sampling in _SHUFFLED:
-        raise ValueError(
-            "sampling must not be shuffled fixed batches: no useful upper bound is known; "
-            "`dp.dpsgd.shuffled_bounds` says what is. Run 'random_allocation' (each record joins "
-            "one random step of every epoch) or 'truncated' instead"
-        )
     checks.one_of("sampling", sampling, SAMPLINGS)
     if (batch_size_limit is not None) != (sampling == "truncated"):
         raise ValueError(
@@ -79,6 +75,29 @@ def scheme_of(
     if sampling == "random_allocation":
         return RandomAllocation(bins), passes, passes * bins
     return BallsInBins(bins, passes), jnp.ones_like(passes), passes * bins
+
+
+def refuse_shuffled(sampling: str, noise_multiplier: ArrayLike, rate: Reals, steps: Reals) -> None:
+    """ValueError for shuffled fixed batches, with the numbers that are known of one training."""
+    if sampling not in _SHUFFLED:
+        return
+    numbers = (noise_multiplier, rate, steps)
+    known = ""
+    if checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
+        scale, q, count = (float(np.asarray(x).item()) for x in numbers)
+        if q > 0 and count >= 1:
+            each = max(math.floor(1.0 / q), 1)
+            passes = math.ceil(count / each)
+            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=each, epochs=passes)
+            known = (
+                f" (at delta {_TOLD_DELTA:g} epsilon is no less than {lower:.4g} after one pass, "
+                f"and certainly at most {upper:.4g})"
+            )
+    raise ValueError(
+        f"sampling must not be shuffled fixed batches, of which no useful bound is known{known}; "
+        "`dp.dpsgd.shuffled_bounds` says what is. Run 'random_allocation' (each record joins one "
+        "random step of every epoch) or 'truncated' instead"
+    )
 
 
 def _sized(sampling: str, dataset_size: ArrayLike | None) -> ArrayLike:
@@ -152,6 +171,23 @@ def batch_size_limit(
         else:
             low = middle
     return high
+
+
+def steps_of_a_group(steps: int, bands: int) -> int:
+    """Steps that one record may take part in under a banded matrix mechanism: ceil(steps / bands).
+
+    With a lower-triangular C of `bands` bands and columns of norm 1, and records cut into `bands`
+    groups beforehand, step i sampling from group i mod bands alone (cyclic Poisson), the training
+    is that of so many steps on one group: `Phase(noise_multiplier, sampling_prob=..., steps=...)`
+    with the probability within the group; cut batches with dataset_size the largest group's, under
+    "zero_out". Source: Choquette-Choo et al., arXiv:2306.08153, theorem 4.
+
+    >>> import jaxdp as dp
+    >>> dp.dpsgd.steps_of_a_group(1000, 16)
+    63
+    """
+    steps, bands = checks.positive_integer("steps", steps), checks.positive_integer("bands", bands)
+    return -(-steps // bands)
 
 
 @in_float64

@@ -91,7 +91,7 @@ def test_json_is_the_same_loss(name):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param("allocation", marks=pytest.mark.long)])
 def test_a_single_release_has_derivatives_and_traces(name):
     build = SCHEMES[name]
 
@@ -107,7 +107,7 @@ def test_a_single_release_has_derivatives_and_traces(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(k, marks=() if k == "truncated" else pytest.mark.long) for k in SCHEMES]
+    "name", [pytest.param(k, marks=() if k == "group" else pytest.mark.long) for k in SCHEMES]
 )
 def test_compositions_lie_in_their_brackets(name):
     loss = 30 * SCHEMES[name](MULTIPLIER)
@@ -123,7 +123,7 @@ def test_compositions_lie_in_their_brackets(name):
     assert float((30 * SCHEMES[name](1.3 * MULTIPLIER)).log_delta(epsilon)) < value
 
 
-@pytest.mark.parametrize("name", ["fixed", "allocation"])
+@pytest.mark.parametrize("name", ["fixed", pytest.param("allocation", marks=pytest.mark.long)])
 def test_a_mechanism_says_what_its_loss_says(name):
     scheme = {
         "fixed": S.WithoutReplacement(20, 1000),
