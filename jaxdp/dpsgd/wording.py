@@ -57,8 +57,7 @@ def statement(
     Args:
         noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
             in `epsilon`, one known number each.
-        relation: "add_remove", "replace_one" or "zero_out".
-        sampling, batch_size_limit, group_size: as in `epsilon`.
+        relation: "add_remove", "replace_one" or "zero_out"; the rest as in `epsilon`.
 
     Returns:
         Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
@@ -91,15 +90,13 @@ def statement(
         f"Neighbours: {_NEIGHBOURS[relation]}.",
         "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
         f"Protected: the presence and the content of {_protected(group_size)}, against anyone who "
-        "sees the "
-        "model, every step's noisy gradient and all other records.",
+        "sees the model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
         if math.isfinite(spent)
         else f"Guarantee: none at delta {told}, no epsilon is finite.",
     ]
-    return "\n".join(
-        [*lines, *_risks(loss, spent, target), *_conditions(known, relation, group_size)]
-    )
+    conditions = _conditions(known, relation, group_size)
+    return "\n".join([*lines, *_risks(loss, spent, target), *conditions])
 
 
 def _described(phase: Phase) -> str:
