@@ -47,7 +47,7 @@ class GaussianMixture(DominatingPair):
     >>> pair = dp.GaussianMixture([0.0, 1.0, 2.0], [0.81, 0.18, 0.01], 1.0)
     >>> loss = 100 * dp.privacy_loss(pair, relation="add_remove")
     >>> print(f"{loss.epsilon(1e-5):.4f}")
-    15.6823
+    16.2309
     """
 
     sensitivities: tuple[Reals, ...]

@@ -126,13 +126,13 @@ def _epochs(steps: Reals, bins: int) -> Reals:
 
 @in_float64
 def batch_size_limit(
-    noise_multiplier: float,
+    noise_multiplier: ArrayLike,
     *,
     dataset_size: int,
-    batch_size: float,
+    batch_size: ArrayLike,
     steps: int,
-    delta: float = 1e-6,
-    excess: float = 0.01,
+    delta: ArrayLike = 1e-6,
+    excess: ArrayLike = 0.01,
     relation: Relation = "add_remove",
 ) -> int:
     """The least limit of a truncated Poisson batch that costs at most `excess` of epsilon.
@@ -148,7 +148,7 @@ def batch_size_limit(
 
     >>> import jaxdp as dp
     >>> dp.dpsgd.batch_size_limit(1.1, dataset_size=60_000, batch_size=256, steps=3516, delta=1e-5)
-    323
+    324
     """
     excess = float(checks.real("excess", excess, 0.0, open_lower=True))
     size = checks.positive_integer("dataset_size", dataset_size)
@@ -176,6 +176,13 @@ def batch_size_limit(
 def steps_of_a_group(steps: int, bands: int) -> int:
     """Steps that one record may take part in under a banded matrix mechanism: ceil(steps / bands).
 
+    Args:
+        steps: of the training.
+        bands: of the strategy matrix, which are the groups of records as well.
+
+    Returns:
+        A whole number.
+
     With a lower-triangular C of `bands` bands and columns of norm 1, and records cut into `bands`
     groups beforehand, step i sampling from group i mod bands alone (cyclic Poisson), the training
     is that of so many steps on one group: `Phase(noise_multiplier, sampling_prob=..., steps=...)`
@@ -192,7 +199,7 @@ def steps_of_a_group(steps: int, bands: int) -> int:
 
 @in_float64
 def shuffled_bounds(
-    noise_multiplier: float, delta: float, *, steps_per_epoch: int, epochs: int = 1
+    noise_multiplier: ArrayLike, delta: ArrayLike, *, steps_per_epoch: int, epochs: int = 1
 ) -> tuple[float, float]:
     """What is known of epsilon of shuffled, disjoint batches: no less than, and certainly at most.
 

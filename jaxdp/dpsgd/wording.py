@@ -57,13 +57,14 @@ def statement(
     Args:
         noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
             in `epsilon`, one known number each.
-        relation: "add_remove", "replace_one" or "zero_out"; the rest as in `epsilon`.
+        relation: "add_remove", "replace_one" or "zero_out".
+        sampling, batch_size_limit, group_size: as in `epsilon`.
 
     Returns:
         Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
         and the power of a test of membership (rounded up), the conditions.
 
-    Traced numbers, and more than one training: `ValueError`.
+    Of one known training; else `ValueError`.
 
     >>> import jaxdp as dp
     >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)

@@ -45,7 +45,7 @@ def repeat_and_select(
     >>> each = dp.to_rdp(dp.GDP(0.3), np.geomspace(1.1, 300.0, 200))
     >>> best = dp.repeat_and_select(each, gamma=0.05)
     >>> print(f"{each.epsilon(1e-6):.3f} {best.epsilon(1e-6):.3f}")
-    1.391 2.950
+    1.390 2.950
     """
     if (gamma is None) == (mean is None):
         raise ValueError(f"give either gamma or mean, got gamma={gamma}, mean={mean}")

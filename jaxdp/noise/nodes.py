@@ -100,6 +100,9 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
         breaks: the first place, those where a density or the loss is not smooth, the last one.
         each: panels between two of them, of 16 nodes and, for the second rule, 14.
 
+    Returns:
+        Places and weights of both rules, along a new last axis.
+
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
     >>> nodes = dp.panels((jnp.asarray(0.0), jnp.asarray(1.0)), each=2)

@@ -37,7 +37,7 @@ class Poisson(Scheme):
     >>> step = dp.Mechanism(dp.Gaussian(1.0), 1.0, sampling=dp.sampling.Poisson(0.01),
     ...                     relation="add_remove", group_size=4)
     >>> print(f"{(100 * dp.privacy_loss(step)).epsilon(1e-6):.4f}")
-    19.2464
+    3.9930
     """
 
     sampling_prob: Reals

@@ -60,7 +60,7 @@ class TruncatedPoisson(Scheme):
     >>> scheme = dp.sampling.TruncatedPoisson(256 / 60_000, 300, 60_000)
     >>> step = dp.Mechanism(dp.Gaussian(1.1), 1.0, sampling=scheme, relation="add_remove")
     >>> print(f"{(3516 * dp.privacy_loss(step)).epsilon(1e-5):.4f}")
-    2.3850
+    2.3853
     """
 
     sampling_prob: Reals

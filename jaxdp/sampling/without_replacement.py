@@ -44,7 +44,7 @@ class WithoutReplacement(Scheme):
     >>> scheme = dp.sampling.WithoutReplacement(256, 60_000)
     >>> step = dp.Mechanism(dp.Gaussian(1.1), 1.0, sampling=scheme, relation="add_remove")
     >>> print(f"{(3516 * dp.privacy_loss(step)).epsilon(1e-5):.4f}")
-    7.8171
+    7.8170
     """
 
     batch_size: Reals

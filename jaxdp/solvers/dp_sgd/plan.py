@@ -90,8 +90,7 @@ def plan(
         clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a
             group, in the order in which their labels first appear.
         sampling_prob: with which every step takes each record, in (0, 1].
-        sampling: instead, the scheme by which `train` draws batches; for Gaussian noise. Of
-            records that are allocated to steps, steps are those of whole epochs.
+        sampling: instead, the scheme by which `train` draws batches; steps make whole epochs.
         steps: how many.
         records: public, roughly how many there are: the noisy sum is divided by records
             sampling_prob.
