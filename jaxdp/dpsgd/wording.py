@@ -72,8 +72,7 @@ def statement(
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    drawn = sampling, batch_size_limit
-    known = phases_of(noise_multiplier, phases, *schedule, *drawn)
+    known = phases_of(noise_multiplier, phases, *schedule, sampling, batch_size_limit)
     delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(known, delta):
