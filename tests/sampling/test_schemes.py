@@ -106,9 +106,8 @@ def test_a_single_release_has_derivatives_and_traces(name):
     assert float(slope) == pytest.approx(differences, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(k, marks=() if k == "group" else pytest.mark.long) for k in SCHEMES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCHEMES)
 def test_compositions_lie_in_their_brackets(name):
     loss = 30 * SCHEMES[name](MULTIPLIER)
     epsilon = 1.0
