@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxdp import solvers as solvers
     from jaxdp._core.cache import enable_cache as enable_cache
     from jaxdp._core.pytree import pytree as pytree
+    from jaxdp._core.random_key import secure_key as secure_key
     from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
     from jaxdp.adaptive.filter import Filter as Filter
     from jaxdp.adaptive.odometer import Odometer as Odometer
@@ -111,6 +112,7 @@ else:
     _NAMES = {
         "_core.cache": "enable_cache",
         "_core.pytree": "pytree",
+        "_core.random_key": "secure_key",
         "adaptive.filter": "BudgetExceededError Filter",
         "adaptive.odometer": "Odometer",
         "design.allocate": "allocate allocation_error",

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, fresh_key, key_for
+from jaxdp._core.random_key import checked_key, key_for, secure_key
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
 from jaxdp.solvers.dp_sgd.batches import batches_of, require_records
@@ -104,7 +104,7 @@ def train(
     _check_order(loss, plan, optimizer)
     require_parameters("params", params, plan)
     records = records_of_tree("data", data)
-    key = fresh_key() if key is None else checked_key(key)
+    key = secure_key() if key is None else checked_key(key)
     part_sum = _part_sum(loss, clip_groups(plan))
     private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
     step, sampling = _step(private), jax.random.fold_in(key, 1)
