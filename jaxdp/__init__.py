@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from jaxdp.guarantee.tradeoff import tradeoff_of_profile as tradeoff_of_profile
     from jaxdp.guarantee.zcdp import ZCDP as ZCDP
     from jaxdp.mechanism import Mechanism as Mechanism
+    from jaxdp.mechanism import release as release
     from jaxdp.noise.base import Noise as Noise
     from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
     from jaxdp.noise.discrete_histogram import DiscreteHistogram as DiscreteHistogram
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from jaxdp.optimal.table import RangeMechanism as RangeMechanism
     from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
     from jaxdp.privacy_loss import privacy_loss as privacy_loss
+    from jaxdp.released import Released as Released
     from jaxdp.solvers.problems import L1 as L1
     from jaxdp.solvers.problems import L2 as L2
     from jaxdp.solvers.problems import Problem as Problem
@@ -139,7 +141,7 @@ else:
         "guarantee.selection": "above_threshold repeat_and_select",
         "guarantee.tradeoff": "profile_of_tradeoff tradeoff_of_profile",
         "guarantee.zcdp": "ZCDP",
-        "mechanism": "Mechanism",
+        "mechanism": "Mechanism release",
         "noise.base": "Noise",
         "noise.discrete_gaussian": "DiscreteGaussian",
         "noise.discrete_histogram": "DiscreteHistogram",
@@ -161,6 +163,7 @@ else:
         "optimal.published": "PublishedKernel published_mechanism",
         "optimal.table": "RangeMechanism",
         "privacy_loss": "PrivacyLoss privacy_loss",
+        "released": "Released",
         "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
         "sweep": "sweep",

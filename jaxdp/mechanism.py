@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.replaced import require_log_concave
@@ -20,6 +20,8 @@ from jaxdp.dominating_pair.sampled_profile import sampled_log_delta
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
+from jaxdp.released import Released
+from jaxdp.released import release as release_from_lattice
 from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation, Release, Scheme, pairs_of
 from jaxdp.sampling.poisson import Poisson
 
@@ -146,6 +148,20 @@ class Mechanism:
         """The least epsilon with delta = 0, inf where none; the whole release's if sampled."""
         return self.noise.pure_epsilon(self._largest_shift)
 
+    def release(
+        self, value: Any, key: Key | None = None, granularity: float | None = None
+    ) -> Released:
+        """`value` plus noise from a lattice, which may be published; see `release`."""
+        if self.sampled:
+            raise ValueError(
+                "sampling_prob must be 1 for a release: draw the sample, and release what it gives"
+            )
+        noisy, lattice, secure = release_from_lattice(
+            self.noise, self.sensitivity, value, key, granularity
+        )
+        made = Mechanism(self.noise, lattice.sensitivity)
+        return Released(noisy, made, lattice.coarse, lattice.error, secure)
+
     def _known(self, answer: Reals) -> Reals:
         """The answer; where that is no number, a `ValueError` if the noise contradicts itself."""
         if checks.is_concrete(answer) and not (np.asarray(answer) < np.inf).all():
@@ -182,6 +198,40 @@ def _scheme(sampling_prob: ArrayLike, sampling: object) -> tuple[ArrayLike, Sche
     if not checks.is_concrete(sampling_prob) or np.any(np.asarray(sampling_prob) != 1):
         raise ValueError("give either sampling_prob or sampling, got both")
     return (sampling.sampling_prob, None) if isinstance(sampling, Poisson) else (1.0, sampling)
+
+
+def release(
+    mechanism: Mechanism, value: Any, key: Key | None = None, granularity: float | None = None
+) -> Released:
+    """A value plus noise that may be published: multiples of a power of two, drawn exactly.
+
+    Args:
+        mechanism: a noise at a sensitivity, not sampled. One Gaussian covers a vector or a tree
+            whose Euclidean norm moves by the sensitivity, one Laplace (discrete or not) one whose
+            sum of absolute values does; any noise covers its own batch, each entry a release.
+        value: an array, or a tree of them, finite; whole numbers (an integer dtype) for noise on
+            the integers. Beyond 2^61 multiples of the lattice, 2^28 scales, it is clipped.
+        key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
+        granularity: a power of two that outputs are multiples of; None: 2^-32 of the scale.
+
+    Returns:
+        A `Released`: the noisy value, and the guarantee of what was released. The rounding is in
+        its sensitivity, the draws' error in its delta.
+
+    Other noises than Gaussian, Laplace, flipped Huber, histograms and the discrete two, shapes that
+    do not fit and values that are not finite raise `ValueError`. A traced value that is no number
+    counts as 0. Source: the modules `released` and `noise.kernels.whole_draws`.
+
+    >>> import jaxdp as dp
+    >>> released = dp.release(dp.Mechanism(dp.DiscreteLaplace(2.0), 1.0), 42)
+    >>> print(released.value.dtype, f"{released.epsilon(1e-6):.3f}")
+    int64 0.500
+    """
+    if not isinstance(mechanism, Mechanism):
+        raise ValueError(
+            f"mechanism must be a dp.Mechanism(noise, sensitivity), got {type(mechanism).__name__}"
+        )
+    return mechanism.release(value, key, granularity)
 
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:

@@ -16,6 +16,7 @@ FLOORS = (
     ("guarantee",),
     ("dominating_pair",),
     ("accountant", "sampling"),
+    ("released",),
     ("mechanism", "exponential_mechanism", "range_composition", "stored_loss", "ledger"),
     ("pairs",),
     ("privacy_loss",),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +97,7 @@ def _split(key: jax.Array, shape: Shape) -> jax.Array:
     return jnp.stack(words[:_KEY_WORDS], axis=-1)
 
 
-def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
+def _fold_in(key: jax.Array, data: Any) -> jax.Array:
     """The child of a number: half of its block."""
     number = jnp.asarray(data).astype(jnp.uint32)
     words = block(_words(key), (number, _zero(), _purpose(_FOLD), _zero()))
