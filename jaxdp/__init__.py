@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxdp._core.random_key import secure_key as secure_key
     from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
     from jaxdp.adaptive.filter import Filter as Filter
+    from jaxdp.adaptive.ledger import Ledger as Ledger
     from jaxdp.adaptive.odometer import Odometer as Odometer
     from jaxdp.design.allocate import allocate as allocate
     from jaxdp.design.allocate import allocation_error as allocation_error
@@ -116,6 +117,7 @@ else:
         "_core.pytree": "pytree",
         "_core.random_key": "secure_key",
         "adaptive.filter": "BudgetExceededError Filter",
+        "adaptive.ledger": "Ledger",
         "adaptive.odometer": "Odometer",
         "design.allocate": "allocate allocation_error",
         "design.allocate_exact": "allocate_exact",

@@ -149,15 +149,25 @@ class Mechanism:
         return self.noise.pure_epsilon(self._largest_shift)
 
     def release(
-        self, value: Any, key: Key | None = None, granularity: float | None = None
+        self,
+        value: Any,
+        key: Key | None = None,
+        granularity: float | None = None,
+        *,
+        ledger: Any = None,
     ) -> Released:
         """`value` plus noise from a lattice, which may be published; see `release`."""
         if self.sampled:
             raise ValueError(
                 "sampling_prob must be 1 for a release: draw the sample, and release what it gives"
             )
+
+        def charge(sensitivity: Reals) -> None:
+            if ledger is not None:
+                ledger.charge(Mechanism(self.noise, sensitivity), name="release")
+
         noisy, lattice, secure = release_from_lattice(
-            self.noise, self.sensitivity, value, key, granularity
+            self.noise, self.sensitivity, value, key, granularity, charge
         )
         made = Mechanism(self.noise, lattice.sensitivity)
         return Released(noisy, made, lattice.coarse, lattice.error, secure)
@@ -201,7 +211,12 @@ def _scheme(sampling_prob: ArrayLike, sampling: object) -> tuple[ArrayLike, Sche
 
 
 def release(
-    mechanism: Mechanism, value: Any, key: Key | None = None, granularity: float | None = None
+    mechanism: Mechanism,
+    value: Any,
+    key: Key | None = None,
+    granularity: float | None = None,
+    *,
+    ledger: Any = None,
 ) -> Released:
     """A value plus noise that may be published: multiples of a power of two, drawn exactly.
 
@@ -213,6 +228,7 @@ def release(
             the integers. Beyond 2^61 multiples of the lattice, 2^28 scales, it is clipped.
         key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
         granularity: a power of two that outputs are multiples of; None: 2^-32 of the scale.
+        ledger: a `Ledger` that is charged before anything is drawn, and refuses when full.
 
     Returns:
         A `Released`: the noisy value, and the guarantee of what was released. The rounding is in
@@ -231,7 +247,7 @@ def release(
         raise ValueError(
             f"mechanism must be a dp.Mechanism(noise, sensitivity), got {type(mechanism).__name__}"
         )
-    return mechanism.release(value, key, granularity)
+    return mechanism.release(value, key, granularity, ledger=ledger)
 
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:

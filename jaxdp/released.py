@@ -12,6 +12,7 @@ Source: Mironov, On significance of the least significant bits for differential 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import jax
@@ -97,9 +98,17 @@ class Lattice(NamedTuple):
 
 
 def release(
-    noise: Noise, sensitivity: Reals, value: Any, key: Key | None, granularity: float | None
+    noise: Noise,
+    sensitivity: Reals,
+    value: Any,
+    key: Key | None,
+    granularity: float | None,
+    charge: Callable[[Reals], None],
 ) -> tuple[Any, Lattice, bool]:
-    """The noisy value, the lattice that it is of, and whether the key is secure."""
+    """The noisy value, the lattice that it is of, and whether the key is secure.
+
+    `charge` is called with the sensitivity, rounding included, before anything is drawn.
+    """
     if not isinstance(noise, _KINDS):
         names = ", ".join(kind.__name__ for kind in _KINDS)
         raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
@@ -125,6 +134,7 @@ def release(
         lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
     else:
         lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
+    charge(lattice.sensitivity)
     keys = jax.random.split(key, len(arrays))
     noisy = [_added(noise, x, k, lattice) for x, k in zip(arrays, keys, strict=True)]
     return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
