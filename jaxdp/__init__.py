@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from jaxdp.adaptive.filter import Filter as Filter
     from jaxdp.adaptive.ledger import Ledger as Ledger
     from jaxdp.adaptive.odometer import Odometer as Odometer
+    from jaxdp.audit import audit as audit
+    from jaxdp.audit.run import Audit as Audit
     from jaxdp.design.allocate import allocate as allocate
     from jaxdp.design.allocate import allocation_error as allocation_error
     from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
@@ -119,6 +121,8 @@ else:
         "adaptive.filter": "BudgetExceededError Filter",
         "adaptive.ledger": "Ledger",
         "adaptive.odometer": "Odometer",
+        "audit": "audit",
+        "audit.run": "Audit",
         "design.allocate": "allocate allocation_error",
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",

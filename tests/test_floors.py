@@ -22,7 +22,7 @@ FLOORS = (
     ("privacy_loss",),
     ("adaptive", "design", "interop", "optimal"),
     ("dpsgd", "solvers"),
-    ("datasets", "plot", "estimators"),
+    ("audit", "datasets", "plot", "estimators"),
     ("sweep",),
     ("demo",),
     ("cli",),
