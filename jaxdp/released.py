@@ -133,6 +133,10 @@ def release(
         error = zero + size_error(size, 0.0)
         lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
     else:
+        if granularity is not None and checks.is_concrete(_unit(noise)):
+            most = float(np.min(_unit(noise))) * 2.0**29
+            if not float(granularity) <= most:
+                raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
         lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
     charge(lattice.sensitivity)
     keys = jax.random.split(key, len(arrays))
@@ -169,7 +173,8 @@ def lattice_of(
                 f"{np.max(unit) * 2.0**-BITS:g}, got {granularity}"
             )
         coarse_exponent = jnp.maximum(coarse_exponent, exponent)
-    shift = (coarse_exponent - exponent).astype(jnp.int64)
+    # Noise is below 2^41 multiples: shifted by 62 bits it is 0, as by more.
+    shift = jnp.minimum((coarse_exponent - exponent).astype(jnp.int64), 62)
     coarse = jnp.ldexp(jnp.ones(unit.shape), coarse_exponent)
     size, norm = entries
     # Values that are whole multiples already are not moved.
@@ -226,6 +231,20 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     total = clipped.astype(jnp.int64) + drawn
     half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
     return ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
+
+
+def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
+    """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
+
+    The rounding is that of a release with granularity 1, so that the noise's guarantee holds, up to
+    a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
+    """
+    if not isinstance(noise, _KINDS):
+        raise ValueError(f"noise must be one that `release` takes, got {type(noise).__name__}")
+    if noise.on_integers:
+        return _draw(noise, key, shape, jnp.ones(()))
+    lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
+    return _added(noise, jnp.zeros(shape), key, lattice)
 
 
 def _draw(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:

@@ -99,7 +99,13 @@ def audit(
         _outputs(mechanism, data, trials, each, progress)
         for data, each in zip(neighbours, keys, strict=True)
     )
-    longest = max(first.shape[1], second.shape[1])
+    return _tested(first, second, (delta, level, claimed))
+
+
+def _tested(first: np.ndarray, second: np.ndarray, terms: tuple[float, float, float]) -> Audit:
+    """A test chosen on the first half of the outputs, and what it finds on the other."""
+    delta, level, claimed = terms
+    trials, longest = len(first), max(first.shape[1], second.shape[1])
     first, second = (
         np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan)
         for x in (first, second)
