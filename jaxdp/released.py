@@ -226,6 +226,9 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     drawn = _draw(noise, key, value.shape, lattice.fine).astype(jnp.int64)
     if noise.on_integers:
         return value + drawn
+    if jnp.issubdtype(value.dtype, jnp.integer):
+        # Beyond, neighbours would round to doubles that are further apart.
+        value = jnp.clip(value, -(2**53), 2**53)
     exact = value / lattice.fine
     clipped = jnp.clip(jnp.round(exact), -_LARGEST, _LARGEST)
     total = clipped.astype(jnp.int64) + drawn

@@ -137,8 +137,9 @@ class Ledger(Locked):
 
 def _charged(item: Item, budget: Currency) -> Item:
     """The item, or the GDP that a Gaussian mechanism has exactly."""
-    whole = isinstance(item, Mechanism) and not item.sampled
-    if whole and isinstance(item.noise, Gaussian) and isinstance(budget, GDP):
+    if not isinstance(item, Mechanism) or item.sampled or not isinstance(budget, GDP):
+        return item
+    if isinstance(item.noise, Gaussian):
         return GDP(round_up(ratio_of(item.sensitivity, item.noise.scale), 2))
     return item
 

@@ -93,6 +93,13 @@ def test_trees_keys_and_transformations():
     assert (GAUSSIAN.release(np.zeros(9)).value != GAUSSIAN.release(np.zeros(9)).value).all()
 
 
+def test_huge_whole_numbers_are_clipped_where_doubles_are_dense():
+    mechanism = dp.Mechanism(dp.Gaussian(2.0**33), 1.0)
+    key = jax.random.key(0)
+    near, far = (mechanism.release(x, key).value for x in (2**53, 2**60))
+    assert near == far
+
+
 def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
     key = jax.random.key(0)
     release = jax.jit(lambda x: GAUSSIAN.release(x, key).value)
