@@ -39,6 +39,8 @@ from jaxdp.noise.laplace import Laplace
 BITS = 32
 # Multiples of g that a value is clipped to. derived: with noise below 2^40 they add up in 64 bits
 _LARGEST = 2.0**61
+# Least alpha / gamma of a flipped Huber. chosen: a hundred candidates a draw
+_LEAST_SHARE = 2.0**-6
 # The norm of a vector's sensitivity, where one noise covers the whole of it.
 _NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
 _KINDS = (Gaussian, Laplace, FlippedHuber, Histogram, DiscreteGaussian, DiscreteLaplace)
@@ -213,6 +215,11 @@ def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]
 def _unit(noise: Noise) -> Reals:
     """The smallest length over which the density changes; concrete ones must be finite."""
     if isinstance(noise, FlippedHuber):
+        shares = np.asarray(noise.alpha / noise.gamma) if checks.all_concrete(noise) else 1.0
+        if not np.all(shares >= _LEAST_SHARE):
+            raise ValueError(
+                f"alpha must be at least {_LEAST_SHARE:g} gamma to be drawn: below, use a Gaussian"
+            )
         unit = jnp.minimum(noise.gamma, noise.gamma * noise.gamma / noise.alpha)
     else:
         unit = noise.width if isinstance(noise, Histogram) else noise.scale  # pyright: ignore[reportAttributeAccessIssue]
@@ -223,9 +230,12 @@ def _unit(noise: Noise) -> Reals:
 
 def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
     """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
-    drawn = _draw(noise, key, value.shape, lattice.fine).astype(jnp.int64)
+    noisy = _draw(noise, key, value.shape, lattice.fine)
+    # Parameters that are out of range draw no number, and nothing of the value may come out.
+    bad = jnp.isnan(noisy)
+    drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
     if noise.on_integers:
-        return value + drawn
+        return jnp.where(bad, jnp.iinfo(jnp.int64).min, value + drawn)
     if jnp.issubdtype(value.dtype, jnp.integer):
         # Beyond, neighbours would round to doubles that are further apart.
         value = jnp.clip(value, -(2**53), 2**53)
@@ -233,7 +243,8 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     clipped = jnp.clip(jnp.round(exact), -_LARGEST, _LARGEST)
     total = clipped.astype(jnp.int64) + drawn
     half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
-    return ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
+    rounded = ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
+    return jnp.where(bad, jnp.nan, rounded)
 
 
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:

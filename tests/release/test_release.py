@@ -100,6 +100,19 @@ def test_huge_whole_numbers_are_clipped_where_doubles_are_dense():
     assert near == far
 
 
+def test_a_bad_traced_noise_lets_nothing_of_the_value_out():
+    key = jax.random.key(0)
+
+    @jax.jit
+    def release(scale, value):
+        return dp.Mechanism(dp.Gaussian(scale), 1.0).release(value, key).value
+
+    for scale in (jnp.nan, -1.0, jnp.inf):
+        assert not abs(release(jnp.asarray(scale), jnp.asarray(7.0)) - 7.0) < 1e-3
+    with pytest.raises(ValueError, match="alpha must be at least"):
+        dp.Mechanism(dp.FlippedHuber(0.0, 1.0), 1.0).release(1.0, key)
+
+
 def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
     key = jax.random.key(0)
     release = jax.jit(lambda x: GAUSSIAN.release(x, key).value)
