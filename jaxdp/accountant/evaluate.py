@@ -187,19 +187,21 @@ def _in_turn(
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = first(terms, values)
     ways = _ways(both)
-    for engine, above, _ in steps[1:]:
+    for engine, above, takes_batches in steps[1:]:
         each = LogBounds(*(x.reshape(ways, -1) for x in found))
         worse = LogBounds(*(np.max(x, axis=0) for x in each))
         # A direction that is surely the better one need not be known any nearer.
         wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
         if enough is not None:
             wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
-        index = np.flatnonzero(wide)
+        index = np.flatnonzero(wide.any(axis=0) if takes_batches else wide)
         if index.size == 0:
             continue
         # One lane alone would compile anew what two have compiled.
         few = 2 if _releases(terms) <= _FEW_RELEASES else 1
         index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
+        if takes_batches:  # It wants all directions of a lane.
+            index = (index[None] + wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
         again = nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
         for old, new in zip(found, again, strict=True):

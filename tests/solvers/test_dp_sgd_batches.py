@@ -107,7 +107,11 @@ def quadratic(params, x):
 
 
 @pytest.mark.parametrize(
-    "scheme", [S.WithoutReplacement(20, 100), S.BallsInBins(5, 2)], ids=["fixed", "bins"]
+    "scheme",
+    [
+        pytest.param(S.WithoutReplacement(20, 100), id="fixed"),
+        pytest.param(S.BallsInBins(5, 2), id="bins", marks=pytest.mark.long),
+    ],
 )
 def test_training_runs_what_is_accounted(scheme):
     params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))

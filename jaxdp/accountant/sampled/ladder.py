@@ -20,8 +20,9 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import default_platform
+from jaxdp._core.threads import in_threads
 from jaxdp._core.types import Bools, Index, Lanes, Reals
-from jaxdp.accountant.batches import in_pieces
+from jaxdp.accountant.batches import few_sizes
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.sampled import curve
 from jaxdp.accountant.sampled.derivative import log_delta_slopes
@@ -139,7 +140,7 @@ def _known(
     question: Question, lanes: Batch, ways: int, with_slopes: bool, enough: Enough | None
 ) -> Found:
     lanes = jax.tree.map(np.asarray, lanes)
-    phases, size = lanes.releases.sigma.shape[-1], lanes.value.size
+    size = lanes.value.size
     known: Found | None = None
     for index, some in enumerate(BLOCKS):
         if index == 0 and size <= FEW:
@@ -149,9 +150,7 @@ def _known(
             for only_worst in (True, False):
                 if known is None:
                     guess = np.full(size, np.nan)
-                    call = partial(_with_blocks, program, blocks)
-                    known = in_pieces(call, (lanes, guess), phases)
-                    known = jax.tree.map(np.array, known)
+                    known = _in_packs(program, STAGES[index], blocks, lanes, guess)
                     break
                 go_on = np.asarray(_wide(question, known, ways, only_worst))
                 if enough is not None:
@@ -161,7 +160,7 @@ def _known(
                 if at.size == 0:
                     break
                 picked = jax.tree.map(lambda x, at=at: x[at], (lanes, known.guess))
-                found = in_pieces(partial(_with_blocks, program, blocks), picked, phases)
+                found = _in_packs(program, STAGES[index], blocks, *picked)
                 before = jax.tree.map(lambda x, at=at: x[at], known)
                 for old, new in zip(
                     jax.tree.leaves(known), jax.tree.leaves(_nearer(before, found)), strict=True
@@ -171,8 +170,18 @@ def _known(
     return known
 
 
-def _with_blocks(program: Callable[..., Found], blocks: int, lanes: Batch, guess: Lanes) -> Found:
-    return program(lanes, guess, np.int32(blocks))
+def _in_packs(
+    program: Callable[..., Found], stage: Stage, blocks: int, lanes: Batch, guess: Lanes
+) -> Found:
+    """`program` of known lanes, a fixed number a call, so that few shapes are compiled."""
+    size = guess.size
+    pack = min(at_once(stage), few_sizes(size))
+    index = np.minimum(np.arange(-(-size // pack) * pack), size - 1).reshape(-1, pack)
+    count = np.int32(blocks)
+    calls = [(*jax.tree.map(lambda x, i=i: x[i], (lanes, guess)), count) for i in index]
+    # In two threads the same would be compiled twice.
+    found = [program(*calls[0]), *in_threads(program, calls[1:])]
+    return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
 
 
 def _traced(question: Question, lanes: Batch, ways: int, with_slopes: bool) -> Found:
