@@ -61,8 +61,9 @@ def test_every_stage_brackets_the_same_value():
         np.concatenate(x) for x in zip(language_models(rng, 8), ordinary_runs(rng, 8), strict=True)
     )
     for sign in (1.0, -1.0):
-        columns = (sigma, q, steps, np.full(16, sign))
-        batch = ladder.Batch(Releases(*(x[:, None] for x in columns), np.zeros(16)), delta)
+        columns = [x[:, None] for x in (sigma, q, steps, np.full(16, sign))]
+        releases = Releases(columns[0], columns[1], columns[2], columns[3], np.zeros(16))
+        batch = ladder.Batch(releases, delta)
         lower, upper = np.zeros(16), np.full(16, np.inf)
         for index, blocks in ((0, 1), (1, 1), (1, 4), (1, 16)):
             program = ladder._PROGRAMS["epsilon", index, False]
