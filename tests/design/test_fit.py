@@ -143,6 +143,7 @@ def test_zcdp_accounting_is_above_exact():
     assert total.delta(2.0) <= 1e-6
 
 
+@pytest.mark.long
 def test_nothing_meets_an_impossible_budget():
     for family in ("gaussian", "truncated_laplace", "flipped_huber", "offset_gaussian"):
         noise = dp.fit_noise(family, dp.Budget(1.0, 0.0), 1.0)
@@ -175,6 +176,7 @@ def test_a_composition_is_fitted_to_the_least_error(family, variance):
     assert float(noise.variance()) == pytest.approx(variance, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_conversion_through_zcdp_may_begin_further_out():
     noise = dp.fit_noise("laplace", (0.01, 0.9), 1.0, 1000, accounting="zcdp")
     known = max(

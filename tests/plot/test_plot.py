@@ -72,6 +72,7 @@ def test_schemes_are_bars_in_their_order():
     pyplot.close("all")
 
 
+@pytest.mark.long
 def test_comparisons():
     found = dp.compare((1.0, 1e-6), 1.0, families=["gaussian", "laplace"])
     ax = dp.plot.compare(found)
