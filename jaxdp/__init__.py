@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxdp._core.random_key import secure_key as secure_key
     from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
     from jaxdp.adaptive.filter import Filter as Filter
-    from jaxdp.adaptive.ledger import Ledger as Ledger
+    from jaxdp.adaptive.ledger_file import Ledger as Ledger
     from jaxdp.adaptive.odometer import Odometer as Odometer
     from jaxdp.audit import audit as audit
     from jaxdp.audit.run import Audit as Audit
@@ -119,7 +119,7 @@ else:
         "_core.pytree": "pytree",
         "_core.random_key": "secure_key",
         "adaptive.filter": "BudgetExceededError Filter",
-        "adaptive.ledger": "Ledger",
+        "adaptive.ledger_file": "Ledger",
         "adaptive.odometer": "Odometer",
         "audit": "audit",
         "audit.run": "Audit",

@@ -90,7 +90,7 @@ class Released:
 
 
 class Lattice(NamedTuple):
-    """What a release by a noise adds up: multiples of `fine`, rounded to those of `coarse`."""
+    """Lattice of a release: it adds up multiples of `fine` and rounds to those of `coarse`."""
 
     fine: Reals
     coarse: Reals

@@ -10,8 +10,9 @@
 | where that is wide (few releases, atoms)            | `grid`           | the bracket             |
 | sampled Gaussians in more phases wider than 1e-3    | `grid`           | the bracket             |
 
-The engine depends on the kinds of pairs alone, so that traced values take the same one. What is
-wide goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
+The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
+Gaussians the grid is asked of known values only, as it would double a user's program. What is wide
+goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
 reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bounds: on log delta
 at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
 """
@@ -94,7 +95,7 @@ class _Table(NamedTuple):
     of_sampled: Callable[..., LogBounds]
 
     def of(self, terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
-        """Those of a composition."""
+        """The engines of a composition."""
         if is_on_lattice(terms):
             return self.on_lattice
         if sampled.serves(terms):

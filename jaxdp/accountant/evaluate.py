@@ -75,8 +75,9 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
         by_shape = LogBounds(*(x.reshape(shape) for x in found))
         return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
 
-    options = {} if enough is None else {"enough": of_lanes}
-    steps = engines.engines_of(terms, _ways(both), **options)
+    steps = engines.engines_of(terms, _ways(both))
+    if enough is not None and steps[0].takes_batches:  # It sees all lanes, as `enough` does.
+        steps = engines.engines_of(terms, _ways(both), enough=of_lanes)
     return _at_epsilon(steps, terms, epsilon, both, enough)
 
 

@@ -30,7 +30,7 @@ _FITTED = (
 
 
 class Audit(NamedTuple):
-    """What an audit found.
+    """Result of an audit.
 
     epsilon_lower, mu_lower: below the true ones with probability `confidence`, which is one less
     the false-alarm rate. claimed: the epsilon that was promised at `delta`. is_refuted: True if

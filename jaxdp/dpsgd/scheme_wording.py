@@ -12,7 +12,7 @@ from jaxdp.sampling.without_replacement import WithoutReplacement
 
 
 def how_drawn(scheme: Scheme | None, rate: float) -> str:
-    """How a batch is drawn, after "where"."""
+    """Words for the way a batch is drawn, after "where"."""
     if isinstance(scheme, TruncatedPoisson):
         limit, size = _whole(scheme.batch_size_limit), _whole(scheme.dataset_size)
         return (
@@ -30,7 +30,7 @@ def how_drawn(scheme: Scheme | None, rate: float) -> str:
 
 
 def conditions_of(scheme: Scheme | None) -> list[str]:
-    """What must hold of the way in which batches are drawn."""
+    """Conditions on the way in which batches are drawn."""
     if isinstance(scheme, TruncatedPoisson):
         return [
             "every batch is a Poisson sample drawn anew, cut by a uniform choice where it is "

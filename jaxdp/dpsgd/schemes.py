@@ -201,7 +201,7 @@ def steps_of_a_group(steps: int, bands: int) -> int:
 def shuffled_bounds(
     noise_multiplier: ArrayLike, delta: ArrayLike, *, steps_per_epoch: int, epochs: int = 1
 ) -> tuple[float, float]:
-    """What is known of epsilon of shuffled, disjoint batches: no less than, and certainly at most.
+    """Bounds on epsilon of shuffled, disjoint batches: no less than, and certainly at most.
 
     Args:
         noise_multiplier, delta: of the training; one known number each.

@@ -1,4 +1,4 @@
-"""How records are sampled: what goes into `Mechanism(..., sampling=...)`.
+"""Sampling schemes, which go into `Mechanism(..., sampling=...)`.
 
 A scheme says which dominating pairs a release is; docs/sampling.md says which to account for.
 """

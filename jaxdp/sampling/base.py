@@ -12,6 +12,8 @@ from jaxdp.noise.gaussian import Gaussian
 
 # What neighbours differ in, see `Mechanism`.
 Relation: TypeAlias = Literal["add_remove", "add", "remove", "replace_one", "zero_out"]
+# Records of a data set, at most. derived: larger whole numbers are no doubles
+MOST_RECORDS = 2.0**53
 RELATIONS = ("add_remove", "add", "remove", "replace_one", "zero_out")
 # Relations of which the worse of two directions is reported.
 BOTH_DIRECTIONS = ("add_remove", "zero_out")

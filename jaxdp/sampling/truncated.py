@@ -20,7 +20,15 @@ from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.public_coin import PublicCoin
 from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import ADD_REMOVE, RELATIONS, Pairs, Release, Scheme, require_known
+from jaxdp.sampling.base import (
+    ADD_REMOVE,
+    MOST_RECORDS,
+    RELATIONS,
+    Pairs,
+    Release,
+    Scheme,
+    require_known,
+)
 
 # log of the probability of a full batch, at least. derived: less is no double
 _LEAST_LOG_FULL = -690.0
@@ -29,7 +37,7 @@ _ROUNDED = 1e-12
 
 
 class Fullness(NamedTuple):
-    """How often the others alone fill a batch, and what the record does then; rounded up."""
+    """Probabilities that the others alone fill a batch, and of the record then; rounded up."""
 
     log_full: Reals  # log P[Bin(n - 1, q) >= B]
     log_not_full: Reals
@@ -72,7 +80,7 @@ class TruncatedPoisson(Scheme):
     ):
         prob = checks.probability("sampling_prob", sampling_prob, lift=True)
         limit = checks.whole("batch_size_limit", batch_size_limit, 1.0)
-        size = checks.whole("dataset_size", dataset_size, 1.0)
+        size = checks.whole("dataset_size", dataset_size, 1.0, MOST_RECORDS)
         assign(self, sampling_prob=prob, batch_size_limit=limit, dataset_size=size)
 
     def fullness(self) -> Fullness:

@@ -18,7 +18,15 @@ from jaxdp.dominating_pair.fixed_batch import FixedBatch
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import ADD_REMOVE, RELATIONS, Pairs, Release, Scheme, require_known
+from jaxdp.sampling.base import (
+    ADD_REMOVE,
+    MOST_RECORDS,
+    RELATIONS,
+    Pairs,
+    Release,
+    Scheme,
+    require_known,
+)
 from jaxdp.sampling.poisson import require_few
 from jaxdp.sampling.truncated import zeroed_in_full_batch
 
@@ -52,7 +60,7 @@ class WithoutReplacement(Scheme):
 
     def __init__(self, batch_size: ArrayLike, dataset_size: ArrayLike):
         batch = checks.whole("batch_size", batch_size, 1.0)
-        size = checks.whole("dataset_size", dataset_size, 1.0)
+        size = checks.whole("dataset_size", dataset_size, 1.0, MOST_RECORDS)
         if checks.all_concrete(batch, size) and not bool(jnp.all(batch <= size)):
             raise ValueError(
                 f"batch_size must lie in [1, dataset_size], got {batch_size} of {dataset_size}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import jaxdp as dp
 from jaxdp.accountant import evaluate
-from jaxdp.accountant.sampled import ladder
+from jaxdp.accountant.sampled import curve, errors, ladder
 from jaxdp.accountant.sampled.law import Releases
 
 # Brackets of what few releases hit, and the share that is narrower.
@@ -149,3 +149,33 @@ def test_derivatives_forward_reverse_and_by_differences():
         difference = (ask(at + move) - ask(at - move)) / (2 * steps[i])
         np.testing.assert_allclose(forward[i], difference, rtol=2e-6)
     np.testing.assert_allclose(forward, reverse, rtol=1e-12)
+
+
+def test_single_releases_beside_many_are_calibrated():
+    """One release is asked of its profile, so that the kernel sees a part of the lanes."""
+    counts = jnp.array([1.0, 1000.0, 1.0, 50.0])
+    least = dp.calibrate(lambda scale: training(scale, 0.01, counts), (1.0, 1e-6))
+    alone = [
+        float(dp.calibrate(lambda scale, n=n: training(scale, 0.01, n), (1.0, 1e-6)))
+        for n in (1.0, 1000.0)
+    ]
+    np.testing.assert_allclose(least[:2], alone, rtol=2e-6)
+    assert least[0] == least[2] < least[3] < least[1]
+
+
+def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
+    """Whether it is counted as it is or tilted, Chernoff's epsilon grows by it."""
+    unknown, one = jnp.full(1, jnp.nan), jnp.ones((1, 1))
+    batch = Releases(one, 0.01 * one, 1000.0 * one, one, jnp.zeros(1))
+    shares = {"none": (0.0, 0.0), "plain": (0.4, 0.0), "tilted": (0.0, 0.4)}
+    found = {}
+    for name, share in shares.items():
+        lost = tuple(jnp.full(1, x) for x in share)
+        monkeypatch.setattr(errors, "lost", lambda *_, lost=lost: lost)
+        # No sum serves: Chernoff's bound is left.
+        monkeypatch.setattr(errors, "height_of", lambda *_: jnp.full((1, 1), jnp.nan))
+        with jax.numpy_rank_promotion("allow"):
+            answer = curve.epsilon_bounds(ladder.LONG, batch, jnp.full(1, 1e-6), unknown, 1)
+        found[name] = float(answer.upper[0])
+    assert found["none"] < found["plain"]
+    assert found["none"] < found["tilted"]

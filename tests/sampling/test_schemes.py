@@ -187,6 +187,7 @@ def test_what_is_not_known_is_refused(arguments, words):
         lambda: S.TruncatedPoisson(1.5, 10, 100),
         lambda: S.TruncatedPoisson(0.5, 0, 100),
         lambda: S.WithoutReplacement(11, 10),
+        lambda: S.WithoutReplacement(5, np.inf),
         lambda: S.RandomAllocation(3, 4),
         lambda: S.BallsInBins(3, 0.5),
         lambda: dp.GaussianMixture([0.0, 1.0], [0.5, 0.4], 1.0),

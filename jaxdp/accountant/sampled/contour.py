@@ -32,7 +32,7 @@ LARGEST_LOG = 600.0  # beyond which a sum says nothing. derived: its square root
 
 
 class Held(NamedTuple):
-    """What a derivative holds: places of nodes, heights, and the contour."""
+    """Nodes and contour of every lane, which a derivative holds fixed."""
 
     x: Reals  # (nodes, phases, lanes)
     spacing: Reals  # (phases, lanes)
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 
 def line(stage: Stage, releases: Releases, held: Held) -> Line:
-    """What is the same for all points; it may be differentiated in `releases`."""
+    """The part that all points of a contour share; it may be differentiated in `releases`."""
     real = on_nodes(stage, releases, held.x, held.spacing)
     power = releases.power(held.tilt)
     psi = log_psi(real, power)

@@ -21,7 +21,7 @@ CUMULANT = 64.0  # ulps of a sum of weights. derived: arguments of exp down to -
 
 
 class Moments(NamedTuple):
-    """Of the tilted law of one release (phases, lanes)."""
+    """Moments of the tilted law of one release (phases, lanes)."""
 
     log_psi: Reals
     mean: Reals  # of l, not of the loss

@@ -68,7 +68,7 @@ class _Curve(NamedTuple):
         return scale * sums[0], scale * sums[1]
 
     def off(self, epsilon: Reals) -> tuple[Reals, Reals]:
-        """What the sum may be too high by, and too low by."""
+        """Errors of the sum: too high by at most, too low by at most."""
         return errors.bounds_of_sum(self.errors, self.held, epsilon)
 
 
@@ -104,15 +104,23 @@ def epsilon_bounds(
     log_delta = jnp.log(delta)
     nodes, planned = _planned(stage, releases, blocks, log_delta, None, about)
     curve = _curve(stage, releases, nodes, planned, blocks)
-    lost = curve.errors.lost
-    kept = jnp.where(lost < 0.5, -log1p(-jnp.minimum(lost, 0.5)), jnp.inf)
-    most = least_epsilon(planned.bounds, log_delta - kept)
     goal = jnp.exp(log_delta - planned.log_unit)
+    most = _chernoff_epsilon(curve, planned, log_delta, goal)
     root, lower, upper, off = _root_and_ends(curve, goal, most)
     upper = jnp.minimum(_or(upper, jnp.inf), most)
     lower = jnp.minimum(_or(lower, 0.0), upper)
     found = jnp.where(off < GOOD * goal, root, jnp.nan)
     return Answer(lower, upper, found, curve.held._replace(epsilon=root))
+
+
+def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
+    """Chernoff's epsilon, with what no node stands for taken off delta: it falls with epsilon."""
+    first = least_epsilon(planned.bounds, log_delta)
+    off = curve.errors
+    tilted = jnp.exp(jnp.minimum(curve.held.tilt * (curve.held.epsilon - first), 600.0))
+    share = (off.lost + off.tilted_lost * tilted) / goal
+    kept = jnp.where(share < 0.5, log1p(-jnp.minimum(share, 0.5)), -jnp.inf)
+    return least_epsilon(planned.bounds, log_delta + kept)
 
 
 def _law(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Nodes, Parts]:
@@ -181,7 +189,7 @@ class _Search(NamedTuple):
 
 
 def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
-    """Where the sum is the goal, where it is surely above and below, and its error at the first."""
+    """Epsilons at which the sum is the goal, surely above, surely below; the error at the first."""
     zero = jnp.zeros_like(most)
 
     def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools, Reals]]:

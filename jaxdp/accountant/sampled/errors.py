@@ -1,4 +1,4 @@
-"""What a contour's sum may be off by, on either side.
+"""Error bounds of a contour's sum, on either side.
 
 * quadrature: of a transform on nodes dx apart at a height y, e^(-2 pi (y - d) / dx) of the moduli
   at a height d below it and as much from above; what an end cuts off, its modulus;
@@ -39,7 +39,7 @@ TURN = 40.0  # ulps of an angle and a modulus. derived
 
 
 class Errors(NamedTuple):
-    """Of a contour's sum in its unit, at the epsilon of its terms (lanes,)."""
+    """Errors of a contour's sum in its unit, at the epsilon of its terms (lanes,)."""
 
     log_scale: Reals
     noise: Reals  # of either side, but for e^log_scale
@@ -65,7 +65,7 @@ def _height_of_fall(stage: Stage, releases: Releases, plan: Plan) -> Reals:
 
 
 class Parts(NamedTuple):
-    """What the errors of all points have in common."""
+    """Parts of the errors that all points share."""
 
     of_phi: Reals  # error of phi that does not depend on t (phases, lanes)
     quadrature: Reals  # of phi (phases, lanes)
@@ -216,7 +216,7 @@ def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
 def lost(
     stage: Stage, releases: Releases, nodes: Nodes, plan: Plan, line: Line
 ) -> tuple[Reals, Reals]:
-    """What ends leave out, in the unit: as they are, and tilted at the plan's epsilon."""
+    """Mass beyond the nodes, in the unit: as it is, and tilted at the plan's epsilon."""
     log_number = jnp.log(jnp.maximum(releases.number, 1e-300))
     ends = []
     for tilt in (jnp.zeros_like(plan.tilt), plan.tilt):
@@ -236,7 +236,7 @@ def lost(
 
 
 def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals) -> tuple[Reals, Reals]:
-    """What the sum at an epsilon may be too high by, and too low by, in the contour's unit."""
+    """Errors of the sum at an epsilon, in the contour's unit: too high by, too low by."""
     move = epsilon - held.epsilon
     log_scale = errors.log_scale - held.tilt * move
     scale = jnp.exp(jnp.minimum(log_scale, LARGEST_LOG))

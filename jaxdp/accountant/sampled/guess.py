@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 def _least_of_worse(each: Reals) -> Reals:
-    """At its best tilt, of the worse part, at the best cut."""
+    """The bound of the worse part, each at its best tilt, at the best cut."""
     least = jnp.min(jnp.where(jnp.isnan(each), jnp.inf, each), 0)
     return jnp.min(jnp.max(least, 0), 0)
 

@@ -1,4 +1,4 @@
-"""Answers for lanes of sampled Gaussians: a short sum for all, longer ones for those that need it.
+"""Answers for lanes of sampled Gaussians: a short sum first, longer ones where that is wide.
 
 Batch are (ways, lanes): a direction each, of which the worse counts. Of a lane that is wide the
 direction of the larger upper bound goes on first; the other only where it may still be the worse.
@@ -63,7 +63,7 @@ class Found(NamedTuple):
 
 
 def at_once(stage: Stage) -> int:
-    """How many lanes one step takes: a power of two."""
+    """Number of lanes that one step takes: a power of two."""
     kind = "cpu" if default_platform() == "cpu" else "other"
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (stage.nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
@@ -219,7 +219,7 @@ def _traced(question: Question, lanes: Batch, ways: int, with_slopes: bool) -> F
 
 
 def _unknown(question: Question, lanes: Batch, with_slopes: bool) -> Found:
-    """What is known of lanes before any stage."""
+    """Bounds of lanes before any stage: the trivial ones."""
     least, most = (0.0, jnp.inf) if question == "epsilon" else (-jnp.inf, 0.0)
     lower, upper, guess = (jnp.full_like(lanes.value, x) for x in (least, most, jnp.nan))
     slopes = jax.tree.map(jnp.zeros_like, lanes) if with_slopes else None

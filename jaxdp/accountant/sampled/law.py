@@ -45,7 +45,7 @@ class Releases(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """How a batch is inverted."""
+    """Size and place of the nodes and points by which a batch is inverted."""
 
     nodes: int
     points: int  # of a block

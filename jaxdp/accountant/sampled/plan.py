@@ -1,4 +1,4 @@
-"""Where a batch is inverted: the tilt and the period of every lane's contour.
+"""Tilt and period of every lane's contour.
 
 Nothing that is bounded elsewhere depends on the choice. A bulk of many hits takes the tilt at which
 the saddlepoint approximation of delta meets its target; other lanes take, of many tilts, the one
@@ -106,7 +106,7 @@ def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
 
 
 class Target(NamedTuple):
-    """What a search for a tilt is for."""
+    """Sum for which a tilt is sought."""
 
     points: Index | int  # of the sum
     epsilon: Reals  # where it is taken

@@ -36,7 +36,7 @@ class Powers(NamedTuple):
 
 
 def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
-    """What every block of points needs. The tables end in a loop, so that XLA keeps them."""
+    """Tables that every block of points needs. They end in a loop, so that XLA keeps them."""
     if stage.points <= AT_ONCE:
         return Powers(weight, loss, step, None, None, None, None)
     size = _near(stage.points)
