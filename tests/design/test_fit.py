@@ -169,7 +169,10 @@ def test_bad_input():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("family", "variance"), [("subbotin", 18.1613), ("laplace", 28.1699)])
+@pytest.mark.parametrize(
+    ("family", "variance"),
+    [pytest.param("subbotin", 18.1613, marks=pytest.mark.long), ("laplace", 28.1699)],
+)
 def test_a_composition_is_fitted_to_the_least_error(family, variance):
     """Where the search begins too far out, a grid knows nothing and good shapes are lost."""
     noise = dp.fit_noise(family, (5.0, 1e-6), 1.0, 20)
