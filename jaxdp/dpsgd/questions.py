@@ -9,8 +9,8 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.design.calibrate import calibrate_from
-from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of, step_loss
-from jaxdp.dpsgd.schemes import Sampling
+from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of
+from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP, Sampling
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.sampling.base import Relation
@@ -186,12 +186,18 @@ def steps(
     sampling_prob: ArrayLike | None = None,
     before: Phases | None = None,
     relation: Relation = "add_remove",
+    sampling: Sampling = "poisson",
+    batch_size_limit: ArrayLike | None = None,
+    group_size: int = 1,
 ) -> Reals:
     """The most steps of DP-SGD that keep to (`epsilon`, `delta`), known numbers; 0 where none does.
 
     Args:
-        noise_multiplier, dataset_size, batch_size, sampling_prob, relation: as in `epsilon`.
+        noise_multiplier, dataset_size, batch_size, sampling_prob, relation, batch_size_limit,
+            group_size: as in `epsilon`.
         epsilon, delta: the budget, epsilon in nats.
+        sampling: as in `epsilon`, where steps are drawn one by one: "poisson", "truncated" or
+            "without_replacement".
         before: phases that were run already, and count against the budget.
 
     Returns:
@@ -211,9 +217,11 @@ def steps(
     spent = (
         None
         if before is None
-        else loss_of(phases_of(None, before, None, None, None, None, None), relation)
+        else loss_of(phases_of(None, before, None, None, None, None, None), relation, group_size)
     )
-    once = step_loss(scale, rate, relation)
+    checks.one_of("sampling", sampling, SAMPLED_BY_STEP)
+    sizes = dataset_size, batch_size, None, sampling_prob, 1.0
+    once = loss_of(phases_of(scale, None, *sizes, sampling, batch_size_limit), relation, group_size)
     batches = (once.shape, () if spent is None else spent.shape, budget.epsilon.shape)
     shape = jnp.broadcast_shapes(*batches, budget.delta.shape)
 

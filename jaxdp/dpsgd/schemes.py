@@ -26,6 +26,8 @@ Sampling: TypeAlias = Literal[
     "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
 ]
 SAMPLINGS = ("poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins")
+# Of which a step is a release by itself; the others allocate records to the steps of an epoch.
+SAMPLED_BY_STEP = SAMPLINGS[:3]
 # Asked for by many, and no bound that is any good is known.
 _SHUFFLED = ("shuffled", "shuffle")
 # At which the refusal of shuffled batches tells epsilon. chosen: the delta of most reports

@@ -89,3 +89,25 @@ def test_the_command_line():
     drawn = "--epochs 15 --sampling balls_in_bins"
     found = CliRunner().invoke(build_app(typer), f"{asked} {drawn}".split())
     assert "15.1027" in found.output
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        {"sampling": "without_replacement"},
+        {"sampling": "truncated", "batch_size_limit": 130},
+        {"group_size": 2},
+    ],
+    ids=["without_replacement", "truncated", "groups"],
+)
+def test_as_many_steps_as_a_scheme_allows(drawn):
+    run = {"dataset_size": 10_000, "batch_size": 100, **drawn}
+    most = dp.dpsgd.steps(2.0, epsilon=1.0, delta=1e-5, **run)
+    for extra, within in ((0, True), (1, False)):
+        spent = dp.dpsgd.delta(2.0, 1.0, steps=most + extra, **run)
+        assert bool(spent <= 1e-5) is within
+
+
+def test_steps_of_allocated_records_are_refused():
+    with pytest.raises(ValueError, match="sampling must be one of"):
+        dp.dpsgd.steps(2.0, epsilon=1.0, delta=1e-5, sampling_prob=0.01, sampling="balls_in_bins")
