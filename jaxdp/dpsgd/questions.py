@@ -214,11 +214,8 @@ def steps(
     scale = checks.positive("noise_multiplier", noise_multiplier)
     if not checks.all_concrete(budget, rate, scale, before):
         raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
-    spent = (
-        None
-        if before is None
-        else loss_of(phases_of(None, before, None, None, None, None, None), relation, group_size)
-    )
+    done = () if before is None else phases_of(None, before, None, None, None, None, None)
+    spent = loss_of(done, relation, group_size) if done else None
     checks.one_of("sampling", sampling, SAMPLED_BY_STEP)
     sizes = dataset_size, batch_size, None, sampling_prob, 1.0
     once = loss_of(phases_of(scale, None, *sizes, sampling, batch_size_limit), relation, group_size)
