@@ -212,7 +212,7 @@ def steps(
     """
     budget, rate = as_budget((epsilon, delta)), rate_of(dataset_size, batch_size, sampling_prob)
     scale = checks.positive("noise_multiplier", noise_multiplier)
-    if not checks.all_concrete(budget, rate, scale, before):
+    if not checks.all_concrete(budget, rate, scale, before, batch_size_limit):
         raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
     done = () if before is None else phases_of(None, before, None, None, None, None, None)
     spent = loss_of(done, relation, group_size) if done else None
