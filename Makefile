@@ -38,6 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_optimal_noise
 	$(BIN)/python -m benchmarks.bench_solvers
 	$(BIN)/python -m benchmarks.bench_estimators
+	$(BIN)/python -m benchmarks.bench_release
 
 reproduce: $(STAMP)
 	$(BIN)/python -m benchmarks.reproductions.noises

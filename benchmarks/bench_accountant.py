@@ -37,6 +37,14 @@ FIRST = {
     "discrete Gaussian": "dp.Mechanism(dp.DiscreteGaussian(5.0), 1.0)",
     "response": "dp.PureDP(0.1)",
 }
+# First questions of DP-SGD in a new process.
+QUESTIONS = {
+    "epsilon": "dp.dpsgd.epsilon(1.0, 1e-6, **run)",
+    "delta": "dp.dpsgd.delta(1.0, 1.0, **run)",
+    "noise_multiplier": "dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **run)",
+    "tpr_at_fpr": "dp.tpr_at_fpr(1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, "
+    "0.01, 'add_remove')), 1e-3)",
+}
 MANY = """
 import jax
 jax.config.update("jax_enable_x64", True)
@@ -130,6 +138,70 @@ def random_runs() -> dict[str, Any]:
     return row
 
 
+def of_language_models(sigma: Any, q: Any, steps: Any, delta: Any) -> dict[str, Any]:
+    loss = sampled(sigma, q, steps)
+    found = evaluate.epsilon(loss.terms, jnp.asarray(delta), loss.both)
+    upper, lower = np.asarray(found.upper), np.asarray(found.lower)
+    width = (upper - lower) / (1.0 + upper)
+    return {
+        "lanes": width.size,
+        "infinite": int(np.sum(~np.isfinite(upper))),
+        "within_1e-3": float(np.mean(width <= 1e-3)),
+        "within_1e-5": float(np.mean(width <= 1e-5)),
+    }
+
+
+def language_models() -> dict[str, Any]:
+    """Trainings that rarely see a record: drawn at random, and those of `few_hits.json`."""
+    rng = np.random.default_rng(11)
+    sigma, q = rng.uniform(0.4, 1.6, 1024), 10 ** rng.uniform(-6.5, -3.3, 1024)
+    steps = np.ceil(10 ** rng.uniform(-1.5, 1.5, 1024) / q)
+    delta = 10 ** rng.uniform(-12, -6, 1024)
+    rows = json.loads((ROOT / "tests" / "reference" / "few_hits.json").read_text())["values"]
+    columns = (np.array([r[k] for r in rows]) for k in ("sigma", "q", "steps", "delta", "epsilon"))
+    *known, truth = columns
+    found = 1.0 * np.asarray(training(*known[:3]).epsilon(known[3]))
+    assert np.all(found >= truth * (1.0 - 3e-4))
+    row = of_language_models(sigma, q, steps, delta)
+    clock = cpu(lambda: sampled(sigma, q, steps).epsilon(delta), 1)
+    return row | clock | {"few_hits": of_language_models(*known)}
+
+
+def training(sigma: Any, q: Any, steps: Any) -> dp.PrivacyLoss:
+    return steps * dp.privacy_loss(dp.Mechanism(dp.Gaussian(sigma), 1.0, q, "remove"))
+
+
+def two_phases() -> dict[str, float]:
+    """64 lanes of two phases of sampled Gaussians."""
+    scale = np.geomspace(0.8, 4.0, 64)
+    loss = sampled(scale, 0.01, 1000.0) + sampled(1.5 * scale, 0.02, 500.0)
+    return widths(loss, 1e-6) | cpu(lambda: loss.epsilon(1e-6))
+
+
+def noise_multipliers() -> dict[str, Any]:
+    """One, and for 128 budgets."""
+    budgets = np.geomspace(0.3, 8.0, 128)
+
+    def ask(epsilon: Any) -> Any:
+        return dp.dpsgd.noise_multiplier(epsilon=epsilon, delta=1e-6, sampling_prob=0.01, steps=1e3)
+
+    return {"one": cpu(lambda: ask(1.0)), "128": cpu(lambda: ask(budgets), 1)}
+
+
+def first_questions() -> dict[str, float]:
+    rows = {}
+    for name, call in QUESTIONS.items():
+        code = (
+            "import time, jax\njax.config.update('jax_enable_x64', True)\nimport jaxdp as dp\n"
+            "run = {'sampling_prob': 0.01, 'steps': 1000}\nstart = time.process_time()\n"
+            f"float({call})\nprint(time.process_time() - start)"
+        )
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        rows[name] = float(done.stdout)
+    return rows
+
+
 def first_calls() -> dict[str, Any]:
     rows = {}
     for name, mechanism in FIRST.items():
@@ -201,7 +273,11 @@ def curve() -> dict[str, float]:
 SECTIONS: dict[str, Callable[[], Any]] = {
     "ordinary_grid": ordinary_grid,
     "random_runs": random_runs,
+    "language_models": language_models,
+    "two_phases": two_phases,
+    "noise_multipliers": noise_multipliers,
     "curve_of_10000_steps": curve,
+    "first_questions": first_questions,
     "first_calls": first_calls,
     "kinds": kinds,
     "many_compositions": many_compositions,

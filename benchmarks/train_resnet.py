@@ -22,7 +22,7 @@ import optax
 
 import jaxdp as dp
 from benchmarks._tools.measure import write
-from jaxdp._core.random_key import fresh_key
+from jaxdp._core.random_key import secure_key
 from jaxdp.solvers import dp_sgd
 
 WIDTHS = (16, 32, 64)
@@ -151,7 +151,7 @@ def main() -> None:
     records = len(train[1])
     sampling_prob = min(options.batch / records, 1.0)
     steps = options.steps or round(options.epochs / sampling_prob)
-    start = network(fresh_key())
+    start = network(secure_key())
     rows = []
     for name, (groups, allocation) in METHODS.items():
         plan = dp_sgd.plan(

@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from jaxdp import estimators as estimators
     from jaxdp import interop as interop
     from jaxdp import plot as plot
+    from jaxdp import sampling as sampling
     from jaxdp import solvers as solvers
     from jaxdp._core.cache import enable_cache as enable_cache
     from jaxdp._core.pytree import pytree as pytree
+    from jaxdp._core.random_key import secure_key as secure_key
     from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
     from jaxdp.adaptive.filter import Filter as Filter
+    from jaxdp.adaptive.ledger_file import Ledger as Ledger
     from jaxdp.adaptive.odometer import Odometer as Odometer
+    from jaxdp.audit import audit as audit
+    from jaxdp.audit.run import Audit as Audit
     from jaxdp.design.allocate import allocate as allocate
     from jaxdp.design.allocate import allocation_error as allocation_error
     from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
@@ -36,6 +41,12 @@ if TYPE_CHECKING:
     from jaxdp.design.sensitivity_profiles import gini as gini
     from jaxdp.design.sensitivity_profiles import sensitivity_profile as sensitivity_profile
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
+    from jaxdp.dominating_pair.base import Kinks as Kinks
+    from jaxdp.dominating_pair.base import Lattice as Lattice
+    from jaxdp.dominating_pair.base import Law as Law
+    from jaxdp.dominating_pair.base import Smooth as Smooth
+    from jaxdp.dominating_pair.base import law_on as law_on
+    from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture as GaussianMixture
     from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
     from jaxdp.estimators import DPPCA as DPPCA
     from jaxdp.estimators import DPLasso as DPLasso
@@ -57,10 +68,13 @@ if TYPE_CHECKING:
     from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
     from jaxdp.guarantee.pure import PureDP as PureDP
     from jaxdp.guarantee.renyi import RDP as RDP
+    from jaxdp.guarantee.selection import above_threshold as above_threshold
+    from jaxdp.guarantee.selection import repeat_and_select as repeat_and_select
     from jaxdp.guarantee.tradeoff import profile_of_tradeoff as profile_of_tradeoff
     from jaxdp.guarantee.tradeoff import tradeoff_of_profile as tradeoff_of_profile
     from jaxdp.guarantee.zcdp import ZCDP as ZCDP
     from jaxdp.mechanism import Mechanism as Mechanism
+    from jaxdp.mechanism import release as release
     from jaxdp.noise.base import Noise as Noise
     from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian
     from jaxdp.noise.discrete_histogram import DiscreteHistogram as DiscreteHistogram
@@ -70,6 +84,7 @@ if TYPE_CHECKING:
     from jaxdp.noise.histogram import Certificate as Certificate
     from jaxdp.noise.histogram import Histogram as Histogram
     from jaxdp.noise.laplace import Laplace as Laplace
+    from jaxdp.noise.nodes import panels as panels
     from jaxdp.noise.numerical import NumericalNoise as NumericalNoise
     from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
     from jaxdp.noise.staircase import Staircase as Staircase
@@ -87,6 +102,7 @@ if TYPE_CHECKING:
     from jaxdp.optimal.table import RangeMechanism as RangeMechanism
     from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
     from jaxdp.privacy_loss import privacy_loss as privacy_loss
+    from jaxdp.released import Released as Released
     from jaxdp.solvers.problems import L1 as L1
     from jaxdp.solvers.problems import L2 as L2
     from jaxdp.solvers.problems import Problem as Problem
@@ -97,12 +113,16 @@ if TYPE_CHECKING:
     from jaxdp.solvers.problems import private_smoothness as private_smoothness
     from jaxdp.sweep import sweep as sweep
 else:
-    _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "solvers")
+    _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "sampling", "solvers")
     _NAMES = {
         "_core.cache": "enable_cache",
         "_core.pytree": "pytree",
+        "_core.random_key": "secure_key",
         "adaptive.filter": "BudgetExceededError Filter",
+        "adaptive.ledger_file": "Ledger",
         "adaptive.odometer": "Odometer",
+        "audit": "audit",
+        "audit.run": "Audit",
         "design.allocate": "allocate allocation_error",
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",
@@ -112,7 +132,8 @@ else:
         "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
         "design.sensitivity": "JointSensitivity",
         "design.sensitivity_profiles": "gini sensitivity_profile",
-        "dominating_pair.base": "DominatingPair",
+        "dominating_pair.base": "DominatingPair Kinks Lattice Law Smooth law_on",
+        "dominating_pair.gaussian_mixture": "GaussianMixture",
         "dominating_pair.known_guarantee": "RandomisedResponse",
         "estimators": "DPPCA DPLasso DPLogisticRegression DPNaiveBayes",
         "exponential_mechanism": "ExponentialMechanism",
@@ -123,9 +144,10 @@ else:
         "guarantee.gaussian_dp": "GDP largest_gdp",
         "guarantee.pure": "PureDP",
         "guarantee.renyi": "RDP",
+        "guarantee.selection": "above_threshold repeat_and_select",
         "guarantee.tradeoff": "profile_of_tradeoff tradeoff_of_profile",
         "guarantee.zcdp": "ZCDP",
-        "mechanism": "Mechanism",
+        "mechanism": "Mechanism release",
         "noise.base": "Noise",
         "noise.discrete_gaussian": "DiscreteGaussian",
         "noise.discrete_histogram": "DiscreteHistogram",
@@ -134,6 +156,7 @@ else:
         "noise.gaussian": "Gaussian",
         "noise.histogram": "Certificate Histogram",
         "noise.laplace": "Laplace",
+        "noise.nodes": "panels",
         "noise.numerical": "NumericalNoise",
         "noise.offset_gaussian": "OffsetGaussian",
         "noise.staircase": "Staircase staircase_split",
@@ -146,6 +169,7 @@ else:
         "optimal.published": "PublishedKernel published_mechanism",
         "optimal.table": "RangeMechanism",
         "privacy_loss": "PrivacyLoss privacy_loss",
+        "released": "Released",
         "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
         "sweep": "sweep",

@@ -23,11 +23,12 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.mechanism import Mechanism, Relation, directions
+from jaxdp.mechanism import Mechanism, directions
 from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
+from jaxdp.sampling.base import Pairs, Relation, Release, pairs_of
 
 
 def pair_of(
@@ -38,6 +39,8 @@ def pair_of(
         return _expanded(release), None
     if not isinstance(release, Mechanism):
         return _worst_of(release), None
+    if release.sampling is not None:
+        raise TypeError("a release of a scheme may be several pairs: use releases_of")
     sampling_prob = release.sampling_prob[..., None]
     if release.relation == "replace_one":
         noise, shift = _expanded((release.noise, release.sensitivity))
@@ -46,6 +49,19 @@ def pair_of(
     if release.sampled:
         pair = Poisson(pair, sampling_prob, directions(release.relation)[0])
     return pair, release.relation
+
+
+def releases_of(
+    release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
+) -> tuple[Pairs, Relation | None]:
+    """The dominating pairs that compose a release with their counts, and its relation."""
+    if not isinstance(release, Mechanism) or release.sampling is None:
+        pair, relation = pair_of(release)
+        return ((pair, 1),), relation
+    assert release.relation is not None
+    scheme, noise, sensitivity = _expanded((release.sampling, release.noise, release.sensitivity))
+    wide = Release(noise, sensitivity, release.relation, release.group_size)
+    return pairs_of(scheme, wide), release.relation
 
 
 def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:

@@ -29,9 +29,10 @@ from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
-from jaxdp.mechanism import RELATIONS, Mechanism, Relation
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_down, exp_up
-from jaxdp.pairs import pair_of
+from jaxdp.pairs import pair_of, releases_of
+from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
 # What a stored loss says that it is.
@@ -46,8 +47,8 @@ class PrivacyLoss:
 
     `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
     composes along a batch axis: K coordinates, or the steps of a plan; `a[index]` is a part of the
-    batch. Made by `privacy_loss`. The directions of a
-    sampled mechanism are kept apart: "add_remove" reports the worse of the two compositions.
+    batch. Made by `privacy_loss`. The directions of a sampled mechanism are kept apart:
+    "add_remove" and "zero_out" report the worse of the two compositions.
     """
 
     terms: Terms
@@ -59,7 +60,7 @@ class PrivacyLoss:
     @property
     def both(self) -> bool:
         """True if the worse of two directions is reported."""
-        return self.relation == "add_remove"
+        return self.relation in BOTH_DIRECTIONS
 
     @property
     def shape(self) -> Shape:
@@ -261,39 +262,39 @@ class PrivacyLoss:
 
     def __rmul__(self, count: ArrayLike) -> PrivacyLoss:
         times = checks.whole("count", count)[..., None]
-        return PrivacyLoss(
-            tuple(Term(t.pair, jnp.multiply(*_align(t.count, times))) for t in self.terms),
-            self.relation,
-        )
+        return PrivacyLoss(tuple(t.repeated(times) for t in self.terms), self.relation)
 
 
 @in_float64
 def privacy_loss(
     mechanism: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
+    relation: Relation | None = None,
 ) -> PrivacyLoss:
     """The privacy loss of one release of a mechanism: what `+` and `*` compose exactly.
 
     Args:
         mechanism: a `Mechanism`; an `ExponentialMechanism`; a guarantee (PureDP, ApproxDP, GDP),
             for the loss of the worst mechanism that keeps it; or a dominating pair
-            (`RandomisedResponse`, or one of your own), taken as it is, in its one direction.
+            (`RandomisedResponse`, or one of your own), taken as it is.
+        relation: of a pair of your own; "add_remove" takes the worse of it and of the exchanged
+            pair, None the pair in its one direction.
 
     Returns:
         A `PrivacyLoss`, batched like the mechanism.
 
     Sampled coordinates that are summed are sampled independently. Of a `Histogram`: the worst of
-    all shifts at once, which bounds adaptive compositions as well; its sensitivity is one number,
-    known before tracing.
+    all shifts at once, which bounds adaptive compositions too; its sensitivity is a known number.
 
     >>> import jaxdp as dp
     >>> loss = dp.privacy_loss(dp.Mechanism(dp.Gaussian(10.0), 1.0))
     >>> print(f"{(100 * loss).epsilon(1e-5):.4f}")
     4.3772
     """
-    pair, relation = pair_of(mechanism)
-    return PrivacyLoss((Term(pair, jnp.ones(1)),), relation)
-
-
-def _align(a: Reals, b: Reals) -> tuple[Reals, Reals]:
-    shape = jnp.broadcast_shapes(a.shape, b.shape)
-    return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
+    pairs, known = releases_of(mechanism)
+    if relation is not None:
+        checks.one_of("relation", relation, RELATIONS)
+        if not isinstance(mechanism, DominatingPair):
+            raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
+        known = relation
+    terms = tuple(Term(pair, jnp.full(1, 1.0 * count)) for pair, count in pairs)
+    return PrivacyLoss(merged(terms), known)

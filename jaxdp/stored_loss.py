@@ -14,10 +14,14 @@ from jaxdp._core import checks
 from jaxdp._core.types import Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.allocation import Allocation
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import Finite
+from jaxdp.dominating_pair.fixed_batch import FixedBatch
+from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedResponse, Response
 from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.public_coin import PublicCoin
 from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
@@ -35,6 +39,7 @@ _KINDS: dict[str, type] = {
         *(Gaussian, Laplace, TruncatedLaplace, Staircase, FlippedHuber, OffsetGaussian, Subbotin),
         *(DiscreteGaussian, DiscreteLaplace, Additive, Poisson, Replaced),
         *(Response, RandomisedResponse, BoundedRange, Finite),
+        *(PublicCoin, FixedBatch, GaussianMixture, Allocation),
     )
 }
 # By how much the masses of a finite loss may miss 1. chosen: far above their rounding.
@@ -89,11 +94,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, tuple):
-        return [_plain(float(x)) for x in value]
+        return [_plain(x if _is_compound(x) else float(x)) for x in value]
     if isinstance(value, np.ndarray | jax.Array):
         flat = np.asarray(value, dtype=np.float64)
         return {"shape": list(flat.shape), "values": [x.hex() for x in flat.ravel().tolist()]}
     return _record(value)
+
+
+def _is_compound(value: Any) -> bool:
+    """True for what is no plain number: arrays, and records."""
+    return isinstance(value, np.ndarray | jax.Array) or dataclasses.is_dataclass(value)
 
 
 def _value(plain: Any) -> Any:
@@ -104,7 +114,7 @@ def _value(plain: Any) -> Any:
         case str():
             return _number(plain)
         case list():
-            return tuple(_number(x) for x in plain)
+            return tuple(map(_value, plain))
         case {"kind": str(kind), **fields}:
             return _built(kind, fields)
         case _:
@@ -140,7 +150,7 @@ def _built(kind: str, plain: dict[str, Any]) -> Any:
             raise ValueError(f"{name} of {kind} must be {hint}, got {type(value).__name__}")
     if cls is Finite:
         _require_law(fields["losses"], fields["masses"], fields["infinite"], fields["hidden"])
-    return cls(*fields.values())
+    return getattr(cls, "from_fields", cls)(*fields.values())
 
 
 def _require_law(

@@ -144,9 +144,9 @@ def probability(name: str, value: ArrayLike, *, lift: bool = False) -> Reals:
     return real(name, value, 0.0, 1.0, lift=lift)
 
 
-def whole(name: str, value: ArrayLike, lower: float = 0.0) -> Reals:
-    """A count: a whole number, not below `lower`; NaN where a traced value is not whole."""
-    count = real(name, value, lower)
+def whole(name: str, value: ArrayLike, lower: float = 0.0, upper: float = np.inf) -> Reals:
+    """A count: a whole number in [`lower`, `upper`]; NaN where a traced value is not."""
+    count = real(name, value, lower, upper)
     if is_concrete(count):
         # NumPy: inside a trace JAX would trace what is known as well.
         known = np.asarray(count)
@@ -158,7 +158,7 @@ def whole(name: str, value: ArrayLike, lower: float = 0.0) -> Reals:
 
 def positive_integer(name: str, value: int) -> int:
     """A size or a number of steps that shapes a program: concrete, 1 or more."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    if isinstance(value, bool) or not 1 <= value < np.inf or int(value) != value:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return int(value)
 

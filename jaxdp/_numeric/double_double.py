@@ -56,9 +56,7 @@ def total_pair(*terms: Double | Reals) -> Double:
     """The sum, to 1e-31 of the largest term."""
     pairs = [t if isinstance(t, Double) else Double(t, jnp.zeros_like(t)) for t in terms]
     high, low = reduce(_add, pairs)
-    value = high + jax.lax.stop_gradient(low)
-    low_part = value - high
-    rest = (high - (value - low_part)) + (low - low_part)
+    value, rest = two_sum(high, jax.lax.stop_gradient(low))
     return Double(value, jax.lax.stop_gradient(jnp.where(jnp.isfinite(value), rest, 0.0)))
 
 
@@ -121,7 +119,5 @@ def divide(numerator: Double, denominator: Double, wanted: Bools) -> Double:
 
 
 def _add(x: Double, y: Double) -> Double:
-    high = x.high + y.high
-    y_part = high - x.high
-    error = (x.high - (high - y_part)) + (y.high - y_part)
+    high, error = two_sum(x.high, y.high)
     return Double(high, jax.lax.stop_gradient(error) + (x.low + y.low))

@@ -120,10 +120,14 @@ def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:
 
 
 def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
-    """a + b and its rounding error, exactly (Knuth)."""
-    total = a + b
-    b_part = total - a
-    return total, (a - (total - b_part)) + (b - b_part)
+    """a + b and its rounding error, exactly (Dekker, Numer. Math. 18, 1971).
+
+    Which is the larger is not known to a compiler: XLA makes (1 + x) - 1 of constants into x.
+    """
+    first_is_larger = jnp.abs(a) >= jnp.abs(b)
+    larger, smaller = jnp.where(first_is_larger, a, b), jnp.where(first_is_larger, b, a)
+    total = larger + smaller
+    return total, smaller - (total - larger)
 
 
 def log_add(a: Reals, b: Reals) -> Reals:

@@ -22,3 +22,11 @@ class LogBounds(NamedTuple):
             jnp.where(where, mirrored_log_delta(self.lower, size, -1.0), self.lower),
             jnp.where(where, mirrored_log_delta(self.upper, size, 1.0), self.upper),
         )
+
+
+def nearer(known: LogBounds, found: LogBounds) -> LogBounds:
+    """The nearer bounds; of NaN the other."""
+    less = (found.upper < known.upper) | jnp.isnan(known.upper) | (known.upper == jnp.inf)
+    better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
+    lower = jnp.where(better, found.lower, known.lower)
+    return LogBounds(lower, jnp.where(less, found.upper, known.upper))

@@ -43,6 +43,10 @@ class Term:
         """The same term in a batch of `shape`."""
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
 
+    def repeated(self, times: Reals) -> Term:
+        """Every release so many `times`, an array whose last axis composes."""
+        return Term(self.pair, jnp.multiply(*jnp.broadcast_arrays(self.count, times)))
+
     def total(self, each: Reals) -> Reals:
         """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
         return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * each), axis=-1)
@@ -77,13 +81,16 @@ def with_one_gaussian(terms: Terms) -> Terms:
 
 def is_gaussian(term: Term) -> bool:
     """True if the releases are Gaussians that are not sampled."""
-    return isinstance(term.pair, Additive) and isinstance(term.pair.noise, Gaussian)
+    return _adds_gaussian(term.pair)
 
 
 def is_sampled_gaussian(term: Term) -> bool:
     """True if the releases are Poisson-sampled Gaussians, a record added or removed."""
-    pair = term.pair
-    return isinstance(pair, Poisson) and is_gaussian(Term(pair.base, term.count))
+    return isinstance(term.pair, Poisson) and _adds_gaussian(term.pair.base)
+
+
+def _adds_gaussian(pair: DominatingPair) -> bool:
+    return isinstance(pair, Additive) and isinstance(pair.noise, Gaussian)
 
 
 def ratios_of(term: Term) -> Reals:

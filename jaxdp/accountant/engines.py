@@ -4,13 +4,15 @@
 |-----------------------------------------------------|------------------|-------------------------|
 | one release; Gaussians, which are one               | its own profile  | 2e-12 (1 + |log delta|) |
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
-| equal Poisson-sampled Gaussians (many lanes: first) | sampled_gaussian | 1e-8, or what it finds  |
-| everything else, and few of those lanes: first      | `contour`        | 1e-8, or what it finds  |
-| where that is wide (few releases, atoms, rare hits) | `grid`           | the bracket             |
-| unequal sampled Gaussians wider than 1e-3           | `grid`           | the bracket             |
+| Poisson-sampled Gaussians in up to 8 phases, beside | `sampled`        | 1e-6, or what it finds  |
+|   plain ones; where known and wider than .1         | `grid`           | the bracket             |
+| everything else: first                              | `contour`        | 1e-8, or what it finds  |
+| where that is wide (few releases, atoms)            | `grid`           | the bracket             |
+| sampled Gaussians in more phases wider than 1e-3    | `grid`           | the bracket             |
 
-The engine depends on the kinds of pairs alone, so that traced values take the same one. What is
-wide goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
+The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
+Gaussians the grid is asked of known values only, as it would double a user's program. What is wide
+goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
 reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bounds: on log delta
 at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -30,19 +32,17 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.threads import in_threads
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import contour, grid, profile, sampled_gaussian
+from jaxdp.accountant import contour, grid, profile
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Terms,
     is_gaussian,
     is_sampled_gaussian,
-    ratios_of,
 )
-from jaxdp.accountant.sampled_gaussian import Kind, Releases
+from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, as_table, padded, tabled
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
-from jaxdp.dominating_pair.poisson import Poisson
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
@@ -50,7 +50,7 @@ _SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are 
 _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
 _ATOMIC = 5e-5  # the same beside a contour. measured: atoms, smoothed, leave 5e-6 of log delta
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
-_MANY = 64  # sampled Gaussians for which their own program is compiled. chosen: it takes 8 s
+_USELESS = 0.1  # width of what says little of sampled Gaussians: noise far below a sensitivity
 _COARSE = 1e-3  # below which a grid is no nearer for unequal sampled Gaussians. measured: mostly
 
 
@@ -59,22 +59,26 @@ class Step(NamedTuple):
 
     engine: Engine
     above: float = 0.0
+    takes_batches: bool = False  # whether traced lanes are answered side by side
 
 
-def engines_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
-    """The engines that are asked for log delta, in turn."""
-    return _single_first(terms, by_profile, _BOUNDS.of(terms, lanes))
+def engines_of(terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
+    """The engines that are asked for log delta, in turn; lanes are those of so many directions.
+
+    `options`: what the engine of sampled Gaussians takes besides.
+    """
+    return _single_first(terms, by_profile, _BOUNDS.of(terms, ways, **options))
 
 
-def inverses_of(terms: Terms, lanes: int) -> tuple[Step, ...]:
+def inverses_of(terms: Terms, ways: int) -> tuple[Step, ...]:
     """The engines that are asked for epsilon, in turn."""
-    return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, lanes))
+    return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, ways))
 
 
-def searched_by(terms: Terms, lanes: int) -> tuple[Step, ...]:
-    """The engines that a search for epsilon asks for log delta: those that serve most lanes."""
-    steps = _BOUNDS.of(terms, lanes)
-    return steps[-1:] if steps is _BOUNDS.many_sampled_gaussians else steps[-2:]
+def searched_by(terms: Terms) -> tuple[Step, ...]:
+    """The engines that a search for epsilon asks for log delta; none where it finds no more."""
+    alone = len(engines_of(terms, 1)) == 1 and not is_on_lattice(terms)
+    return () if alone or sampled.serves(terms) else _BOUNDS.of(terms, 1)[-2:]
 
 
 def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
@@ -87,20 +91,20 @@ class _Table(NamedTuple):
 
     on_lattice: tuple[Step, ...]
     on_contour: tuple[Step, ...]
-    unequal_gaussians: tuple[Step, ...]
-    few_sampled_gaussians: tuple[Step, ...]
-    many_sampled_gaussians: tuple[Step, ...]
+    many_phases: tuple[Step, ...]
+    of_sampled: Callable[..., LogBounds]
 
-    def of(self, terms: Terms, lanes: int) -> tuple[Step, ...]:
-        """Those of a composition; a program for many lanes is compiled only where it pays."""
+    def of(self, terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
+        """The engines of a composition."""
         if is_on_lattice(terms):
             return self.on_lattice
-        equal = len(terms) == 1 and terms[0].count.shape[-1] == 1
-        if not (equal and is_sampled_gaussian(terms[0])):
-            smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)
-            return self.unequal_gaussians if smooth else self.on_contour
-        many = lanes >= _MANY or not checks.all_concrete(terms)
-        return self.many_sampled_gaussians if many else self.few_sampled_gaussians
+        if sampled.serves(terms):
+            by_sampled = partial(self.of_sampled, ways=ways, **options)
+            first = Step(by_sampled, _NEAR, takes_batches=True)
+            known = checks.all_concrete(terms)
+            return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
+        smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)
+        return self.many_phases if smooth else self.on_contour
 
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -154,16 +158,6 @@ def epsilon_by_grid(terms: Terms, delta: Lanes, points: int) -> LogBounds:
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
-def by_sampled_gaussian(terms: Terms, epsilon: Lanes, kind: Kind) -> LogBounds:
-    """Along one contour, or with the law cut, or cut in several ways."""
-    return _lanes(_SAMPLED[kind], terms, epsilon)
-
-
-def epsilon_by_sampled_gaussian(terms: Terms, delta: Lanes, kind: Kind) -> LogBounds:
-    """Along one contour, or with the law cut, or cut in several ways."""
-    return _lanes(_INVERSE_SAMPLED[kind], terms, delta)
-
-
 def _lanes(function: Engine, terms: Terms, values: Lanes) -> LogBounds:
     """function(terms, values), concrete ones in pieces."""
     if not checks.all_concrete(terms, values):
@@ -185,24 +179,6 @@ def _one_by_one(
 
     found = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
-
-
-def _sampled(terms: Terms, epsilon: Reals, kind: Kind) -> LogBounds:
-    found = sampled_gaussian.log_bounds(_equal_releases(terms), epsilon, kind)
-    return _with_infinite(tabled(terms), found)
-
-
-def _epsilon_of_sampled(terms: Terms, delta: Reals, kind: Kind) -> LogBounds:
-    return sampled_gaussian.epsilon_bounds(_equal_releases(terms), delta, kind)
-
-
-def _equal_releases(terms: Terms) -> Releases:
-    (term,) = terms
-    assert isinstance(term.pair, Poisson)
-    sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
-    q = checks.guard(term.pair.sampling_prob, 1.0)
-    columns = 1.0 / ratios_of(term), q, sign, term.count
-    return Releases(*(x[..., 0] for x in columns))
 
 
 def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
@@ -237,35 +213,21 @@ _INVERSE_CONTOURS = {
 }
 
 
-_KINDS: tuple[Kind, ...] = ("plain", "cut", "cuts")
-_SAMPLED = {kind: compiled(partial(_sampled, kind=kind), ()) for kind in _KINDS}
-_INVERSE_SAMPLED = {kind: compiled(partial(_epsilon_of_sampled, kind=kind), ()) for kind in _KINDS}
-
-
 def _in_turn(
     along: Callable[..., LogBounds],
-    sampled: Callable[..., LogBounds],
+    of_sampled: Callable[..., LogBounds],
     on_grid: Callable[..., LogBounds],
 ) -> _Table:
     short, long = (partial(along, root=root) for root in contour.ROOTS)
-    plain, cut, cuts = (partial(sampled, kind=kind) for kind in _KINDS)
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
-    last = Step(many, _NEAR)
     return _Table(
         on_lattice=(Step(few), Step(many, _SETTLED)),
         on_contour=(Step(short), Step(long, _SETTLED), Step(many, _ATOMIC)),
-        unequal_gaussians=(Step(short), Step(long, _SETTLED), Step(many, _COARSE)),
-        few_sampled_gaussians=(
-            Step(short),
-            Step(long, _SETTLED),
-            Step(cut, _NEAR),
-            Step(cuts, _NEAR),
-            last,
-        ),
-        many_sampled_gaussians=(Step(plain), Step(cut, _NEAR), Step(cuts, _NEAR)),
+        many_phases=(Step(short), Step(long, _SETTLED), Step(many, _COARSE)),
+        of_sampled=of_sampled,
     )
 
 
 # The order in which engines are asked, for delta and for epsilon.
-_BOUNDS = _in_turn(by_contour, by_sampled_gaussian, by_grid)
-_INVERSES = _in_turn(epsilon_by_contour, epsilon_by_sampled_gaussian, epsilon_by_grid)
+_BOUNDS = _in_turn(by_contour, sampled.log_bounds, by_grid)
+_INVERSES = _in_turn(epsilon_by_contour, sampled.epsilon_bounds, epsilon_by_grid)

@@ -15,14 +15,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import ends, engines, inverse
 from jaxdp.accountant.batches import few_sizes, in_pieces
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, nearer
 from jaxdp.accountant.composition import (
     Terms,
     add_up,
@@ -34,6 +33,7 @@ from jaxdp.accountant.composition import (
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
 from jaxdp.accountant.tables import grown
+from jaxdp.accountant.traced import Last, traced_bounds
 
 # Releases of a lane that is looked at in two copies. chosen: it takes less than a compilation
 _FEW_RELEASES = 64
@@ -41,9 +41,6 @@ _FEW_RELEASES = 64
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 # Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
 Enough: TypeAlias = Callable[[LogBounds], Any]
-
-# What ends a traced lane: from (bounds, terms, values) of its directions, better bounds.
-Last: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +68,16 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
     `enough`: true of bounds that need not be any nearer, for known values and epsilons >= 0.
     """
     terms = with_one_gaussian(terms)
-    steps = engines.engines_of(terms, _lanes(terms, epsilon))
+    shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
+
+    def of_lanes(found: LogBounds) -> Any:
+        assert enough is not None
+        by_shape = LogBounds(*(x.reshape(shape) for x in found))
+        return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
+
+    steps = engines.engines_of(terms, _ways(both))
+    if enough is not None and steps[0].takes_batches:  # It sees all lanes, as `enough` does.
+        steps = engines.engines_of(terms, _ways(both), enough=of_lanes)
     return _at_epsilon(steps, terms, epsilon, both, enough)
 
 
@@ -93,16 +99,14 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 
 def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
-    lanes = _lanes(terms, delta)
-    steps, ask = engines.inverses_of(terms, lanes), engines.searched_by(terms, lanes)
-    alone = len(engines.engines_of(terms, lanes)) == 1  # a profile, which is searched already
+    steps, ask = engines.inverses_of(terms, _ways(both)), engines.searched_by(terms)
     # What no engine is asked to mend is not searched for either.
     near = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        last = None if alone else partial(inverse.searched_traced, ask[-1].engine, near)
+        last = partial(inverse.searched_traced, ask[-1].engine, near) if ask else None
         return _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both, last=last)
     found = _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both)
-    if alone:
+    if not ask:
         return found
     shape, each, values = _laid_out(terms, delta, False)
     near = inverse.searched(
@@ -180,25 +184,27 @@ def _in_turn(
     shape, terms, values = _laid_out(terms, values, both)
     first = _first(steps, by_end, terms)
     if not checks.all_concrete(terms, values):
-        found = _traced((Step(first), *steps[1:]), width, terms, values, both, last)
+        found = traced_bounds((Step(first), *steps[1:]), width, terms, values, _ways(both), last)
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = first(terms, values)
-    ways = 2 if both else 1
-    for engine, above in steps[1:]:
+    ways = _ways(both)
+    for engine, above, takes_batches in steps[1:]:
         each = LogBounds(*(x.reshape(ways, -1) for x in found))
         worse = LogBounds(*(np.max(x, axis=0) for x in each))
         # A direction that is surely the better one need not be known any nearer.
         wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
         if enough is not None:
             wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
-        index = np.flatnonzero(wide)
+        index = np.flatnonzero(wide.any(axis=0) if takes_batches else wide)
         if index.size == 0:
             continue
         # One lane alone would compile anew what two have compiled.
         few = 2 if _releases(terms) <= _FEW_RELEASES else 1
         index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
+        if takes_batches:  # It wants all directions of a lane.
+            index = (index[None] + wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
-        again = _nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
+        again = nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
         for old, new in zip(found, again, strict=True):
             old[index] = np.asarray(new)
     return LogBounds(*(_of_worse(x, shape, both) for x in found))
@@ -218,37 +224,6 @@ def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
         return in_pieces(by_end, (many, values, known), _releases(terms))
 
     return ended
-
-
-def _traced(
-    steps: tuple[Step, ...],
-    width: Callable[[LogBounds], Reals],
-    terms: Terms,
-    values: Lanes,
-    both: bool,
-    last: Last | None,
-) -> LogBounds:
-    """Bounds by one program: each lane, with its directions, goes on to the next engine alone."""
-    ways = 2 if both else 1
-
-    def lane(at: tuple[Terms, Reals]) -> LogBounds:
-        terms, values = at
-        found = steps[0].engine(terms, values)
-        for engine, above in steps[1:]:
-            worse = LogBounds(*(jnp.max(x) for x in found))
-            found = lax.cond(
-                width(worse) > above,
-                lambda known, engine=engine: _nearer(known, engine(terms, values)),
-                lambda known: known,
-                found,
-            )
-        return last(found, terms, values) if last else found
-
-    def by_lane(x: Reals) -> Reals:
-        return jnp.moveaxis(x.reshape(ways, -1, *x.shape[1:]), 1, 0)
-
-    found = lax.map(lane, jax.tree.map(by_lane, (terms, values)))
-    return LogBounds(*(x.T.ravel() for x in found))
 
 
 def _laid_out(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
@@ -277,20 +252,12 @@ def _of_worse(found: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     return jnp.max(found.reshape(2, *shape), axis=0) if both else found.reshape(shape)
 
 
-def _lanes(terms: Terms, values: Lanes) -> int:
-    return math.prod(jnp.broadcast_shapes(values.shape, *(term.shape for term in terms)))
+def _ways(both: bool) -> int:
+    return 2 if both else 1
 
 
 def _releases(terms: Terms) -> int:
     return sum(term.count.shape[-1] for term in terms)
-
-
-def _nearer(known: LogBounds, found: LogBounds) -> LogBounds:
-    """The nearer bounds; of NaN the other."""
-    less = (found.upper < known.upper) | jnp.isnan(known.upper) | (known.upper == jnp.inf)
-    better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
-    lower = jnp.where(better, found.lower, known.lower)
-    return LogBounds(lower, jnp.where(less, found.upper, known.upper))
 
 
 def _width(found: LogBounds) -> Reals:

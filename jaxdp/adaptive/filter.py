@@ -169,12 +169,16 @@ class Filter(Locked):
         numbers = ledger.from_hex(body["budget"])
         order = ledger.from_hex(body["order"])
         restored = cls(RDP(order, numbers) if kind == "RDP" else _KINDS[kind](*numbers))
+        return restored.resumed(steps)
+
+    def resumed(self, steps: Sequence[Step]) -> Filter:
+        """The filter itself after steps that were taken; `ValueError` if they do not fit."""
         for step in steps:
-            restored._sums = restored._after(step)
-        restored._steps = tuple(steps)
-        if not restored._fits(restored._sums):
-            raise ValueError(f"steps must fit in the budget {restored._budget}, got {steps}")
-        return restored
+            self._sums = self._after(step)
+            self._steps = (*self._steps, step)
+        if not self._fits(self._sums):
+            raise ValueError(f"steps must fit in the budget {self._budget}, got {self._steps}")
+        return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """`to_json` into a file, all or nothing."""

@@ -25,7 +25,11 @@ Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 # That of `jaxdp.mechanism`, which imports JAX.
-Relation = Literal["add", "remove", "add_remove", "replace_one"]
+Relation = Literal["add", "remove", "add_remove", "replace_one", "zero_out"]
+# Those of `jaxdp.dpsgd`.
+Sampling = Literal[
+    "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
+]
 
 # Columns of what is printed for people. chosen: the narrowest terminal
 COLUMNS = 80
@@ -52,12 +56,15 @@ _KINDS = {
     "seconds": "positive",
     "alpha": "at least 0",
     "chunk": "count",
+    "batch_size_limit": "count",
+    "group_size": "count",
 }
 # Arguments of functions that are options here under the same name.
 _OPTIONS = (
     *_KINDS,
     "families",
     "relation",
+    "sampling",
     "feature_bounds",
     "target_bounds",
     "classes",

@@ -13,6 +13,7 @@ from jaxdp.cli.base import (
     Epsilon,
     ImpossibleError,
     Relation,
+    Sampling,
     check,
     check_schedule,
     library,
@@ -70,6 +71,11 @@ def _training(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Updates, one batch each.")] = None,
     relation: Annotated[Relation, typer.Option(help="What neighbours differ by.")] = "add_remove",
+    sampling: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = "poisson",
+    batch_size_limit: Annotated[
+        int | None, typer.Option(help="Records of a truncated batch at most.")
+    ] = None,
+    group_size: Annotated[int, typer.Option(help="Records of one user.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """The options that all questions about a training share; only its signature is used."""

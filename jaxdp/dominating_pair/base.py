@@ -136,7 +136,26 @@ def law_on(
     log_infinite: Reals,
     largest: Reals,
 ) -> Law:
-    """Law from the loss, the log density of P and the loss's slope at the nodes of both rules."""
+    """Law from the loss, the log density of P and the loss's slope at the nodes of both rules.
+
+    Args:
+        nodes: of `panels`, or of a noise.
+        loss, log_density, slope: at `nodes.x`; slope is that of the loss there.
+        log_infinite: log of the probability of an infinite loss under P, without the axis of nodes.
+        largest: no finite loss exceeds it; inf where there is none.
+
+    Returns:
+        A `Law`. What its masses miss of 1 is stated as left out.
+
+    >>> import jax.numpy as jnp
+    >>> import jaxdp as dp
+    >>> nodes = dp.panels((jnp.asarray(-12.0), jnp.asarray(12.0)))
+    >>> loss, slope = nodes.x + 0.5, jnp.ones_like(nodes.x)  # of a Gaussian at shift 1
+    >>> density = dp.Gaussian(1.0).log_density(nodes.x)
+    >>> law = dp.law_on(nodes, loss, density, slope, jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf))
+    >>> print(jnp.sum(jnp.exp(law.log_mass)).round(9))
+    1.0
+    """
     log_mass = log_density + jnp.log(nodes.weight)
     of_loss = log_density - jnp.log(jnp.abs(slope))
     first = nodes.first

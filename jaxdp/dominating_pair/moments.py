@@ -21,6 +21,8 @@ _RESOLVED = 1e-11
 _LARGEST_EXPONENT = 650.0
 # Relative error of a term. derived: an ulp of the exponents of loss and mass, and some
 _TERM_ERROR = 4.0 * _LARGEST_EXPONENT * ULP
+# Higher orders whose divergences bound what is left out, in parts of the order. chosen: octaves
+_HIGHER = (1.5, 2.0, 4.0, 8.0, 16.0)
 
 
 def renyi_of_law(
@@ -88,3 +90,19 @@ def _divergence(
     far_error = (_TERM_ERROR + 4.0 * ULP * size) / excess
     value = jnp.where(near, jnp.where(order == 1.0, first, summed), far)
     return value, jnp.where(near, _TERM_ERROR * jnp.minimum(value, 1.0 / excess), far_error)
+
+
+def renyi_beyond(divergence: Callable[[Reals], Reals], order: Reals, log_left_out: Reals) -> Reals:
+    """log of what places of probability e^log_left_out under P add to E[e^((a - 1) L)], at most.
+
+    By Hoelder's inequality, from a bound on the divergence of higher orders b:
+    E[e^(s L); A] <= E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
+    """
+    excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
+    best = jnp.full(order.shape, jnp.inf)
+    for factor in _HIGHER:
+        higher = factor * excess + (factor - 1.0)
+        share = excess / higher
+        tried = excess * divergence(1.0 + higher) + (1.0 - share) * log_left_out
+        best = jnp.minimum(best, jnp.where(jnp.isnan(tried), jnp.inf, tried))
+    return best

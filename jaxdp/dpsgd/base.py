@@ -11,9 +11,12 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
-from jaxdp.mechanism import RELATIONS, Mechanism, Relation
+from jaxdp.dpsgd.schemes import loss_of_scheme, refuse_shuffled, scheme_of
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.sampling.base import RELATIONS, Relation, Scheme
+from jaxdp.sampling.poisson import Poisson
 
 # Relative excess of epochs / sampling_prob over a whole number that is not rounded up to the next.
 # chosen: far above rounding
@@ -37,6 +40,12 @@ class Phase:
         epochs: passes over the data, of 1 / sampling_prob steps each; what is no whole number of
             steps is rounded up.
         steps: their whole number, instead of epochs.
+        sampling: how batches are drawn. "poisson": each record on its own; "truncated": the same,
+            cut to batch_size_limit; "without_replacement": exactly batch_size of dataset_size, anew
+            in every step; "random_allocation": each record joins one random step of every epoch;
+            "balls_in_bins": the same step in every epoch. dataset_size is that of the larger of
+            two neighbours.
+        batch_size_limit: of "truncated".
 
     `ValueError` for values out of range and where the rate or the length is given twice or not.
 
@@ -49,6 +58,8 @@ class Phase:
     noise_multiplier: Reals
     sampling_prob: Reals
     steps: Reals
+    releases: Reals  # of the scheme: steps, epochs, or one for all
+    scheme: Scheme | None  # None: Poisson
 
     def __init__(
         self,
@@ -59,6 +70,8 @@ class Phase:
         epochs: ArrayLike | None = None,
         sampling_prob: ArrayLike | None = None,
         steps: ArrayLike | None = None,
+        sampling: str = "poisson",
+        batch_size_limit: ArrayLike | None = None,
     ):
         rate = rate_of(dataset_size, batch_size, sampling_prob)
         if (epochs is None) == (steps is None):
@@ -68,12 +81,34 @@ class Phase:
         else:
             passes = checks.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
             count = _steps_of(passes, rate, dataset_size, batch_size)
+        refuse_shuffled(sampling, noise_multiplier, rate, count)
+        scheme, releases, count = scheme_of(
+            sampling, rate, dataset_size, batch_size, batch_size_limit, count, epochs
+        )
         assign(
             self,
             noise_multiplier=checks.positive("noise_multiplier", noise_multiplier),
             sampling_prob=rate,
             steps=count,
+            releases=releases,
+            scheme=scheme,
         )
+
+    def louder(self, factor: Reals) -> Phase:
+        """The phase with its noise multiplied."""
+        phase = object.__new__(Phase)
+        scale = self.noise_multiplier * factor
+        rest = self.sampling_prob, self.steps, self.releases, self.scheme
+        names = ("noise_multiplier", "sampling_prob", "steps", "releases", "scheme")
+        assign(phase, **dict(zip(names, (scale, *rest), strict=True)))
+        return phase
+
+    def loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
+        """The privacy loss of all its steps."""
+        if self.scheme is None and group_size == 1:
+            return self.steps * step_loss(self.noise_multiplier, self.sampling_prob, relation)
+        scheme = Poisson(self.sampling_prob) if self.scheme is None else self.scheme
+        return self.releases * loss_of_scheme(self.noise_multiplier, scheme, relation, group_size)
 
     @property
     def shape(self) -> Shape:
@@ -126,6 +161,8 @@ def phases_of(
     epochs: ArrayLike | None,
     sampling_prob: ArrayLike | None,
     steps: ArrayLike | None,
+    sampling: str = "poisson",
+    batch_size_limit: ArrayLike | None = None,
 ) -> tuple[Phase, ...]:
     """Phases that are asked about: the list that is given, or the one that is described."""
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
@@ -140,8 +177,11 @@ def phases_of(
                 epochs=epochs,
                 sampling_prob=sampling_prob,
                 steps=steps,
+                sampling=sampling,
+                batch_size_limit=batch_size_limit,
             ),
         )
+    schedule = *schedule, batch_size_limit, None if sampling == "poisson" else sampling
     if noise_multiplier is not None or any(x is not None for x in schedule):
         raise ValueError(
             "give phases alone: each holds its own noise multiplier, sampling probability and steps"
@@ -164,9 +204,9 @@ def step_loss(
     return privacy_loss(Mechanism(Gaussian(noise_multiplier), 1.0, sampling_prob, relation))
 
 
-def loss_of(phases: tuple[Phase, ...], relation: Relation) -> PrivacyLoss:
+def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:
     """The privacy loss of all phases, one after the other."""
-    losses = [p.steps * step_loss(p.noise_multiplier, p.sampling_prob, relation) for p in phases]
+    losses = [phase.loss(relation, group_size) for phase in phases]
     total = losses[0]
     for loss in losses[1:]:
         total = total + loss

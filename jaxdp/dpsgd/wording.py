@@ -11,10 +11,12 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike
 from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
+from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
+from jaxdp.dpsgd.schemes import Sampling
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.mechanism import Relation
 from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.sampling.base import Relation
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3
@@ -27,6 +29,8 @@ _GOLDEN = 0.6180339887498949
 _NEIGHBOURS = {
     "add_remove": "two data sets are neighbours if one holds one record more than the other "
     '("add_remove", the worse of the two directions)',
+    "zero_out": "two data sets of the same size are neighbours if one record of the first is blank "
+    'in the second ("zero_out", the worse of the two directions)',
     "replace_one": "two data sets of the same size are neighbours if they differ in one record, "
     'which is replaced by another ("replace_one")',
 }
@@ -44,19 +48,23 @@ def statement(
     steps: ArrayLike | None = None,
     phases: Phases | None = None,
     relation: Relation = "add_remove",
+    sampling: Sampling = "poisson",
+    batch_size_limit: ArrayLike | None = None,
+    group_size: int = 1,
 ) -> str:
     """Statement, in plain English, of what a DP-SGD training promises and what it requires.
 
     Args:
         noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
             in `epsilon`, one known number each.
-        relation: "add_remove" or "replace_one".
+        relation: "add_remove", "replace_one" or "zero_out".
+        sampling, batch_size_limit, group_size: as in `epsilon`.
 
     Returns:
         Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
         and the power of a test of membership (rounded up), the conditions.
 
-    Traced numbers, and more than one training: `ValueError`.
+    Of one known training; else `ValueError`.
 
     >>> import jaxdp as dp
     >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
@@ -64,7 +72,7 @@ def statement(
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
     schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    known = phases_of(noise_multiplier, phases, *schedule)
+    known = phases_of(noise_multiplier, phases, *schedule, sampling, batch_size_limit)
     delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(known, delta):
@@ -73,7 +81,7 @@ def statement(
         math.prod(phase.shape) != 1 for phase in known
     ):
         raise ValueError("a statement is of one training: give one number for each argument")
-    loss = loss_of(known, relation)
+    loss = loss_of(known, relation, group_size)
     spent = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
     told = rounded_up(target, 6)
@@ -81,13 +89,14 @@ def statement(
     lines = [
         f"Neighbours: {_NEIGHBOURS[relation]}.",
         "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
-        "Protected: the presence and the content of any one record, against anyone who sees the "
-        "model, every step's noisy gradient and all other records.",
+        f"Protected: the presence and the content of {_protected(group_size)}, against anyone who "
+        "sees the model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
         if math.isfinite(spent)
         else f"Guarantee: none at delta {told}, no epsilon is finite.",
     ]
-    return "\n".join([*lines, *_risks(loss, spent, target), *_conditions(known, relation)])
+    conditions = _conditions(known, relation, group_size)
+    return "\n".join([*lines, *_risks(loss, spent, target), *conditions])
 
 
 def _described(phase: Phase) -> str:
@@ -97,8 +106,8 @@ def _described(phase: Phase) -> str:
     )
     how = (
         "all records take part in every step"
-        if rate == 1
-        else f"each record takes part in a step with probability {rate:g}, on its own (Poisson)"
+        if rate == 1 and phase.scheme is None
+        else how_drawn(phase.scheme, rate)
     )
     return f"{count:,.0f} steps with noise multiplier {scale:g}, where {how}"
 
@@ -149,16 +158,22 @@ def _power(loss: PrivacyLoss) -> float:
     return min(best * (1.0 + 1e-15), 1.0)
 
 
-def _conditions(known: tuple[Phase, ...], relation: Relation) -> list[str]:
-    sampled = any(float(np.asarray(phase.sampling_prob).item()) < 1 for phase in known)
-    drawn = [
-        "batches are really drawn by Poisson sampling, anew in every step, of varying size: not by "
-        "shuffling and not of fixed size",
-    ]
+def _protected(group_size: int) -> str:
+    return "any one record" if group_size == 1 else f"all {group_size} records of any one user"
+
+
+def _conditions(known: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
+    drawn = []
+    for phase in known:
+        if phase.scheme is not None or float(np.asarray(phase.sampling_prob).item()) < 1:
+            drawn += [x for x in conditions_of(phase.scheme) if x not in drawn]
+    users = "one record is one user: of a user with k records the guarantee is weaker"
+    if group_size > 1:
+        users = f"no user has more than {group_size} records"
     moved = "replacing" if relation == "replace_one" else "adding or removing"
     items = [
-        *(drawn if sampled else []),
-        "one record is one user: of a user with k records the guarantee is weaker",
+        *drawn,
+        users,
         "the gradient of each record is clipped on its own, to the norm that the noise is relative "
         f"to, and nothing else of the model depends on the records (no batch normalisation); "
         f"{moved} a record changes nothing but its own gradient",

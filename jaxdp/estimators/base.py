@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import fresh_key
+from jaxdp._core.random_key import secure_key
 from jaxdp._core.types import Key
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -113,9 +113,9 @@ class DPEstimator(_base.BaseEstimator):
         return isinstance(state, int | np.integer) or (isinstance(state, str) and state == HIDDEN)
 
     def _key(self) -> Key:
-        """64 random bits of the operating system, or the key of a given `random_state`."""
+        """256 random bits of the operating system, or the key of a given `random_state`."""
         if self.random_state is None:
-            return fresh_key()
+            return secure_key()
         if isinstance(self.random_state, int | np.integer):
             warnings.warn(
                 "random_state is a fixed integer: whoever guesses it takes the noise off, and "

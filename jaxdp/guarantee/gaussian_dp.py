@@ -22,6 +22,7 @@ from jaxdp.guarantee.base import (
     repeated,
     rounding_slack,
 )
+from jaxdp.guarantee.matrix_mechanism import matrix_sensitivity, tree_sensitivity
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
 
 # Ends of the search for mu. chosen: nothing is released with so much noise, or with so little
@@ -42,6 +43,40 @@ class GDP(Guarantee):
 
     def __init__(self, mu: ArrayLike):
         assign(self, mu=checks.nonnegative("mu", mu))
+
+    @classmethod
+    def of_matrix(
+        cls,
+        strategy: ArrayLike,
+        noise_multiplier: ArrayLike,
+        *,
+        min_sep: int = 1,
+        participations: int = 1,
+    ) -> GDP:
+        """Guarantee of C x + noise, a matrix mechanism: its sensitivity over the noise multiplier.
+
+        Args:
+            strategy: the matrix C, known; rows x of one record have norm 1 at most (clipped).
+            noise_multiplier: standard deviation of the noise on every entry.
+            min_sep, participations: of one record, see `matrix_sensitivity`.
+
+        Batches are fixed beforehand; steps may depend on earlier outputs.
+
+        >>> import jaxdp as dp
+        >>> import numpy as np
+        >>> print(dp.GDP.of_matrix(np.tril(np.ones((4, 4))), 2.0).mu.round(6))
+        1.0
+        """
+        scale = checks.positive("noise_multiplier", noise_multiplier)
+        return cls(matrix_sensitivity(strategy, min_sep, participations) / scale)
+
+    @classmethod
+    def of_tree(cls, steps: int, noise_multiplier: ArrayLike) -> GDP:
+        """Guarantee of sums over a binary tree of so many leaves, each record in one of them.
+
+        Restarted trees that hold every record once: that of the largest one.
+        """
+        return cls(tree_sensitivity(steps) / checks.positive("noise_multiplier", noise_multiplier))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""

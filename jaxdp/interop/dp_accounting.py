@@ -18,7 +18,8 @@ from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
 from jaxdp.interop.attack_rates import gdp_estimate, true_positive_rates
 from jaxdp.interop.dp_events import UnsupportedError, collect
-from jaxdp.interop.releases import EVERYTHING, STATED_ZCDP, Release, loss_of, zcdp_of
+from jaxdp.interop.release_losses import loss_of
+from jaxdp.interop.releases import EVERYTHING, STATED_ZCDP, Release, zcdp_of
 from jaxdp.privacy_loss import PrivacyLoss
 
 # Where releases of other kinds meet stated zCDP. measured: log delta lies at most 10 % above that
@@ -104,7 +105,8 @@ def _accountant() -> type:
         Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
         epsilon (and delta) of itself where dp_accounting has it (the exponential mechanism by its
         bounded range, PermuteAndFlip as the worst of its epsilon), DiscreteGaussian in one
-        dimension, MixtureOfGaussians of one sensitivity, ZCDp, Poisson samples of a Laplace, of a
+        dimension, MixtureOfGaussians, TruncatedSubsampledGaussian, SampledWithoutReplacement of a
+        Gaussian, SingleEpochTreeAggregation, ZCDp, Poisson samples of a Laplace, of a
         DiscreteLaplace (records are added or removed) or of Gaussians, and compositions of all of
         these. Any other is unsupported, and the error says which and why. ZCDp bounds Renyi
         divergences alone: what is composed with it counts by its own divergences, and

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp.interop.releases import EVERYTHING, NOTHING, SAMPLED, STATED_ZCDP, Release
+from jaxdp.interop.scheme_events import mixture_release, scheme_event
 
 # Events that some versions of dp_accounting lack.
 _STATED = {
@@ -91,6 +92,9 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         return _sampled(package, relation, event)
     if isinstance(event, getattr(events, "MixtureOfGaussiansDpEvent", ())):
         return _mixture(event, replaced=relation == relations.REPLACE_ONE)
+    drawn = scheme_event(package, relation, event)
+    if drawn is not None:
+        return drawn
     if isinstance(event, getattr(events, "DiscreteGaussianDpEvent", ())):
         return _discrete_gaussian(event, moves)
     for name, (kind, parameters) in _STATED.items():
@@ -168,11 +172,7 @@ def _mixture(event: Any, *, replaced: bool) -> Release:
     if deviation == 0:
         return EVERYTHING
     if len(held) > 1:
-        raise UnsupportedError(
-            event,
-            "A MixtureOfGaussiansDpEvent must have one sensitivity above 0: the loss of a mixture "
-            f"over {sorted(held)} is not known.",
-        )
+        return mixture_release(deviation, sizes, shares)
     # Upwards, as are sums of shares that do not quite add up to 1.
     missed = float(shares[sizes == 0].sum())
     share = min(max(float(shares[sizes > 0].sum()), 1.0 - missed) * (1.0 + 1e-15), 1.0)

@@ -12,12 +12,13 @@ from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.privacy_loss import privacy_loss
+from jaxdp.sampling.base import Relation
 
 # What keeps to stated Renyi divergences and has no worst loss.
 STATED_ZCDP = "zcdp"
@@ -50,19 +51,8 @@ def zcdp_of(counts: dict[Release, float]) -> ZCDP:
     return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
 
 
-def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
-    """One batch for every kind, summed."""
-    kinds: dict[str, list[tuple[float, ...]]] = {}
-    for release, often in counts.items():
-        kinds.setdefault(release.kind, []).append((often, *release.parameters))
-    losses = [_loss_of_kind(kind, *np.array(rows).T) for kind, rows in kinds.items()]
-    total = losses[0]
-    for loss in losses[1:]:
-        total = total + loss
-    return total
-
-
-def _loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
+def loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
+    """The loss of all releases of one kind, whose parameters are columns."""
     if kind == "gaussian":
         # Gaussians compose to one: upwards, by what the square root and the sum lose.
         size = np.sqrt(np.sum(often * (second[0] / first) ** 2))

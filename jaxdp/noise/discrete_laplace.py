@@ -6,6 +6,7 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
@@ -21,6 +22,7 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.discrete_laplace import cgf, log_delta, moment
 
 
@@ -52,11 +54,21 @@ class DiscreteLaplace(Noise):
         return _quantile(self.scale, checks.probability("u", u))
 
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """The difference of two geometric draws: whole, exact for scales up to 1e14.
+        """Whole numbers, exact to 2^-76 in total variation for scales up to 2^45.
 
-        See `Noise.sample`.
+        Above that by inversion of floating-point draws where the scale is known, NaN where it is
+        traced. See `noise.kernels.whole_draws` and `Noise.sample`.
         """
         shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
+        known = checks.is_concrete(self.scale)
+        if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
+            return self._far_sample(key, shape)
+        one = jnp.ones(())
+        law = whole_draws.WholeLaw("exponential", self.scale, one, one)
+        return whole_draws.draw(checked_key(key), law, shape)
+
+    def _far_sample(self, key: Key, shape: Shape) -> Reals:
+        """Draws by inversion, for scales at which whole numbers are dense."""
         scale = jnp.broadcast_to(guarded(self.scale), shape)
         draws = jax.random.exponential(checked_key(key), (2, *shape), dtype=jnp.float64)
         return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])

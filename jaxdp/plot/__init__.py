@@ -8,3 +8,4 @@ from jaxdp.plot.curves import noise_by_epsilon as noise_by_epsilon
 from jaxdp.plot.curves import profile as profile
 from jaxdp.plot.curves import tradeoff as tradeoff
 from jaxdp.plot.curves import training as training
+from jaxdp.plot.schemes import epsilon_by_scheme as epsilon_by_scheme

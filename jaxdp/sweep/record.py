@@ -31,7 +31,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What `write_record` wrote; `ValueError` where it is not that."""
+    """The record that `write_record` wrote; `ValueError` where the file is not one."""
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

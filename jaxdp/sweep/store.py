@@ -97,7 +97,7 @@ class Store:
         return {int(stem) for stem in stems if stem.isdecimal() and int(stem) < self.grid.blocks}
 
     def damaged(self) -> set[int]:
-        """Of these, those whose marker or one of whose chunks is not what was written."""
+        """The finished blocks whose marker, or one of whose chunks, is not what was written."""
         numbers = sorted(self.done())
         with ThreadPoolExecutor(_READERS) as pool:
             whole = pool.map(self._is_whole, numbers)

@@ -27,7 +27,6 @@ DRAWS = {
     "flipped_huber": lambda s: dp.FlippedHuber(s, s),
     "staircase": lambda s: dp.Staircase(s, s, 0.5 + 0 * s),
     "truncated_laplace": lambda s: dp.TruncatedLaplace(s, 5 * s),
-    "discrete_laplace": dp.DiscreteLaplace,
 }
 
 

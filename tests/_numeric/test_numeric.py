@@ -1,12 +1,14 @@
 """The special functions against mpmath, and the brackets on functions with known roots."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
 
-from jaxdp._numeric import elementary, series
+from jaxdp._numeric import double_double, elementary, series
 from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
 
@@ -124,6 +126,24 @@ def test_product_gap_is_exact_to_the_last_place():
         truth = mp.mpf(float(z)) - mp.mpf(float(x)) * mp.mpf(float(y))
         assert abs(mp.mpf(float(gap)) - truth) <= 2 * ULP * abs(truth)
     assert elementary.product_gap(*jnp.array([0.0005, 0.001, 0.5])) == 0
+
+
+def test_sums_keep_their_errors_beside_constants():
+    """A compiler that knows one of the two may not take (1 + x) - 1 for x."""
+    rng = np.random.default_rng(0)
+    for large, size in zip(rng.uniform(0.5, 2, 20), rng.uniform(-20, 20, 20), strict=True):
+        small = large * 10.0**size
+        first, second = jnp.asarray(large), jnp.asarray(small)
+        for total, error in (
+            jax.jit(lambda x, c=first: elementary.two_sum(c, x))(small),
+            jax.jit(lambda x, c=second: elementary.two_sum(x, c))(large),
+        ):
+            assert Fraction(float(total)) + Fraction(float(error)) == Fraction(large) + Fraction(
+                small
+            )
+        folded = jax.jit(lambda x, c=first: double_double.total_pair(c, x, -c))(small)
+        exact = Fraction(float(folded.high)) + Fraction(float(folded.low)) - Fraction(small)
+        assert abs(exact) <= Fraction(1e-31) * Fraction(max(large, small))
 
 
 def test_last_feasible_ends_on_the_safe_side():

@@ -137,6 +137,7 @@ def test_discrete_laplaces():
     check(loss, [of_discrete_laplace(*x[:2]).times(x[2]) for x in each], 4)
 
 
+@pytest.mark.long
 def test_discrete_gaussians_of_two_sensitivities():
     rng = np.random.default_rng(5)
     scale, shift, count = log_uniform(rng, 0.4, 5.0), rng.integers(1, 4, LANES), counts(rng, 20)

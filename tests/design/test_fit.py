@@ -143,6 +143,7 @@ def test_zcdp_accounting_is_above_exact():
     assert total.delta(2.0) <= 1e-6
 
 
+@pytest.mark.long
 def test_nothing_meets_an_impossible_budget():
     for family in ("gaussian", "truncated_laplace", "flipped_huber", "offset_gaussian"):
         noise = dp.fit_noise(family, dp.Budget(1.0, 0.0), 1.0)
@@ -168,13 +169,17 @@ def test_bad_input():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("family", "variance"), [("subbotin", 18.1613), ("laplace", 28.1699)])
+@pytest.mark.parametrize(
+    ("family", "variance"),
+    [pytest.param("subbotin", 18.1613, marks=pytest.mark.long), ("laplace", 28.1699)],
+)
 def test_a_composition_is_fitted_to_the_least_error(family, variance):
     """Where the search begins too far out, a grid knows nothing and good shapes are lost."""
     noise = dp.fit_noise(family, (5.0, 1e-6), 1.0, 20)
     assert float(noise.variance()) == pytest.approx(variance, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_conversion_through_zcdp_may_begin_further_out():
     noise = dp.fit_noise("laplace", (0.01, 0.9), 1.0, 1000, accounting="zcdp")
     known = max(

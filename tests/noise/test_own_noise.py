@@ -91,9 +91,7 @@ QUESTIONS = {
 # Compile little; every other pair of a release and a question is long.
 QUICK = {
     ("plain", "several"),
-    ("plain", "log_delta"),
     ("plain", "mechanism"),
-    ("sampled", "several"),
 }
 ASKED = [
     pytest.param(release, question, marks=() if (release, question) in QUICK else pytest.mark.long)

@@ -59,6 +59,20 @@ def test_what_no_double_holds_is_drawn():
     pyplot.close("all")
 
 
+def test_schemes_are_bars_in_their_order():
+    losses = {
+        name: dp.privacy_loss(dp.Mechanism(dp.Gaussian(4.0), 1.0, rate, "add_remove"))
+        for name, rate in (("all", 1.0), ("some", 0.1))
+    }
+    ax = dp.plot.epsilon_by_scheme(losses, 1e-5)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["some", "all"]
+    assert len(ax.patches) == 2
+    with pytest.raises(TypeError, match="losses must be"):
+        dp.plot.epsilon_by_scheme({}, 1e-5)
+    pyplot.close("all")
+
+
+@pytest.mark.long
 def test_comparisons():
     found = dp.compare((1.0, 1e-6), 1.0, families=["gaussian", "laplace"])
     ax = dp.plot.compare(found)

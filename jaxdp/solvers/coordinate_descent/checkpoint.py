@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, fresh_key
+from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
 from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
@@ -210,7 +210,7 @@ def _key_of(header: dict[str, Any] | None, key: Key | None, path: Path) -> Key:
     """The key that the file holds, or else the one that is given, or a new one."""
     key = None if key is None else checked_key(key)
     if header is None:
-        return fresh_key() if key is None else key
+        return secure_key() if key is None else key
     if header.get("format") != _FORMAT or header.get("version") != _VERSION:
         raise _not_ours(path)
     held = header.get("key")
@@ -220,7 +220,7 @@ def _key_of(header: dict[str, Any] | None, key: Key | None, path: Path) -> Key:
         return key
     try:
         words = jnp.asarray(np.array(held["words"], dtype=np.uint32))
-        found = jax.random.wrap_key_data(words, impl=held["kind"])
+        found = stored_key(words, held["kind"])
     except _MALFORMED as error:
         raise _not_ours(path) from error
     if key is not None and _secret(found) != _secret(key):
@@ -262,7 +262,7 @@ def _code(last: bytes, text: bytes, secret: bytes) -> bytes:
 
 def _kind(key: Key) -> str | None:
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    return str(jax.random.key_impl(key)) if typed else None
+    return kind_of(key) if typed else None
 
 
 def _words(key: Key) -> list[int]:

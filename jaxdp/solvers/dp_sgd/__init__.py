@@ -1,6 +1,7 @@
 """DP-SGD with one clipping threshold and one noise scale a group of parameters, for optax.
 
-Every step sees a Poisson sample. Each example's gradient is clipped to norm C_g in every group g of
+Every step sees a Poisson sample, or what another scheme of `dp.sampling` draws.
+Each example's gradient is clipped to norm C_g in every group g of
 d_g parameters, the clipped gradients are summed, each entry of group g gets noise of scale s_g:
 
     optimizer = optax.chain(clip_groups(plan), add_noise(plan, key), optax.sgd(0.5))
@@ -11,6 +12,9 @@ worst case costs, sampled, is accounted exactly, see `privacy_loss`; sampling an
 one draw for all groups, so the worst case of the mixture is the mixture of the worst case.
 """
 
+from jaxdp.solvers.dp_sgd.batches import allocated_batches as allocated_batches
+from jaxdp.solvers.dp_sgd.batches import fixed_batch as fixed_batch
+from jaxdp.solvers.dp_sgd.batches import truncated_batch as truncated_batch
 from jaxdp.solvers.dp_sgd.plan import ALLOCATIONS as ALLOCATIONS
 from jaxdp.solvers.dp_sgd.plan import FAMILIES as FAMILIES
 from jaxdp.solvers.dp_sgd.plan import GROUPS as GROUPS

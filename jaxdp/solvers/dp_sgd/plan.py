@@ -18,16 +18,20 @@ from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.mechanism import Mechanism, Relation
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
+from jaxdp.sampling.base import Relation, Scheme
+from jaxdp.sampling.truncated import TruncatedPoisson
+from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # What `plan` takes; see there.
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
-RELATIONS = ("add_remove", "add", "remove")
+RELATIONS = ("add_remove", "add", "remove", "zero_out")
 
 
 @final
@@ -48,13 +52,13 @@ class Plan:
     steps: int = static()
     family: str = static()
     relation: Relation = static()
+    sampling: Scheme | None = None  # None: Poisson
 
     @property
     def privacy(self) -> PrivacyLoss:
         """Privacy loss of all steps together."""
-        return _composed(
-            self.multiplier, self.sampling_prob, self.steps, self.family, self.relation
-        )
+        drawn = self.sampling_prob, self.sampling
+        return _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
 
     @property
     def total_variance(self) -> Reals:
@@ -69,7 +73,8 @@ def plan(
     params: Any,
     *,
     clip: ArrayLike,
-    sampling_prob: ArrayLike,
+    sampling_prob: ArrayLike | None = None,
+    sampling: Scheme | None = None,
     steps: int,
     records: int,
     groups: Any = "layer",
@@ -85,6 +90,7 @@ def plan(
         clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a
             group, in the order in which their labels first appear.
         sampling_prob: with which every step takes each record, in (0, 1].
+        sampling: instead, the scheme by which `train` draws batches; steps make whole epochs.
         steps: how many.
         records: public, roughly how many there are: the noisy sum is divided by records
             sampling_prob.
@@ -93,7 +99,7 @@ def plan(
         allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
             s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
         noise: "gaussian" or "laplace".
-        relation: "add_remove", "add" or "remove".
+        relation: "add_remove", "add", "remove" or "zero_out".
 
     Returns:
         A `Plan`.
@@ -113,16 +119,39 @@ def plan(
     _check_choices(allocation, noise, relation)
     members, sizes = _groups(params, groups)
     clips = _clips(clip, len(sizes))
-    sampling_prob = checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
     steps = checks.positive_integer("steps", steps)
-    expected = checks.positive_integer("records", records) * sampling_prob
-    multiplier = _calibrated(budget, sampling_prob, jnp.asarray(1.0 * steps), noise, relation)
+    records = checks.positive_integer("records", records)
+    rate = _rate(sampling_prob, sampling, steps)
+    count = jnp.asarray(1.0 * steps)
+    multiplier = _calibrated(budget, (rate, sampling), count, noise, relation)
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
-    of_params = members, sizes, *_leaves(params)
-    return Plan(
-        clips, scales, multiplier, sampling_prob, expected, *of_params, steps, noise, relation
-    )
+    drawn, of_params = (rate, records * rate), (members, sizes, *_leaves(params))
+    return Plan(clips, scales, multiplier, *drawn, *of_params, steps, noise, relation, sampling)
+
+
+def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
+    """The share of the records that a batch holds on average, a truncated one before its cut."""
+    if (sampling_prob is None) == (sampling is None):
+        raise ValueError("give either sampling_prob or sampling")
+    if isinstance(sampling, TruncatedPoisson):
+        sampling_prob = sampling.sampling_prob
+    elif isinstance(sampling, WithoutReplacement):
+        sampling_prob = sampling.batch_size / sampling.dataset_size
+    elif isinstance(sampling, RandomAllocation | BallsInBins):
+        epochs = steps // sampling.steps
+        fits = steps == epochs * sampling.steps
+        if isinstance(sampling, BallsInBins):
+            fits = fits and float(sampling.epochs) == epochs
+        if not fits or (isinstance(sampling, RandomAllocation) and sampling.selected > 1):
+            raise ValueError(
+                f"steps must be all epochs of {sampling.steps} steps, one for each record, got "
+                f"{steps}"
+            )
+        sampling_prob = 1.0 / sampling.steps
+    elif sampling_prob is None:
+        raise ValueError(f"sampling must be a scheme of dp.sampling, got {sampling!r}")
+    return checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
 
 
 def _check_choices(allocation: str, noise: str, relation: str) -> None:
@@ -188,17 +217,33 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
 
 
 def _composed(
-    multiplier: Reals, sampling_prob: Reals, steps: ArrayLike, family: str, relation: Relation
+    multiplier: Reals,
+    drawn: tuple[Reals, Scheme | None],
+    steps: ArrayLike,
+    family: str,
+    relation: Relation,
 ) -> PrivacyLoss:
     noise = Gaussian(multiplier) if family == "gaussian" else Laplace(multiplier)
-    return steps * privacy_loss(Mechanism(noise, 1.0, sampling_prob, relation))
+    prob, sampling = drawn
+    if sampling is None:
+        return steps * privacy_loss(Mechanism(noise, 1.0, prob, relation))
+    once = privacy_loss(Mechanism(noise, 1.0, sampling=sampling, relation=relation))
+    if isinstance(sampling, BallsInBins):
+        return once
+    if isinstance(sampling, RandomAllocation):
+        return jnp.asarray(steps) / sampling.steps * once
+    return steps * once
 
 
 def _calibrated(
-    budget: Budget, sampling_prob: Reals, steps: Reals, family: str, relation: Relation
+    budget: Budget,
+    drawn: tuple[Reals, Scheme | None],
+    steps: Reals,
+    family: str,
+    relation: Relation,
 ) -> Reals:
     def build(multiplier: Reals) -> PrivacyLoss:
-        return _composed(multiplier, sampling_prob, steps, family, relation)
+        return _composed(multiplier, drawn, steps, family, relation)
 
     multiplier = calibrate(build, budget, lower=1e-2, upper=1e7)
     if not bool(jnp.isfinite(multiplier)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -11,9 +11,10 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, fresh_key, key_for
+from jaxdp._core.random_key import checked_key, key_for, secure_key
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
+from jaxdp.solvers.dp_sgd.batches import batches_of, require_records
 from jaxdp.solvers.dp_sgd.plan import Plan
 from jaxdp.solvers.dp_sgd.transformations import (
     add_noise,
@@ -81,7 +82,7 @@ def train(
 
     Returns:
         The parameters. Only they are covered by `plan.privacy`, which holds under adding or
-        removing a record whatever the number of records.
+        removing a record whatever the number of records, unless the scheme says it.
 
     Arrays of different lengths, no records, and parameters that the plan was not made for raise
     `ValueError`, before anything is drawn.
@@ -103,18 +104,32 @@ def train(
     _check_order(loss, plan, optimizer)
     require_parameters("params", params, plan)
     records = records_of_tree("data", data)
-    key = fresh_key() if key is None else checked_key(key)
+    key = secure_key() if key is None else checked_key(key)
     part_sum = _part_sum(loss, clip_groups(plan))
     private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
     step, sampling = _step(private), jax.random.fold_in(key, 1)
+    if plan.sampling is not None:
+        require_records(plan.sampling, records)
     state = private.init(params)
-    for index in range(plan.steps):
-        batch = poisson_batch(
-            jax.random.fold_in(sampling, index), records, plan.sampling_prob, part
-        )
+    for batch in _batches(plan, sampling, records, part):
         sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
     return params
+
+
+def _batches(
+    plan: Plan, key: Key, records: int, part: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Indices and masks of every step, (parts, part)."""
+    if plan.sampling is None:
+        for index in range(plan.steps):
+            each = jax.random.fold_in(key, index)
+            yield poisson_batch(each, records, plan.sampling_prob, part)
+        return
+    for indices, mask in batches_of(plan.sampling, key, records, plan.steps):
+        spare = -indices.size % part
+        filled = np.pad(indices, (0, spare)), np.pad(mask, (0, spare))
+        yield filled[0].reshape(-1, part), filled[1].reshape(-1, part)
 
 
 def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:

@@ -12,7 +12,7 @@ from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals
-from jaxdp.noise.base import Noise
+from jaxdp.released import whole_noise
 from jaxdp.solvers.naive_bayes.plan import Plan
 
 # Least variance that stands in for one in doubt, of z. chosen: a tenth of that of even values;
@@ -84,11 +84,11 @@ def release(
     numbers = matrix[:, continuous]
     counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
     keys = jax.random.split(checked_key(key), 3)
-    counts = jnp.asarray(counts) + _draw(plan.count_noise, keys[0], counts.shape)
-    tables = jnp.asarray(tables) + _draw(plan.count_noise, keys[1], tables.shape)
+    counts = jnp.asarray(counts) + whole_noise(plan.count_noise, keys[0], counts.shape)
+    tables = jnp.asarray(tables) + whole_noise(plan.count_noise, keys[1], tables.shape)
     sums = jnp.asarray(sums)
     if plan.sum_noise is not None:
-        sums = sums + _draw(plan.sum_noise, keys[2], sums.shape)
+        sums = sums + whole_noise(plan.sum_noise, keys[2], sums.shape)
     known = plan.relation == "replace_one"
     total = jnp.asarray(float(len(matrix))) if known else jnp.sum(counts)
     return _model(counts, total, tables, sums, plan, *floors)
@@ -215,10 +215,6 @@ def _moments(sums: Reals, counts: Reals, plan: Plan, least_variance: Reals) -> t
     variances = weight * jnp.clip(each, 0.0, 1.0) + (1.0 - weight) * together
     doubt_of_mean = jnp.minimum((noise / (plan.levels * n)) ** 2, 1.0)
     return means, jnp.maximum(variances, least_variance) + doubt_of_mean
-
-
-def _draw(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
-    return jnp.round(noise.sample(key, shape))
 
 
 def _require_codes(name: str, codes: np.ndarray, limits: np.ndarray) -> None:

@@ -1,0 +1,243 @@
+"""Density of the logarithm of a sum of positive independent variables, by doubling.
+
+With L = log(e^A + e^B), D = A - B has Jacobian 1, and of integrals of positive terms
+
+    h_(n+m)(l) = int h_n(a) h_m(b(a)) (e^l / e^b) da,   b(a) = log(e^l - e^a),
+
+so that both tails keep their relative accuracy. log h is known at nodes uniform in v, where
+l = centre + 4 width sinh(v), and read by Lagrange's polynomial between them. After each step the
+mass 1 and the mean of the sum, which are known, are restored.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import comb
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._core import checks
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import log1mexp
+from jaxdp._numeric.quadrature import gauss_legendre
+
+# Nodes that Lagrange's polynomial passes through. measured: 8 lose two digits, 12 gain none
+_ORDER = 10
+_ALTERNATING = np.array([(-1.0) ** k * comb(_ORDER - 1, k) for k in range(_ORDER)])
+# Widths within which nodes are about uniform. chosen: a tail of jumps is 100 widths long
+_STRETCH = 4.0
+# Standard deviations that are kept on the left, of the law itself. derived: 5e-31 lie beyond
+_LEFT = 11.5
+# And on the right, of the law whose density is e^l times as large. derived: 5e-26 lie beyond
+_RIGHT = 10.5
+# log of a density that is none. chosen: no sum of such is seen, and slopes are numbers
+_LEAST = -1e4
+
+
+class LogDensity(NamedTuple):
+    """log of a density at uniform places of v, l = centre + 4 width sinh(v)."""
+
+    centre: Reals
+    width: Reals
+    low: Reals  # the first v
+    step: Reals
+    values: Reals  # (N,)
+
+    @property
+    def nodes(self) -> tuple[Reals, Reals]:
+        """The places l, and dl."""
+        v = self.low + self.step * jnp.arange(1.0 * self.values.shape[-1])
+        slope = _STRETCH * self.width * jnp.cosh(v)
+        return self.place(v), slope * self.step
+
+    @property
+    def high(self) -> Reals:
+        """The last v."""
+        return self.low + self.step * (self.values.shape[-1] - 1)
+
+    def place(self, v: Reals) -> Reals:
+        """The l at v."""
+        return self.centre + _STRETCH * self.width * jnp.sinh(v)
+
+    def at_place(self, place: Reals) -> Reals:
+        """The v at l."""
+        return jnp.arcsinh((place - self.centre) / (_STRETCH * self.width))
+
+    def log_slope(self, v: Reals) -> Reals:
+        """log dl / dv."""
+        return jnp.log(_STRETCH * self.width * jnp.cosh(v))
+
+    def read(self, v: Reals) -> Reals:
+        """log density at v; beyond the nodes it goes on falling as it did in l."""
+        n = self.values.shape[-1]
+        free = (v - self.low) / self.step
+        inside = jnp.clip(free, 0.0, n - 1.0)
+        first = jnp.clip(jnp.floor(inside) - (_ORDER // 2 - 1), 0, n - _ORDER)
+        across = np.arange(_ORDER)[(None,) * jnp.ndim(v)]
+        gap = (inside - first)[..., None] - across
+        weight = _ALTERNATING[(None,) * jnp.ndim(v)] / jnp.where(jnp.abs(gap) < 1e-12, 1e-12, gap)
+        rows = self.values[first.astype(int)[..., None] + across]
+        value = jnp.sum(weight * rows, axis=-1) / jnp.sum(weight, axis=-1)
+        ends = self.place(self.low + self.step * jnp.array([0.0, 1.0, n - 2.0, n - 1.0]))
+        rise = jnp.maximum(self.values[1] - self.values[0], 0.0) / (ends[1] - ends[0])
+        fall = jnp.minimum(self.values[-1] - self.values[-2], 0.0) / (ends[3] - ends[2])
+        place = self.place(jnp.clip(v, -300.0, 300.0))
+        value += jnp.where(free < 0, rise * (place - ends[0]), 0.0)
+        return value + jnp.where(free > n - 1.0, fall * (place - ends[3]), 0.0)
+
+
+class Resolution(NamedTuple):
+    """Nodes of a density, and points of each integral."""
+
+    nodes: int
+    points: int
+
+
+def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resolution) -> LogDensity:
+    """Density of log(Z_1 + ... + Z_n), Z = exp(sigma X - sigma^2 / 2), X standard normal.
+
+    Args:
+        sigma: (L,) lanes, above 0.
+        spread: (L,) by how much wider than needed the nodes reach: lanes that differ in it alone
+            differ by what their nodes miss.
+        steps: n, known.
+
+    The error of both tails, relative: 1e-9 at 160 nodes and 64 points, 1e-5 at most.
+    """
+    density = _single(sigma, spread, resolution.nodes)
+    if steps == 1:
+        return density
+    single, bits = density, [int(bit) for bit in f"{steps:b}"[1:]]
+    if not checks.all_concrete(sigma, spread):
+        return _scanned(single, sigma, spread, jnp.array(bits, dtype=float), resolution.points)
+    count = 1
+    for bit in bits:
+        density = _doubled(density, sigma, spread, jnp.asarray(2.0 * count), resolution.points)
+        count *= 2
+        if bit:
+            count += 1
+            of_all = jnp.asarray(1.0 * count)
+            density = _one_more(density, single, sigma, spread, of_all, resolution.points)
+    return density
+
+
+@partial(jax.jit, static_argnums=4)
+def _scanned(
+    single: LogDensity, sigma: Reals, spread: Reals, bits: Reals, points: int
+) -> LogDensity:
+    """The same as one loop, for traced lanes."""
+
+    def step(state: tuple[LogDensity, Reals], bit: Reals) -> tuple[tuple[LogDensity, Reals], None]:
+        density, count = state
+        density, count = _doubled(density, sigma, spread, 2.0 * count, points), 2.0 * count
+        more = _one_more(density, single, sigma, spread, count + 1.0, points)
+        density = jax.tree.map(lambda x, y: jnp.where(bit > 0, y, x), density, more)
+        return (density, count + bit), None
+
+    return lax.scan(step, (single, jnp.ones(())), bits)[0][0]
+
+
+@partial(jax.jit, static_argnums=2)
+@partial(jax.vmap, in_axes=(0, 0, None))
+def _single(sigma: Reals, spread: Reals, nodes: int) -> LogDensity:
+    still = lax.stop_gradient(sigma)
+    low, high = -0.5 * still**2 - _LEFT * spread * still, _jump(still, spread) + 2.0 * still
+    density = _empty(-0.5 * still**2, still, low, high, nodes)
+    x = (density.nodes[0] + 0.5 * sigma**2) / sigma
+    return density._replace(values=-0.5 * x * x - jnp.log(sigma * np.sqrt(2.0 * np.pi)))
+
+
+def _jump(sigma: Reals, spread: Reals) -> Reals:
+    """The largest log Z that is kept, of the law whose density is Z times as large."""
+    return 0.5 * sigma**2 + _RIGHT * spread * sigma
+
+
+def _empty(centre: Reals, width: Reals, left: Reals, right: Reals, nodes: int) -> LogDensity:
+    low, high = (jnp.arcsinh((x - centre) / (_STRETCH * width)) for x in (left, right))
+    grid = centre, width, low, (high - low) / (nodes - 1)
+    centre, width, low, step = lax.stop_gradient(grid)
+    return LogDensity(centre, width, low, step, jnp.zeros(nodes))
+
+
+@partial(jax.jit, static_argnums=4)
+def _doubled(
+    density: LogDensity, sigma: Reals, spread: Reals, count: Reals, points: int
+) -> LogDensity:
+    """The sum of two independent ones of this density, of `count` variables in all."""
+
+    def lane(density: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
+        out = _frame(density, density, _jump(sigma, spread), spread)
+        values = jnp.log(2.0) + _half(density, density, out.nodes[0], points)
+        return _restored(out, values, count)
+
+    return jax.vmap(lane)(density, sigma, spread)
+
+
+@partial(jax.jit, static_argnums=5)
+def _one_more(
+    density: LogDensity,
+    single: LogDensity,
+    sigma: Reals,
+    spread: Reals,
+    count: Reals,
+    points: int,
+) -> LogDensity:
+    """The sum with one more variable, of `count` in all."""
+
+    def lane(density: LogDensity, single: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
+        out = _frame(density, single, _jump(sigma, spread), spread)
+        places = out.nodes[0]
+        halves = _half(density, single, places, points), _half(single, density, places, points)
+        return _restored(out, jnp.logaddexp(*halves), count)
+
+    return jax.vmap(lane)(density, single, sigma, spread)
+
+
+def _frame(a: LogDensity, b: LogDensity, jump: Reals, spread: Reals) -> LogDensity:
+    """Nodes around the mean of log(e^A + e^B), up to one largest jump beside the rest."""
+    (la, da), (lb, db) = lax.stop_gradient((a.nodes, b.nodes))
+    pa, pb = (
+        jax.nn.softmax(lax.stop_gradient(x.values) + jnp.log(d)) for x, d in ((a, da), (b, db))
+    )
+    both = jnp.logaddexp(la[:, None], lb[None])
+    mean = pa @ both @ pb
+    deviation = jnp.sqrt(pa @ (both - mean) ** 2 @ pb)
+    left = jnp.maximum(mean - _LEFT * spread * deviation, jnp.logaddexp(la[0], lb[0]))
+    right = jnp.logaddexp(mean + _RIGHT * spread * deviation, jump)
+    return _empty(mean, deviation, left, right, a.values.shape[-1])
+
+
+def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
+    """log of the integral over A <= B, at each l."""
+    x, share = gauss_legendre(points)
+    top = jnp.minimum(a.at_place(places - jnp.log(2.0)), a.high)
+    width = jnp.maximum(top - a.low, 0.0)
+    some = width > 0
+    v = a.low + jnp.where(some, width, 1.0)[:, None] * x[None]
+    first, last = a.place(v), places[:, None]
+    gap = jnp.where(some[:, None], last - first, 1.0)
+    second = last + log1mexp(jnp.maximum(gap, 1e-300))
+    value = a.read(v) + b.read(b.at_place(second)) + (last - second) + a.log_slope(v)
+    value = jnp.where(some[:, None], value, _LEAST) + np.log(share)[None]
+    summed = jax.nn.logsumexp(value, axis=1) + jnp.log(jnp.where(some, width, 1.0))
+    return jnp.where(some, summed, _LEAST)
+
+
+def _restored(out: LogDensity, values: Reals, count: Reals) -> LogDensity:
+    """The density with mass 1 and mean of e^l `count`: mixed with e^l times itself.
+
+    Where that is no small correction only its mass is restored.
+    """
+    values = jnp.maximum(values, _LEAST)
+    place, dl = out.nodes
+    mass, ratio = jnp.exp(values) * dl, jnp.exp(place) / count
+    m0, m1, m2 = (jnp.sum(mass * ratio**k) for k in range(3))
+    beta = (m0 - m1) / jnp.maximum(m2 * m0 - m1 * m1, 1e-300)
+    alpha = (1.0 - beta * m1) / m0
+    small = jnp.abs(beta) * jnp.max(ratio) < 1e-3
+    mixed = jnp.where(small, alpha + beta * ratio, 1.0)
+    return out._replace(values=values + jnp.where(small, jnp.log(mixed), -jnp.log(m0)))

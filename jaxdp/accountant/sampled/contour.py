@@ -1,0 +1,153 @@
+"""delta of a batch by inversion along one vertical contour a lane.
+
+With M(z) = E e^(z loss) of all releases and any tilt theta > 0 the trapezoidal sum
+
+    (h / pi) Re sum'_k M(z_k) e^(-z_k epsilon) / (z_k (z_k + 1)),   z_k = theta + i h k
+
+is delta plus the aliased ones, at epsilon + 2 pi m / h and times e^(2 pi m theta / h): they are
+positive. M is exp(sum n log psi), psi of each phase a sum over nodes at a height above the real
+axis, which damps what real nodes would alias.
+Source: Abate & Whitt, Queueing Systems 10, 1992.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
+from jaxdp.accountant.sampled import top, transform
+from jaxdp.accountant.sampled.cumulant import composed, log_psi
+from jaxdp.accountant.sampled.law import Releases, Stage, loss_above, on_nodes
+from jaxdp.accountant.sampled.transform import Pair, Powers
+
+FEW_POINTS = 32  # up to which a sum turns each term by itself. chosen
+LEAST_LOG = -690.0  # of a number that is not 0. derived: e^-708 is the least normal double
+LARGEST_LOG = 600.0  # beyond which a sum says nothing. derived: its square root may be squared
+
+
+class Held(NamedTuple):
+    """Nodes and contour of every lane, which a derivative holds fixed."""
+
+    x: Reals  # (nodes, phases, lanes)
+    spacing: Reals  # (phases, lanes)
+    height: Reals  # (phases, lanes)
+    tilt: Reals  # (lanes,)
+    step: Reals  # (lanes,)
+    epsilon: Reals  # (lanes,): where terms are centred
+    log_unit: Reals  # (lanes,): what sums are relative to
+    blocks: Index | int
+
+
+class Line(NamedTuple):
+    """psi of every phase along a contour, ready to be summed."""
+
+    powers: Powers  # psi at the tilt divided out
+    log_psi: Reals  # (phases, lanes), at the tilt
+    log_scale: Reals  # (lanes,): of M(theta) e^(-theta epsilon), in the unit
+
+
+class Block(NamedTuple):
+    """Terms of a block of points, in units of e^log_scale, and what their errors need."""
+
+    terms: Pair  # (points, lanes)
+    t: Reals  # (points, lanes)
+    weight: Reals  # of the rule, over |z (z + 1)| (points, lanes)
+    log_modulus: Reals  # of phi = psi / psi at the tilt (points, phases, lanes)
+    size: Reals  # of phi - 1 (points, phases, lanes)
+    log_power: Reals  # log |M / M(theta)| (points, lanes)
+    turned: Reals  # sum of the moduli of all angles (points, lanes)
+
+
+def line(stage: Stage, releases: Releases, held: Held) -> Line:
+    """The part that all points of a contour share; it may be differentiated in `releases`."""
+    real = on_nodes(stage, releases, held.x, held.spacing)
+    power = releases.power(held.tilt)
+    psi = log_psi(real, power)
+    loss = loss_above(releases, held.x, held.height)
+    weight = _weight_above(stage, held, loss, power, psi)
+    powers = transform.prepared(weight, loss, held.step, stage)
+    scale = composed(releases, psi, held.tilt) - held.tilt * held.epsilon - held.log_unit
+    return Line(powers, psi, scale)
+
+
+def block(stage: Stage, releases: Releases, held: Held, found: Line, index: Index | int) -> Block:
+    """The terms of the points of one block."""
+    re, im = transform.transform(found.powers, stage.points, index)
+    log_modulus, angle, size = _log_of_one_more(re, im)
+    log_modulus, angle = lax.optimization_barrier((log_modulus, angle))
+    k = jnp.asarray(np.arange(1.0 * stage.points)[:, None]) + 1.0 * stage.points * index
+    t = held.step * k
+    turns = releases.number * angle
+    log_power = jnp.sum(releases.number * log_modulus, 1) - 0.5 * releases.variance * t * t
+    own = releases.variance * t * (held.tilt + 0.5)
+    total = jnp.sum(releases.sign * turns, 1) + own - t * held.epsilon
+    rule = jnp.where(k == 0, 0.5, 1.0) * held.step / jnp.pi
+    # Of z (z + 1).
+    across, up = held.tilt * (held.tilt + 1.0) - t * t, t * (2.0 * held.tilt + 1.0)
+    weight = rule * lax.rsqrt(across * across + up * up)
+    total -= jnp.arctan2(up, across)
+    modulus = weight * jnp.exp(jnp.maximum(log_power, LEAST_LOG))
+    terms = lax.optimization_barrier((modulus * jnp.cos(total), modulus * jnp.sin(total)))
+    turned = jnp.sum(jnp.abs(turns), 1) + jnp.abs(own)
+    return Block(terms, t, weight, log_modulus, size, log_power, turned)
+
+
+def slope_of(held: Held, found: Block) -> Pair:
+    """Terms of minus the derivative in epsilon: z times the terms."""
+    (re, im), t = found.terms, found.t
+    return held.tilt * re - t * im, held.tilt * im + t * re
+
+
+def _weight_above(stage: Stage, held: Held, loss: Pair, power: Reals, psi: Reals) -> Pair:
+    """Tilted weights of nodes at the contour's height, psi divided out."""
+    x, y = held.x, held.height
+    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + jnp.log(held.spacing) - psi
+    log_modulus, angle = log_modulus + power * loss[0], power * loss[1] - x * y
+    if stage.smooth:
+        tables = top.tables(stage.nodes, stage.height)
+        log_modulus += jnp.asarray(tables.modulus)[:, None, None]
+        angle += jnp.asarray(tables.angle)[:, None, None]
+    modulus = jnp.where(log_modulus > LEAST_LOG, jnp.exp(log_modulus), 0.0)
+    return modulus * jnp.cos(angle), modulus * jnp.sin(angle)
+
+
+def _log_of_one_more(re: Reals, im: Reals) -> tuple[Reals, Reals, Reals]:
+    """Modulus and angle of log(1 + re + i im), and |re + i im|."""
+    size = re * re + im * im
+    square = 2.0 * re + size
+    near = square > -0.5
+    inside = jnp.where(near, 1.0, jnp.maximum((1.0 + re) ** 2 + im * im, 1e-200))
+    log_square = jnp.where(near, log1p(jnp.where(near, square, 0.0)), jnp.log(inside))
+    is_zero = size == 0.0
+    modulus = jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, size)))
+    return 0.5 * log_square, jnp.arctan2(im, 1.0 + re), modulus
+
+
+def turned_sum(stage: Stage, pair: Pair, turn: Reals) -> Reals:
+    """sum_k term_k e^(-i k turn) of a block: its real and imaginary part (2, lanes)."""
+    re, im = pair
+    if stage.points <= FEW_POINTS:
+        at = jnp.asarray(np.arange(1.0 * stage.points)[:, None]) * turn
+        c, s = jnp.cos(at), jnp.sin(at)
+        return jnp.stack([jnp.sum(re * c + im * s, 0), jnp.sum(im * c - re * s, 0)])
+    near = 1 << (stage.points.bit_length() // 2)
+    at = turn[:, None] * jnp.asarray(np.arange(1.0 * near))
+    far = turn[:, None] * jnp.asarray(np.arange(0.0, stage.points, near))
+    parts = jnp.stack([x.T.reshape(turn.size, -1, near) for x in pair], axis=1)
+    waves = jnp.stack([jnp.cos(at), jnp.sin(at)], -1)
+    waves, parts = lax.optimization_barrier((waves, parts))
+    found = jnp.einsum("lxfn,lny->lxfy", parts, waves, precision="highest")
+    real, imag = found[:, 0, :, 0] + found[:, 1, :, 1], found[:, 1, :, 0] - found[:, 0, :, 1]
+    c, s = jnp.cos(far), jnp.sin(far)
+    return jnp.stack([jnp.sum(real * c + imag * s, -1), jnp.sum(imag * c - real * s, -1)])
+
+
+def over_blocks(stage: Stage, blocks: Index | int, each: Callable[..., Any], start: Any) -> Any:
+    """`each` of every block in use, in a loop; at once where there is one."""
+    return each(0, start) if stage.blocks == 1 else lax.fori_loop(0, blocks, each, start)

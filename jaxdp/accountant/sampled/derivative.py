@@ -1,0 +1,52 @@
+"""Derivatives of a batch's answers: of the contour's sum, with its nodes and contour held."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._core.types import Index, Reals
+from jaxdp.accountant.sampled import contour
+from jaxdp.accountant.sampled.contour import Held
+from jaxdp.accountant.sampled.law import Releases, Stage
+
+
+def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Releases, Reals]:
+    """Derivatives of log delta in every parameter, and in epsilon, where terms are centred."""
+    phases, lanes = releases.sigma.shape
+    differentiable = releases._replace(sign=jnp.zeros((0, lanes)))
+
+    def value(parameters: Releases, epsilon: Reals) -> Reals:
+        own = parameters._replace(sign=releases.sign)
+        return _log_sum(stage, own, held._replace(epsilon=epsilon))
+
+    leaves, tree = jax.tree.flatten((differentiable, held.epsilon))
+    sizes = [x.size // lanes for x in leaves]
+
+    def along(direction: Reals) -> Reals:
+        parts = jnp.split(direction, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+        tangents = [
+            jnp.broadcast_to(d.reshape(*x.shape[:-1], 1), x.shape)
+            for d, x in zip(parts, leaves, strict=True)
+        ]
+        primals, tangents = (jax.tree.unflatten(tree, x) for x in (leaves, tangents))
+        return jax.jvp(value, primals, tangents)[1]
+
+    slopes = lax.map(along, jnp.eye(sum(sizes)))  # (parameters, lanes)
+    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0.0)
+    parts = jnp.split(slopes, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+    found = [x.reshape(y.shape) for x, y in zip(parts, leaves, strict=True)]
+    of_releases, of_epsilon = jax.tree.unflatten(tree, found)
+    return of_releases._replace(sign=jnp.zeros((phases, lanes))), of_epsilon
+
+
+def _log_sum(stage: Stage, releases: Releases, held: Held) -> Reals:
+    line = contour.line(stage, releases, held)
+
+    def of_block(index: Index | int, total: Reals) -> Reals:
+        return total + jnp.sum(contour.block(stage, releases, held, line, index).terms[0], 0)
+
+    total = contour.over_blocks(stage, held.blocks, of_block, jnp.zeros_like(held.epsilon))
+    positive = total > 0
+    return line.log_scale + jnp.where(positive, jnp.log(jnp.where(positive, total, 1.0)), jnp.nan)

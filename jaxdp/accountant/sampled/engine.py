@@ -1,0 +1,180 @@
+"""Bounds on delta and epsilon of Poisson-sampled Gaussians in few phases, beside plain Gaussians.
+
+A release that samples everything is a plain Gaussian. Derivatives are those of the contour's sum,
+with nodes and contour held, and of its inverse; they are found only when they are asked for, and
+second ones are an error. A mapped batch becomes more lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Lanes, Reals
+from jaxdp._numeric.elementary import log1m, log1mexp
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import (
+    Term,
+    Terms,
+    is_gaussian,
+    is_sampled_gaussian,
+    ratios_of,
+    with_unused,
+)
+from jaxdp.accountant.sampled import ladder
+from jaxdp.accountant.sampled.ladder import Batch, Enough, Found, Question
+from jaxdp.accountant.sampled.law import Releases
+from jaxdp.dominating_pair.poisson import Poisson
+
+MOST_PHASES = 8  # chosen: beyond, the general contour costs less
+FEW_LANES = 8  # of several phases that are padded to as many. chosen: a compilation is saved
+LARGEST_EPSILON = 1e9  # at which delta is bounded for larger ones. chosen
+
+
+def serves(terms: Terms) -> bool:
+    """True of sampled Gaussians in few phases, beside Gaussians that are not sampled."""
+    sampled = [term for term in terms if is_sampled_gaussian(term)]
+    others = [term for term in terms if not is_sampled_gaussian(term)]
+    phases = sum(term.count.shape[-1] for term in sampled)
+    return 0 < phases <= MOST_PHASES and all(map(is_gaussian, others))
+
+
+def log_bounds(terms: Terms, epsilon: Lanes, ways: int, enough: Enough | None = None) -> LogBounds:
+    """Bounds on log delta at epsilons >= 0; lanes in the order of their `ways`, or directions.
+
+    `enough`: true of bounds of the worse direction that need not be any nearer.
+    """
+    releases, log_hit = _releases(_padded(terms))
+    at = jnp.minimum(epsilon, LARGEST_EPSILON)
+    found = _bounds("log delta", ways, Batch(releases, at), enough)
+    bad = jnp.isnan(_sum_of(releases) + epsilon)
+    upper = jnp.where(bad, jnp.nan, jnp.minimum(found.upper, log_hit))
+    lower = jnp.where(epsilon <= LARGEST_EPSILON, found.lower, -jnp.inf)
+    return LogBounds(jnp.minimum(lower, upper), upper)
+
+
+def epsilon_bounds(terms: Terms, delta: Lanes, ways: int) -> LogBounds:
+    """Bounds on the least epsilon >= 0 at each delta: safe above."""
+    releases, log_hit = _releases(_padded(terms))
+    inside = (delta > 0) & (delta < 1)
+    safe = jnp.where(inside, delta, 0.5)
+    found = _bounds("epsilon", ways, Batch(releases, safe))
+    bad = jnp.isnan(_sum_of(releases) + delta)
+    met = inside & (jnp.log(safe) >= log_hit)
+    lower, upper = (jnp.where(met, 0.0, x) for x in (found.lower, found.upper))
+    lower, upper = jnp.where(inside, lower, 0.0), jnp.where(inside, upper, jnp.inf)
+    upper = jnp.where(bad, jnp.nan, upper)
+    return LogBounds(jnp.minimum(lower, upper), upper)
+
+
+def _padded(terms: Terms) -> Terms:
+    """Known terms in few numbers of phases: a schedule that grows finds its programs compiled."""
+    phases = sum(term.count.shape[-1] for term in terms if is_sampled_gaussian(term))
+    if phases == 1 or not checks.all_concrete(terms):
+        return terms
+    few = math.prod(terms[0].shape) <= FEW_LANES
+    spare = (MOST_PHASES if few else 1 << (phases - 1).bit_length()) - phases
+    first = next(i for i, term in enumerate(terms) if is_sampled_gaussian(term))
+    wide = with_unused(terms[first], terms[first].count.shape[-1] + spare)
+    return (*terms[:first], wide, *terms[first + 1 :])
+
+
+def _bounds(question: Question, ways: int, lanes: Batch, enough: Enough | None = None) -> LogBounds:
+    if not checks.all_concrete(lanes):
+        return _found(question, ways, lanes)
+    found = ladder.answered(question, lanes, ways, False, enough)
+    return LogBounds(jnp.asarray(found.lower), jnp.asarray(found.upper))
+
+
+def _sum_of(releases: Releases) -> Reals:
+    parts = (jnp.sum(x, -1) for x in releases[:-1])
+    return sum(parts, start=releases.variance)
+
+
+@partial(compiled, static_argnums=())
+def _releases(terms: Terms) -> tuple[Releases, Reals]:
+    """Releases (lanes, phases), and log of the probability that a sample holds the record."""
+    sampled = [_phases(term) for term in terms if is_sampled_gaussian(term)]
+    variance = jnp.zeros(sampled[0][0].shape[:-1])
+    for term in terms:
+        if is_gaussian(term):
+            variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
+    ratio, q, sign, number = (jnp.concatenate(x, -1) for x in zip(*sampled, strict=True))
+    whole = (q >= 1) & (number > 0)
+    variance = variance + jnp.sum(jnp.where(whole, number * ratio**2, 0.0), -1)
+    used = ~whole & ~(q == 0) & ~(number == 0) & ~(ratio == 0)
+    missed = jnp.sum(jnp.where(used, number * log1m(jnp.where(used, q, 0.5)), 0.0), -1)
+    log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
+    releases = Releases(
+        1.0 / jnp.where(used, ratio, 1.0),
+        jnp.where(used, q, 0.5),
+        jnp.where(used, number, 0.0),
+        sign,
+        variance,
+    )
+    return releases, jnp.where(variance > 0, 0.0, log_hit)
+
+
+def _phases(term: Term) -> tuple[Reals, ...]:
+    assert isinstance(term.pair, Poisson)
+    sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
+    q = checks.guard(term.pair.sampling_prob, 1.0)
+    return ratios_of(term), q, sign, term.count
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _found(question: Question, ways: int, lanes: Batch) -> LogBounds:
+    found = _mapped(question, ways, False)(lanes)
+    return LogBounds(found.lower, found.upper)
+
+
+@_found.defjvp
+def _found_jvp(question, ways, primals, tangents):
+    (lanes,), (moved,) = primals, tangents
+    found = _mapped(question, ways, True)(lanes)
+    assert found.slopes is not None
+
+    def along(slope: Reals, tangent: Reals) -> Reals:
+        each = slope * tangent
+        return jnp.sum(each, -1) if each.ndim > 1 else each
+
+    parts = jax.tree.leaves(jax.tree.map(along, found.slopes, moved))
+    total = sum(parts, start=jnp.zeros_like(found.upper))
+    if question == "epsilon":  # It does not fall below 0.
+        total = jnp.where(found.upper > 0, total, 0.0)
+    return LogBounds(found.lower, found.upper), LogBounds(total, total)
+
+
+def _mapped(question: Question, ways: int, with_slopes: bool):
+    """`ladder.answered`, of which a mapped batch is more lanes."""
+
+    def answered(lanes: Batch) -> Found:
+        return ladder.answered(question, lanes, ways, with_slopes)
+
+    if ways < 1:
+        raise ValueError("there is a direction at least")
+    mapped = jax.custom_batching.custom_vmap(answered)
+
+    @mapped.def_vmap
+    def rule(size: int, in_batched, lanes: Batch):
+        def merged(x: Reals, is_mapped: bool) -> Reals:
+            wide = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+            by_way = wide.reshape(size, ways, -1, *wide.shape[2:])
+            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *wide.shape[2:])
+
+        (mapped_lanes,) = in_batched
+        found = _mapped(question, ways, with_slopes)(jax.tree.map(merged, lanes, mapped_lanes))
+
+        def parted(x: Reals) -> Reals:
+            by_way = x.reshape(ways, size, -1, *x.shape[1:])
+            return jnp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
+
+        parts = jax.tree.map(parted, found)
+        return parts, jax.tree.map(lambda _: True, parts)
+
+    return mapped

@@ -1,0 +1,134 @@
+"""Transforms of a batch: S_k = sum_j W_j (e^(i k h l_j) - 1), k = 0, 1, ..., in real arithmetic.
+
+What is summed are differences from 1, so that rounding is a part of k h sum |W_j l_j|, however
+little of the mass moves. Complex numbers are pairs of arrays (nodes, phases, lanes). Many points
+come in blocks, each one matrix product of near and far powers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.sampled.law import Stage
+
+Pair: TypeAlias = tuple[Reals, Reals]
+
+AT_ONCE = 128  # points up to which one scan is less than a matrix product. measured
+PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp down to -37
+BLOCK_PRODUCTS = 72.0  # of the turns of a block, a far and a near one. derived: 64 blocks
+
+
+class Powers(NamedTuple):
+    """Weights and losses, and where points come in blocks powers less one, lanes first."""
+
+    weight: Pair
+    loss: Pair
+    step: Reals  # (lanes,)
+    flat: Pair | None  # weights (phases and lanes, nodes)
+    near: Reals | None  # (phases and lanes, parts, count, nodes)
+    far: Reals | None
+    first: Reals | None  # of the first points of blocks
+
+
+def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
+    """Tables that every block of points needs. They end in a loop, so that XLA keeps them."""
+    if stage.points <= AT_ONCE:
+        return Powers(weight, loss, step, None, None, None, None)
+    size = _near(stage.points)
+    flat = _flat(loss)
+    steps = jnp.broadcast_to(step, weight[0].shape[1:]).reshape(-1, 1)
+    tables = [
+        jnp.moveaxis(jnp.stack(_powers(turn_less_one(flat, k * steps), n)), 2, 0)
+        for k, n in ((1, size), (size, stage.points // size), (stage.points, stage.blocks))
+    ]
+    return Powers(weight, loss, step, _flat(weight), *tables)
+
+
+def transform(powers: Powers, points: int, block: Index | int) -> Pair:
+    """The sums of a block (points, phases, lanes)."""
+    if powers.near is None or powers.far is None or powers.first is None or powers.flat is None:
+        return _by_scan(powers.weight, turn_less_one(powers.loss, powers.step), points)
+    # e^(i k h l) - 1 = (1 + first) (1 + far) (1 + near) - 1, of the block and within it.
+    first = powers.first[:, :, block][:, :, None]
+    weight = [x[:, None] for x in powers.flat]
+    turn = _joined((first[:, 0], first[:, 1]), (powers.far[:, 0], powers.far[:, 1]))
+    moved = _times(weight, turn)
+    rows = [x + y for x, y in zip(weight, moved, strict=True)]
+    near = powers.near.reshape(powers.near.shape[0], -1, powers.near.shape[-1])
+    (re, im), near, moved = lax.optimization_barrier((rows, near, moved))
+    (re, im), (across, up) = (
+        [x.reshape(*x.shape[:2], 2, -1)[:, :, i] for i in (0, 1)]
+        for x in (_product(re, near), _product(im, near))
+    )
+    still = [jnp.sum(x, -1)[..., None] for x in moved]
+    shape = (points, *powers.weight[0].shape[1:])
+    sums = re - up + still[0], im + across + still[1]
+    re, im = (x.reshape(-1, points).T.reshape(shape) for x in sums)
+    return re, im
+
+
+def _product(rows: Reals, columns: Reals) -> Reals:
+    return jnp.einsum("lnj,lmj->lnm", rows, columns, precision="highest")
+
+
+def _times(a, b) -> Pair:
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def _joined(a, b) -> Pair:
+    """(1 + a) (1 + b) - 1."""
+    both = _times(a, b)
+    return a[0] + b[0] + both[0], a[1] + b[1] + both[1]
+
+
+def rounding(points: int) -> float:
+    """Error of a sum in parts of k h sum |W_j l_j|."""
+    steps = points if points <= AT_ONCE else _near(points) + points // _near(points)
+    return ULP * (PRODUCT + steps + BLOCK_PRODUCTS)
+
+
+def turn_less_one(loss: Pair, step: Reals) -> Pair:
+    """e^(i step loss) - 1."""
+    across, up = loss
+    half, shrunk = jnp.sin(0.5 * step * across), jnp.exp(-step * up)
+    return jnp.expm1(-step * up) - 2.0 * shrunk * half * half, shrunk * jnp.sin(step * across)
+
+
+def _near(points: int) -> int:
+    """Neighbours that share a far power: a power of two near the root."""
+    return 1 << ((points.bit_length() - 1) // 2)
+
+
+def _flat(pair: Pair) -> Pair:
+    """(phases and lanes, nodes)."""
+    re, im = (x.reshape(x.shape[0], -1).T for x in pair)
+    return re, im
+
+
+def _by_scan(weight: Pair, turn: Pair, points: int) -> Pair:
+    (re, im), (c, s) = lax.optimization_barrier((weight, turn))
+
+    def step(state: Pair, _: None) -> tuple[Pair, Pair]:
+        a, b = state
+        sums = jnp.sum(a, 0), jnp.sum(b, 0)
+        more, turned = a + re, b + im
+        return (a + (more * c - turned * s), b + (more * s + turned * c)), sums
+
+    start = jnp.zeros_like(re), jnp.zeros_like(im)
+    return lax.scan(step, start, None, length=points)[1]
+
+
+def _powers(turn: Pair, count: int) -> Pair:
+    """(1 + turn)^k - 1, k < count. A scan: XLA makes doubled tables anew for each half."""
+    c, s = turn
+
+    def step(state: Pair, _: None) -> tuple[Pair, Pair]:
+        a, b = state
+        return (a + (c + (a * c - b * s)), b + (s + (a * s + b * c))), state
+
+    return lax.scan(step, (jnp.zeros_like(c), jnp.zeros_like(s)), None, length=count)[1]

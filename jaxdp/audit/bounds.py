@@ -1,0 +1,91 @@
+"""Confidence bounds on the rates of a test between two neighbours, and what they say of epsilon.
+
+An event has probability P and Q under the neighbours. (epsilon, delta) holds only if
+P <= e^epsilon Q + delta, GDP(mu) only if Phi^-1(P) - Phi^-1(Q) <= mu; a lower bound on P and an
+upper one on Q give lower bounds on epsilon and mu. Source: Clopper & Pearson, Biometrika 1934;
+Nasr et al., Tight auditing of differentially private machine learning, USENIX Security 2023.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Thresholds that are tried, as shares of all scores. chosen: dense in both tails
+_TAIL = np.geomspace(1e-4, 0.5, 40)
+_SHARES = np.concatenate([[0.0], _TAIL, 1.0 - _TAIL, [1.0]])
+
+
+class Event(NamedTuple):
+    """score >= threshold (sign 1) or score <= threshold (sign -1), of one score of an output."""
+
+    score: str
+    threshold: float
+    sign: int
+    of_first: bool  # it is likelier under the first neighbour
+
+
+class Rates(NamedTuple):
+    """Lower bound on the event's probability under one neighbour, upper one under the other."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def clopper_pearson(hits: Any, other: Any, trials: int, alpha: float) -> Rates:
+    """Bounds that each fail with probability alpha / 2 at most."""
+    special = importlib.import_module("scipy.special")  # of JAX's own dependencies
+    hits, other = np.asarray(hits, float), np.asarray(other, float)
+    lower = special.betaincinv(np.maximum(hits, 0.5), trials - hits + 1.0, 0.5 * alpha)
+    room = np.maximum(trials - other, 0.5)
+    upper = special.betaincinv(other + 1.0, room, 1.0 - 0.5 * alpha)
+    return Rates(np.where(hits > 0, lower, 0.0), np.where(other < trials, upper, 1.0))
+
+
+def least_epsilon(rates: Rates, delta: float) -> np.ndarray:
+    """log((P - delta) / Q) of the bounds, and 0 where that is less."""
+    excess = np.maximum(rates.lower - delta, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.maximum(np.log(excess / rates.upper), 0.0))
+
+
+def least_mu(rates: Rates) -> np.ndarray:
+    """Phi^-1(P) - Phi^-1(Q) of the bounds, and 0 where that is less."""
+    special = importlib.import_module("scipy.special")
+    return np.asarray(np.maximum(special.ndtri(rates.lower) - special.ndtri(rates.upper), 0.0))
+
+
+def best_event(
+    scores: dict[str, tuple[np.ndarray, np.ndarray]], delta: float, alpha: float
+) -> Event:
+    """The event whose lower bound on epsilon is the largest, of all scores and thresholds."""
+    best, event = -1.0, Event("none", np.inf, 1, True)
+    for name, (first, second) in scores.items():
+        trials = len(first)
+        grid = np.unique(np.quantile(np.concatenate([first, second]), _SHARES, method="nearest"))
+        for sign in (1, -1):
+            counts = [
+                len(values) - np.searchsorted(np.sort(sign * values), sign * grid)
+                for values in (first, second)
+            ]
+            for of_first in (True, False):
+                hits, other = counts if of_first else counts[::-1]
+                rates = clopper_pearson(hits, other, trials, alpha)
+                # Where epsilon is 0 throughout, the event with the larger mu is the better guess.
+                value = least_epsilon(rates, delta) + 1e-3 * least_mu(rates)
+                index = int(np.argmax(value))
+                if value[index] > best:
+                    best = float(value[index])
+                    event = Event(name, float(grid[index]), sign, of_first)
+    return event
+
+
+def rates_of(event: Event, first: np.ndarray, second: np.ndarray, alpha: float) -> Rates:
+    """Bounds on the rates of a fixed event, from outputs that it was not chosen on."""
+    counts = [
+        np.asarray((event.sign * x >= event.sign * event.threshold).sum()) for x in (first, second)
+    ]
+    hits, other = counts if event.of_first else counts[::-1]
+    return clopper_pearson(hits, other, len(first), alpha)

@@ -1,0 +1,169 @@
+"""Batches of a fixed size, drawn without replacement, where one record is replaced."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, with_its_error
+from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.poisson import log_mixed
+from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
+from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
+from jaxdp.noise.base import Noise
+from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
+
+
+@final
+@pytree
+class FixedBatch(DominatingPair):
+    """The pair whose profile is that of a record that a share `rate` of the samples replaces.
+
+    delta(e) = g delta_s(log(1 + (e^e - 1) / g)) at e >= 0, delta(-e) = 1 - e^-e + e^-e delta(e),
+    g the rate, delta_s that of log-concave noise at the `shift` s of the whole batch's answer. One
+    release attains it at every e; compositions are dominated, and need not attain it: the worse of
+    the compositions of "add" and of "remove" is no bound, as whoever chooses may turn around.
+    Exchanged it is the same. The loss is p(u) = log(1 - g + g e^u) or -p(u), u > 0 the loss of the
+    whole release, or 0 with probability (1 - g) (1 - 2 S(s / 2)), S the noise's survival function.
+    Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 9; composed, Zhu, Dong & Wang, AISTATS
+    2022, theorem 10.
+    """
+
+    noise: Noise
+    shift: Reals
+    rate: Reals
+
+    def __init__(self, noise: Noise, shift: ArrayLike, rate: ArrayLike):
+        assign(
+            self,
+            noise=noise,
+            shift=checks.nonnegative("shift", shift),
+            rate=checks.probability("rate", rate),
+        )
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """See the class: exact, rounded up."""
+        epsilon = checks.real("epsilon", epsilon)
+        size, backward = jnp.abs(epsilon), epsilon < 0
+        base = Additive(self.noise, self.shift)
+        upper = sampled_log_delta(base, self._rate, jnp.zeros(()), size)
+        mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
+        near_one = mixed > 0.5
+        close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
+        mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
+        return jnp.where(backward, jnp.minimum(round_up(mirrored, 8), 0.0), upper)
+
+    def law(self) -> Law:
+        """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""
+        shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
+        shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
+        nodes = of_law(self.noise, (jnp.zeros_like(shift), 0.5 * shift, shift))
+        noise, wide, rate = cast(
+            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._rate))
+        )
+
+        def at(x: Reals) -> tuple[Reals, Reals]:
+            here = noise.log_density(x)
+            return log_mixed(noise.log_density(x - wide) - here, rate), here
+
+        (loss, under_q), (slope, _) = jax.jvp(at, (nodes.x,), (jnp.ones_like(nodes.x),))
+        beyond = (nodes.x > 0.5 * wide) & (loss >= 0)
+        mass = jnp.where(beyond, under_q + jnp.log(nodes.weight), -jnp.inf)
+        density = under_q - jnp.log(jnp.abs(slope))
+        half = jnp.exp(self.noise.log_survival(0.5 * shift))
+        log_atom = (log_probability(1.0 - self._rate) + log1m(2.0 * half))[..., None]
+        log_atom = jnp.broadcast_to(log_atom, (*shift.shape, 1))
+
+        def both(x: Reals, part: slice, middle: Reals, sign: float = 1.0) -> Reals:
+            return jnp.concatenate([sign * x[..., part][..., ::-1], middle, x[..., part]], axis=-1)
+
+        def rule(part: slice) -> tuple[Reals, Reals]:
+            # Above 0 the mass is that under Q times e^p.
+            up = (mass + loss)[..., part]
+            masses = jnp.concatenate([mass[..., part][..., ::-1], log_atom, up], axis=-1)
+            return both(loss, part, jnp.zeros_like(log_atom), -1.0), masses
+
+        first, second = slice(0, nodes.first), slice(nodes.first, None)
+        no_density = jnp.full_like(log_atom, jnp.inf)
+        dense = density[..., first]
+        of_loss = [dense[..., ::-1], no_density, dense + loss[..., first]]
+        law = Law(
+            *rule(first),
+            jnp.concatenate(of_loss, axis=-1),
+            rule(second),
+            jnp.full_like(shift, -LEFT_OUT),
+            jnp.full_like(shift, -jnp.inf),
+            jnp.broadcast_to(self._largest, shift.shape),
+        )
+        return with_its_error(law)
+
+    def singularities(self) -> Singularities:
+        """The atom at 0."""
+        return Kinks((jnp.zeros_like(self.shift + self.rate),))
+
+    def reversed(self) -> FixedBatch:
+        """The same pair."""
+        return self
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """Renyi divergence from nodes and what they leave out, or bounds from the whole one."""
+        return renyi_of_law(self, order, self._from_whole, self._beyond)
+
+    def log_hit(self) -> Reals:
+        """log of the rate."""
+        return log_probability(self._rate)
+
+    @property
+    def _rate(self) -> Reals:
+        """The rate as it may have come through a transformation."""
+        return checks.guard(self.rate, 1.0)
+
+    @property
+    def _largest(self) -> Reals:
+        """The largest loss."""
+        most = self.noise.pure_epsilon(self.shift)
+        return sampled_largest(most, self._rate, jnp.zeros_like(self._rate))
+
+    def _from_whole(self, order: Reals) -> Reals:
+        """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or of "remove".
+
+        The first is a coin that shows whether the record is hit. E[e^(s L)] is at most the moment
+        of "remove" of order a, and what the losses up to 0 add.
+        """
+        rate = self._rate
+        excess = jnp.where(order > 1, order - 1.0, 1.0)
+        whole = self.noise.renyi(self.shift, order)
+        coin = jnp.where(order > 1, log_mixed(excess * whole, rate) / excess, rate * whole)
+        removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(rate, order.shape))
+        least = jnp.exp(self.noise.log_survival(0.5 * self.shift))
+        added = (1.0 - rate) * (1.0 - 2.0 * least) + least
+        added -= jnp.exp(order * log1m(jnp.minimum(rate, 1.0 - ULP))) * (1.0 - least)
+        added = jnp.maximum(added, 0.0) + 16.0 * ULP
+        two = excess * removed
+        two = two + jnp.log1p(added * jnp.exp(-two))
+        two = jnp.where(order > 1.0 + 1e-6, two / excess, jnp.inf)
+        bound = jnp.minimum(coin, jnp.where(jnp.isnan(two), jnp.inf, two))
+        return round_up(bound, 16)
+
+    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
+        """log of what the places beyond the nodes add to a moment."""
+        law = self.law()
+        last = jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf), axis=-1)
+        rate, left_out = (jnp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
+        # The loss of the whole release there: p(u) <= u.
+        tail = log_moment_beyond(self._cgf, order, last, rate, left_out)
+        most = (order - 1.0) * self._largest + log_left_out
+        bounded = jnp.where(self._largest < jnp.inf, most, jnp.inf)
+        return jnp.minimum(jnp.logaddexp(tail, left_out), bounded)
+
+    def _cgf(self, z: Reals) -> Reals:
+        """K of the whole release at z > 0, along a new last axis."""
+        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
+        return jnp.real(noise.cgf(shift, z))

@@ -1,0 +1,221 @@
+"""Mixtures of Gaussians on both sides: several records of a user, random sensitivities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import ULP, log_probability, round_up
+from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities, Smooth, law_on
+from jaxdp.dominating_pair.mixture_profile import Sides, mixture_log_delta
+from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.nodes import of_law
+
+# By how much probabilities may miss 1. chosen: far above the rounding of a sum
+_WHOLE = 1e-9
+# Places from the lowest mean to the highest between which nodes lie. chosen: 1536 nodes in all
+_BREAKS = 7
+
+
+@final
+@pytree
+class GaussianMixture(DominatingPair):
+    """sum_i p_i N(a_i, scale^2) against sum_j q_j N(-b_j, scale^2), all a_i, b_j >= 0.
+
+    It dominates mixtures around any vectors whose norms are a_i and b_j, or smaller ones: of a
+    Gaussian a half-space is the test whose probability moves most (arXiv:2403.04867, theorem 3.8).
+
+    Args:
+        sensitivities: the a_i, one a component: numbers, or arrays that broadcast (batches).
+        probabilities: the p_i, of sum 1.
+        scale: standard deviation of the noise.
+        other_sensitivities, other_probabilities: the b_j and q_j; by default Q is N(0, scale^2).
+
+    `ValueError` for values out of range. One direction: `privacy_loss(pair, relation="add_remove")`
+    takes both.
+
+    >>> import jaxdp as dp
+    >>> pair = dp.GaussianMixture([0.0, 1.0, 2.0], [0.81, 0.18, 0.01], 1.0)
+    >>> loss = 100 * dp.privacy_loss(pair, relation="add_remove")
+    >>> print(f"{loss.epsilon(1e-5):.4f}")
+    16.2309
+    """
+
+    sensitivities: tuple[Reals, ...]
+    log_probabilities: tuple[Reals, ...]
+    other_sensitivities: tuple[Reals, ...]
+    other_log_probabilities: tuple[Reals, ...]
+    scale: Reals
+
+    def __init__(
+        self,
+        sensitivities: Sequence[ArrayLike] | ArrayLike,
+        probabilities: Sequence[ArrayLike] | ArrayLike,
+        scale: ArrayLike,
+        other_sensitivities: Sequence[ArrayLike] | ArrayLike = (0.0,),
+        other_probabilities: Sequence[ArrayLike] | ArrayLike = (1.0,),
+    ):
+        up = _side("sensitivities", sensitivities, "probabilities", probabilities)
+        names = "other_sensitivities", "other_probabilities"
+        down = _side(names[0], other_sensitivities, names[1], other_probabilities)
+        _set(self, up, down, checks.positive("scale", scale))
+
+    @classmethod
+    def of_logs(
+        cls,
+        sensitivities: Sequence[Any],
+        log_probabilities: Sequence[Any],
+        scale: Any,
+        other_sensitivities: Sequence[Any] = (),
+        other_log_probabilities: Sequence[Any] = (),
+    ) -> GaussianMixture:
+        """The mixture of weights by their logarithms, which are taken to add up to 1."""
+        zero = jnp.zeros(())
+        up = tuple(sensitivities), tuple(log_probabilities)
+        down = tuple(other_sensitivities) or (zero,), tuple(other_log_probabilities) or (zero,)
+        mixture = object.__new__(cls)
+        _set(mixture, up, down, scale)
+        return mixture
+
+    @classmethod
+    def from_fields(
+        cls,
+        sensitivities: tuple[Any, ...],
+        log_probabilities: tuple[Any, ...],
+        other_sensitivities: tuple[Any, ...],
+        other_log_probabilities: tuple[Any, ...],
+        scale: Any,
+    ) -> GaussianMixture:
+        """The mixture with these fields; `ValueError` for values out of range."""
+        for means, logs in (
+            (sensitivities, log_probabilities),
+            (other_sensitivities, other_log_probabilities),
+        ):
+            _side("sensitivities", means, "probabilities", [jnp.exp(x) for x in logs])
+        up, down = (
+            (sensitivities, log_probabilities),
+            (other_sensitivities, other_log_probabilities),
+        )
+        return cls.of_logs(*up, checks.positive("scale", scale), *down)
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """See `mixture_log_delta`: exact, rounded up."""
+        return mixture_log_delta(self._sides(), checks.real("epsilon", epsilon))
+
+    def law(self) -> Law:
+        """Law of the loss by the two densities, between the lowest mean and the highest."""
+        sides = self._sides()
+        shape = sides.up.shape[1:]
+        low, high = -jnp.max(sides.down, axis=0), jnp.max(sides.up, axis=0)
+        breaks = [low + (high - low) * part for part in np.linspace(0.0, 1.0, _BREAKS)]
+        nodes = of_law(Gaussian(jnp.ones(shape)), tuple(breaks))
+        wide = Sides(*(x[..., None] for x in sides))
+
+        def loss_at(x: Reals) -> tuple[Reals, Reals]:
+            p, q = wide.log_ratios(x)
+            return p - q, p + Gaussian(1.0).log_density(x)
+
+        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (jnp.ones_like(nodes.x),))
+        largest = round_up(sides.ends()[1], 4)
+        return law_on(nodes, loss, log_density, slope, jnp.full(shape, -jnp.inf), largest)
+
+    def singularities(self) -> Singularities:
+        """Smooth: the loss rises with the output."""
+        return Smooth()
+
+    def reversed(self) -> GaussianMixture:
+        """Q against P, mirrored."""
+        up = self.sensitivities, self.log_probabilities
+        down = self.other_sensitivities, self.other_log_probabilities
+        return GaussianMixture.of_logs(*down, self.scale, *up)
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """Renyi divergence from nodes and what they leave out, or by joint convexity."""
+
+        def beyond(order: Reals, log_left_out: Reals) -> Reals:
+            return renyi_beyond(self._from_components, order, log_left_out)
+
+        return renyi_of_law(self, order, self._from_components, beyond)
+
+    def log_hit(self) -> Reals:
+        """log of the probability that the means differ, where that of 0 is shared by both."""
+        sides = self._sides()
+        moved = [
+            jax.nn.logsumexp(jnp.where(mean > 0, log_weight, -jnp.inf), axis=0)
+            for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
+        ]
+        return jnp.minimum(jnp.maximum(*moved) + 16.0 * ULP, 0.0)
+
+    def _from_components(self, order: Reals) -> Reals:
+        """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
+        sides = Sides(*(x.reshape(x.shape[0], *_ranked(x, order)) for x in self._sides()))
+        a = jnp.minimum(order, 1e150)[None, None]
+        excess = jnp.maximum(a - 1.0, 2.0**-30)
+        apart = sides.up[:, None] + sides.down[None]
+        weight = sides.log_up[:, None] + sides.log_down[None]
+        size = jnp.maximum(a, 1.0 + 2.0**-30) * 0.5 * apart**2
+        value = jax.nn.logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
+        most, excess = jnp.max(size, axis=(0, 1)), excess[0, 0]
+        value = jnp.minimum(value + 16.0 * ULP * (most + 701.0 / excess), most)
+        return jnp.where(jnp.isnan(value), jnp.inf, round_up(value, 16))
+
+    def _sides(self) -> Sides:
+        means = jnp.broadcast_arrays(
+            *(ratio_of(checks.guard(x), self.scale) for x in self.sensitivities),
+            *(ratio_of(checks.guard(x), self.scale) for x in self.other_sensitivities),
+            *self.log_probabilities,
+            *self.other_log_probabilities,
+        )
+        n = len(self.sensitivities)
+        return Sides(*(jnp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
+
+
+def _ranked(x: Reals, other: Reals) -> tuple[int, ...]:
+    """The batch of components with as many axes as `other` has."""
+    return (1,) * (other.ndim - x.ndim + 1) + x.shape[1:]
+
+
+def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:
+    """Both sides of one length, so that they can be exchanged: by components without weight."""
+    n = max(len(up[0]), len(down[0]))
+    zero, nothing = jnp.zeros(()), jnp.full((), -jnp.inf)
+    assign(
+        mixture,
+        sensitivities=up[0] + (zero,) * (n - len(up[0])),
+        log_probabilities=up[1] + (nothing,) * (n - len(up[1])),
+        other_sensitivities=down[0] + (zero,) * (n - len(down[0])),
+        other_log_probabilities=down[1] + (nothing,) * (n - len(down[1])),
+        scale=scale,
+    )
+
+
+def _side(
+    name: str, sensitivities: object, share_name: str, probabilities: object
+) -> tuple[tuple[Reals, ...], tuple[Reals, ...]]:
+    """The components of one side: sensitivities and log probabilities."""
+    lists = []
+    for key, values in ((name, sensitivities), (share_name, probabilities)):
+        if not isinstance(values, list | tuple) and np.ndim(values) == 0:  # pyright: ignore
+            raise ValueError(f"{key} must hold one number a component, got {values!r}")
+        lists.append(list(values))  # pyright: ignore
+    if len(lists[0]) != len(lists[1]) or not lists[0]:
+        raise ValueError(
+            f"{share_name} must be one a component of {name}, got "
+            f"{len(lists[1])} of {len(lists[0])}"
+        )
+    means = tuple(checks.nonnegative(name, x) for x in lists[0])
+    shares = [checks.probability(share_name, x, lift=True) for x in lists[1]]
+    total = sum(shares[1:], start=shares[0])
+    if checks.is_concrete(total) and not bool(np.all(np.abs(np.asarray(total) - 1.0) <= _WHOLE)):
+        raise ValueError(f"{share_name} must add up to 1, got {total}")
+    total = jnp.where(jnp.abs(total - 1.0) <= _WHOLE, total, jnp.nan)
+    return means, tuple(log_probability(share / total) for share in shares)

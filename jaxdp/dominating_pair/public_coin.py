@@ -1,0 +1,117 @@
+"""A public coin decides which of several pairs a release is: truncated Poisson samples are that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import ULP, log_add
+from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth
+
+# Order - 1 below which a divergence is that of this one. chosen: as for other laws
+_LEAST_EXCESS = 2.0**-30
+
+
+@final
+@pytree
+class PublicCoin(DominatingPair):
+    """sum w_k P_k x {k} against sum w_k Q_k x {k}: pair k with probability e^log_shares[k].
+
+    It dominates a mechanism that draws k by the same law on both inputs and then keeps pair k, as
+    publishing k only helps: delta = sum w_k delta_k, and the law is the laws side by side.
+    """
+
+    pairs: tuple[DominatingPair, ...]
+    log_shares: tuple[Reals, ...]
+
+    def __init__(self, pairs: Sequence[DominatingPair], log_shares: Sequence[ArrayLike]):
+        if len(pairs) != len(log_shares) or not pairs:
+            raise ValueError(
+                f"log_shares must be one a pair, got {len(log_shares)} of {len(pairs)} pairs"
+            )
+        # A sum of shares that were rounded up may lie above 1 by as much.
+        shares = (checks.real("log_shares", share, upper=1e-9) for share in log_shares)
+        assign(self, pairs=tuple(pairs), log_shares=tuple(shares))
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """log sum w_k delta_k(epsilon), rounded up."""
+        each = [w + p.log_delta(epsilon) for p, w in zip(self.pairs, self.log_shares, strict=True)]
+        total = each[0]
+        for other in each[1:]:
+            total = log_add(total, other)
+        size = jnp.abs(jnp.where(total > -jnp.inf, total, 0.0))
+        return jnp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
+
+    def law(self) -> Law:
+        """The laws side by side, each with its share."""
+        laws = [pair.law() for pair in self.pairs]
+        shape = jnp.broadcast_shapes(*(law.largest.shape for law in laws))
+        shape = jnp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
+        shares = [jnp.broadcast_to(share, shape) for share in self.log_shares]
+
+        def nodes(each: list[Reals], shift: bool = False) -> Reals:
+            wide = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in each]
+            if shift:
+                wide = [x + share[..., None] for x, share in zip(wide, shares, strict=True)]
+            return jnp.concatenate(wide, axis=-1)
+
+        def totals(each: list[Reals]) -> Reals:
+            total = each[0] + shares[0]
+            for x, share in zip(each[1:], shares[1:], strict=True):
+                total = log_add(total, x + share)
+            return total
+
+        largest = jnp.broadcast_to(laws[0].largest, shape)
+        for law in laws[1:]:
+            largest = jnp.maximum(largest, law.largest)
+        checked = [law.check for law in laws]
+        return Law(
+            nodes([law.loss for law in laws]),
+            nodes([law.log_mass for law in laws], True),
+            nodes([law.log_density for law in laws], True),
+            (nodes([c[0] for c in checked]), nodes([c[1] for c in checked], True)),
+            totals([law.log_left_out for law in laws]),
+            totals([law.log_infinite for law in laws]),
+            largest,
+        )
+
+    def singularities(self) -> Singularities:
+        """Smooth where all are; else the atoms of all."""
+        found = [pair.singularities() for pair in self.pairs]
+        if all(isinstance(each, Smooth) for each in found):
+            return Smooth()
+        atoms = [atom for each in found if isinstance(each, Kinks) for atom in each.atoms]
+        return Kinks(tuple(atoms) or (jnp.full_like(self.log_shares[0], jnp.nan),))
+
+    def reversed(self) -> PublicCoin:
+        """Every pair exchanged; the coin is the same."""
+        return PublicCoin([pair.reversed() for pair in self.pairs], self.log_shares)
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """log(sum w_k e^((a - 1) D_k)) / (a - 1); the largest D_k at infinity."""
+        order = checks.real("order", order, 1.0)
+        excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
+        each = [pair.renyi(jnp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
+        largest, total = each[0], jnp.full((), -jnp.inf)
+        for value, share in zip(each, self.log_shares, strict=True):
+            # log(1 + w (e^(s D) - 1)) by the sum of w (e^(s D) - 1), which are positive.
+            scaled = excess * value
+            gain = scaled + jnp.log(-jnp.expm1(-jnp.where(scaled > 0, scaled, 1.0)))
+            gain = jnp.where(scaled > 0, gain, jnp.where(scaled == 0, -jnp.inf, jnp.nan))
+            total = log_add(total, share + gain)
+            largest = jnp.maximum(largest, value)
+        value = jnp.logaddexp(0.0, total) / excess
+        value = jnp.minimum(value * (1.0 + 64.0 * ULP) + 64.0 * ULP, largest)
+        return jnp.where(order == jnp.inf, largest, value)
+
+    def log_hit(self) -> Reals:
+        """log sum w_k hit_k."""
+        total = self.log_shares[0] + self.pairs[0].log_hit()
+        for pair, share in zip(self.pairs[1:], self.log_shares[1:], strict=True):
+            total = log_add(total, share + pair.log_hit())
+        return jnp.minimum(total * (1.0 - 8.0 * ULP), 0.0)

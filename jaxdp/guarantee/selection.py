@@ -1,0 +1,130 @@
+"""Tuning: a mechanism repeated a random number of times, of which the best result is kept."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import round_up
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.renyi import RDP
+
+
+@in_float64
+def repeat_and_select(
+    each: RDP,
+    *,
+    gamma: ArrayLike | None = None,
+    eta: ArrayLike = 1.0,
+    mean: ArrayLike | None = None,
+) -> RDP:
+    """Renyi guarantee of the best of K runs of a mechanism, K drawn at random and not published.
+
+    Args:
+        each: of one run, at many orders (`to_rdp`).
+        gamma, eta: K is truncated negative binomial on 1, 2, ..: gamma in (0, 1), eta > -1;
+            eta = 1 is geometric of mean 1 / gamma, eta = 0 logarithmic.
+        mean: instead, K is Poisson with this mean, and where it is 0 nothing is released.
+
+    Returns:
+        An RDP at the same orders. With m = E[K] and any order b of `each`
+
+            eps'(a) <= eps(a) + (1 + eta) ((1 - 1/b) eps(b) + log(1/gamma) / b) + log(m) / (a - 1),
+
+        or, Poisson, eps(a) + m delta + log(m) / (a - 1), delta that of `each` at log(a / (a - 1)).
+
+    The choice must depend on the runs' results alone, and every run be of one kind, with its
+    setting drawn anew from one law. Order 1 is not bounded. Source: Papernot & Steinke, ICLR 2022,
+    theorems 2 and 6.
+
+    >>> import jaxdp as dp
+    >>> import numpy as np
+    >>> each = dp.to_rdp(dp.GDP(0.3), np.geomspace(1.1, 300.0, 200))
+    >>> best = dp.repeat_and_select(each, gamma=0.05)
+    >>> print(f"{each.epsilon(1e-6):.3f} {best.epsilon(1e-6):.3f}")
+    1.390 2.950
+    """
+    if (gamma is None) == (mean is None):
+        raise ValueError(f"give either gamma or mean, got gamma={gamma}, mean={mean}")
+    order, value = each.order, each.value
+    excess = jnp.where(order > 1, order - 1.0, 1.0)
+    if mean is not None:
+        expected = checks.positive("mean", mean)[..., None]
+        delta = each.delta(jnp.moveaxis(jnp.log1p(1.0 / excess), -1, 0))
+        more = expected * jnp.moveaxis(delta, 0, -1)
+    else:
+        share, shape = _parameters(gamma, eta)
+        expected = _mean_of(share, shape)
+        each_order = (1.0 - 1.0 / order) * value - jnp.log(share) / order
+        more = (1.0 + shape) * jnp.min(each_order, axis=-1, keepdims=True)
+    total = value + more + jnp.maximum(jnp.log(expected), 0.0) / excess
+    return RDP(order, round_up(jnp.where(order > 1, total, jnp.inf), 64))
+
+
+def _parameters(gamma: ArrayLike | None, eta: ArrayLike) -> tuple[Reals, Reals]:
+    assert gamma is not None
+    share = checks.real("gamma", gamma, 0.0, 1.0, open_lower=True)
+    if checks.is_concrete(share) and bool(np.any(np.asarray(share) >= 1)):
+        raise ValueError(f"gamma must lie in (0, 1), got {gamma}")
+    return share[..., None], checks.real("eta", eta, -1.0, 1e6, open_lower=True)[..., None]
+
+
+def _mean_of(gamma: Reals, eta: Reals) -> Reals:
+    """E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), its limit at eta = 0."""
+    log_gamma = jnp.log(gamma)
+    tiny = jnp.abs(eta) < 1e-9
+    safe = jnp.where(tiny, 1.0, eta)
+    ratio = jnp.where(tiny, -1.0 / log_gamma, -safe / jnp.expm1(safe * log_gamma))
+    # Near eta = 0 the ratio is off by eta / 2 of itself, which is added.
+    return ratio * (1.0 / gamma - 1.0) * (1.0 + jnp.where(tiny, 1e-8 * (1.0 - log_gamma), 0.0))
+
+
+@in_float64
+def above_threshold(
+    sensitivity: ArrayLike,
+    *,
+    threshold_scale: ArrayLike,
+    query_scale: ArrayLike,
+    answers: int = 1,
+) -> PureDP:
+    """Pure guarantee of AboveThreshold: which of a stream of queries exceed a noisy threshold.
+
+    Args:
+        sensitivity: of every query, D.
+        threshold_scale: of the Laplace noise on the threshold, drawn once, D / eps1.
+        query_scale: of fresh Laplace noise on every query, 2 c D / eps2.
+        answers: queries that are reported above, c at most; then it stops.
+
+    Returns:
+        PureDP(eps1 + eps2), eps1 = D / threshold_scale, eps2 = 2 c D / query_scale: however many
+        queries are below.
+
+    It holds if nothing but "above" or "below" is published (no noisy value: that is another
+    release), every query gets fresh noise, and the queries, which may be chosen adaptively, are
+    fixed before their noise. Where adding a record moves all queries in one direction eps2 may be
+    halved, which is not done here. Source: Lyu, Su & Li, VLDB 2017, theorem 4 and algorithm 1.
+
+    >>> import jaxdp as dp
+    >>> print(dp.above_threshold(1.0, threshold_scale=4.0, query_scale=8.0).epsilon_bound)
+    0.5
+    """
+    moved = checks.nonnegative("sensitivity", sensitivity)
+    count = checks.positive_integer("answers", answers)
+    scales = (
+        checks.positive(name, value)
+        for name, value in (("threshold_scale", threshold_scale), ("query_scale", query_scale))
+    )
+    threshold, query = scales
+    total = moved / threshold + 2.0 * count * (moved / query)
+    return PureDP(total if _is_exact(threshold, query) else round_up(total, 4))
+
+
+def _is_exact(threshold: Reals, query: Reals) -> bool:
+    """True if both scales are known powers of two: no quotient was rounded."""
+    if not checks.all_concrete(threshold, query):
+        return False
+    mantissas = (np.frexp(np.asarray(x))[0] for x in (threshold, query))
+    return all(bool(np.all(m == 0.5)) for m in mantissas)

@@ -1,0 +1,286 @@
+"""Releases from a lattice: a value rounded to multiples of a power of two, and whole noise.
+
+The value is rounded to a multiple of g, a power of two about 2^-32 of the noise's scale, and a
+whole multiple of g is added, whose law is that of the noise at the multiples of g. Every output
+can come from every value, so its low bits tell nothing. Against the noise rounded to multiples of
+g, which is what the guarantee of the noise covers by post-processing, the law is off by at most
+(g / scale)^2 in total variation: the midpoint rule's error, (1 / 24) of the density's second
+derivative's integral (at most 2) and 1 / 4 of a kink's slope. The draw's own error is that of
+`noise.kernels.whole_draws`.
+Source: Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.pytree import pytree, static
+from jaxdp._core.random_key import checked_key, is_secure, secure_key
+from jaxdp._core.types import ArrayLike, Key, Reals
+from jaxdp._numeric.elementary import log_add, round_up
+from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.whole_draws import WholeLaw
+from jaxdp.noise.laplace import Laplace
+
+# Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
+BITS = 32
+# Multiples of g that a value is clipped to. derived: with noise below 2^40 they add up in 64 bits
+_LARGEST = 2.0**61
+# Least alpha / gamma of a flipped Huber. chosen: a hundred candidates a draw
+_LEAST_SHARE = 2.0**-6
+# The norm of a vector's sensitivity, where one noise covers the whole of it.
+_NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
+_KINDS = (Gaussian, Laplace, FlippedHuber, Histogram, DiscreteGaussian, DiscreteLaplace)
+
+
+@final
+@in_float64
+@pytree
+class Released:
+    """A value that may be published, and the guarantee of what was released.
+
+    value: noisy, multiples of `granularity`; whole numbers where the noise is on the integers.
+    mechanism: with the sensitivity that includes the rounding. sampling_error: total variation
+    between the law of all draws and that of the mechanism, which `log_delta` adds.
+    is_secure_key: True if the bits came from ChaCha20.
+    """
+
+    value: Any
+    mechanism: Any
+    granularity: Reals
+    sampling_error: Reals
+    is_secure_key: bool = static()
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """log of delta + (1 + e^epsilon) sampling_error; of a batch, of each of its releases."""
+        epsilon = checks.real("epsilon", epsilon)
+        extra = jnp.log(self.sampling_error) + jnp.logaddexp(0.0, epsilon)
+        return jnp.minimum(round_up(log_add(self.mechanism.log_delta(epsilon), extra), 4), 0.0)
+
+    def delta(self, epsilon: ArrayLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
+        delta = checks.probability("delta", delta)
+        # With more than enough taken off a delta, what is left over is for the mechanism.
+        enough = self.mechanism.epsilon(0.5 * delta)
+        spare = delta * (1.0 - 1e-15) - round_up((1.0 + jnp.exp(enough)) * self.sampling_error, 4)
+        least = self.mechanism.epsilon(jnp.maximum(spare, 0.0))
+        return jnp.where((spare >= 0.5 * delta) & (spare > 0), least, jnp.inf)
+
+    def half_width(self, level: ArrayLike = 0.95) -> Reals:
+        """The h with the exact value in value +- h with this probability, for each entry."""
+        upper = 0.5 + 0.5 * checks.probability("level", level)
+        return self.mechanism.noise.quantile(upper) + self.granularity
+
+
+class Lattice(NamedTuple):
+    """Lattice of a release: it adds up multiples of `fine` and rounds to those of `coarse`."""
+
+    fine: Reals
+    coarse: Reals
+    shift: jax.Array  # log2(coarse / fine)
+    sensitivity: Reals  # with the rounding
+    error: Reals  # total variation of all draws
+
+
+def release(
+    noise: Noise,
+    sensitivity: Reals,
+    value: Any,
+    key: Key | None,
+    granularity: float | None,
+    charge: Callable[[Reals], None],
+) -> tuple[Any, Lattice, bool]:
+    """The noisy value, the lattice that it is of, and whether the key is secure.
+
+    `charge` is called with the sensitivity, rounding included, before anything is drawn.
+    """
+    if not isinstance(noise, _KINDS):
+        names = ", ".join(kind.__name__ for kind in _KINDS)
+        raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
+    key = secure_key() if key is None else checked_key(key)
+    if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
+        value = jnp.asarray(value)
+    leaves, tree = jax.tree.flatten(value)
+    arrays = [_array(leaf) for leaf in leaves]
+    if not sum(x.size for x in arrays):
+        raise ValueError("value must hold at least one number, got none")
+    batch = jnp.broadcast_shapes(sensitivity.shape, *(jnp.shape(x) for x in jax.tree.leaves(noise)))
+    whole = all(jnp.issubdtype(x.dtype, jnp.integer) for x in arrays)
+    norm = _norm_of(noise, batch, [x.shape for x in arrays])
+    size = sum(x.size for x in arrays)
+    if noise.on_integers:
+        if granularity not in (None, 1) or not whole:
+            raise ValueError(
+                f"value must be of whole numbers (an integer dtype) and granularity 1 or None for "
+                f"{type(noise).__name__}, got {arrays[0].dtype} and {granularity}"
+            )
+        zero = jnp.zeros(batch)
+        error = zero + size_error(size, 0.0)
+        lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
+    else:
+        if granularity is not None and checks.is_concrete(_unit(noise)):
+            most = float(np.min(_unit(noise))) * 2.0**29
+            if not float(granularity) <= most:
+                raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
+        lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
+    charge(lattice.sensitivity)
+    keys = jax.random.split(key, len(arrays))
+    noisy = [_added(noise, x, k, lattice) for x, k in zip(arrays, keys, strict=True)]
+    return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
+
+
+def size_error(size: int, step: ArrayLike) -> Reals:
+    """Total variation of `size` draws on a lattice of `step` to the noise's scale."""
+    return round_up(size * (jnp.asarray(step) ** 2 + whole_draws.ERROR), 4)
+
+
+def lattice_of(
+    noise: Noise,
+    sensitivity: Reals,
+    granularity: float | None,
+    entries: tuple[int, int],
+    whole: bool,
+) -> Lattice:
+    """The lattice of a continuous noise, for `entries`: their number and the norm's order."""
+    unit = _unit(noise)
+    exponent = jnp.frexp(unit)[1] - 1 - BITS
+    fine = jnp.ldexp(jnp.ones(unit.shape), exponent)
+    coarse_exponent = exponent
+    if granularity is not None:
+        known = float(granularity)
+        mantissa, wanted = np.frexp(known)
+        if not (np.isfinite(known) and mantissa == 0.5):
+            raise ValueError(f"granularity must be a power of two, got {granularity}")
+        coarse_exponent = jnp.full(unit.shape, wanted - 1)
+        if checks.is_concrete(unit) and (known < np.asarray(unit) * 2.0 ** -(BITS + 1)).any():
+            raise ValueError(
+                f"granularity must be at least 2^-{BITS} of the noise's scale, "
+                f"{np.max(unit) * 2.0**-BITS:g}, got {granularity}"
+            )
+        coarse_exponent = jnp.maximum(coarse_exponent, exponent)
+    # Noise is below 2^41 multiples: shifted by 62 bits it is 0, as by more.
+    shift = jnp.minimum((coarse_exponent - exponent).astype(jnp.int64), 62)
+    coarse = jnp.ldexp(jnp.ones(unit.shape), coarse_exponent)
+    size, norm = entries
+    # Values that are whole multiples already are not moved.
+    rounding = jnp.where(whole & (fine <= 1.0), 0.0, fine)
+    spread = {0: 1.0, 1: float(size), 2: float(np.sqrt(size))}[norm]
+    moved = jnp.where(rounding > 0, round_up(sensitivity + rounding * spread, 4), sensitivity)
+    error = size_error(size, fine / unit) + jnp.zeros(moved.shape)
+    return Lattice(fine, coarse, shift, moved, error)
+
+
+def _array(leaf: Any) -> jax.Array:
+    """A value as float64 or int64; concrete values must be finite, and none is printed."""
+    dtype = getattr(leaf, "dtype", np.asarray(leaf).dtype if checks.is_concrete(leaf) else None)
+    if dtype is not None and jnp.issubdtype(dtype, jnp.integer):
+        return jnp.asarray(leaf).astype(jnp.int64)
+    value = checks.of_records("value", leaf)
+    if checks.is_concrete(value) and not np.isfinite(np.asarray(value)).all():
+        raise ValueError("value must be finite, and some values are not: they are not printed")
+    # Clipped by a public bound, as any value is: what is no number counts as 0.
+    return jnp.where(jnp.isnan(value), 0.0, value)
+
+
+def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]) -> int:
+    """The order of the norm that one noise covers a vector in; 0 for a release of each entry."""
+    if len(shapes) == 1 and shapes[0] == batch:
+        return 0
+    if batch == () and type(noise) in _NORMS:
+        return _NORMS[type(noise)]
+    raise ValueError(
+        f"value must be of the mechanism's batch {batch}, got {shapes}: one Gaussian (of "
+        "sensitivity in the Euclidean norm) or Laplace (in the sum of absolute values) covers a "
+        "vector or a tree; of another noise give the mechanism the value's shape, and sum its loss"
+    )
+
+
+def _unit(noise: Noise) -> Reals:
+    """The smallest length over which the density changes; concrete ones must be finite."""
+    if isinstance(noise, FlippedHuber):
+        shares = np.asarray(noise.alpha / noise.gamma) if checks.all_concrete(noise) else 1.0
+        if not np.all(shares >= _LEAST_SHARE):
+            raise ValueError(
+                f"alpha must be at least {_LEAST_SHARE:g} gamma to be drawn: below, use a Gaussian"
+            )
+        unit = jnp.minimum(noise.gamma, noise.gamma * noise.gamma / noise.alpha)
+    else:
+        unit = noise.width if isinstance(noise, Histogram) else noise.scale  # pyright: ignore[reportAttributeAccessIssue]
+    if checks.is_concrete(unit) and not np.isfinite(np.asarray(unit)).all():
+        raise ValueError("noise must have a finite scale to be drawn")
+    return unit
+
+
+def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
+    """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
+    noisy = _draw(noise, key, value.shape, lattice.fine)
+    # Parameters that are out of range draw no number, and nothing of the value may come out.
+    bad = jnp.isnan(noisy)
+    drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
+    if noise.on_integers:
+        return jnp.where(bad, jnp.iinfo(jnp.int64).min, value + drawn)
+    if jnp.issubdtype(value.dtype, jnp.integer):
+        # Beyond, neighbours would round to doubles that are further apart.
+        value = jnp.clip(value, -(2**53), 2**53)
+    exact = value / lattice.fine
+    clipped = jnp.clip(jnp.round(exact), -_LARGEST, _LARGEST)
+    total = clipped.astype(jnp.int64) + drawn
+    half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
+    rounded = ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
+    return jnp.where(bad, jnp.nan, rounded)
+
+
+def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
+    """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
+
+    The rounding is that of a release with granularity 1, so that the noise's guarantee holds, up to
+    a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
+    """
+    if not isinstance(noise, _KINDS):
+        raise ValueError(f"noise must be one that `release` takes, got {type(noise).__name__}")
+    if noise.on_integers:
+        return _draw(noise, key, shape, jnp.ones(()))
+    lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
+    return _added(noise, jnp.zeros(shape), key, lattice)
+
+
+def _draw(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
+    """The noise in multiples of `fine`, whole."""
+    if isinstance(noise, Histogram):
+        return _histogram_draw(noise, key, shape, fine)
+    one = jnp.ones(())
+    if isinstance(noise, FlippedHuber):
+        alpha, gamma = noise.alpha / fine, noise.gamma / fine
+        law = WholeLaw("huber", round_up(gamma * gamma / alpha, 4), alpha, gamma)
+        return whole_draws.draw(key, law, shape)
+    kind = "normal" if isinstance(noise, Gaussian | DiscreteGaussian) else "exponential"
+    return whole_draws.draw(key, WholeLaw(kind, noise.scale / fine, one, one), shape)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _histogram_draw(noise: Histogram, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
+    """A cell by its weight and a whole place in it; the width is rounded up to an even number."""
+    cell_key, place_key = jax.random.split(key)
+    width = 2.0 * jnp.ceil(0.5 * noise.width / fine)
+    ends = jnp.cumsum(jnp.asarray((noise.atom_weight, *noise.weights), dtype=jnp.int64))
+    pick = whole_draws.uniform_below(cell_key, jnp.asarray(float(noise.total)), shape)
+    cell = jnp.searchsorted(ends, pick.astype(jnp.int64), side="right") - 1
+    place = whole_draws.uniform_below(place_key, width, shape)
+    drawn = cell * width + place - 0.5 * len(noise.weights) * width
+    return jnp.where(cell < 0, 0.0, drawn)

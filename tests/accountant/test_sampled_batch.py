@@ -1,0 +1,181 @@
+"""Batches of sampled Gaussians: one answer in every size, in jit, mapped and differentiated."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdp as dp
+from jaxdp.accountant import evaluate
+from jaxdp.accountant.sampled import curve, errors, ladder
+from jaxdp.accountant.sampled.law import Releases
+
+# Brackets of what few releases hit, and the share that is narrower.
+_WIDE, _FAR = 1e-5, 1e-3
+
+
+def language_models(rng, size):
+    """Noise multipliers, rates, steps and deltas of trainings that rarely see a record."""
+    sigma, q = rng.uniform(0.4, 1.6, size), 10 ** rng.uniform(-6.5, -3.3, size)
+    steps = np.ceil(10 ** rng.uniform(-1.5, 1.5, size) / q)
+    return sigma, q, steps, 10 ** rng.uniform(-12, -6, size)
+
+
+def ordinary_runs(rng, size):
+    sigma, q = rng.uniform(0.7, 4.0, size), 10 ** rng.uniform(-3, -1, size)
+    return sigma, q, np.ceil(10 ** rng.uniform(2, 4, size)), np.full(size, 1e-6)
+
+
+def training(sigma, q, steps, relation="add_remove"):
+    return steps * dp.privacy_loss(dp.Mechanism(dp.Gaussian(sigma), 1.0, q, relation=relation))
+
+
+def epsilon_bounds(sigma, q, steps, delta):
+    loss = training(sigma, q, steps)
+    return evaluate.epsilon(loss.terms, jnp.asarray(delta), loss.both)
+
+
+def width(found):
+    return np.asarray((found.upper - found.lower) / (1 + found.upper))
+
+
+def test_nearly_all_ordinary_runs_are_bracketed_within_1e_6():
+    found = epsilon_bounds(*ordinary_runs(np.random.default_rng(0), 128))
+    assert np.mean(width(found) < 1e-6) >= 0.98
+    assert np.all(width(found) < 1e-4)
+
+
+def test_language_models_are_bracketed():
+    found = epsilon_bounds(*language_models(np.random.default_rng(1), 96))
+    assert np.all(np.isfinite(found.upper))
+    assert np.mean(width(found) < _FAR) >= 0.95
+    assert np.mean(width(found) < _WIDE) >= 0.85
+
+
+def test_every_stage_brackets_the_same_value():
+    """The stages plan on their own nodes and tilts: no bracket lies beside another."""
+    rng = np.random.default_rng(2)
+    sigma, q, steps, delta = (
+        np.concatenate(x) for x in zip(language_models(rng, 8), ordinary_runs(rng, 8), strict=True)
+    )
+    for sign in (1.0, -1.0):
+        columns = [x[:, None] for x in (sigma, q, steps, np.full(16, sign))]
+        releases = Releases(columns[0], columns[1], columns[2], columns[3], np.zeros(16))
+        batch = ladder.Batch(releases, delta)
+        lower, upper = np.zeros(16), np.full(16, np.inf)
+        for index, blocks in ((0, 1), (1, 1), (1, 4), (1, 16)):
+            program = ladder._PROGRAMS["epsilon", index, False]
+            found = program(batch, np.full(16, np.nan), np.int32(blocks))
+            assert np.all(found.lower <= upper * (1 + 1e-13))
+            assert np.all(found.upper >= lower * (1 - 1e-13))
+            lower, upper = np.maximum(lower, found.lower), np.minimum(upper, found.upper)
+
+
+def test_alone_in_batches_and_mapped_the_same():
+    rng = np.random.default_rng(3)
+    asked = [
+        np.concatenate(x) for x in zip(language_models(rng, 3), ordinary_runs(rng, 5), strict=True)
+    ]
+    together = epsilon_bounds(*asked)
+    alone = np.array([float(training(*x[:3]).epsilon(x[3])) for x in zip(*asked, strict=True)])
+    many = training(*(np.tile(x, 12) for x in asked[:3])).epsilon(np.tile(asked[3], 12))
+
+    def one(sigma, q, steps, delta):
+        return training(sigma, q, steps).epsilon(delta)
+
+    mapped = jax.jit(jax.vmap(one))(*asked)
+    for found in (alone, np.asarray(many)[:8], np.asarray(mapped)):
+        assert np.all(found >= together.lower)
+        np.testing.assert_allclose(found, together.upper, rtol=2e-6, atol=2e-6)
+
+
+@given(st.floats(0.5, 5.0), st.floats(1e-4, 0.9), st.integers(10, 10_000), st.floats(1e-9, 1e-2))
+@settings(max_examples=15, deadline=None)
+def test_log_delta_at_epsilon_is_delta(sigma, q, steps, delta):
+    loss = training(sigma, q, float(steps))
+    epsilon = float(loss.epsilon(delta))
+    if epsilon > 0:
+        found = evaluate.log_delta(loss.terms, jnp.asarray([epsilon]), loss.both)
+        assert found.lower[0] <= np.log(delta) * (1 - 1e-9)
+        rough = evaluate.log_delta(loss.terms, jnp.asarray([epsilon * (1 - 1e-3)]), loss.both)
+        assert rough.upper[0] >= np.log(delta)
+
+
+def test_equal_phases_are_one():
+    whole = training(1.1, 0.01, 3000.0)
+    parts = training(1.1, 0.01, 1000.0) + training(1.1 * (1 + 1e-12), 0.01, 2000.0)
+    np.testing.assert_allclose(parts.epsilon(1e-6), whole.epsilon(1e-6), rtol=2e-6)
+
+
+def test_a_release_that_samples_all_is_a_gaussian():
+    noise = dp.privacy_loss(dp.Mechanism(dp.Gaussian(5.0), 1.0))
+    beside = training(1.0, 0.01, 500.0) + 7 * noise
+    whole = training(1.0, 0.01, 500.0) + training(5.0, 1.0, 7.0)
+    np.testing.assert_allclose(beside.epsilon(1e-6), whole.epsilon(1e-6), rtol=2e-6)
+    assert beside.epsilon(1e-6) > training(1.0, 0.01, 500.0).epsilon(1e-6)
+
+
+def test_far_away_nothing_is_claimed_below():
+    """log delta is far below what doubles hold."""
+    loss = training(100.0, 0.01, 1000.0)
+    found = evaluate.log_delta(loss.terms, jnp.ones(1), loss.both)
+    assert found.lower[0] <= found.upper[0] < -1e4
+
+
+def test_bad_lanes_are_unknown_and_leave_others_alone():
+    @jax.jit
+    def ask(sigma):
+        return training(sigma, 0.01, 1000.0).epsilon(1e-6)
+
+    found = np.asarray(ask(jnp.asarray([1.0, jnp.nan, 2.0])))
+    assert np.isnan(found[1])
+    np.testing.assert_allclose(
+        found[[0, 2]], ask(jnp.asarray([1.0, 1.5, 2.0]))[jnp.asarray([0, 2])]
+    )
+
+
+@pytest.mark.long
+def test_derivatives_forward_reverse_and_by_differences():
+    def ask(x):
+        return training(x[0], x[1], 1000.0).epsilon(x[2])
+
+    at = jnp.asarray([1.1, 0.01, 1e-6])
+    forward, reverse = jax.jacfwd(ask)(at), jax.grad(ask)(at)
+    steps = 1e-4 * at
+    for i in range(3):
+        move = jnp.zeros(3).at[i].set(steps[i])
+        difference = (ask(at + move) - ask(at - move)) / (2 * steps[i])
+        np.testing.assert_allclose(forward[i], difference, rtol=2e-6)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-12)
+
+
+def test_single_releases_beside_many_are_calibrated():
+    """One release is asked of its profile, so that the kernel sees a part of the lanes."""
+    counts = jnp.array([1.0, 1000.0, 1.0, 50.0])
+    least = dp.calibrate(lambda scale: training(scale, 0.01, counts), (1.0, 1e-6))
+    alone = [
+        float(dp.calibrate(lambda scale, n=n: training(scale, 0.01, n), (1.0, 1e-6)))
+        for n in (1.0, 1000.0)
+    ]
+    np.testing.assert_allclose(least[:2], alone, rtol=2e-6)
+    assert least[0] == least[2] < least[3] < least[1]
+
+
+def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
+    """Whether it is counted as it is or tilted, Chernoff's epsilon grows by it."""
+    unknown, one = jnp.full(1, jnp.nan), jnp.ones((1, 1))
+    batch = Releases(one, 0.01 * one, 1000.0 * one, one, jnp.zeros(1))
+    shares = {"none": (0.0, 0.0), "plain": (0.4, 0.0), "tilted": (0.0, 0.4)}
+    found = {}
+    for name, share in shares.items():
+        lost = tuple(jnp.full(1, x) for x in share)
+        monkeypatch.setattr(errors, "lost", lambda *_, lost=lost: lost)
+        # No sum serves: Chernoff's bound is left.
+        monkeypatch.setattr(errors, "height_of", lambda *_: jnp.full((1, 1), jnp.nan))
+        with jax.numpy_rank_promotion("allow"):
+            answer = curve.epsilon_bounds(ladder.LONG, batch, jnp.full(1, 1e-6), unknown, 1)
+        found[name] = float(answer.upper[0])
+    assert found["none"] < found["plain"]
+    assert found["none"] < found["tilted"]

@@ -1,0 +1,77 @@
+"""Matrix mechanisms by enumeration, tuning and AboveThreshold against what is simulated."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.guarantee.matrix_mechanism import matrix_sensitivity
+
+
+def patterns(steps, min_sep, most):
+    for size in range(1, most + 1):
+        for steps_taken in combinations(range(steps), size):
+            if all(b - a >= min_sep for a, b in pairwise(steps_taken)):
+                yield list(steps_taken)
+
+
+@pytest.mark.parametrize(("min_sep", "most"), [(1, 2), (3, 3), (5, 2)])
+def test_the_sensitivity_of_a_matrix_with_positive_products(min_sep, most):
+    """That of one direction in all steps, over every pattern."""
+    matrix = np.tril(np.random.default_rng(0).random((12, 12)))
+    each = [np.linalg.norm(matrix[:, p].sum(axis=1)) for p in patterns(12, min_sep, most)]
+    found = matrix_sensitivity(matrix, min_sep, most)
+    assert max(each) <= found <= max(each) * 1.02
+
+
+def test_a_banded_matrix_needs_its_columns_alone():
+    band = np.subtract.outer(np.arange(9), np.arange(9))
+    matrix = np.where((band >= 0) & (band < 3), 0.5**band, 0.0)
+    best = max(np.sqrt((matrix[:, p] ** 2).sum()) for p in patterns(9, 3, 3))
+    assert matrix_sensitivity(matrix, 3, 3) == pytest.approx(best, rel=1e-10)
+    assert float(dp.GDP.of_matrix(matrix, 2.0).mu) == pytest.approx(
+        np.linalg.norm(matrix, axis=0).max() / 2.0, rel=1e-10
+    )
+
+
+def test_trees():
+    for steps, depth in ((1, 1), (2, 2), (8, 4), (9, 5)):
+        assert float(dp.GDP.of_tree(steps, 1.0).mu) == pytest.approx(np.sqrt(depth), rel=1e-14)
+
+
+def test_selection_of_one_run_costs_nothing_more_than_the_theorem_says():
+    orders = np.geomspace(1.05, 200.0, 100)
+    each = dp.to_rdp(dp.GDP(0.2), orders)
+    for arguments in ({"gamma": 0.1}, {"gamma": 0.1, "eta": 0.0}, {"mean": 10.0}):
+        best = dp.repeat_and_select(each, **arguments)
+        assert np.all(np.asarray(best.value) >= np.asarray(each.value))
+        assert float(best.epsilon(1e-6)) < 5 * float(each.epsilon(1e-6))
+    rarer = dp.repeat_and_select(each, gamma=0.01)
+    assert float(rarer.epsilon(1e-6)) > float(dp.repeat_and_select(each, gamma=0.1).epsilon(1e-6))
+
+
+def test_the_mean_is_continuous_at_eta_zero():
+    each = dp.to_rdp(dp.GDP(0.2), [2.0, 4.0])
+    near, at = (dp.repeat_and_select(each, gamma=0.1, eta=e).value for e in (1e-7, 0.0))
+    np.testing.assert_allclose(near, at, rtol=1e-6)
+
+
+def test_above_threshold():
+    assert float(dp.above_threshold(1.0, threshold_scale=4.0, query_scale=8.0).epsilon_bound) == 0.5
+    many = dp.above_threshold(2.0, threshold_scale=3.0, query_scale=5.0, answers=4)
+    assert float(many.epsilon_bound) == pytest.approx(2 / 3 + 16 / 5, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dp.GDP.of_matrix([1.0, 2.0], 1.0),
+        lambda: dp.repeat_and_select(dp.RDP([2.0], [0.1])),
+        lambda: dp.repeat_and_select(dp.RDP([2.0], [0.1]), gamma=1.0),
+        lambda: dp.above_threshold(1.0, threshold_scale=0.0, query_scale=1.0),
+    ],
+)
+def test_bad_values_are_refused(make):
+    with pytest.raises(ValueError, match=r"must|give"):
+        make()

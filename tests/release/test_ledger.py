@@ -1,0 +1,139 @@
+"""The budget's file: locked, chained, append only, refused when full."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import jaxdp as dp
+
+
+def test_what_is_charged_stays_and_what_is_too_much_is_refused(tmp_path):
+    path = tmp_path / "budget"
+    ledger = dp.Ledger(path, dp.ZCDP(0.0, 1.0))
+    ledger.charge(dp.Mechanism(dp.Gaussian(2.0), 1.0), 4, "four")
+    assert ledger.would_fit(dp.ZCDP(0.0, 0.499))
+    before = path.read_bytes()
+    with pytest.raises(dp.BudgetExceededError):
+        ledger.charge(dp.ZCDP(0.0, 0.51))
+    assert path.read_bytes() == before
+    again = dp.Ledger(path)
+    assert [(s.name, s.count) for s in again.steps] == [("four", 4)]
+    assert again.spent().rho == pytest.approx(0.5)
+    assert again.remaining().rho == pytest.approx(0.5)
+    assert again.digest == ledger.digest
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_release_charges_before_it_draws(tmp_path):
+    ledger = dp.Ledger(tmp_path / "budget", dp.GDP(1.0))
+    mechanism = dp.Mechanism(dp.Gaussian(1.5), 1.0)
+    mechanism.release(3.0, ledger=ledger)
+    assert ledger.spent().mu > 2.0 / 3.0
+    assert ledger.spent().mu < 2.0 / 3.0 * (1 + 1e-8)
+    mechanism.release(3, ledger=ledger)
+    with pytest.raises(dp.BudgetExceededError):
+        dp.release(mechanism, 3.0, ledger=ledger)
+    assert len(ledger.steps) == 2
+
+
+def changed(lines):
+    body = json.loads(lines[1])
+    body["step"][2] = 1
+    return [lines[0], json.dumps(body), *lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (changed, "was changed"),
+        (lambda lines: [lines[0], *lines[2:]], "was changed"),
+        (lambda lines: [lines[0], lines[2], lines[1]], "was changed"),
+        (lambda lines: [*lines, '{"step": '], "must be a ledger"),
+        (lambda lines: ["{}"], "ledger"),
+        (lambda lines: ["[]"], "ledger"),
+    ],
+)
+def test_a_changed_file_is_refused(tmp_path, edit, said):
+    path = tmp_path / "budget"
+    ledger = dp.Ledger(path, dp.GDP(1.0))
+    ledger.charge(dp.GDP(0.1), 2)
+    ledger.charge(dp.GDP(0.2))
+    path.write_text("\n".join(edit(path.read_text().splitlines())) + "\n")
+    with pytest.raises(ValueError, match=said):
+        dp.Ledger(path)
+    with pytest.raises(ValueError, match=said):
+        ledger.charge(dp.GDP(0.1))
+
+
+def test_half_a_line_and_a_missing_file_are_refused(tmp_path):
+    path = tmp_path / "budget"
+    dp.Ledger(path, dp.GDP(1.0))
+    with path.open("a") as file:
+        file.write("{")
+    with pytest.raises(ValueError, match="ends within"):
+        dp.Ledger(path)
+    with pytest.raises(ValueError, match="there is no"):
+        dp.Ledger(tmp_path / "other")
+    with pytest.raises(ValueError, match="budget must be that"):
+        dp.Ledger(path.with_name("third"), dp.GDP(1.0)) and dp.Ledger(
+            path.with_name("third"), dp.GDP(2.0)
+        )
+
+
+CHARGES = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+import jaxdp as dp
+ledger = dp.Ledger(sys.argv[1])
+for _ in range(20):
+    try:
+        ledger.charge(dp.PureDP(0.125))
+    except dp.BudgetExceededError:
+        pass
+"""
+
+
+def test_threads_and_processes_together_do_not_pass_the_budget(tmp_path):
+    path = tmp_path / "budget"
+    ledger = dp.Ledger(path, dp.PureDP(4.0))
+    other = subprocess.Popen([sys.executable, "-c", CHARGES, str(path)])
+
+    def work():
+        mine = dp.Ledger(path)
+        for _ in range(8):
+            if mine.would_fit(dp.PureDP(0.125)):
+                try:
+                    mine.charge(dp.PureDP(0.125))
+                except dp.BudgetExceededError:
+                    return
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert other.wait(timeout=60) == 0
+    assert len(ledger.steps) == 32
+    assert ledger.spent().epsilon_bound == 4.0
+
+
+def test_the_command_tells_what_was_spent(tmp_path):
+    typer_testing = pytest.importorskip("typer.testing")
+    import typer
+
+    from jaxdp.cli import build_app
+
+    path = tmp_path / "budget"
+    dp.Ledger(path, dp.GDP(1.0)).charge(dp.GDP(0.6), 2, "ages")
+    runner = typer_testing.CliRunner()
+    told = runner.invoke(build_app(typer), ["ledger", str(path)])
+    assert told.exit_code == 0
+    assert "2 x ages: 0.6" in told.output
+    body = json.loads(runner.invoke(build_app(typer), ["ledger", str(path), "--json"]).output)
+    assert body["steps"] == [{"name": "ages", "cost": [0.6], "count": 2}]
+    path.write_text("nothing\n")
+    assert runner.invoke(build_app(typer), ["ledger", str(path)]).exit_code == 2

@@ -1,0 +1,153 @@
+"""Releases from a lattice: guarantee, rounding, shapes, and the attack on low bits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+GAUSSIAN = dp.Mechanism(dp.Gaussian(3.0), 1.0)
+NOISES = {
+    "gaussian": dp.Gaussian(3.0),
+    "laplace": dp.Laplace(2.0),
+    "flipped_huber": dp.FlippedHuber(1.0, 2.0),
+    "histogram": dp.Histogram(0.5, [1, 2, 4, 8, 4, 2, 1], atom=0.01),
+    "discrete_gaussian": dp.DiscreteGaussian(3.0),
+    "discrete_laplace": dp.DiscreteLaplace(2.0),
+}
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_moments_and_guarantee(name):
+    noise = NOISES[name]
+    whole = noise.on_integers
+    shape = (20_000,)
+    batch = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), noise)
+    scalar = name in ("gaussian", "laplace", "discrete_laplace")
+    mechanism = dp.Mechanism(noise if scalar else batch, jnp.ones(() if scalar else shape))
+    value = np.full(shape, 7) if whole else np.full(shape, 7.3)
+    released = mechanism.release(value, jax.random.key(2))
+    drawn = np.asarray(released.value) - value
+    deviation = float(np.sqrt(noise.variance()))
+    assert abs(drawn.mean()) < 6 * deviation / np.sqrt(drawn.size)
+    assert abs(drawn.std() / deviation - 1) < 0.05
+    assert released.value.dtype == (jnp.int64 if whole else jnp.float64)
+    one = dp.Mechanism(noise, 1.0).release(7 if whole else 7.3, jax.random.key(2))
+    for epsilon in (0.0, 0.4, 2.0):
+        exact = dp.Mechanism(noise, 1.0).log_delta(epsilon)
+        assert one.log_delta(epsilon) >= exact
+    inside = np.abs(drawn) <= np.asarray(released.half_width(0.9))
+    assert inside.mean() > 0.89
+
+
+def test_the_attack_on_low_bits_finds_nothing():
+    """Every output is a multiple of the lattice, and so is what a neighbour's noise would be."""
+    for noise in (dp.Gaussian(1.0), dp.Laplace(1.0)):
+        mechanism = dp.Mechanism(noise, 1e6)
+        for value in (0.0, 1.0, 0.1):
+            released = mechanism.release(np.full(1_000_000 // 6, value), jax.random.key(1))
+            cells = np.asarray(released.value) / float(released.granularity)
+            impossible = np.sum(cells != np.round(cells))
+            assert impossible == 0
+            assert float(released.granularity) == 2.0**-32
+
+
+def test_rounding_is_in_the_sensitivity():
+    """Neighbours that are one apart round to multiples that are at most this far apart."""
+    released = GAUSSIAN.release(np.zeros(10**4), jax.random.key(0))
+    fine = 2.0**-31
+    assert released.granularity == fine
+    assert released.mechanism.sensitivity >= 1.0 + 100.0 * fine
+    assert released.mechanism.sensitivity < 1.0 + 100.1 * fine
+    assert GAUSSIAN.release(5, jax.random.key(0)).mechanism.sensitivity == 1.0
+    assert released.sampling_error >= 10**4 * 2.0**-66
+    assert released.delta(1.0) > GAUSSIAN.delta(1.0)
+
+
+def test_epsilon_is_one_that_delta_meets():
+    released = GAUSSIAN.release(1.5, jax.random.key(0))
+    for delta in (1e-3, 1e-9, 1e-15):
+        assert released.delta(released.epsilon(delta)) <= delta
+    assert released.epsilon(1e-25) == jnp.inf
+
+
+def test_coarse_outputs_are_multiples_and_cost_nothing():
+    released = GAUSSIAN.release(np.full(100, 10.3), jax.random.key(0), granularity=0.25)
+    assert (released.value * 4 == jnp.round(released.value * 4)).all()
+    fine = GAUSSIAN.release(np.full(100, 10.3), jax.random.key(0))
+    assert (abs(released.value - fine.value) <= 0.125).all()
+    assert released.mechanism.sensitivity == fine.mechanism.sensitivity
+
+
+def test_trees_keys_and_transformations():
+    tree = {"a": jnp.ones((2, 3), jnp.float32), "b": jnp.zeros(4)}
+    released = GAUSSIAN.release(tree)
+    assert jax.tree.map(jnp.shape, released.value) == {"a": (2, 3), "b": (4,)}
+    assert released.is_secure_key
+    key = jax.random.key(3)
+    eager = dp.release(GAUSSIAN, [1.0, 2.0], key)
+    assert not eager.is_secure_key
+    traced = jax.jit(lambda k, x: dp.release(GAUSSIAN, x, k).value)(key, jnp.asarray([1.0, 2.0]))
+    np.testing.assert_array_equal(traced, eager.value)
+    assert (GAUSSIAN.release(np.zeros(9)).value != GAUSSIAN.release(np.zeros(9)).value).all()
+
+
+def test_huge_whole_numbers_are_clipped_where_doubles_are_dense():
+    mechanism = dp.Mechanism(dp.Gaussian(2.0**33), 1.0)
+    key = jax.random.key(0)
+    near, far = (mechanism.release(x, key).value for x in (2**53, 2**60))
+    assert near == far
+
+
+def test_a_bad_traced_noise_lets_nothing_of_the_value_out():
+    key = jax.random.key(0)
+
+    @jax.jit
+    def release(scale, value):
+        return dp.Mechanism(dp.Gaussian(scale), 1.0).release(value, key).value
+
+    for scale in (jnp.nan, -1.0, jnp.inf):
+        assert not abs(release(jnp.asarray(scale), jnp.asarray(7.0)) - 7.0) < 1e-3
+    with pytest.raises(ValueError, match="alpha must be at least"):
+        dp.Mechanism(dp.FlippedHuber(0.0, 1.0), 1.0).release(1.0, key)
+
+
+def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
+    key = jax.random.key(0)
+    release = jax.jit(lambda x: GAUSSIAN.release(x, key).value)
+    assert release(jnp.asarray(jnp.nan)) == release(jnp.asarray(0.0))
+    assert abs(release(jnp.asarray(jnp.inf))) < 1e10
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: dp.release(GAUSSIAN, np.nan), "value must"),
+        (lambda: dp.release(GAUSSIAN, np.inf), "value must be finite"),
+        (lambda: dp.release(GAUSSIAN, "a"), "value must"),
+        (lambda: dp.release(GAUSSIAN, 1.0, granularity=0.3), "granularity must be a power of two"),
+        (lambda: dp.release(GAUSSIAN, 1.0, granularity=2.0**-60), "granularity must be at least"),
+        (lambda: dp.release(GAUSSIAN, []), "value must"),
+        (lambda: dp.Mechanism(dp.DiscreteGaussian(1.0), 1.0).release(0.5), "whole numbers"),
+        (lambda: dp.Mechanism(dp.Subbotin(1.0, 1.5), 1.0).release(0.5), "noise must be one of"),
+        (lambda: dp.Mechanism(dp.Gaussian(jnp.inf), 1.0).release(0.5), "finite scale"),
+        (lambda: dp.Mechanism(dp.FlippedHuber(1.0, 1.0), 1.0).release([1.0, 2.0]), "batch"),
+        (
+            lambda: dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "add_remove").release(0.5),
+            "sampling_prob must be 1",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_other_types_are_refused():
+    for call in (
+        lambda: dp.release(dp.Gaussian(1.0), 1.0),  # pyright: ignore
+        lambda: dp.release(GAUSSIAN, 1.0, key=3),  # pyright: ignore
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            call()

@@ -1,0 +1,209 @@
+"""The contract of every scheme: errors, reversal, brackets, Renyi, JSON, jit, derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+S = dp.sampling
+
+
+def released(scheme, relation="add_remove", **more):
+    """The loss of one release as a function of the noise multiplier."""
+
+    def build(noise_multiplier):
+        mechanism = dp.Mechanism(
+            dp.Gaussian(noise_multiplier), 1.0, sampling=scheme, relation=relation, **more
+        )
+        return dp.privacy_loss(mechanism)
+
+    return build
+
+
+SCHEMES = {
+    "truncated": released(S.TruncatedPoisson(0.02, 25, 1000)),
+    "truncated-replaced": released(S.TruncatedPoisson(0.02, 25, 1000), "replace_one"),
+    "truncated-zeroed": released(S.TruncatedPoisson(0.02, 25, 1000), "zero_out"),
+    "fixed": released(S.WithoutReplacement(20, 1000)),
+    "fixed-replaced": released(S.WithoutReplacement(20, 1000), "replace_one"),
+    "group": released(S.Poisson(0.02), group_size=3),
+    "group-replaced": released(S.Poisson(0.02), "replace_one", group_size=2),
+    "allocation": released(S.RandomAllocation(50)),
+}
+# One of each way in which pairs are built; the others are long where every pair compiles.
+QUICK = ("truncated", "fixed-replaced", "group", "allocation")
+NAMES = [pytest.param(k, marks=() if k in QUICK else pytest.mark.long) for k in SCHEMES]
+SYMMETRIC = ("truncated-replaced", "fixed-replaced", "group-replaced")
+MULTIPLIER = 1.2
+
+
+def pairs(name):
+    return [term.pair for term in SCHEMES[name](MULTIPLIER).terms]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masses_add_up_and_explain_the_profile(name):
+    """Both directions: delta from the nodes is delta by the profile; delta(-e) of the exchanged."""
+    for pair in pairs(name):
+        for one, other in ((pair, pair.reversed()), (pair.reversed(), pair)):
+            law = one.law()
+            loss, mass = np.asarray(law.loss)[0], np.exp(np.asarray(law.log_mass))[0]
+            assert abs(mass.sum() - 1) < 1e-11
+            assert abs((mass * np.exp(-loss)).sum() - 1) < 1e-11
+            for epsilon in (0.0, 0.03, 0.4, 1.5):
+                profile = float(one.log_delta(epsilon)[0])
+                # By nodes across the kink: quadrature of a function that is not smooth there.
+                nodes = (mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum()
+                assert abs(np.exp(profile) - nodes) < 1e-2 * np.exp(profile) + 1e-12
+                mirrored = -np.expm1(-epsilon) + np.exp(other.log_delta(epsilon)[0] - epsilon)
+                assert abs(np.exp(one.log_delta(-epsilon)[0]) - mirrored) < 1e-9 * mirrored
+        if name in SYMMETRIC:
+            assert float(pair.log_delta(0.3)[0]) == pytest.approx(
+                float(pair.reversed().log_delta(0.3)[0]), rel=1e-12
+            )
+        assert jax.tree.structure(pair) == jax.tree.structure(pair.reversed())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_renyi_bounds(name):
+    """Above what the nodes show, finite at orders that accountants ask for, rising."""
+    orders = np.array([1.0, 1.25, 2.0, 4.0, 8.0])
+    for pair in pairs(name):
+        for one in (pair, pair.reversed()):
+            law = one.law()
+            loss, log_mass = np.asarray(law.loss)[0], np.asarray(law.log_mass)[0]
+            found = np.asarray(one.renyi(jnp.asarray(orders)))
+            assert np.all(np.isfinite(found))
+            assert np.all(np.diff(found) >= -1e-12)
+            for order, value in zip(orders[1:], found[1:], strict=True):
+                seen = np.logaddexp.reduce(log_mass + (order - 1) * loss) / (order - 1)
+                assert value >= seen * (1 - 1e-9) - 1e-11, (name, order)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_json_is_the_same_loss(name):
+    loss = 10 * SCHEMES[name](MULTIPLIER)
+    again = dp.PrivacyLoss.from_json(loss.to_json())
+    assert again.relation == loss.relation
+    for a, b in zip(jax.tree.leaves(loss), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param("allocation", marks=pytest.mark.long)])
+def test_a_single_release_has_derivatives_and_traces(name):
+    build = SCHEMES[name]
+
+    def log_delta(multiplier):
+        return build(multiplier).terms[0].pair.log_delta(0.3)[0]
+
+    value, slope = jax.jit(jax.value_and_grad(log_delta))(MULTIPLIER)
+    assert float(value) == pytest.approx(float(log_delta(MULTIPLIER)), rel=1e-7)
+    step = 1e-4
+    each = [float(log_delta(MULTIPLIER + side * step)) for side in (-2, -1, 1, 2)]
+    differences = (each[0] - 8 * each[1] + 8 * each[2] - each[3]) / (12 * step)
+    assert float(slope) == pytest.approx(differences, rel=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCHEMES)
+def test_compositions_lie_in_their_brackets(name):
+    loss = 30 * SCHEMES[name](MULTIPLIER)
+    epsilon = 1.0
+    lower, upper = (float(x) for x in loss.bounds(epsilon))
+    value, error = float(loss.log_delta(epsilon)), float(loss.log_delta_error(epsilon))
+    assert np.log(lower) <= value
+    assert value - error <= np.log(upper)
+    assert error < 1e-3
+    least = loss.epsilon(np.exp(value))
+    assert float(least) == pytest.approx(epsilon, rel=1e-3)
+    # More noise, less loss.
+    assert float((30 * SCHEMES[name](1.3 * MULTIPLIER)).log_delta(epsilon)) < value
+
+
+@pytest.mark.parametrize("name", ["fixed", pytest.param("allocation", marks=pytest.mark.long)])
+def test_a_mechanism_says_what_its_loss_says(name):
+    scheme = {
+        "fixed": S.WithoutReplacement(20, 1000),
+        "allocation": S.RandomAllocation(50),
+    }[name]
+    mechanism = dp.Mechanism(dp.Gaussian(MULTIPLIER), 1.0, sampling=scheme, relation="add_remove")
+    delta = float(mechanism.delta(0.5))
+    assert delta == pytest.approx(float(dp.privacy_loss(mechanism).delta(0.5)), rel=1e-9)
+    assert float(mechanism.epsilon(delta)) == pytest.approx(0.5, rel=1e-7)
+
+
+def test_the_short_form_is_poisson():
+    short = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "add_remove")
+    named = dp.Mechanism(dp.Gaussian(1.0), 1.0, sampling=S.Poisson(0.1), relation="add_remove")
+    assert jax.tree.structure(short) == jax.tree.structure(named)
+    zeroed = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "zero_out")
+    assert float(zeroed.delta(1.0)) == float(short.delta(1.0))
+
+
+def test_a_group_of_one_is_poisson():
+    """And one of two has both records in a release with q^2."""
+    pair = dp.GaussianMixture([0.0, 1.0], [0.9, 0.1], 1.0)
+    short = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "remove")
+    for epsilon in (-0.05, 0.0, 0.5, 3.0):
+        assert float(pair.log_delta(epsilon)) == pytest.approx(
+            float(short.log_delta(epsilon)), rel=1e-12
+        )
+    two = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "remove", group_size=2)
+    same = dp.GaussianMixture([0.0, 1.0, 2.0], [0.81, 0.18, 0.01], 1.0)
+    assert float(two.log_delta(1.0)) == pytest.approx(float(same.log_delta(1.0)), rel=1e-12)
+
+
+def test_without_sampling_a_group_moves_so_often():
+    group = dp.Mechanism(dp.Gaussian(4.0), 1.0, group_size=4)
+    assert float(group.delta(1.0)) == float(dp.Mechanism(dp.Gaussian(1.0), 1.0).delta(1.0))
+
+
+def test_a_limit_that_is_never_met_changes_nothing():
+    whole = released(S.Poisson(0.02))(1.0).terms[0].pair
+    cut = released(S.TruncatedPoisson(0.02, 1000, 1000))(1.0).terms[0].pair
+    assert float(cut.log_delta(0.3)[0]) == pytest.approx(float(whole.log_delta(0.3)[0]), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sampling": S.RandomAllocation(10), "relation": "replace_one"}, "RandomAllocation"),
+        ({"sampling": S.RandomAllocation(10), "relation": "add", "group_size": 2}, "group_size"),
+        ({"sampling": S.TruncatedPoisson(0.1, 5, 40)}, "relation must be one of"),
+        ({"sampling": S.Poisson(0.1), "sampling_prob": 0.1, "relation": "add"}, "either"),
+        ({"sampling_prob": 0.1, "relation": "add", "group_size": 200}, r"lie in \[1, 128\]"),
+    ],
+)
+def test_what_is_not_known_is_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        dp.Mechanism(dp.Gaussian(1.0), 1.0, **arguments)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: S.TruncatedPoisson(1.5, 10, 100),
+        lambda: S.TruncatedPoisson(0.5, 0, 100),
+        lambda: S.WithoutReplacement(11, 10),
+        lambda: S.WithoutReplacement(5, np.inf),
+        lambda: S.RandomAllocation(3, 4),
+        lambda: S.BallsInBins(3, 0.5),
+        lambda: dp.GaussianMixture([0.0, 1.0], [0.5, 0.4], 1.0),
+        lambda: dp.GaussianMixture([-1.0], [1.0], 1.0),
+    ],
+)
+def test_bad_values_are_refused(make):
+    with pytest.raises(ValueError, match="must"):
+        make()
+
+
+def test_other_noises_where_a_theorem_allows_them():
+    """Laplace noise, cut; not where the two sides are opposite."""
+    scheme = S.TruncatedPoisson(0.02, 25, 1000)
+    step = dp.Mechanism(dp.Laplace(2.0), 1.0, sampling=scheme, relation="add_remove")
+    poisson = dp.Mechanism(dp.Laplace(2.0), 1.0, 0.02, "add_remove")
+    assert float(step.delta(0.01)) > float(poisson.delta(0.01))
+    with pytest.raises(ValueError, match="must be Gaussian"):
+        dp.Mechanism(dp.Laplace(2.0), 1.0, sampling=scheme, relation="zero_out")

@@ -1,0 +1,136 @@
+"""Batches of every scheme: what they hold, and an audit of one release that finds no more."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+import jaxdp as dp
+
+dp_sgd, S = dp.solvers.dp_sgd, dp.sampling
+# Draws of an audit. chosen: a second each
+DRAWS = 40_000
+# Chance that an audit of a correct scheme fails.
+FALSE_ALARM = 1e-6
+
+
+def test_truncated_batches_are_cut_uniformly():
+    draw = jax.jit(jax.vmap(lambda k: dp_sgd.truncated_batch(k, 6, 0.5, 2)))
+    indices, mask = (np.asarray(x) for x in draw(jax.random.split(jax.random.key(0), 20_000)))
+    assert indices.shape == (20_000, 2)
+    kept = stats.binom.pmf(np.arange(7), 6, 0.5) @ np.minimum(np.arange(7), 2)
+    assert mask.sum(axis=1).mean() == pytest.approx(kept, abs=0.02)
+    counts = np.bincount(indices[mask], minlength=6) / 20_000
+    np.testing.assert_allclose(counts, kept / 6, atol=0.02)
+    assert np.all(indices[mask.all(axis=1)][:, 0] != indices[mask.all(axis=1)][:, 1])
+
+
+def test_a_limit_above_the_records():
+    indices, mask = dp_sgd.truncated_batch(jax.random.key(1), 3, 1.0, 5)
+    assert sorted(np.asarray(indices)[np.asarray(mask)].tolist()) == [0, 1, 2]
+
+
+def test_allocated_batches_hold_every_record_once():
+    indices, mask = dp_sgd.allocated_batches(jax.random.key(0), 50, 7)
+    assert sorted(indices[mask].tolist()) == list(range(50))
+    assert mask.sum(axis=1).max() == indices.shape[1]
+
+
+def drawn_with(scheme, records, key):
+    """Indices and mask of one release under `jit`."""
+    if isinstance(scheme, S.TruncatedPoisson):
+        limit = int(scheme.batch_size_limit)
+        return dp_sgd.truncated_batch(key, records, scheme.sampling_prob, limit)
+    indices = dp_sgd.fixed_batch(key, records, int(scheme.batch_size))
+    return indices, jnp.ones(indices.shape, bool)
+
+
+@pytest.mark.parametrize(
+    "scheme", [S.TruncatedPoisson(0.4, 3, 8), S.WithoutReplacement(3, 8)], ids=["cut", "fixed"]
+)
+def test_an_audit_finds_nothing_above_the_claim(scheme):
+    """Records of -1, and one of +1 or none; tests are half-lines of the noisy sum."""
+    noise = 1.0
+
+    def sums(records, values, key):
+        def one(key):
+            first, second = jax.random.split(key)
+            indices, mask = drawn_with(scheme, records, first)
+            total = jnp.sum(jnp.where(mask, values[indices], 0.0))
+            return total + noise * jax.random.normal(second, dtype=jnp.float64)
+
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(key, DRAWS)))
+
+    there = jnp.array([-1.0] * 7 + [1.0])
+    with_record = sums(8, there, jax.random.key(0))
+    without = sums(7, there[:7], jax.random.key(1))
+    mechanism = dp.Mechanism(dp.Gaussian(noise), 1.0, sampling=scheme, relation="remove")
+    assert_within(mechanism, with_record, without)
+
+
+def assert_within(mechanism, with_record, without):
+    cuts = np.linspace(-4.0, 4.0, 17)
+    share = FALSE_ALARM / (3 * cuts.size)
+    for epsilon in (0.1, 0.5, 1.0):
+        claim = float(mechanism.delta(epsilon))
+        p = np.array([(with_record > c).sum() for c in cuts])
+        q = np.array([(without > c).sum() for c in cuts])
+        low = stats.beta.ppf(share, p, DRAWS - p + 1)
+        high = stats.beta.ppf(1 - share, q + 1, DRAWS - q)
+        found = np.nanmax(low - np.exp(epsilon) * high)
+        assert found <= claim, (epsilon, found, claim)
+        # It is no empty audit: the test comes near.
+        if epsilon == 0.1:
+            assert np.max((p - np.exp(epsilon) * q) / DRAWS) > 0.5 * claim
+
+
+def test_an_audit_of_random_allocation():
+    """The largest of all steps' sums, of one record alone among four steps."""
+    steps, rng = 4, np.random.default_rng(0)
+    mechanism = dp.Mechanism(
+        dp.Gaussian(1.0), 1.0, sampling=S.RandomAllocation(steps), relation="remove"
+    )
+    noise = rng.normal(size=(2, DRAWS, steps))
+    masks = [
+        dp_sgd.allocated_batches(k, 1, steps)[1] for k in jax.random.split(jax.random.key(2), 64)
+    ]
+    joined = np.stack([mask.sum(axis=1) for mask in masks])
+    assert np.all(joined.sum(axis=1) == 1)
+    moved = noise[0] + joined[rng.integers(0, 64, DRAWS)]
+    assert_within(mechanism, moved.max(axis=1), noise[1].max(axis=1))
+
+
+def quadratic(params, x):
+    return jnp.sum((params["w"] - x) ** 2)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        pytest.param(S.WithoutReplacement(20, 100), id="fixed"),
+        pytest.param(S.BallsInBins(5, 2), id="bins", marks=pytest.mark.long),
+    ],
+)
+def test_training_runs_what_is_accounted(scheme):
+    params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
+    plan = dp_sgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, records=100)
+    assert float(plan.privacy.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
+    assert float(plan.expected_batch) == pytest.approx(20.0)
+    trained = dp_sgd.train(quadratic, params, data, plan, optax.sgd(0.1), jax.random.key(0), part=8)
+    assert np.all(np.isfinite(trained["w"]))
+
+
+def test_other_numbers_of_records_and_steps_are_refused():
+    params = {"w": jnp.zeros(2)}
+    with pytest.raises(ValueError, match="steps must be all epochs"):
+        dp_sgd.plan(
+            (1.0, 1e-5), params, clip=1.0, sampling=S.RandomAllocation(5), steps=7, records=10
+        )
+    with pytest.raises(ValueError, match="give either"):
+        dp_sgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, records=10)
+    from jaxdp.solvers.dp_sgd.batches import require_records
+
+    with pytest.raises(ValueError, match="data must hold"):
+        require_records(S.WithoutReplacement(2, 10), 8)
