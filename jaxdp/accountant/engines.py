@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
     engine: Engine
     above: float = 0.0
-    takes_batches: bool = False  # whether traced lanes are answered side by side
+    side_by_side: bool = True  # whether traced lanes are answered together
 
 
 def engines_of(terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
@@ -100,7 +100,7 @@ class _Table(NamedTuple):
             return self.on_lattice
         if sampled.serves(terms):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
-            first = Step(by_sampled, _NEAR, takes_batches=True)
+            first = Step(by_sampled, _NEAR)
             known = checks.all_concrete(terms)
             return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
         smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)
@@ -220,10 +220,11 @@ def _in_turn(
 ) -> _Table:
     short, long = (partial(along, root=root) for root in contour.ROOTS)
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
+    on_contour = Step(short), Step(long, _SETTLED)
     return _Table(
-        on_lattice=(Step(few), Step(many, _SETTLED)),
-        on_contour=(Step(short), Step(long, _SETTLED), Step(many, _ATOMIC)),
-        many_phases=(Step(short), Step(long, _SETTLED), Step(many, _COARSE)),
+        on_lattice=(Step(few), Step(many, _SETTLED, side_by_side=False)),
+        on_contour=(*on_contour, Step(many, _ATOMIC, side_by_side=False)),
+        many_phases=(*on_contour, Step(many, _COARSE, side_by_side=False)),
         of_sampled=of_sampled,
     )
 
