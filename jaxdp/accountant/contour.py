@@ -18,13 +18,13 @@ Source: Abate & Whitt, Queueing Systems 10, 1992; Feller, An Introduction to Pro
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxdp._core.float64 import default_platform
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import (
@@ -35,7 +35,7 @@ from jaxdp.accountant.contour_plan import (
 )
 from jaxdp.accountant.contour_sum import Contour, contour_of, errors_of
 from jaxdp.accountant.factors import Factors, factors_of, over_all, used_in
-from jaxdp.accountant.line import values_on
+from jaxdp.accountant.line import ROOT, values_on
 from jaxdp.accountant.rare_losses import (
     depth_for_delta,
     depth_for_epsilon,
@@ -43,34 +43,32 @@ from jaxdp.accountant.rare_losses import (
 )
 from jaxdp.accountant.tables import Table
 
-# Square roots of the numbers of points of a contour, tried in turn.
-ROOTS = (32, 128)
 # Bytes of the lanes that are worked off side by side. chosen: a CPU's cache holds part of them
-_MEMORY = 2**27
+_MEMORY = {"cpu": 2**27, "other": 2**32}
 # Newton steps for epsilon along a contour that is held.
 _NEWTON_STEPS = 8
 # Of delta: what two contours for one delta may differ by beyond their errors.
 _SLACK = 1e-9
 
 
-def log_bounds(table: Table, epsilon: Reals, root: int) -> LogBounds:
-    """Bounds on log delta of finite losses at epsilons (L,) >= 0, from root^2 points."""
-    return _over_lanes(_log_bounds, table, epsilon, root)
+def log_bounds(table: Table, epsilon: Reals) -> LogBounds:
+    """Bounds on log delta of finite losses at epsilons (L,) >= 0."""
+    return _over_lanes(_log_bounds, table, epsilon)
 
 
-def epsilon_bounds(table: Table, delta: Reals, root: int) -> LogBounds:
+def epsilon_bounds(table: Table, delta: Reals) -> LogBounds:
     """Around the least epsilons >= 0 of deltas (L,); by Chernoff where the line does not tell."""
-    return _over_lanes(_epsilon_bounds, table, delta, root)
+    return _over_lanes(_epsilon_bounds, table, delta)
 
 
-def _over_lanes(
-    lane: Callable[..., LogBounds], table: Table, values: Reals, root: int
-) -> LogBounds:
+def _over_lanes(lane: Callable[..., LogBounds], table: Table, values: Reals) -> LogBounds:
     """lane(factors, value) of all lanes side by side, so many at once as memory allows."""
     used, size = used_in(table), values.shape[0]
-    bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * root + 400)
-    chunk = max(1, min(size, _MEMORY // bytes_of_lane))
-    each = jax.vmap(lambda table, value: lane(factors_of(table, used), value, root))
+    bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * ROOT + 400)
+    memory = _MEMORY["cpu" if default_platform() == "cpu" else "other"]
+    most = max(1, memory // bytes_of_lane)
+    chunk = -(-size // max(1, -(-size // most)))  # as equal as may be
+    each = jax.vmap(lambda table, value: lane(factors_of(table, used), value))
     if chunk == size:
         return each(table, values)
     spare = -size % chunk
@@ -80,31 +78,31 @@ def _over_lanes(
     return LogBounds(*(x.reshape(-1)[:size] for x in found))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _log_bounds(factors: Factors, epsilon: Reals, root: int) -> LogBounds:
-    return _bounds_and_line(factors, epsilon, root)[0]
+@jax.custom_jvp
+def _log_bounds(factors: Factors, epsilon: Reals) -> LogBounds:
+    return _bounds_and_line(factors, epsilon)[0]
 
 
 @_log_bounds.defjvp
-def _log_bounds_jvp(root: int, primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
+def _log_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, epsilon = primals
-    bounds, line, known = _bounds_and_line(factors, epsilon, root)
+    bounds, line, known = _bounds_and_line(factors, epsilon)
     # Where Chernoff's bound stands there is none: a NaN would reach lanes that are not asked.
-    slopes = jax.tree.map(lambda x: jnp.where(known, x, 0.0), _slopes(line, factors, epsilon, root))
+    slopes = jax.tree.map(lambda x: jnp.where(known, x, 0.0), _slopes(line, factors, epsilon))
     slope = _dot(slopes, tangents)
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _epsilon_bounds(factors: Factors, delta: Reals, root: int) -> LogBounds:
-    return _epsilon_and_line(factors, delta, root)[0]
+@jax.custom_jvp
+def _epsilon_bounds(factors: Factors, delta: Reals) -> LogBounds:
+    return _epsilon_and_line(factors, delta)[0]
 
 
 @_epsilon_bounds.defjvp
-def _epsilon_bounds_jvp(root: int, primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
+def _epsilon_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, delta = primals
-    bounds, line, epsilon = _epsilon_and_line(factors, delta, root)
-    slopes = _slopes(line, factors, epsilon, root)
+    bounds, line, epsilon = _epsilon_and_line(factors, delta)
+    slopes = _slopes(line, factors, epsilon)
     known = jnp.isfinite(slopes[1]) & (bounds.lower > 0)
     of_factors, of_epsilon = jax.tree.map(lambda x: jnp.where(known, x, 0.0), slopes)
     of_epsilon = jnp.where(known, of_epsilon, jnp.inf)
@@ -113,7 +111,7 @@ def _epsilon_bounds_jvp(root: int, primals: Any, tangents: Any) -> tuple[LogBoun
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
 
-def _slopes(line: Contour, factors: Factors, epsilon: Reals, root: int) -> Any:
+def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
     """Derivatives of log delta in the laws, the numbers of releases and epsilon; plan held."""
     kept = jnp.where(
         factors.each.law.log_mass > -jnp.inf,
@@ -128,7 +126,7 @@ def _slopes(line: Contour, factors: Factors, epsilon: Reals, root: int) -> Any:
         moved = line.factors._replace(
             each=each, variance=variance + line.smoothed, log_finite=log_finite
         )
-        here = line._replace(values=values_on(moved, line.plan, root, over_all))
+        here = line._replace(values=values_on(moved, line.plan, over_all))
         return jnp.log(here.total(epsilon)) + line.plan.log_size(moved, epsilon)
 
     law = factors.each.law
@@ -153,12 +151,10 @@ def _dot(slopes: Any, tangents: Any) -> Reals:
     return sum(jax.tree.leaves(jax.tree.map(product, slopes, tangents)), start=jnp.zeros(()))
 
 
-def _bounds_and_line(
-    factors: Factors, epsilon: Reals, root: int
-) -> tuple[LogBounds, Contour, Bools]:
+def _bounds_and_line(factors: Factors, epsilon: Reals) -> tuple[LogBounds, Contour, Bools]:
     parts, dropped = without_rare_losses(factors, depth_for_epsilon(factors, epsilon))
     plan = plan_at_epsilon(parts, epsilon)
-    line = contour_of(parts, plan, dropped, root)
+    line = contour_of(parts, plan, dropped)
     total = line.total(epsilon)
     error, below = errors_of(line, epsilon)
     log_size = line.plan.log_size(line.factors, epsilon)
@@ -174,13 +170,11 @@ def _bounds_and_line(
     return LogBounds(found, jnp.logaddexp(log_upper, line.dropped)), line, sure & (total > 0)
 
 
-def _epsilon_and_line(
-    factors: Factors, delta: Reals, root: int
-) -> tuple[LogBounds, Contour, Reals]:
+def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contour, Reals]:
     log_delta = jnp.log(delta)
     parts, dropped = without_rare_losses(factors, depth_for_delta(log_delta))
     plan, epsilon = plan_at_delta(parts, delta)
-    line = contour_of(parts, plan, dropped, root)
+    line = contour_of(parts, plan, dropped)
 
     def gap(epsilon: Reals) -> tuple[Reals, Reals]:
         """log of the sum over delta, and minus its slope."""

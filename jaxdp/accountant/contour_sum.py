@@ -16,7 +16,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.contour_plan import Plan, log_aliasing
 from jaxdp.accountant.factors import Factors
-from jaxdp.accountant.line import Errors, Values, resolved_end, values_and_errors
+from jaxdp.accountant.line import ROOT, Errors, Values, resolved_end, values_and_errors
 from jaxdp.accountant.truncation import HEIGHTS, log_beyond
 
 # log of what is cut off, in parts of the sum, where M falls by itself. chosen
@@ -57,16 +57,16 @@ class Contour(NamedTuple):
         return self.plan.tilt * self.total(epsilon) - sines
 
 
-def contour_of(factors: Factors, plan: Plan, dropped: Reals, root: int) -> Contour:
-    """The contour of a plan through root^2 points, smoothed where it has to be."""
-    points, theta = root * root, plan.tilt
+def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
+    """The contour of a plan through its points, smoothed where it has to be."""
+    points, theta = ROOT * ROOT, plan.tilt
     longest = plan.step * (points - 0.5)
     beyond = log_beyond(factors, theta, longest)
     plan, smoothed, truncation = _ended(
         plan, beyond, (longest, resolved_end(factors, plan)), points
     )
     factors = factors._replace(variance=factors.variance + smoothed)
-    values, errors = values_and_errors(factors, plan, root)
+    values, errors = values_and_errors(factors, plan)
     heights = plan.step * jnp.arange(1.0 * points)
     rule = jnp.where(jnp.arange(points) == 0, 0.5, 1.0) * plan.step / jnp.pi
     size = jnp.sqrt((theta**2 + heights**2) * ((theta + 1.0) ** 2 + heights**2))

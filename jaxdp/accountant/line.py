@@ -28,6 +28,8 @@ from jaxdp.accountant.factors import (
     tilted,
 )
 
+# Square root of the number of points of a line. measured: 32 leave more lanes wide, 128 no fewer
+ROOT = 64
 # Heights at which two rules are compared, in parts of the end.
 _HALVINGS = 10
 _CHECKED = np.array([0.0, *(2.0 ** np.arange(-_HALVINGS, 0.0)), 0.75, 1.0])
@@ -55,52 +57,50 @@ class Errors(NamedTuple):
     mean: Reals  # loss under the tilted law: the turn of the values per unit of height
 
 
-def values_on(
-    factors: Factors, plan: Plan, root: int, loop: Callable[..., Any] = over_releases
-) -> Values:
-    """Values at root^2 points."""
-    return loop(factors, _start(factors, plan, root), lambda f: _logs(f, plan, root))
+def values_on(factors: Factors, plan: Plan, loop: Callable[..., Any] = over_releases) -> Values:
+    """Values at all points."""
+    return loop(factors, _start(factors, plan), lambda f: _logs(f, plan))
 
 
-def values_and_errors(factors: Factors, plan: Plan, root: int) -> tuple[Values, Errors]:
-    """Values at root^2 points, and errors.
+def values_and_errors(factors: Factors, plan: Plan) -> tuple[Values, Errors]:
+    """Values at all points, and errors.
 
     Those by rounding, by the difference of both rules, and by phases that turn too far.
     """
 
     def each(factor: Factor) -> tuple[Values, Errors]:
-        values = _logs(factor, plan, root)
-        return values, _doubts(factor, plan, root, values.log_size)
+        values = _logs(factor, plan)
+        return values, _doubts(factor, plan, values.log_size)
 
     own = jnp.abs(factors.variance) * (1.0 + plan.tilt)
-    start = _start(factors, plan, root), Errors(jnp.zeros(root * root), own)
+    start = _start(factors, plan), Errors(jnp.zeros(ROOT * ROOT), own)
     return over_releases(factors, start, each)
 
 
-def _start(factors: Factors, plan: Plan, root: int) -> Values:
-    heights = plan.step * jnp.arange(1.0 * root * root)
+def _start(factors: Factors, plan: Plan) -> Values:
+    heights = plan.step * jnp.arange(1.0 * ROOT * ROOT)
     v = factors.variance
     return Values(-0.5 * v * heights**2, v * (plan.tilt + 0.5) * heights)
 
 
-def _logs(factor: Factor, plan: Plan, root: int) -> Values:
+def _logs(factor: Factor, plan: Plan) -> Values:
     """count times log of phi(theta + it) / phi(theta)."""
     weight, mean = tilted(factor.law, plan.tilt)
-    log_size, angle = _log1p(*_excesses(weight, factor.law.loss - mean, plan.step, root))
-    angle += mean * plan.step * jnp.arange(1.0 * root * root)
+    log_size, angle = _log1p(*_excesses(weight, factor.law.loss - mean, plan.step))
+    angle += mean * plan.step * jnp.arange(1.0 * ROOT * ROOT)
     return Values(factor.releases * log_size, factor.releases * angle)
 
 
-def _doubts(factor: Factor, plan: Plan, root: int, log_power: Reals) -> Errors:
+def _doubts(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
     """An error e of phi makes (1 + e / |phi|)^n - 1 of its power."""
-    points, count = root * root, factor.releases
+    points, count = ROOT * ROOT, factor.releases
     heights, end = plan.step * jnp.arange(1.0 * points), plan.step * (points - 0.5)
     weight, mean = tilted(factor.law, plan.tilt)
     # Of a power, which so many products make, some ULP each.
-    products = 8.0 * root * ULP * jnp.abs(factor.law.loss - mean)
+    products = 8.0 * ROOT * ULP * jnp.abs(factor.law.loss - mean)
     lost = jnp.sum(jnp.where(weight > 0, weight * (lost_by(factor) + products), 0.0))
     off = _quadrature(factor, plan.tilt, end, points)
-    off += _unresolved(factor, weight, plan.step, root) + lost * heights
+    off += _unresolved(factor, weight, plan.step) + lost * heights
     log_size = log_power / jnp.where(count == 0, 1.0, count)
     return Errors(count * jnp.log1p(off * jnp.exp(-log_size)), count * jnp.abs(mean))
 
@@ -117,13 +117,13 @@ def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
     )
 
 
-def _excesses(weight: Reals, offset: Reals, step: Reals, root: int) -> tuple[Reals, Reals]:
+def _excesses(weight: Reals, offset: Reals, step: Reals) -> tuple[Reals, Reals]:
     """Parts of sum_j w_j (e^(it l_j) - 1) at all points."""
-    far, near = _powers(step * root * offset, root), _powers(step * offset, root)
+    far, near = _powers(step * ROOT * offset, ROOT), _powers(step * offset, ROOT)
     # XLA would compute what is stacked again for every block of the product.
     far, near = lax.optimization_barrier((weight[None] * far, near))
-    product = (far @ near.T).reshape(2, root, 2, root)
-    of_far, of_near = jnp.sum(far, axis=-1).reshape(2, root), (near @ weight).reshape(2, root)
+    product = (far @ near.T).reshape(2, ROOT, 2, ROOT)
+    of_far, of_near = jnp.sum(far, axis=-1).reshape(2, ROOT), (near @ weight).reshape(2, ROOT)
     real = product[0, :, 0] - product[1, :, 1] + of_far[0][:, None] + of_near[0][None]
     imag = product[0, :, 1] + product[1, :, 0] + of_far[1][:, None] + of_near[1][None]
     return real.ravel(), imag.ravel()
@@ -166,16 +166,16 @@ def resolved_end(factors: Factors, plan: Plan) -> Reals:
     return jnp.where(apart > 0, _RESOLVED / apart, jnp.inf)
 
 
-def _unresolved(factor: Factor, weight: Reals, step: Reals, root: int) -> Reals:
+def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
     """Error of phi at all points by phases between neighbouring nodes.
 
     Of a block of heights by that at its end, where phases turn furthest.
     """
     offset = factor.law.loss
-    ends = step * root * (1.0 + jnp.arange(1.0 * root))
+    ends = step * ROOT * (1.0 + jnp.arange(1.0 * ROOT))
     turn = jnp.abs(jnp.diff(offset, append=offset[-1:]))[None] * ends[:, None]
     spread = jnp.where(jnp.isfinite(factor.law.log_density), weight, 0.0)
-    return jnp.repeat(2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ spread, root)
+    return jnp.repeat(2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ spread, ROOT)
 
 
 def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:

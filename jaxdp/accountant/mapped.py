@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -25,11 +24,11 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
 
     @jax.custom_jvp
     def found(lanes: Any) -> LogBounds:
-        return _mapped(partial(answer, with_slopes=False), ways)(lanes)[0]  # pyright: ignore[reportCallIssue]
+        return _mapped(lambda lanes: answer(lanes, False), ways)(lanes)[0]
 
     @found.defjvp
     def along(primals, tangents):
-        bounds, slopes = _mapped(partial(answer, with_slopes=True), ways)(*primals)  # pyright: ignore[reportCallIssue]
+        bounds, slopes = _mapped(lambda lanes: answer(lanes, True), ways)(*primals)
         parts = jax.tree.leaves(jax.tree.map(_product, slopes, *tangents))
         total = sum(parts, start=jnp.zeros_like(bounds.upper))
         return bounds, LogBounds(total, total)

@@ -66,18 +66,20 @@ def _asked(engine: Engine, asked: Any, with_slopes: bool) -> _Found:
     leaves, tree = jax.tree.flatten(asked)
     moves = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
 
+    def with_rest(moving: list[Reals], rest: list[Any]) -> Any:
+        parts = {True: iter(moving), False: iter(rest)}
+        return tree.unflatten([next(parts[m]) for m in moves])
+
+    moving, rest = (
+        [x for x, m in zip(leaves, moves, strict=True) if m == k] for k in (True, False)
+    )
+
     def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
-        rest = iter(moving)
-        found = engine(*tree.unflatten([next(rest) if m else x for x, m in zip(leaves, moves, strict=False)]))
+        found = engine(*with_rest(moving, rest))
         return jnp.sum(found.upper), found
 
-    moving = [x for x, m in zip(leaves, moves, strict=True) if m]
     slopes, found = jax.grad(total, has_aux=True)(moving)
-    rest = iter(slopes)
-    return _Found(
-        found,
-        tree.unflatten([next(rest) if m else jnp.zeros(x.shape) for x, m in zip(leaves, moves, strict=False)]),
-    )
+    return _Found(found, with_rest(slopes, [jnp.zeros(x.shape) for x in rest]))
 
 
 def _further(step: Step, wide: Callable[[LogBounds], Bools], asked: Any, found: _Found) -> _Found:
