@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from jaxdp._core.types import Reals
 from jaxdp.accountant.bounds import LogBounds
@@ -26,19 +27,19 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
     def found(lanes: Any) -> LogBounds:
         return _mapped(lambda lanes: answer(lanes, False), ways)(lanes)[0]
 
-    @found.defjvp
     def along(primals, tangents):
         bounds, slopes = _mapped(lambda lanes: answer(lanes, True), ways)(*primals)
         parts = jax.tree.leaves(jax.tree.map(_product, slopes, *tangents))
         total = sum(parts, start=jnp.zeros_like(bounds.upper))
         return bounds, LogBounds(total, total)
 
+    found.defjvp(along, symbolic_zeros=True)
     return found(lanes)
 
 
-def _product(slope: Reals, tangent: Reals) -> Reals:
-    """Their product, summed over all but the lanes; whole numbers have no tangent."""
-    if tangent.dtype == jax.dtypes.float0:
+def _product(slope: Reals, tangent: Any) -> Reals:
+    """Their product, summed over all but the lanes, where there is a tangent."""
+    if isinstance(tangent, SymbolicZero) or tangent.dtype == jax.dtypes.float0:
         return jnp.zeros(slope.shape[:1])
     return jnp.sum(slope * tangent, axis=tuple(range(1, slope.ndim)))
 
