@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Reals
-from jaxdp.accountant.factors import Factors, cumulants, over_releases, rounding_of
+from jaxdp._core.types import Index, Reals
+from jaxdp.accountant.factors import (
+    Factors,
+    cumulant_errors,
+    cumulants,
+    over_all,
+)
 
-# log of the tilts that are tried, and of those around the best, as parts of that spacing.
-_LOG_TILTS = np.linspace(-16.0, 14.0, 76)
-# Spacing of the tilts in their logarithm.
-_SPACING = _LOG_TILTS[1] - _LOG_TILTS[0]
-# Tilts around the best one, in the logarithm.
-_AROUND = np.linspace(-1.0, 1.0, 15) * _SPACING
-# -log of the aliased share of delta's saddlepoint estimate.
-_ALIASED = 30.0
-
-
-# Of log M, by which Chernoff's bounds give way. chosen: far above the rounding of few releases
-_ROUNDED = 1e-6
+# log of the range of tilts in which the best is sought. chosen: all that a double may need
+_LOG_TILTS = (-16.0, 14.0)
+# Tilts that are tried at once, twice, the second time between the neighbours of the best. chosen
+_TRIED = 24
+# Tilts beside the best, in parts of it, where Chernoff's bounds are known as well. chosen
+_BESIDE = np.array(
+    [0.01, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 8.0, 50.0]
+)
+# -log of the aliased share of delta's saddlepoint estimate. chosen: 1e-11
+_ALIASED = 25.0
 
 
 class Plan(NamedTuple):
@@ -30,22 +34,21 @@ class Plan(NamedTuple):
 
     tilt: Reals
     step: Reals
-    log_scale: Reals  # log of M(tilt) / (tilt (tilt + 1)), tilt held
+    log_scale: Reals  # log of M(tilt) / (tilt (tilt + 1))
+    error: Reals  # of log M(tilt)
     others: Reals  # tilts (T,)
-    log_moments: Reals  # K there, and log of the largest of e^(-theta y) (1 - e^-y)
+    log_moments: Reals  # above log M there, and log of max_y e^(-theta y) (1 - e^-y)
 
     def log_size(self, factors: Factors, epsilon: Reals) -> Reals:
         """log of M(tilt) e^(-tilt epsilon) / (tilt (tilt + 1)), with derivatives."""
-        cumulant = cumulants(factors, self.tilt[None])[0]
+        cumulant = cumulants(factors, self.tilt[None], over_all)[0]
         return cumulant - self.tilt * epsilon - jnp.log(self.tilt) - jnp.log1p(self.tilt)
 
 
 def plan_at_epsilon(factors: Factors, epsilon: Reals) -> Plan:
     """Through the saddle of M(z) e^(-z epsilon) / (z (z + 1))."""
-    tilts, values = _tilts_around(factors, lambda t, k: k - t * epsilon - jnp.log(t) - jnp.log1p(t))
-    return _plan(
-        tilts, values, values - tilts * epsilon - jnp.log(tilts) - jnp.log1p(tilts), epsilon
-    )
+    factors, epsilon = lax.stop_gradient((factors, epsilon))
+    return _plan(factors, lambda t, k: k - t * epsilon - jnp.log(t) - jnp.log1p(t), epsilon)
 
 
 def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
@@ -55,38 +58,20 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     def bound(t: Reals, k: Reals) -> Reals:
         return (k + log_most(t) - log_delta) / t
 
-    tilts, values = _tilts_around(factors, bound)
-    each = bound(tilts, values)
-    best = jnp.nanmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
-    epsilon = jnp.maximum(best, 0.0)
-    return _plan(tilts, values, each, epsilon), epsilon
-
-
-def log_chernoff(factors: Factors, plan: Plan, epsilon: Reals) -> Reals:
-    """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
-    each = plan.log_moments - plan.others * epsilon
-    best = jnp.argmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
-    return each[best] + _doubt(factors, plan.others[best])
-
-
-def epsilon_chernoff(factors: Factors, plan: Plan, log_delta: Reals) -> Reals:
-    """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
+    plan = _plan(factors, bound, None)
     each = (plan.log_moments - log_delta) / plan.others
-    best = jnp.argmin(jnp.where(jnp.isfinite(each), each, jnp.inf))
-    return each[best] + _doubt(factors, plan.others[best]) / plan.others[best]
+    epsilon = jnp.maximum(jnp.nanmin(jnp.where(jnp.isfinite(each), each, jnp.inf)), 0.0)
+    return _with_step(plan, epsilon), epsilon
 
 
-def _doubt(factors: Factors, tilt: Reals) -> Reals:
-    """Amount by which K may be too low: rounding, and three times the gap to a second rule.
+def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
+    """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
+    return _least(plan.log_moments - plan.others * epsilon)
 
-    The rounding of one release counts as often as there are releases.
-    """
-    loss, log_mass = factors.each.law.check
-    law = factors.each.law._replace(loss=loss, log_mass=log_mass)
-    other = factors._replace(each=factors.each._replace(law=law))
-    values = (cumulants(x, tilt[None])[0] for x in (factors, other))
-    rounded = over_releases(factors, jnp.zeros(()), lambda f: f.releases * rounding_of(f.law, tilt))
-    return _ROUNDED + rounded + 3.0 * jnp.abs(jnp.subtract(*values))
+
+def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
+    """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
+    return _least((plan.log_moments - log_delta) / plan.others)
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
@@ -106,33 +91,46 @@ def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
     return jnp.logaddexp(up, down)
 
 
-def _tilts_around(factors: Factors, height) -> tuple[Reals, Reals]:
-    """Tilts and K: over the whole range, and closer around the least `height(tilt, K)`."""
-    coarse = jnp.exp(jnp.asarray(_LOG_TILTS))
-    values = cumulants(factors, coarse)
-    heights = height(coarse, values)
-    best = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
-    fine = coarse[best] * jnp.exp(jnp.asarray(_AROUND))
-    return (
-        jnp.concatenate([fine, coarse]),
-        jnp.concatenate([cumulants(factors, fine), values]),
-    )
-
-
-def _plan(tilts: Reals, values: Reals, heights: Reals, epsilon: Reals) -> Plan:
-    best = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
-    tilt, log_scale = tilts[best], values[best] - jnp.log(tilts[best]) - jnp.log1p(tilts[best])
-    moments = values + log_most(tilts)
-    own = log_scale - tilt * epsilon
-    more = jnp.append(moments - tilts * epsilon, 0.0) - own + _ALIASED
-    apart = jnp.append(tilts, 0.0) - tilt
-    needed = jnp.where(jnp.isfinite(more), jnp.maximum(more, 1.0) / jnp.abs(apart), jnp.inf)
-    up = jnp.min(jnp.where(apart > 0, needed, jnp.inf))
-    down = jnp.min(jnp.where(apart < 0, needed, jnp.inf))
-    period = jnp.maximum(up, down)
-    return lax.stop_gradient(Plan(tilt, 2.0 * jnp.pi / period, log_scale, tilts, moments))
-
-
 def log_most(tilt: Reals) -> Reals:
     """log of the largest e^(-tilt y) (1 - e^-y)."""
     return -jnp.log1p(tilt) - tilt * jnp.log1p(1.0 / tilt)
+
+
+def best_tilt(height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]) -> Reals:
+    """The tilt of the least height(tilts), each round between the neighbours of the best."""
+
+    def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
+        tried = jnp.linspace(state[0], state[1], _TRIED)
+        heights = height(jnp.exp(tried))
+        at = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
+        low, high = tried[jnp.maximum(at - 1, 0)], tried[jnp.minimum(at + 1, _TRIED - 1)]
+        return low, high, tried[at]
+
+    low, high = (jnp.asarray(x) for x in ends)
+    return jnp.exp(lax.fori_loop(0, rounds, narrow, (low, high, low))[2])
+
+
+def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Reals | None) -> Plan:
+    tilt = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
+    tilts = jnp.append(tilt * jnp.asarray(_BESIDE), tilt)
+    values, errors = cumulants(factors, tilts), cumulant_errors(factors, tilts)
+    log_scale = values[-1] - jnp.log(tilt) - jnp.log1p(tilt)
+    moments = values + log_most(tilts) + errors
+    plan = Plan(tilt, jnp.ones(()), log_scale, errors[-1], tilts, moments)
+    return lax.stop_gradient(plan if epsilon is None else _with_step(plan, epsilon))
+
+
+def _with_step(plan: Plan, epsilon: Reals) -> Plan:
+    """The plan with the largest step at which little is aliased."""
+    own = plan.log_scale - plan.tilt * epsilon
+    more = jnp.append(plan.log_moments - plan.others * epsilon, 0.0) - own + _ALIASED
+    apart = jnp.append(plan.others, 0.0) - plan.tilt
+    needed = jnp.where(jnp.isfinite(more), jnp.maximum(more, 1.0) / jnp.abs(apart), jnp.inf)
+    up = jnp.min(jnp.where(apart > 0, needed, jnp.inf))
+    down = jnp.min(jnp.where(apart < 0, needed, jnp.inf))
+    return plan._replace(step=2.0 * jnp.pi / jnp.maximum(up, down))
+
+
+def _least(each: Reals) -> Reals:
+    least = jnp.min(jnp.where(jnp.isfinite(each), each, jnp.inf))
+    return jnp.where(least == jnp.inf, jnp.nan, least)

@@ -6,8 +6,8 @@
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
 | Poisson-sampled Gaussians in up to 8 phases, beside | `sampled`        | 1e-6, or what it finds  |
 |   plain ones; where known and wider than .1         | `grid`           | the bracket             |
-| everything else: first                              | `contour`        | 1e-8, or what it finds  |
-| where that is wide (few releases, atoms)            | `grid`           | the bracket             |
+| everything else: first                              | `contour`        | what it finds           |
+| where that is wider than 5e-5 (few releases, atoms) | `grid`           | the bracket             |
 | sampled Gaussians in more phases wider than 1e-3    | `grid`           | the bracket             |
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
@@ -40,7 +40,6 @@ from jaxdp.accountant.composition import (
     is_gaussian,
     is_sampled_gaussian,
 )
-from jaxdp.accountant.factors import factors_of
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, as_table, padded, tabled
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
@@ -49,6 +48,7 @@ Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
 _SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
 _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
+_ATOMIC = 5e-5  # the same beside a contour. measured: atoms, smoothed, leave 5e-6 of log delta
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
 _USELESS = 0.1  # width of what says little of sampled Gaussians: noise far below a sensitivity
 _COARSE = 1e-3  # below which a grid is no nearer for unequal sampled Gaussians. measured: mostly
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
     engine: Engine
     above: float = 0.0
-    takes_batches: bool = False  # whether traced lanes are answered side by side
+    side_by_side: bool = True  # whether traced lanes are answered together
 
 
 def engines_of(terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
@@ -100,7 +100,7 @@ class _Table(NamedTuple):
             return self.on_lattice
         if sampled.serves(terms):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
-            first = Step(by_sampled, _NEAR, takes_batches=True)
+            first = Step(by_sampled, _NEAR)
             known = checks.all_concrete(terms)
             return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
         smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)
@@ -136,16 +136,14 @@ def epsilon_by_profile(terms: Terms, delta: Lanes) -> LogBounds:
     return _lanes(_profile_epsilon, terms, delta)
 
 
-def by_contour(terms: Terms, epsilon: Lanes, root: int) -> LogBounds:
-    """Bounds on log delta from root^2 points of a contour; infinite losses are added."""
-    program = _CONTOURS[root]
-    return _lanes(lambda terms, values: program(tabled(terms), values), terms, epsilon)
+def by_contour(terms: Terms, epsilon: Lanes) -> LogBounds:
+    """Bounds on log delta along a contour; infinite losses are added."""
+    return _lanes(lambda terms, values: _along(tabled(terms), values), terms, epsilon)
 
 
-def epsilon_by_contour(terms: Terms, delta: Lanes, root: int) -> LogBounds:
-    """Bounds on epsilon from root^2 points of a contour."""
-    program = _INVERSE_CONTOURS[root]
-    return _lanes(lambda terms, values: program(tabled(terms), values), terms, delta)
+def epsilon_by_contour(terms: Terms, delta: Lanes) -> LogBounds:
+    """Bounds on epsilon along a contour."""
+    return _lanes(lambda terms, values: _inverse(tabled(terms), values), terms, delta)
 
 
 def by_grid(terms: Terms, epsilon: Lanes, points: int) -> LogBounds:
@@ -181,11 +179,8 @@ def _one_by_one(
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
 
 
-def _contour(table: Table, epsilon: Reals, root: int) -> LogBounds:
-    def lane(at: tuple[Table, Reals]) -> LogBounds:
-        return contour.log_bounds(factors_of(at[0]), at[1], root)
-
-    return _with_infinite(table, lax.map(lane, (table, epsilon)))
+def _contour(table: Table, epsilon: Reals) -> LogBounds:
+    return _with_infinite(table, contour.log_bounds(table, epsilon))
 
 
 def _with_infinite(table: Table, found: LogBounds) -> LogBounds:
@@ -197,14 +192,11 @@ def _with_infinite(table: Table, found: LogBounds) -> LogBounds:
     return LogBounds(jnp.minimum(found.lower, upper), upper)
 
 
-def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
+def _epsilon_of_contour(table: Table, delta: Reals) -> LogBounds:
     left = delta + jnp.expm1(table.total(table.log_finite))
     possible = left > 0
 
-    def lane(at: tuple[Table, Reals]) -> LogBounds:
-        return contour.epsilon_bounds(factors_of(at[0]), at[1], root)
-
-    found = lax.map(lane, (table, jnp.where(possible, left, 0.5)))
+    found = contour.epsilon_bounds(table, jnp.where(possible, left, 0.5))
     never = jnp.where(jnp.isnan(left), jnp.nan, jnp.inf)
     return LogBounds(*(jnp.where(possible, x, never) for x in found))
 
@@ -212,24 +204,20 @@ def _epsilon_of_contour(table: Table, delta: Reals, root: int) -> LogBounds:
 _profile_bounds, _profile_epsilon = (
     compiled(f, ()) for f in (profile.log_bounds, profile.epsilon_bounds)
 )
-# The compiled programs: one for each root, or kind of sampled Gaussian, and its inverse.
-_CONTOURS = {root: compiled(partial(_contour, root=root), ()) for root in contour.ROOTS}
-_INVERSE_CONTOURS = {
-    root: compiled(partial(_epsilon_of_contour, root=root), ()) for root in contour.ROOTS
-}
+_along, _inverse = compiled(_contour, ()), compiled(_epsilon_of_contour, ())
 
 
 def _in_turn(
-    along: Callable[..., LogBounds],
+    along: Engine,
     of_sampled: Callable[..., LogBounds],
     on_grid: Callable[..., LogBounds],
 ) -> _Table:
-    short, long = (partial(along, root=root) for root in contour.ROOTS)
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
+    first = Step(along)
     return _Table(
-        on_lattice=(Step(few), Step(many, _SETTLED)),
-        on_contour=(Step(short), Step(long, _SETTLED), Step(many, _NEAR)),
-        many_phases=(Step(short), Step(long, _SETTLED), Step(many, _COARSE)),
+        on_lattice=(Step(few), Step(many, _SETTLED, side_by_side=False)),
+        on_contour=(first, Step(many, _ATOMIC, side_by_side=False)),
+        many_phases=(first, Step(many, _COARSE, side_by_side=False)),
         of_sampled=of_sampled,
     )
 

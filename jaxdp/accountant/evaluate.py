@@ -32,6 +32,7 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
+from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import grown
 from jaxdp.accountant.traced import Last, traced_bounds
 
@@ -76,7 +77,7 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
         return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
 
     steps = engines.engines_of(terms, _ways(both))
-    if enough is not None and steps[0].takes_batches:  # It sees all lanes, as `enough` does.
+    if enough is not None and sampled.serves(terms):  # It sees all lanes, as `enough` does.
         steps = engines.engines_of(terms, _ways(both), enough=of_lanes)
     return _at_epsilon(steps, terms, epsilon, both, enough)
 
@@ -103,7 +104,7 @@ def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     # What no engine is asked to mend is not searched for either.
     near = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        last = partial(inverse.searched_traced, ask[-1].engine, near) if ask else None
+        last = partial(inverse.searched_traced, ask[-1].engine) if ask else None
         return _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both, last=last)
     found = _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both)
     if not ask:
@@ -184,25 +185,24 @@ def _in_turn(
     shape, terms, values = _laid_out(terms, values, both)
     first = _first(steps, by_end, terms)
     if not checks.all_concrete(terms, values):
-        found = traced_bounds((Step(first), *steps[1:]), width, terms, values, _ways(both), last)
+        asked = terms, values
+        found = traced_bounds((Step(first), *steps[1:]), width, asked, _ways(both), last)
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = first(terms, values)
     ways = _ways(both)
-    for engine, above, takes_batches in steps[1:]:
+    for engine, above, _ in steps[1:]:
         each = LogBounds(*(x.reshape(ways, -1) for x in found))
         worse = LogBounds(*(np.max(x, axis=0) for x in each))
         # A direction that is surely the better one need not be known any nearer.
         wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
         if enough is not None:
             wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
-        index = np.flatnonzero(wide.any(axis=0) if takes_batches else wide)
+        index = np.flatnonzero(wide)
         if index.size == 0:
             continue
         # One lane alone would compile anew what two have compiled.
         few = 2 if _releases(terms) <= _FEW_RELEASES else 1
         index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
-        if takes_batches:  # It wants all directions of a lane.
-            index = (index[None] + wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
         again = nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
         for old, new in zip(found, again, strict=True):

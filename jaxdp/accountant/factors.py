@@ -1,7 +1,10 @@
 """The factors of a composition's moment generating function, as nodes: what a contour is run on.
 
-M(z) = e^(v z (z + 1) / 2) prod_f phi_f(z)^(n_f), phi_f(z) = sum_j w_j e^(z l_j) over the nodes of
-one release and v the summed mu^2 of all Gaussians that are not sampled.
+    M(z) = P[L < inf] e^(v z (z + 1) / 2) prod_f phi_f(z)^(n_f),   phi_f(z) = sum_j w_j e^(z l_j)
+
+over the nodes of one release, whose masses are those given that its loss is finite, and v the
+summed mu^2 of all Gaussians that are not sampled. log phi(z) = log1p(sum_j w_j (e^(z l_j) - 1))
+keeps the digits of small losses, so that powers of 1e6 and more do.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import ULP
+from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.tables import Table
-from jaxdp.dominating_pair.base import Law
+from jaxdp.dominating_pair.base import MASS_ERROR, Law
 
 # Nodes lighter than this in logarithms count for nothing. chosen: e^-700 is a normal number.
 _NO_MASS = -690.0
@@ -27,6 +30,13 @@ class Factor(NamedTuple):
 
     law: Law
     releases: Reals
+    hit: Reals  # probability that a release touches the record
+    mass_gap: Reals  # by how much masses of both rules differ, beyond rounding
+
+    def by_check(self) -> Factor:
+        """The same from the nodes of the second rule."""
+        loss, log_mass = self.law.check
+        return self._replace(law=self.law._replace(loss=loss, log_mass=log_mass))
 
 
 class Factors(NamedTuple):
@@ -34,41 +44,101 @@ class Factors(NamedTuple):
 
     each: Factor
     variance: Reals
+    log_finite: Reals  # of the probability that no loss is infinite
     log_left_out: Reals  # of the probability that the loss of one of them is at no node
+    used: Index | int  # factors from this one on have no releases
 
 
-def factors_of(table: Table) -> Factors:
-    """Factors of a table in one lane; Gaussians that are not sampled are the variance."""
+def factors_of(table: Table, used: Index | None = None) -> Factors:
+    """Factors of a table in one lane; Gaussians that are not sampled are the variance.
+
+    `used`: of all lanes of a batch, so that a loop over the factors is as long for each.
+    """
     others = jnp.where(table.variance > 0, 0.0, table.number)
     each = jnp.where(others == 0, -jnp.inf, jnp.log(others) + table.law.log_left_out)
     left_out = lax.stop_gradient(jax.nn.logsumexp(each))
-    return Factors(Factor(table.law, others), table.total(table.variance), left_out)
+    loss, log_mass = table.law.check
+    first, check = _total(table.law.log_mass), _total(log_mass)
+    gap = lax.stop_gradient(jnp.abs(jnp.exp(first) - jnp.exp(check))[..., 0])
+    gap = jnp.where(gap > MASS_ERROR, gap, 0.0)
+    # Losses and masses have derivatives alone: reversed, an error's would be 0 times infinity.
+    held = lax.stop_gradient(table.law._replace(check=(loss, log_mass - check)))
+    law = held._replace(loss=table.law.loss, log_mass=table.law.log_mass - first)
+    hit = jnp.where(table.log_missed > -jnp.inf, -jnp.expm1(table.log_missed), 1.0)
+    factor = Factor(law, others, *lax.stop_gradient((hit, gap)))
+    used = used_in(table) if used is None else used
+    return Factors(
+        factor, table.total(table.variance), table.total(table.log_finite), left_out, used
+    )
+
+
+def used_in(table: Table) -> Index:
+    """One more than the last place at which some lane has releases."""
+    some = table.number != 0  # NaN is some
+    places = jnp.where(some, 1 + jnp.arange(some.shape[-1]), 0)
+    return jnp.max(places)
+
+
+def _total(log_mass: Reals) -> Reals:
+    """log of the sum of masses, where there are any."""
+    total = jax.nn.logsumexp(log_mass, axis=-1, keepdims=True)
+    return jnp.where(total == -jnp.inf, 0.0, total)
 
 
 def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
-    """start + the sum of value(factor) over the factors, a tree of arrays like `start`.
+    """start + the sum of value(factor) over the factors, a tree of arrays like `start`."""
 
-    A factor of no release is not looked at.
-    """
+    def add(index: Index | int, total: Any) -> Any:
+        factor = jax.tree.map(lambda x: x[index], factors.each)
+        unused = factor.releases == 0
+        return jax.tree.map(lambda a, b: a + jnp.where(unused, 0.0, b), total, value(factor))
+
+    return lax.fori_loop(0, factors.used, add, start)
+
+
+def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
+    """`over_releases` with derivatives, which needs a loop of a length that is known."""
 
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
-        def more(factor: Factor) -> Any:
-            return jax.tree.map(jnp.add, total, value(factor))
-
-        return lax.cond(factor.releases == 0, lambda _: total, more, factor), None
+        unused = factor.releases == 0
+        some = value(factor)
+        return jax.tree.map(lambda a, b: a + jnp.where(unused, 0.0, b), total, some), None
 
     return lax.scan(jax.checkpoint(add), start, factors.each)[0]
 
 
-def cumulants(factors: Factors, tilts: Reals) -> Reals:
-    """K at real tilts (T,)."""
+def log_phi(law: Law, tilts: Reals) -> Reals:
+    """log phi at real tilts (T,) of one release."""
+    exponent = tilts[:, None] * law.loss[None]
+    grown = law.log_mass[None] + jnp.maximum(exponent, 0.0)
+    top = lax.stop_gradient(jnp.maximum(jnp.max(grown, axis=-1), 0.0))
+    sizes = jnp.exp(grown - top[:, None]) * -jnp.expm1(-jnp.abs(exponent))
+    excess = jnp.sum(jnp.where(exponent < 0, -sizes, sizes), axis=-1)
+    far = top > 0
+    near = log1p(jnp.where(far, 0.0, excess))
+    return jnp.where(far, top + jnp.log(jnp.where(far, excess + jnp.exp(-top), 1.0)), near)
+
+
+def cumulants(factors: Factors, tilts: Reals, loop: Callable[..., Any] = over_releases) -> Reals:
+    """K = log M at real tilts (T,)."""
+    own = factors.log_finite + 0.5 * factors.variance * tilts * (tilts + 1.0)
+    return loop(factors, own, lambda f: f.releases * log_phi(f.law, tilts))
+
+
+def cumulant_errors(factors: Factors, tilts: Reals) -> Reals:
+    """Amounts by which K at tilts (T,) may be wrong: rounding, and three times the gap of rules."""
 
     def each(factor: Factor) -> Reals:
-        exponent = factor.law.log_mass[None] + tilts[:, None] * factor.law.loss[None]
-        return factor.releases * jax.nn.logsumexp(exponent, axis=-1)
+        law, check = factor.law, factor.by_check().law
+        here, there = log_phi(law, tilts), log_phi(check, tilts)
+        heavy = law.log_mass > _NO_MASS
+        log_mass = jnp.where(heavy, law.log_mass, -jnp.inf)
+        tilted_mass = jnp.exp(log_mass[None] + tilts[:, None] * law.loss[None] - here[:, None])
+        mass = tilted_mass + jnp.exp(log_mass)[None]
+        rounded = tilts * (mass @ jnp.where(heavy, lost_by(factor), 0.0))
+        return factor.releases * (rounded + 3.0 * (jnp.abs(here - there) + factor.mass_gap))
 
-    own = 0.5 * factors.variance * tilts * (tilts + 1.0)
-    return over_releases(factors, own, each)
+    return over_releases(factors, jnp.full_like(tilts, 64.0 * ULP), each)
 
 
 def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
@@ -78,9 +148,11 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
     return weight, lax.stop_gradient(jnp.sum(weight * law.loss))
 
 
-def rounding_of(law: Law, tilt: Reals) -> Reals:
-    """Error of one release's K at a tilt by rounding: of exponents, of their sum, and of nodes."""
-    weight, _ = tilted(law, tilt)
-    size = jnp.abs(law.loss) + jnp.abs(law.log_mass)
-    each = jnp.sum(jnp.where(weight > 0, weight * size, 0.0))
-    return ULP * (16.0 + 4.0 * (1.0 + tilt) * each)
+def lost_by(factor: Factor) -> Reals:
+    """Error of each node's e^(i t l) by rounding per unit of t: of losses, masses and products.
+
+    A loss is known to some ULP of itself and of the probability of a hit, times 1 + |log mass|,
+    as it comes from logarithms of densities.
+    """
+    law = factor.law
+    return 16.0 * ULP * (jnp.abs(law.loss) + factor.hit) * (1.0 + jnp.abs(law.log_mass))

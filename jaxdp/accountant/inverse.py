@@ -88,12 +88,9 @@ def started(found: LogBounds, bound: Reals) -> Search:
 
 
 def bounded(found: LogBounds, high: Reals) -> LogBounds:
-    """The answer, or what a search ended at, which has no derivative of its own."""
-    upper = lax.stop_gradient(found.upper)
-    less = (high < upper) | (jnp.isnan(upper) & (high < jnp.inf))
-    safe = jnp.isfinite(upper)
-    moved = found.upper + jnp.where(safe, high - jnp.where(safe, upper, 0.0), 0.0)
-    upper = jnp.where(less, jnp.where(safe, moved, high), found.upper)
+    """The answer, or what a search ended at."""
+    less = (high < found.upper) | (jnp.isnan(found.upper) & (high < jnp.inf))
+    upper = jnp.where(less, high, found.upper)
     return LogBounds(jnp.minimum(found.lower, upper), upper)
 
 
@@ -164,30 +161,20 @@ def searched(
 
 
 def searched_traced(
-    engine: Callable[[Terms, Lanes], LogBounds],
-    near: float,
-    found: LogBounds,
-    terms: Terms,
-    delta: Lanes,
+    engine: Callable[[Terms, Lanes], LogBounds], found: LogBounds, terms: Terms, delta: Lanes
 ) -> LogBounds:
-    """The same of one traced lane, whose directions share an axis: no step where it is not wide."""
-    held, terms, delta = lax.stop_gradient((found, terms, delta))
-    held = LogBounds(*(jnp.max(x) for x in held))
-    wide = (width(held) > near) & (delta[0] > 0) & (delta[0] < 1)
-    # Loops of one step or none: of a batch of conditions `vmap` makes both branches.
-    start = lax.while_loop(
-        lambda state: state[1],
-        lambda state: (jnp.max(chernoff_epsilon(terms, delta)), jnp.zeros_like(state[1])),
-        (jnp.full_like(delta[0], jnp.inf), wide),
-    )[0]
+    """The same of one traced lane that is wide, whose directions share an axis."""
+    worse = LogBounds(*(jnp.max(x) for x in found))
 
     def step(state: Search) -> Search:
         x = state.next
         log_delta = jnp.max(engine(terms, jnp.full_like(delta, x)).upper)
         return state.moved(x, log_delta - jnp.log(delta[0]))
 
-    end = lax.while_loop(lambda state: wide & state.is_open, step, started(held, start))
-    return bounded(found, jnp.where(wide, end.high, jnp.inf))
+    start = started(worse, jnp.max(chernoff_epsilon(terms, delta)))
+    end = lax.while_loop(lambda state: state.is_open, step, start)
+    inside = (delta[0] > 0) & (delta[0] < 1)
+    return bounded(found, jnp.where(inside, end.high, jnp.inf))
 
 
 def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:

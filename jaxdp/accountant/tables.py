@@ -57,10 +57,12 @@ class Table(NamedTuple):
 
         delta at epsilon >= 0 is no more than that.
         """
-        missed = self.total(self.log_missed)
-        some = missed != -jnp.inf  # NaN is left
-        value = log1mexp(jnp.where(some, -missed, 1.0)) * (1.0 - 2.0**-48)
-        return jnp.where(some, value, 0.0)
+        seen = self.log_missed == -jnp.inf
+        # Infinite numbers are not multiplied: a product with one has no derivative.
+        missed = self.total(jnp.where(seen, 0.0, self.log_missed))
+        always = jnp.any(seen & (self.number != 0), axis=-1)
+        value = log1mexp(jnp.where(always, 1.0, -missed)) * (1.0 - 2.0**-48)
+        return jnp.where(always, 0.0, value)
 
     def total(self, each: Reals) -> Reals:
         """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""

@@ -14,7 +14,7 @@ from jaxdp.accountant.composition import with_unused
 from jaxdp.guarantee.tradeoff import tradeoff_line
 
 DP_SGD = {"sampling_prob": 0.01, "steps": 1000}
-SHORT = ("by_contour", 16)
+SHORT = ("by_contour",)
 SAMPLED = "log_bounds"
 
 

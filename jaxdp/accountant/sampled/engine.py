@@ -26,8 +26,9 @@ from jaxdp.accountant.composition import (
     ratios_of,
     with_unused,
 )
+from jaxdp.accountant.mapped import in_traces
 from jaxdp.accountant.sampled import ladder
-from jaxdp.accountant.sampled.ladder import Batch, Enough, Found, Question
+from jaxdp.accountant.sampled.ladder import Batch, Enough, Question
 from jaxdp.accountant.sampled.law import Releases
 from jaxdp.dominating_pair.poisson import Poisson
 
@@ -86,9 +87,22 @@ def _padded(terms: Terms) -> Terms:
 
 def _bounds(question: Question, ways: int, lanes: Batch, enough: Enough | None = None) -> LogBounds:
     if not checks.all_concrete(lanes):
-        return _found(question, ways, lanes)
+        return in_traces(partial(_answered, question, ways), ways, lanes)
     found = ladder.answered(question, lanes, ways, False, enough)
     return LogBounds(jnp.asarray(found.lower), jnp.asarray(found.upper))
+
+
+def _answered(
+    question: Question, ways: int, lanes: Batch, with_slopes: bool
+) -> tuple[LogBounds, Batch | None]:
+    found = ladder.answered(question, lanes, ways, with_slopes)
+    slopes = found.slopes
+    if question == "epsilon":  # It does not fall below 0.
+        above = found.upper > 0
+        slopes = jax.tree.map(
+            lambda x: jnp.where(above if x.ndim == 1 else above[:, None], x, 0.0), slopes
+        )
+    return LogBounds(found.lower, found.upper), slopes
 
 
 def _sum_of(releases: Releases) -> Reals:
@@ -125,56 +139,3 @@ def _phases(term: Term) -> tuple[Reals, ...]:
     sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
     q = checks.guard(term.pair.sampling_prob, 1.0)
     return ratios_of(term), q, sign, term.count
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _found(question: Question, ways: int, lanes: Batch) -> LogBounds:
-    found = _mapped(question, ways, False)(lanes)
-    return LogBounds(found.lower, found.upper)
-
-
-@_found.defjvp
-def _found_jvp(question, ways, primals, tangents):
-    (lanes,), (moved,) = primals, tangents
-    found = _mapped(question, ways, True)(lanes)
-    assert found.slopes is not None
-
-    def along(slope: Reals, tangent: Reals) -> Reals:
-        each = slope * tangent
-        return jnp.sum(each, -1) if each.ndim > 1 else each
-
-    parts = jax.tree.leaves(jax.tree.map(along, found.slopes, moved))
-    total = sum(parts, start=jnp.zeros_like(found.upper))
-    if question == "epsilon":  # It does not fall below 0.
-        total = jnp.where(found.upper > 0, total, 0.0)
-    return LogBounds(found.lower, found.upper), LogBounds(total, total)
-
-
-def _mapped(question: Question, ways: int, with_slopes: bool):
-    """`ladder.answered`, of which a mapped batch is more lanes."""
-
-    def answered(lanes: Batch) -> Found:
-        return ladder.answered(question, lanes, ways, with_slopes)
-
-    if ways < 1:
-        raise ValueError("there is a direction at least")
-    mapped = jax.custom_batching.custom_vmap(answered)
-
-    @mapped.def_vmap
-    def rule(size: int, in_batched, lanes: Batch):
-        def merged(x: Reals, is_mapped: bool) -> Reals:
-            wide = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
-            by_way = wide.reshape(size, ways, -1, *wide.shape[2:])
-            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *wide.shape[2:])
-
-        (mapped_lanes,) = in_batched
-        found = _mapped(question, ways, with_slopes)(jax.tree.map(merged, lanes, mapped_lanes))
-
-        def parted(x: Reals) -> Reals:
-            by_way = x.reshape(ways, size, -1, *x.shape[1:])
-            return jnp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
-
-        parts = jax.tree.map(parted, found)
-        return parts, jax.tree.map(lambda _: True, parts)
-
-    return mapped

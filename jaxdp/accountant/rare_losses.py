@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import log_ndtr
+from jax.scipy.special import erfc
 
-from jaxdp._core.types import Reals
+from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases
 
 # -log of the probability that is dropped; the last: nothing is.
@@ -24,6 +24,8 @@ _DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265
 _BELOW = 30.0
 # Of log probability, over which the step falls. chosen: several panels of a tail.
 _FALL = 8.0
+# Of a loss, by which nodes of one atom may differ. chosen: far above their rounding
+_ATOM = 1e-9
 # Nodes that are one to Chernoff's bound. chosen: it need not be exact.
 _NODES_IN_ONE = 8
 # log of the tilts at which Chernoff's bound is looked at.
@@ -47,12 +49,13 @@ class _Tail(NamedTuple):
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
     """The factors of what is left, and log of the probability that is dropped."""
 
-    def one(factor: Factor) -> tuple[Factor, Reals]:
-        unused = factor, jnp.zeros(())
-        return lax.cond(factor.releases == 0, lambda: unused, lambda: _cut(factor, depth))
+    def put(index: Index, state: tuple[Factor, Reals]) -> tuple[Factor, Reals]:
+        each, dropped = state
+        one, lost = _cut(jax.tree.map(lambda x: x[index], factors.each), depth)
+        return jax.tree.map(lambda x, y: x.at[index].set(y), each, one), dropped + lost
 
-    each, dropped = lax.map(one, factors.each)
-    return factors._replace(each=each), jnp.log(jnp.sum(dropped))
+    each, dropped = lax.fori_loop(0, factors.used, put, (factors.each, jnp.zeros(())))
+    return factors._replace(each=each), jnp.log(dropped)
 
 
 def depth_for_delta(log_delta: Reals) -> Reals:
@@ -81,10 +84,8 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
 
 
 def _tail(factor: Factor) -> _Tail:
-    loss, log_mass = lax.stop_gradient((factor.law.loss, factor.law.log_mass))
-    order = jnp.argsort(loss)
-    loss, log_mass = loss[order], log_mass[order]
-    beyond = jnp.cumsum(jnp.exp(log_mass[::-1]))[::-1]
+    loss, log_mass = lax.sort((factor.law.loss, factor.law.log_mass), num_keys=1)
+    beyond = lax.cumsum(jnp.exp(log_mass), reverse=True)
     return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.releases, 1.0)))
 
 
@@ -102,20 +103,18 @@ def _coarser(tail: _Tail) -> _Tail:
 
 def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
     start, end = _tail(factor).at(jnp.stack([depth, depth + _FALL]))
-    none = ~(end > start) | jnp.isinf(end)
-    centre = jnp.where(none, 0.0, 0.5 * (start + end))
-    width = jnp.where(none, 1.0, 0.25 * (end - start))
+    absent = ~(end - start > _ATOM * jnp.abs(end)) | jnp.isinf(end)
+    centre = jnp.where(absent, 0.0, 0.5 * (start + end))
+    width = jnp.where(absent, 1.0, 0.25 * (end - start))
 
-    def kept(loss: Reals) -> Reals:
-        return jnp.where(none, 0.0, log_ndtr(-(loss - centre) * (np.sqrt(2.0) / width)))
+    def log_kept(loss: Reals) -> Reals:
+        return jnp.where(absent, 0.0, jnp.log(0.5 * erfc((loss - centre) / width)))
 
     law = factor.law
-    step, check = kept(law.loss), (law.check[0], law.check[1] + kept(law.check[0]))
-    cut = law._replace(
-        log_mass=law.log_mass + step, log_density=law.log_density + step, check=check
-    )
-    has_mass = law.log_mass > -jnp.inf
-    share = jnp.where(has_mass, jnp.exp(law.log_mass) * -jnp.expm1(step), 0.0)
-    dropped = jnp.where(none, 0.0, jnp.sum(share))
-    dropped = jnp.where(factor.releases == 0, 0.0, factor.releases * dropped)
-    return factor._replace(law=cut), lax.stop_gradient(dropped)
+    kept, check = log_kept(law.loss), law.check[1] + log_kept(law.check[0])
+    log_mass, log_density = law.log_mass + kept, law.log_density + kept
+    share = jnp.where(law.log_mass > -jnp.inf, jnp.exp(law.log_mass) * -jnp.expm1(kept), 0.0)
+    dropped = jnp.where(factor.releases == 0, 0.0, factor.releases * jnp.sum(share))
+    check = law.check[0], check
+    law = law._replace(log_mass=log_mass, log_density=log_density, check=check)
+    return factor._replace(law=law), dropped

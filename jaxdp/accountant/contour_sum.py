@@ -1,0 +1,130 @@
+"""The contour's sum: the points of one lane, what they add up to, and every error of it.
+
+Terms of the trapezoidal rule are in units of `Plan.log_size`. Smoothing: where M falls too slowly,
+as atoms make it, one more release, a Gaussian of mu = s, makes it fall. It only raises delta, by
+int_0^s m f_m dm <= s^2 e^(s^2 / 8) f_s(epsilon), f_m the density of the total with a Gaussian of
+mu = m: the heat equation, and m f_m e^(m^2 / 8) rises with m, as e^(-y^2 / (2 m^2)) does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.contour_plan import Plan, log_aliasing
+from jaxdp.accountant.factors import Factors
+from jaxdp.accountant.line import ROOT, Errors, Values, resolved_end, values_and_errors
+from jaxdp.accountant.truncation import HEIGHTS, log_beyond
+
+# log of what is cut off, in parts of the sum, where M falls by itself. chosen
+_CUT_OFF = -26.0
+
+
+class Contour(NamedTuple):
+    """M(z) / M(theta) along the contour, at heights (N,), and its errors."""
+
+    plan: Plan
+    factors: Factors  # smoothed
+    smoothed: Reals  # variance that smoothing added
+    heights: Reals
+    poles: Reals  # |z (z + 1)|
+    weights: Reals  # of the rule, times theta (theta + 1) / |z (z + 1)|
+    angles: Reals  # of 1 / (z (z + 1))
+    values: Values
+    errors: Errors
+    truncation: Reals  # of the sum
+    dropped: Reals  # log of the probability of what is not on the contour
+
+    @property
+    def sizes(self) -> Reals:
+        """Of the terms of the sum."""
+        return self.weights * jnp.exp(self.values.log_size)
+
+    def turned(self, epsilon: Reals) -> Reals:
+        """Angles of the terms."""
+        return self.values.angle + self.angles - self.heights * epsilon
+
+    def total(self, epsilon: Reals) -> Reals:
+        """The sum, in units of `Plan.log_size`."""
+        return jnp.sum(self.sizes * jnp.cos(self.turned(epsilon)))
+
+    def slope(self, epsilon: Reals) -> Reals:
+        """Minus the derivative of the sum times e^(-theta epsilon)."""
+        sines = jnp.sum(self.sizes * jnp.sin(self.turned(epsilon)) * self.heights)
+        return self.plan.tilt * self.total(epsilon) - sines
+
+
+def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
+    """The contour of a plan through its points, smoothed where it has to be."""
+    points, theta = ROOT * ROOT, plan.tilt
+    longest = plan.step * (points - 0.5)
+    beyond = log_beyond(factors, theta, longest)
+    plan, smoothed, truncation = _ended(
+        plan, beyond, (longest, resolved_end(factors, plan)), points
+    )
+    factors = factors._replace(variance=factors.variance + smoothed)
+    values, errors = values_and_errors(factors, plan)
+    heights = plan.step * jnp.arange(1.0 * points)
+    rule = jnp.where(jnp.arange(points) == 0, 0.5, 1.0) * plan.step / jnp.pi
+    size = jnp.sqrt((theta**2 + heights**2) * ((theta + 1.0) ** 2 + heights**2))
+    return Contour(
+        plan,
+        factors,
+        smoothed,
+        heights,
+        size,
+        rule * (theta * (theta + 1.0) / size),
+        -jnp.arctan2(heights, theta) - jnp.arctan2(heights, theta + 1.0),
+        values,
+        errors,
+        truncation,
+        jnp.logaddexp(dropped, factors.log_left_out),
+    )
+
+
+def _ended(
+    plan: Plan, beyond: Reals, longest: tuple[Reals, Reals], points: int
+) -> tuple[Plan, Reals, Reals]:
+    """The contour as long as it needs to be; the variance that smooths, and the truncation error.
+
+    `longest`: the most with so many points, and the most that nodes resolve, where smoothing ends.
+    With x = log(T / theta) + 2 what is cut off is less than what smoothing by 2 x / T^2 adds.
+    """
+    ends, theta = longest[0] * jnp.asarray(HEIGHTS), plan.tilt
+    falls = (beyond - jnp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
+    last = jnp.maximum(jnp.sum(ends <= jnp.minimum(*longest)) - 1, 0)
+    at = jnp.where(jnp.any(falls), jnp.argmax(falls), last)
+    end = ends[at]
+    depth = jnp.log1p(end / theta) + 2.0
+    short = jnp.where(jnp.any(falls), 0.0, jnp.maximum(depth + beyond[at], 0.0))
+    smoothed = jnp.where(jnp.isnan(short), 0.0, 2.0 * short / end**2)
+    left = jnp.where(ends >= end, beyond - 0.5 * smoothed * ends**2, -jnp.inf)
+    truncation = theta * (theta + 1.0) * jnp.exp(jnp.max(left)) / (jnp.pi * end)
+    return plan._replace(step=end / (points - 0.5)), smoothed, truncation
+
+
+def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
+    """Error of the contour sum on either side, and what aliasing and smoothing may add to it."""
+    plan, errors = line.plan, line.errors
+    theta, sizes = plan.tilt, line.sizes
+    # Rounding: of sums, of z epsilon, and of phases.
+    sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * jnp.abs(epsilon))
+    turned = 8.0 * ULP * line.heights * (errors.mean + jnp.abs(epsilon))
+    each = (_grown(errors.doubt) + sums + turned) * sizes
+    error = line.truncation + jnp.sum(each)
+    error += _grown(plan.error) * (jnp.abs(line.total(epsilon)) + error)
+    # Terms of the density at epsilon are those of delta times z (z + 1); beyond the end T they are
+    # at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
+    real = sizes * jnp.cos(line.turned(epsilon) - line.angles)
+    density = line.smoothed * jnp.sum(line.poles * (real + each))
+    excess = density + jnp.where(line.smoothed > 0, line.truncation, 0.0)
+    excess *= jnp.exp(0.125 * line.smoothed)
+    return error, jnp.exp(log_aliasing(plan, epsilon)) + excess
+
+
+def _grown(log_factor: Reals) -> Reals:
+    """By how much a product changes whose factors are wrong."""
+    return jnp.where(log_factor < 600.0, jnp.expm1(log_factor), jnp.inf * log_factor)

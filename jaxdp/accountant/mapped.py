@@ -1,0 +1,67 @@
+"""Answers of lanes inside a user's traces: a mapped batch is more lanes, derivatives are slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from jaxdp._core.types import Reals
+from jaxdp.accountant.bounds import LogBounds
+
+# From lanes, a tree of arrays (ways * lanes, ...), and whether slopes are asked: bounds, and the
+# upper one's slopes, a tree like the lanes, or None.
+Answer: TypeAlias = Callable[[Any, bool], tuple[LogBounds, Any]]
+
+
+def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
+    """Bounds of all lanes, in the order of their `ways`, or directions.
+
+    Slopes are found only when they are asked for, and second ones are an error.
+    """
+
+    @jax.custom_jvp
+    def found(lanes: Any) -> LogBounds:
+        return _mapped(lambda lanes: answer(lanes, False), ways)(lanes)[0]
+
+    def along(primals, tangents):
+        bounds, slopes = _mapped(lambda lanes: answer(lanes, True), ways)(*primals)
+        parts = jax.tree.leaves(jax.tree.map(_product, slopes, *tangents))
+        total = sum(parts, start=jnp.zeros_like(bounds.upper))
+        return bounds, LogBounds(total, total)
+
+    found.defjvp(along, symbolic_zeros=True)
+    return found(lanes)
+
+
+def _product(slope: Reals, tangent: Any) -> Reals:
+    """Their product, summed over all but the lanes, where there is a tangent."""
+    if isinstance(tangent, SymbolicZero) or tangent.dtype == jax.dtypes.float0:
+        return jnp.zeros(slope.shape[:1])
+    return jnp.sum(slope * tangent, axis=tuple(range(1, slope.ndim)))
+
+
+def _mapped(answer: Callable[[Any], Any], ways: int) -> Callable[[Any], Any]:
+    """`answer`, of which a mapped batch is more lanes."""
+    mapped = jax.custom_batching.custom_vmap(answer)
+
+    @mapped.def_vmap
+    def rule(size: int, in_batched: Any, lanes: Any):
+        def merged(x: Reals, is_mapped: bool) -> Reals:
+            wide = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+            by_way = wide.reshape(size, ways, -1, *wide.shape[2:])
+            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *wide.shape[2:])
+
+        found = _mapped(answer, ways)(jax.tree.map(merged, lanes, in_batched[0]))
+
+        def parted(x: Reals) -> Reals:
+            by_way = x.reshape(ways, size, -1, *x.shape[1:])
+            return jnp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
+
+        parts = jax.tree.map(parted, found)
+        return parts, jax.tree.map(lambda _: True, parts)
+
+    return mapped
