@@ -36,6 +36,9 @@ WIDTHS = {
     "sampled_discrete_laplace": 0.05,
     "sampled_discrete_gaussian": 0.05,
     "sampled_truncated_laplace": KINKED,
+    "truncated_poisson": 1e-6,
+    "without_replacement": 1e-6,
+    "gaussian_mixture": 1e-5,
 }
 # Fewer hits of the record than this: one large loss makes the total, and brackets are wide.
 MANY_HITS = 10.0
