@@ -84,8 +84,7 @@ PARAMETERS = {
     "without_replacement": SCALE
     | {"batch": between(5, 50, whole=True), "count": between(100, 3000, whole=True)},
     "random_allocation": {"scale": between(1.0, 4.0), "count": between(10, 100, whole=True)},
-    "group": SCALE
-    | {"sampling_prob": between(0.02, 0.1), "count": between(500, 3000, whole=True)},
+    "group": SCALE | {"sampling_prob": between(0.02, 0.1), "count": between(500, 3000, whole=True)},
     "gaussian_mixture": SCALE
     | {"once": between(0.01, 0.3), "twice": between(0.001, 0.1)}
     | {"count": between(10, 1000, whole=True)},

@@ -36,7 +36,9 @@ def allocation(mean, steps, low, high):
     i, j, k = i[kept], j[kept], k[kept]
     orders = np.where(i == k, 1.0, np.where((i == j) | (j == k), 3.0, 6.0))
     z = mean * x - 0.5 * mean**2
-    return line[i] + line[j] + line[k] + np.log(orders), logsumexp([z[i], z[j], z[k]], 0) - np.log(3)
+    return line[i] + line[j] + line[k] + np.log(orders), logsumexp([z[i], z[j], z[k]], 0) - np.log(
+        3
+    )
 
 
 def nodes_of(kind, parameters, low, high):
