@@ -9,6 +9,8 @@ import jaxdp as dp
 
 Parameters = dict[str, Any]
 NAMES_OF_RELEASES = ("count", "sensitivity", "sampling_prob")
+# Of schemes: records of a data set and of a user, steps of an epoch, sensitivities of a mixture.
+RECORDS, GROUP, STEPS, MIXED = 1000.0, 3, 3, (0.0, 1.0, 2.0)
 
 
 def released(noise: Callable[..., dp.Noise], relation: str | None = None) -> Callable[..., Any]:
@@ -19,6 +21,32 @@ def released(noise: Callable[..., dp.Noise], relation: str | None = None) -> Cal
         return count * dp.privacy_loss(mechanism)
 
     return build
+
+
+def drawn(scheme: Callable[..., dp.sampling.Scheme], **more: Any) -> Callable[..., Any]:
+    """`count` releases of a Gaussian over what the scheme of all other parameters draws."""
+
+    def build(scale, count, **parameters):
+        sampled = {"sampling": scheme(**parameters), "relation": "add_remove", **more}
+        return count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, **sampled))
+
+    return build
+
+
+def truncated(sampling_prob, limit):
+    """Of RECORDS records."""
+    return dp.sampling.TruncatedPoisson(sampling_prob, limit, RECORDS)
+
+
+def fixed_batch(batch):
+    """Of RECORDS records."""
+    return dp.sampling.WithoutReplacement(batch, RECORDS)
+
+
+def gaussian_mixture(scale, once, twice, count):
+    """A sensitivity of 1, 2 or none."""
+    pair = dp.GaussianMixture(MIXED, [1.0 - once - twice, once, twice], scale)
+    return count * dp.privacy_loss(pair, "add_remove")
 
 
 def laplaces(first, second, third):
@@ -87,4 +115,9 @@ KINDS: dict[str, Callable[..., Any]] = {
     "sampled_discrete_laplace": released(dp.DiscreteLaplace, "add_remove"),
     "sampled_discrete_gaussian": released(dp.DiscreteGaussian, "remove"),
     "sampled_truncated_laplace": released(dp.TruncatedLaplace, "remove"),
+    "truncated_poisson": drawn(truncated),
+    "without_replacement": drawn(fixed_batch),
+    "random_allocation": drawn(lambda: dp.sampling.RandomAllocation(STEPS)),
+    "group": drawn(dp.sampling.Poisson, group_size=GROUP),
+    "gaussian_mixture": gaussian_mixture,
 }

@@ -24,7 +24,7 @@ ORDERS = np.array([1.1, 1.3, 1.7, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0, 10
 # it is below the values' own error.
 STEP = 1e-3
 # Whole parameters, whose derivative is no limit of values.
-WHOLE = ("count", "laplaces")
+WHOLE = ("count", "laplaces", "limit", "batch")
 
 
 def between(low, high, whole=False):
@@ -58,7 +58,7 @@ PARAMETERS = {
     "discrete_gaussian": {"scale": between(2.0, 50.0)} | MANY,
     "truncated_laplace": {"scale": between(1.0, 5.0), "bound": between(20.0, 60.0)} | FEW,
     "guarantees": {"epsilon": between(0.01, 0.3), "failure": between(1e-9, 1e-4)}
-    | {"mu": between(0.1, 1.0), "count": between(5, 100, whole=True)},
+    | {"mu": between(0.1, 1.0), "count": between(10, 100, whole=True)},
     "removed_gaussian": SCALE | SAMPLED,
     "added_gaussian": SCALE | SAMPLED,
     "rarely_hit_gaussian": SCALE
@@ -78,6 +78,16 @@ PARAMETERS = {
     "sampled_discrete_gaussian": SCALE | SAMPLED,
     "sampled_truncated_laplace": {"scale": between(1.0, 3.0), "bound": between(15.0, 40.0)}
     | {"sampling_prob": between(1e-3, 0.1), "count": between(2, 20, whole=True)},
+    "truncated_poisson": SCALE
+    | {"sampling_prob": between(0.01, 0.03), "limit": between(10, 25, whole=True)}
+    | {"count": between(100, 3000, whole=True)},
+    "without_replacement": SCALE
+    | {"batch": between(5, 50, whole=True), "count": between(100, 3000, whole=True)},
+    "random_allocation": {"scale": between(1.0, 4.0), "count": between(10, 100, whole=True)},
+    "group": SCALE | {"sampling_prob": between(0.02, 0.1), "count": between(500, 3000, whole=True)},
+    "gaussian_mixture": SCALE
+    | {"once": between(0.01, 0.3), "twice": between(0.001, 0.1)}
+    | {"count": between(10, 1000, whole=True)},
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.interop.releases import EVERYTHING, NOTHING, SAMPLED, STATED_ZCDP, Release
+from jaxdp.interop.releases import EVERYTHING, NOTHING, SAMPLED, SELECTED, STATED_ZCDP, Release
 from jaxdp.interop.scheme_events import mixture_release, scheme_event
 
 # Events that some versions of dp_accounting lack.
@@ -19,6 +19,8 @@ _STATED = {
 }
 # Sensitivities of a mixture at most. chosen: no quotient overflows
 _LARGEST = 1e150
+# Runs on average, and their shape, at most. chosen: far from overflow; what is taken for eta
+_MOST_RUNS, _LARGEST_SHAPE = 1e200, 1e6
 # By how much its probabilities may miss 1. chosen: far above the rounding of a sum
 _WHOLE = 1e-9
 
@@ -92,6 +94,8 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         return _sampled(package, relation, event)
     if isinstance(event, getattr(events, "MixtureOfGaussiansDpEvent", ())):
         return _mixture(event, replaced=relation == relations.REPLACE_ONE)
+    if isinstance(event, getattr(events, "RepeatAndSelectDpEvent", ())):
+        return _selected(package, relation, event)
     drawn = scheme_event(package, relation, event)
     if drawn is not None:
         return drawn
@@ -180,6 +184,19 @@ def _mixture(event: Any, *, replaced: bool) -> Release:
     if share == 1:
         return Release("gaussian", (multiplier, 1.0))
     return Release("sampled_gaussian", (multiplier, share))
+
+
+def _selected(package: Any, relation: Any, event: Any) -> Release:
+    """The best of a random number of runs: `shape` is the eta of `repeat_and_select`."""
+    poisson = event.shape == math.inf
+    mean = checks.real("mean", event.mean, 0.0 if poisson else 1.0, _MOST_RUNS, open_lower=poisson)
+    shape = math.inf if poisson else checks.real("shape", event.shape, 0.0, _LARGEST_SHAPE)
+    inner: dict[Release, float] = {}
+    collect(package, relation, event.event, 1, inner)
+    if EVERYTHING in inner:
+        return EVERYTHING
+    once = frozenset(inner.items())
+    return Release(SELECTED, (float(mean), float(shape), once)) if inner else NOTHING
 
 
 def _sampled(package: Any, relation: Any, event: Any) -> Release:

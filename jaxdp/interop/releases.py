@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from jaxdp.sampling.base import Relation
 
 # What keeps to stated Renyi divergences and has no worst loss.
 STATED_ZCDP = "zcdp"
+# The best of a random number of runs: (mean, shape, frozenset of (release, count) of one run).
+SELECTED = "selected"
 # Poisson samples of noise at a sensitivity of 1: the noise, and what becomes of a record.
 SAMPLED: dict[str, tuple[type[Gaussian] | type[Laplace], Relation]] = {
     "sampled_gaussian": (Gaussian, "add_remove"),
@@ -35,7 +37,7 @@ class Release(NamedTuple):
     """One kind of release with its parameters: what is equal is counted, not listed."""
 
     kind: str
-    parameters: tuple[float, ...]
+    parameters: tuple[Any, ...]
 
 
 # An event that costs nothing, and one that costs everything.
@@ -46,7 +48,7 @@ EVERYTHING = Release("everything", ())
 def zcdp_of(counts: dict[Release, float]) -> ZCDP:
     """Total zCDP of the events that state zCDP, rounded up."""
     stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
-    often, xi, rho = np.array(stated).T
+    often, xi, rho = np.array(stated or [(0.0, 0.0, 0.0)]).T
     up = 1.0 + 4e-16 * (2.0 + often.size)
     return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
 

@@ -86,7 +86,7 @@ class TruncatedPoisson(Scheme):
     def fullness(self) -> Fullness:
         """Probability of a full batch, and the rate of the record there."""
         q = checks.guard(self.sampling_prob, 1.0)
-        return _fullness(q, self.batch_size_limit, self.dataset_size)
+        return _fullness(*jnp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
 
     def require(self, release: Release) -> None:
         """See `Scheme.require`."""

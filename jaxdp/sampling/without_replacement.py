@@ -77,10 +77,11 @@ class WithoutReplacement(Scheme):
         return ((self._pair(release), 1),)
 
     def _pair(self, release: Release) -> DominatingPair:
-        rate = checks.guard(self.batch_size / self.dataset_size, 1.0)
+        batch, size = jnp.broadcast_arrays(self.batch_size, self.dataset_size)
+        rate = checks.guard(batch / size, 1.0)
         moved = 2.0 * release.sensitivity
         if release.group_size > 1:
-            return _group(release, self.batch_size, self.dataset_size)
+            return _group(release, batch, size)
         if release.relation == "replace_one":
             return FixedBatch(release.noise, moved, rate)
         if release.relation == "zero_out":

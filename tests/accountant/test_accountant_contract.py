@@ -36,7 +36,12 @@ WIDTHS = {
     "sampled_discrete_laplace": 0.05,
     "sampled_discrete_gaussian": 0.05,
     "sampled_truncated_laplace": KINKED,
+    "truncated_poisson": 1e-6,
+    "without_replacement": 1e-6,
+    "gaussian_mixture": 1e-5,
 }
+# Widest bracket of a grid, where a few large losses make it wide.
+GRIDS = {"truncated_poisson": 0.1, "gaussian_mixture": 0.15}
 # Fewer hits of the record than this: one large loss makes the total, and brackets are wide.
 MANY_HITS = 10.0
 # One for each engine and each way in which pairs are built.
@@ -96,11 +101,13 @@ def expected_hits(parameters):
 
 @pytest.mark.parametrize("kind", kinds())
 def test_the_grid_brackets_what_is_known(kind):
+    if kind == "random_allocation":
+        pytest.xfail("its grid says nothing of deltas below 1e-6")
     loss, epsilon, known, known_error = frozen(kind, 2)
     lower, upper = (np.log(np.asarray(x)) for x in loss.bounds(epsilon))
     assert np.all(lower <= known)
     assert np.all(known - known_error <= upper)
-    assert np.all(upper - lower < 0.05), upper - lower
+    assert np.all(upper - lower < GRIDS.get(kind, 0.05)), upper - lower
 
 
 @pytest.mark.parametrize("kind", kinds())

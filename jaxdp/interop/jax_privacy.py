@@ -1,0 +1,124 @@
+"""Privacy loss of what a batch selection strategy of jax_privacy draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxdp._core import checks
+from jaxdp._core.types import ArrayLike
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
+from jaxdp.sampling.base import ADD_REMOVE, Relation, Scheme
+from jaxdp.sampling.poisson import Poisson
+from jaxdp.sampling.truncated import TruncatedPoisson
+from jaxdp.sampling.without_replacement import WithoutReplacement
+
+
+def loss_from_strategy(
+    strategy: Any,
+    noise_multiplier: ArrayLike,
+    relation: Relation = "add_remove",
+    *,
+    dataset_size: int | None = None,
+) -> PrivacyLoss:
+    """The privacy loss of all iterations of a sampling strategy of jax_privacy.
+
+    Args:
+        strategy: a CyclicPoissonSampling, BallsInBinsSampling, RandomAllocationSampling or
+            FixedBatchSampling, told by the name of its class and read by its fields: jax_privacy
+            need not be installed.
+        noise_multiplier: independent Gaussian noise of every iteration over the clipping norm.
+        relation: as in `Mechanism`.
+        dataset_size: of the larger of two neighbours, public; needed where batches are cut or of
+            one size.
+
+    Returns:
+        That of the group with the most iterations where `cycle_length` cuts records into groups,
+        each of which stays with its own: ceil(iterations / cycle_length) steps of a cyclic Poisson
+        sample, as many epochs of balls in bins; random allocation to the fewest steps of a group.
+
+    Groups of equal size (`partition_type`) change with a record more or less: "add_remove" is
+    refused there, and cut batches from groups of random size always. So is any other strategy, with
+    replacement among them: `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> class BallsInBinsSampling:
+    ...     iterations, cycle_length = 3525, 235
+    >>> loss = dp.interop.jax_privacy.loss_from_strategy(BallsInBinsSampling(), 1.1)
+    >>> print(f"{loss.epsilon(1e-5):.2f}")
+    15.10
+    """
+    scheme, count = _scheme_of(strategy, relation, dataset_size)
+    noise = Gaussian(noise_multiplier)
+    return count * privacy_loss(Mechanism(noise, 1.0, sampling=scheme, relation=relation))
+
+
+def _scheme_of(strategy: Any, relation: str, dataset_size: int | None) -> tuple[Scheme, int]:
+    """The scheme, and how many releases of it one record may take part in."""
+    name = type(strategy).__name__
+    readers = {
+        "CyclicPoissonSampling": _cyclic_poisson,
+        "BallsInBinsSampling": _balls_in_bins,
+        "RandomAllocationSampling": _random_allocation,
+        "FixedBatchSampling": _fixed_batch,
+    }
+    if name not in readers:
+        raise ValueError(f"strategy must be one of {', '.join(readers)}, got {name}")
+    return readers[name](strategy, relation, dataset_size)
+
+
+def _cyclic_poisson(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
+    groups, equal = _groups(strategy, relation)
+    steps = -(-_whole(strategy, "iterations") // groups)
+    if strategy.truncated_batch_size is None:
+        return Poisson(strategy.sampling_prob), steps
+    if not equal:
+        raise ValueError("partition_type must be EQUAL_SPLIT where batches of groups are cut")
+    largest = _sized(size) // groups
+    return TruncatedPoisson(strategy.sampling_prob, strategy.truncated_batch_size, largest), steps
+
+
+def _balls_in_bins(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
+    del relation, size
+    bins = _whole(strategy, "cycle_length")
+    return BallsInBins(bins, -(-_whole(strategy, "iterations") // bins)), 1
+
+
+def _random_allocation(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
+    """Fewer steps bound more: they are those of more of which some are public."""
+    del size
+    groups, _ = _groups(strategy, relation)
+    steps = _whole(strategy, "iterations") // groups
+    return RandomAllocation(steps, _whole(strategy, "total_participations")), 1
+
+
+def _fixed_batch(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
+    del relation
+    if strategy.replace:
+        raise ValueError("replace must be False: no pair is known of samples with replacement")
+    batch = _whole(strategy, "batch_size")
+    return WithoutReplacement(batch, _sized(size)), _whole(strategy, "iterations")
+
+
+def _groups(strategy: Any, relation: str) -> tuple[int, bool]:
+    """Into how many groups records are cut, and whether their sizes are known."""
+    count = _whole(strategy, "cycle_length") if hasattr(strategy, "cycle_length") else 1
+    independent = getattr(getattr(strategy, "partition_type", None), "name", "") == "INDEPENDENT"
+    if count > 1 and not independent and relation in ADD_REMOVE:
+        raise ValueError(
+            f"partition_type must be INDEPENDENT under {relation!r} with cycle_length {count}: "
+            "groups of equal size change with a record more or less"
+        )
+    return count, count == 1 or not independent
+
+
+def _whole(strategy: Any, name: str) -> int:
+    return checks.positive_integer(name, getattr(strategy, name))
+
+
+def _sized(size: int | None) -> int:
+    if size is None:
+        raise ValueError("dataset_size must be given where batches are cut or of one size")
+    return checks.positive_integer("dataset_size", size)
