@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from jaxdp.design.calibrate import calibrate as calibrate
     from jaxdp.design.compare import Comparison as Comparison
     from jaxdp.design.compare import compare as compare
+    from jaxdp.design.expected_error import ExpectedError as ExpectedError
+    from jaxdp.design.expected_error import expected_error as expected_error
     from jaxdp.design.fit import fit_noise as fit_noise
     from jaxdp.design.flipped_huber_conditions import sufficient_log_delta as sufficient_log_delta
     from jaxdp.design.flipped_huber_conditions import sufficient_zcdp as sufficient_zcdp
@@ -127,6 +129,7 @@ else:
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",
         "design.compare": "Comparison compare",
+        "design.expected_error": "ExpectedError expected_error",
         "design.fit": "fit_noise",
         "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
         "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
