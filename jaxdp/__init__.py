@@ -114,6 +114,10 @@ if TYPE_CHECKING:
     from jaxdp.solvers.problems import glm as glm
     from jaxdp.solvers.problems import private_smoothness as private_smoothness
     from jaxdp.sweep import sweep as sweep
+    from jaxdp.tables.plan import TablePlan as TablePlan
+    from jaxdp.tables.plan import plan_table as plan_table
+    from jaxdp.tables.release import ReleasedTable as ReleasedTable
+    from jaxdp.tables.release import release_table as release_table
 else:
     _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "sampling", "solvers")
     _NAMES = {
@@ -176,6 +180,8 @@ else:
         "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
         "sweep": "sweep",
+        "tables.plan": "TablePlan plan_table",
+        "tables.release": "ReleasedTable release_table",
     }
     _PLACES = {
         name: f"jaxdp.{module}" for module, names in _NAMES.items() for name in names.split()
