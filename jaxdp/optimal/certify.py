@@ -40,9 +40,13 @@ def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
 
 def positive(name: str, value: float) -> float:
     """`value`, a positive finite number."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must lie in (0, inf), got {value}")
-    return float(value)
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name} must lie in (0, inf), got {value!r}")
+    return number
 
 
 def range_of(query_range: tuple[float, float]) -> tuple[float, float]:
