@@ -182,7 +182,7 @@ def noise_scale(name: str, value: Reals) -> Reals:
 def of_records(name: str, value: ArrayLike, largest: float = np.inf) -> Reals:
     """Values of records, in [-largest, largest]: no message prints one. Traced: NaN beyond."""
     if isinstance(value, list | tuple):
-        value = jnp.asarray(value)
+        value = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
     numbers = is_concrete(value) and jnp.issubdtype(np.asarray(value).dtype, jnp.number)
     # A float64 bound: a Python float would be rounded to the values' own precision, to infinity.
     if numbers and not (np.abs(np.asarray(value)) <= np.float64(largest)).all():

@@ -114,6 +114,7 @@ def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
         (lambda: dp.release(GAUSSIAN, np.nan), "value must"),
         (lambda: dp.release(GAUSSIAN, np.inf), "value must be finite"),
         (lambda: dp.release(GAUSSIAN, "a"), "value must"),
+        (lambda: dp.release(GAUSSIAN, [1.0, "a"]), "value must"),
         (lambda: dp.release(GAUSSIAN, 1.0, granularity=0.3), "granularity must be a power of two"),
         (lambda: dp.release(GAUSSIAN, 1.0, granularity=2.0**-60), "granularity must be at least"),
         (lambda: dp.release(GAUSSIAN, []), "value must"),
