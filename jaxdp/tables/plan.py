@@ -41,6 +41,8 @@ _UNIT_BITS = 26
 LARGEST = 2**53
 # Of the lattice's step to the noise's scale, an upper bound: see `released.lattice_of`. derived
 _STEP = 2.0**-BITS
+# Of half widths. chosen: they are finite
+_LARGEST_LEVEL = 1.0 - 1e-6
 _KEYS = ("epsilon", "delta", "noise", "level", "ledger", "release")
 
 
@@ -115,7 +117,7 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
     require_known("plan", plan, _KEYS)
     epsilon = number_of("plan", plan, "epsilon", lower=0.0)
     delta = number_of("plan", plan, "delta", lower=0.0, upper=1.0)
-    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=1.0)
+    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
     ledger = text_of("plan", plan, "ledger")
     queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES)))
     left = _delta_left(queries, epsilon, delta)
@@ -166,9 +168,8 @@ def _query(entry: Entry) -> Query:
 
 def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
     """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
-    made = NOISES[noise](scale)
-    rounding = 0.0 if made.on_integers else round_up(_STEP * made.scale, 8)
-    return Mechanism(made, jnp.asarray(sensitivity, jnp.float64) + rounding)
+    made, shift = NOISES[noise](scale), jnp.asarray(sensitivity, jnp.float64)
+    return Mechanism(made, shift if made.on_integers else round_up(shift + _STEP * made.scale, 8))
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.tables.plan import LARGEST
+from jaxdp.tables.plan import LARGEST, _mechanism
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 COUNT = {"statistic": "count"}
@@ -67,6 +67,7 @@ BAD = {
     "delta": ({"delta": 2.0}, r"plan: delta must lie in \[0, 1\]"),
     "pure": ({"delta": 0.0}, "plan: delta must be at least"),
     "level": ({"level": -1}, "plan: level must lie in"),
+    "sure": ({"level": 1}, "plan: level must lie in"),
     "unknown": ({"budget": 1.0}, "plan: budget is no key"),
     "ledger": ({"ledger": 3}, "plan: ledger must be a text"),
     "noise": ({"noise": "normal"}, "plan: noise must be one of gaussian, laplace"),
@@ -122,3 +123,10 @@ def test_a_coarse_lattice_is_in_the_sensitivity():
     assert mechanism.sensitivity >= made.queries[0].sensitivity + step
     table = dp.release_table({"spent": [1.0, LARGEST, -5.0]}, made)
     assert len(table.rows) == 1
+    # A scale that is a power of two has the coarsest lattice of all that large.
+    query, noise = made.queries[0], dp.Laplace(2.0**40)
+    for sensitivity in (1, 2**26 + 1):
+        planned = _mechanism("laplace", noise.scale, sensitivity)
+        released = dp.release(dp.Mechanism(noise, sensitivity), 7, granularity=None)
+        assert released.mechanism.sensitivity <= planned.sensitivity
+    assert query.unit == 2.0**-22
