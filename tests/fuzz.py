@@ -31,8 +31,8 @@ from fuzz_table import ROWS  # noqa: E402
 import jaxdp as dp  # noqa: E402
 
 LONGEST = 30.0  # seconds
-# Mappings of a process beyond which compilations are dropped: see conftest. chosen: as there
-MANY_MAPPINGS = 25_000
+# Mappings of a process beyond which compilations are dropped: see conftest. chosen: 3 GB
+MANY_MAPPINGS = 12_000
 LARGEST = {"delta": 1.0, "log_delta": 0.0}
 
 
@@ -237,6 +237,7 @@ def main(calls: int, number: int, names: str) -> int:
         make_calls(campaign, row, max(1, round(calls / len(rows))), number)
         mappings = Path("/proc/self/maps")
         if mappings.exists() and mappings.read_bytes().count(b"\n") > MANY_MAPPINGS:
+            campaign.compiled.clear()
             jax.clear_caches()
         if campaign.calls >= calls:
             break

@@ -40,13 +40,10 @@ def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
 
 def positive(name: str, value: float) -> float:
     """`value`, a positive finite number."""
-    try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
+    known = np.asarray(value) if np.ndim(value) == 0 else np.zeros(0, bool)
+    if known.dtype.kind not in "fiu" or not 0 < known < math.inf:
         raise ValueError(f"{name} must lie in (0, inf), got {value!r}")
-    return number
+    return float(value)
 
 
 def range_of(query_range: tuple[float, float]) -> tuple[float, float]:
