@@ -7,7 +7,7 @@ QUICK := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes
 QUICKEST := $(QUICK) --xla_backend_optimization_level=0
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: install demo test test-long bench reproduce docs notebooks format clean
+.PHONY: install demo test test-long fuzz bench reproduce docs notebooks format clean
 
 install: $(STAMP)
 
@@ -28,6 +28,9 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	$(PYTEST)
+
+fuzz: $(STAMP)
+	XLA_FLAGS="$(QUICKEST)" PYTHONPATH=tests $(BIN)/python -W error tests/fuzz.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_profile

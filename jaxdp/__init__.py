@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from jaxdp.design.calibrate import calibrate as calibrate
     from jaxdp.design.compare import Comparison as Comparison
     from jaxdp.design.compare import compare as compare
+    from jaxdp.design.expected_error import ExpectedError as ExpectedError
+    from jaxdp.design.expected_error import expected_error as expected_error
     from jaxdp.design.fit import fit_noise as fit_noise
     from jaxdp.design.flipped_huber_conditions import sufficient_log_delta as sufficient_log_delta
     from jaxdp.design.flipped_huber_conditions import sufficient_zcdp as sufficient_zcdp
@@ -112,6 +114,10 @@ if TYPE_CHECKING:
     from jaxdp.solvers.problems import glm as glm
     from jaxdp.solvers.problems import private_smoothness as private_smoothness
     from jaxdp.sweep import sweep as sweep
+    from jaxdp.tables.plan import TablePlan as TablePlan
+    from jaxdp.tables.plan import plan_table as plan_table
+    from jaxdp.tables.release import ReleasedTable as ReleasedTable
+    from jaxdp.tables.release import release_table as release_table
 else:
     _MODULES = ("datasets", "dpsgd", "estimators", "interop", "plot", "sampling", "solvers")
     _NAMES = {
@@ -127,6 +133,7 @@ else:
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",
         "design.compare": "Comparison compare",
+        "design.expected_error": "ExpectedError expected_error",
         "design.fit": "fit_noise",
         "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
         "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
@@ -173,6 +180,8 @@ else:
         "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
         "sweep": "sweep",
+        "tables.plan": "TablePlan plan_table",
+        "tables.release": "ReleasedTable release_table",
     }
     _PLACES = {
         name: f"jaxdp.{module}" for module, names in _NAMES.items() for name in names.split()

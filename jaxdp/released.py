@@ -116,7 +116,7 @@ def release(
         raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
     key = secure_key() if key is None else checked_key(key)
     if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
-        value = jnp.asarray(value)
+        value = np.asarray(value) if checks.all_concrete(value) else jnp.asarray(value)
     leaves, tree = jax.tree.flatten(value)
     arrays = [_array(leaf) for leaf in leaves]
     if not sum(x.size for x in arrays):

@@ -116,6 +116,22 @@ def test_delta_is_never_zero_where_the_loss_is_unbounded():
     assert np.all(dp.Gaussian(1.0).log_delta(1.0, np.array([1e150, 1e308])) > -np.inf)
 
 
+@pytest.mark.parametrize("family", [dp.FlippedHuber, dp.OffsetGaussian])
+def test_huge_epsilons_of_tiny_shifts_are_numbers(family):
+    """epsilon over the shift in units of the scale, whose square leaves doubles."""
+    rng = np.random.default_rng(4)
+    first, scale, shift = (10 ** rng.uniform(*ends, 2000) for ends in ((-2, 2), *[(-70, 70)] * 2))
+    epsilon = 10 ** rng.uniform(0, 308, 2000) * rng.choice([-1.0, 1.0], 2000)
+    value = np.asarray(family(first, scale).log_delta(shift, epsilon))
+    assert np.all((value > -np.inf) & (value <= 0))
+    assert np.all(value[epsilon < -1e3] == 0)
+
+
+def test_a_staircase_that_is_not_moved_loses_nothing_at_any_order():
+    noise = dp.Staircase(56.7, 1.0, 0.5)
+    assert noise.renyi(0.0, np.array([2.0, 46.6, 1e6])).tolist() == [0.0, 0.0, 0.0]
+
+
 HUGE = {
     "pure": dp.PureDP,
     "approximate": lambda e: dp.ApproxDP(e, 1e-7),

@@ -21,7 +21,7 @@ FLOORS = (
     ("pairs",),
     ("privacy_loss",),
     ("adaptive", "design", "interop", "optimal"),
-    ("dpsgd", "solvers"),
+    ("dpsgd", "solvers", "tables"),
     ("audit", "datasets", "plot", "estimators"),
     ("sweep",),
     ("demo",),

@@ -70,7 +70,10 @@ def real(
         array = np.asarray(value)
         if array.dtype.kind not in "fiu" and array.dtype != jnp.bfloat16:
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
-        bad = ~(array > lower if open_lower else array >= lower) | ~(array <= upper)
+        # In float64: the bounds would be rounded to a smaller precision, to 0 and to infinity.
+        with np.errstate(over="ignore"):
+            known = np.asarray(array, dtype=np.float64)
+        bad = ~(known > lower if open_lower else known >= lower) | ~(known <= upper)
         if bad.any():
             first = array[bad].flat[0] if array.ndim else array
             # Of what is positive only a subnormal number is refused.
@@ -78,8 +81,7 @@ def real(
                 open_lower, lower = True, 0.0
             bracket = "(" if open_lower else "["
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
-        known = np.asarray(array, dtype=np.float64)
-        lost = (known > 0) & (known < LEAST_NORMAL)
+        lost = (array > 0) & (known < LEAST_NORMAL)
         if lift and lost.any():
             return _to_device(np.where(lost, LEAST_NORMAL, known))
         if isinstance(value, jax.Array) and value.dtype == jnp.float64:
@@ -107,9 +109,10 @@ def _subnormal(array: Reals) -> Bools:
 def argument(name: str, value: ArrayLike) -> RealsOrComplexes:
     """A real or complex argument, in double precision; NaN stays NaN."""
     require_float64()
-    array = jnp.asarray(value)
-    if jnp.iscomplexobj(array):
-        return array.astype(jnp.complex128)
+    # NumPy: JAX refuses other dtypes, and says not whose.
+    array = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return jnp.asarray(array).astype(jnp.complex128)
     return real(name, value)
 
 
@@ -156,9 +159,13 @@ def whole(name: str, value: ArrayLike, lower: float = 0.0, upper: float = np.inf
     return jnp.where(count == jnp.round(count), count, jnp.nan)
 
 
-def positive_integer(name: str, value: int) -> int:
+def positive_integer(name: str, value: Any) -> int:
     """A size or a number of steps that shapes a program: concrete, 1 or more."""
-    if isinstance(value, bool) or not 1 <= value < np.inf or int(value) != value:
+    try:
+        is_good = not isinstance(value, bool) and 1 <= float(value) < np.inf and int(value) == value
+    except (OverflowError, TypeError, ValueError):  # no number, more than one, or too large
+        is_good = False
+    if not is_good:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     return int(value)
 
@@ -175,7 +182,7 @@ def noise_scale(name: str, value: Reals) -> Reals:
 def of_records(name: str, value: ArrayLike, largest: float = np.inf) -> Reals:
     """Values of records, in [-largest, largest]: no message prints one. Traced: NaN beyond."""
     if isinstance(value, list | tuple):
-        value = jnp.asarray(value)
+        value = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
     numbers = is_concrete(value) and jnp.issubdtype(np.asarray(value).dtype, jnp.number)
     # A float64 bound: a Python float would be rounded to the values' own precision, to infinity.
     if numbers and not (np.abs(np.asarray(value)) <= np.float64(largest)).all():
@@ -184,6 +191,17 @@ def of_records(name: str, value: ArrayLike, largest: float = np.inf) -> Reals:
             "of records, and not printed"
         )
     return real(name, value, -largest, largest)
+
+
+def array_of_records(name: str, value: Any) -> np.ndarray:
+    """Values of records as a float64 array of the host; no message prints one."""
+    try:
+        array = np.asarray(value)
+        if not np.iscomplexobj(array):
+            return array.astype(np.float64)
+    except (OverflowError, TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be an array of real numbers")
 
 
 def guard(value: Reals, upper: float = np.inf) -> Reals:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, final
 
+import jax.numpy as jnp
+
 from jaxdp import ledger
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
@@ -24,6 +26,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.adaptive.currency import Currency, Item
 from jaxdp.adaptive.filter import Filter
 from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import PureDP
 from jaxdp.ledger import Step
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import ratio_of
@@ -100,18 +103,19 @@ class Ledger(Locked):
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
         """True if `charge` would take the step now; another process may be faster."""
-        return self._state()[0].would_fit(_charged(item, self.budget), count)
+        return self._state()[0].would_fit(priced(item, self.budget), count)
 
     def charge(self, item: Item, count: object = 1, name: str = "") -> None:
         """Write `count` releases of `item`, or raise `BudgetExceededError` and change nothing.
 
-        A Gaussian `Mechanism` that is not sampled costs its own mu under a `GDP`; else `Filter`.
+        Under a `GDP` a `Mechanism` that is not sampled costs its own mu if Gaussian, else that of
+        its pure epsilon where that is finite; other items as in `Filter`.
         """
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")
         with self._locked(create=False) as file:
             running, digest = _read(file, self._path)
-            running.spend(_charged(item, running.budget), count, name)
+            running.spend(priced(item, running.budget), count, name)
             step = running.steps[-1]
             row = [step.name, ledger.to_hex(step.cost), step.count]
             _append(file, digest, {"step": row})
@@ -135,13 +139,14 @@ class Ledger(Locked):
                 yield file  # pyright: ignore[reportReturnType]
 
 
-def _charged(item: Item, budget: Currency) -> Item:
-    """The item, or the GDP that a Gaussian mechanism has exactly."""
+def priced(item: Item, budget: Currency) -> Item:
+    """The item; of a mechanism under a GDP what is known of it: its mu, or its pure epsilon."""
     if not isinstance(item, Mechanism) or item.sampled or not isinstance(budget, GDP):
         return item
     if isinstance(item.noise, Gaussian):
         return GDP(round_up(ratio_of(item.sensitivity, item.noise.scale), 2))
-    return item
+    pure = item.pure_epsilon()
+    return PureDP(pure) if bool(jnp.all(jnp.isfinite(pure))) else item
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[Filter, str]:

@@ -5,6 +5,7 @@ line on stderr.
 """
 
 import contextlib
+import csv
 import functools
 import importlib
 import json
@@ -185,6 +186,21 @@ def wrapped(text: str) -> str:
         )
         for line in text.splitlines()
     )
+
+
+def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The header and the records of a CSV file; no message tells a cell."""
+    with file.open(newline="") as lines:
+        header, *rows = [*csv.reader(lines)] or [[]]
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"every line of {file} must have {len(header)} cells")
+    return header, rows
+
+
+def check_writable(name: str, path: Path) -> None:
+    """OSError if a file cannot be written, which is to be known before a budget is spent."""
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise OSError(f"{flag(name)} cannot be written to: {path}")
 
 
 def write_file(path: Path, text: str) -> None:

@@ -1,8 +1,6 @@
 """`jaxdp train`: a private linear model of a CSV file."""
 
-import csv
 import functools
-import os
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +14,9 @@ from jaxdp.cli.base import (
     Epsilon,
     as_text,
     check,
+    check_writable,
     library,
+    read_csv,
     tried,
     wrapped,
     write_file,
@@ -58,9 +58,7 @@ def run(
 
     def work() -> dict[str, Any]:
         check(options)
-        # A place that cannot be written to is found out before the budget is spent.
-        if not os.access(out.parent, os.W_OK) or out.is_dir():
-            raise OSError(f"--out cannot be written to: {out}")
+        check_writable("out", out)
         names, features, told = _read(file, target)
         bounds = _bounds("feature-bounds", feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
@@ -153,14 +151,11 @@ def _told(report: dict[str, Any], out: Path) -> str:
 
 def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
     """Names and values of the features, and the target's cells; no message tells a value."""
-    with file.open(newline="") as lines:
-        header, *rows = [*csv.reader(lines)] or [[]]
+    header, rows = read_csv(file)
     if not rows:
         raise ValueError(f"{file} must hold a header and records")
     if target not in header:
         raise ValueError(f"--target must be a column of {file}, got {target!r}")
-    if any(len(row) != len(header) for row in rows):
-        raise ValueError(f"every line of {file} must have {len(header)} cells")
     at = header.index(target)
     names = header[:at] + header[at + 1 :]
     cells = [row[:at] + row[at + 1 :] for row in rows]

@@ -7,6 +7,7 @@ dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compare
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
@@ -17,6 +18,9 @@ from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
+
+# The largest double.
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 def flatness(noise: FlippedHuber, shift: ArrayLike) -> Reals:
@@ -73,7 +77,8 @@ def sufficient_log_delta(
     centre = k * flatness(noise, linf) / (gamma * l2)
     middle, half = gamma * epsilon / l2, 0.5 * (l2 / gamma + centre)
     a, b = middle - half, middle + half + theta * l1 / (gamma * l2)
-    upper = log_normal_survival(a)
+    # Below doubles the bound is the least of them.
+    upper = jnp.maximum(log_normal_survival(a), -_LARGEST)
     gap = epsilon + log_normal_survival(b) - upper
     value = upper + log1m(jnp.exp(jnp.minimum(gap, 0.0)))
     error = ULP * (32.0 + 8.0 * (1.0 + jnp.abs(a)) * (jnp.abs(middle) + half) / -jnp.expm1(gap))

@@ -30,8 +30,7 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
     [1. 2. 3. 4.]
     """
     checks.one_of("name", name, PROFILES)
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
+    count = checks.positive_integer("count", count)
     index = jnp.arange(1.0, count + 1.0)
     profile = {
         "uniform": jnp.ones_like(index),

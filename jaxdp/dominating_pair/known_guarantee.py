@@ -130,6 +130,7 @@ class RandomisedResponse(DominatingPair):
         middle = level + _log_gap(-epsilon)
         below = up - b + _log_gap(-b - epsilon)
         total = jnp.logaddexp(jnp.logaddexp(above, middle), below)
+        total = jnp.where(jnp.isnan(epsilon), jnp.nan, total)
         return jnp.minimum(round_up(total, 16) + 1e-15, 0.0)
 
     def law(self) -> Law:

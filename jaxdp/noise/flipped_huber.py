@@ -101,10 +101,10 @@ class FlippedHuber(Noise):
         return _log_delta(self.alpha, self.gamma, shift, checks.real("epsilon", epsilon))
 
     def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
+        """K(z), in a closed form of ours by the Faddeeva function; by quadrature near K = 0.
 
         Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
-        rounding of the phase, an ulp of |Im z| times the loss. Source: ours.
+        rounding of the phase, an ulp of |Im z| times the loss. NaN for shift / gamma > 1e150.
         """
         shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
         return _cgf(self.alpha, self.gamma, shift, z)

@@ -218,7 +218,7 @@ def _cgf(
     value = subbotin_cgf.cgf(jnp.where(plain, 1.0, r), z, jnp.where(plain, 3.0, power), far)
     value = jnp.where(normal, 0.5 * r * r * z * (z + 1.0), value)
     value = jnp.where(pure, Laplace(scale).cgf(shift, z), value)
-    return jnp.where(none, 0.0 * z, value)
+    return jnp.where(none, 0.0 * (z + power), value)
 
 
 @jax.jit

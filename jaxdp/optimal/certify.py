@@ -40,8 +40,9 @@ def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
 
 def positive(name: str, value: float) -> float:
     """`value`, a positive finite number."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must lie in (0, inf), got {value}")
+    known = np.asarray(value) if np.ndim(value) == 0 else np.zeros(0, bool)
+    if known.dtype.kind not in "fiu" or not 0 < known < math.inf:
+        raise ValueError(f"{name} must lie in (0, inf), got {value!r}")
     return float(value)
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxdp._core import checks
+
 # Pieces of a cell on each of which a user's function is bounded. chosen: 2% of a cell
 _POINTS = 64
 
@@ -96,11 +98,12 @@ def pinball(quantile: float) -> ErrorMeasure:
     >>> dp.pinball(0.75)(np.array([-1.0, 1.0]))
     array([0.25, 0.75])
     """
-    if not 0 < quantile < 1:
+    level = np.asarray(checks.probability("quantile", quantile))
+    if level.ndim or not 0 < level < 1:
         raise ValueError(
-            f"quantile must lie in (0, 1), got {quantile}: at 0 and 1 one side costs nothing"
+            f"quantile must be one number in (0, 1), got {quantile}: at 0 and 1 one side is free"
         )
-    return ErrorMeasure(1.0 - quantile, quantile)
+    return ErrorMeasure(1.0 - float(level), float(level))
 
 
 def measure_of(loss: MeasureLike) -> ErrorMeasure:

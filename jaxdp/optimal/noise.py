@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
@@ -221,14 +222,13 @@ def optimal_integer_noise(
     measure = measure_of(loss)
     budgets = tuple(budget_pair(b) for b in (budget, *also))
     seconds = positive("seconds", seconds)
-    if np.ndim(sensitivity) or sensitivity < 1 or sensitivity != int(sensitivity):
-        raise ValueError(f"sensitivity must be a whole number, 1 or more, got {sensitivity}")
+    sensitivity = checks.positive_integer("sensitivity", sensitivity)
     _check_evenness(measure, symmetric)
     half = math.ceil(reach_of(budgets) * sensitivity) if support is None else support
     if half < 1 or half != int(half):
         raise ValueError(f"support must be a whole number, 1 or more, got {support}")
     begun = time.monotonic()
-    shape = Shape(2 * half + 1, int(sensitivity), budgets, symmetric, monotone)
+    shape = Shape(2 * half + 1, sensitivity, budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
     cost, beyond = values[1:-1], values[[0, -1]]
     program, solution, weights, atom_weight, deltas = certified(

@@ -147,7 +147,7 @@ def glm(
     checks.require_float64()
     checks.one_of("loss", loss, LOSSES)
     checks.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
-    matrix, values = np.asarray(features, dtype=np.float64), np.asarray(targets)
+    matrix, values = checks.array_of_records("features", features), np.asarray(targets)
     if matrix.ndim != 2 or values.shape != matrix.shape[:1] or 0 in matrix.shape:
         raise ValueError(
             "features must have shape (n, p) and targets (n,), n and p positive; got "
@@ -171,7 +171,7 @@ def glm(
 
 
 def _finite_targets(values: np.ndarray) -> np.ndarray:
-    values = values.astype(np.float64)
+    values = checks.array_of_records("targets", values)
     if not np.isfinite(values).all():
         raise ValueError("targets must be finite")
     return values

@@ -109,6 +109,7 @@ def test_bad_powers():
             dp.Subbotin(1.0, power)
         traced = jax.jit(lambda p: dp.Subbotin(1.0, p).delta(1.0, 1.0))(power)
         assert np.isnan(traced)
+        assert np.isnan(jax.jit(lambda p: dp.Subbotin(1.0, p).renyi(0.0, 2.0))(power))
         replaced = jax.tree.map(lambda _, p=power: jnp.asarray(p), dp.Subbotin(1.0, 1.5))
         assert not replaced.zcdp(1.0)[1] <= 1e300
 

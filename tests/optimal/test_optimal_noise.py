@@ -176,7 +176,7 @@ def test_bad_input():
         dp.optimal_noise(dp.Budget(0.001, 0.1), _overflowing)
     with pytest.raises(ValueError, match="never falls"):
         dp.optimal_noise(one, lambda x: x * np.cos(x) ** 2)
-    with pytest.raises(ValueError, match="quantile must lie in"):
+    with pytest.raises(ValueError, match="quantile must be one number in"):
         dp.pinball(1.0)
     with pytest.raises(ValueError, match="symmetric must be False"):
         dp.optimal_noise(one, "asymmetric")

@@ -90,13 +90,15 @@ def _terms(at: Point) -> _Terms:
 def _reduced(at: Point) -> _Terms:
     """`_terms` of arguments cut to where squares are finite; NaN for a ratio beyond 1e150."""
     none = at.d == 0
+    d = jnp.where(none, 1.0, jnp.minimum(at.d, LARGEST_SHIFT))
+    largest = jnp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d)
     cut = Point(
         alpha=at.alpha,
         gamma=at.gamma,
         shift=jnp.where(none, at.gamma, jnp.where(at.d > LARGEST_SHIFT, jnp.inf, at.shift)),
         a=jnp.where(at.a <= LARGEST_RATIO, at.a, jnp.nan),
-        d=jnp.where(none, 1.0, jnp.minimum(at.d, LARGEST_SHIFT)),
-        epsilon=jnp.minimum(jnp.abs(at.epsilon), LARGEST_EPSILON),
+        d=d,
+        epsilon=jnp.minimum(jnp.abs(at.epsilon), largest),
     )
     return _terms(cut)
 

@@ -26,8 +26,8 @@ _EXPONENT_ULPS = 2.5
 _LEAST = -1e307
 # The least normal double.
 TINY = float(np.finfo(np.float64).tiny)
-# Beyond, squares overflow: epsilon is cut (delta falls in it), then the shift in units of the
-# scale, where delta is 1 by then; a parameter's ratio to the scale gives NaN.
+# Beyond, squares overflow: epsilon is cut (delta falls in it), to as many shifts in units of the
+# scale too, then these, where delta is 1 by then; a parameter's ratio to the scale gives NaN.
 LARGEST_EPSILON = 1e305
 LARGEST_SHIFT = 1e153
 LARGEST_RATIO = 1e150

@@ -48,9 +48,9 @@ class _Terms(NamedTuple):
 
 def _terms(at: Point) -> _Terms:
     none = at.d == 0
-    size = jnp.minimum(jnp.abs(at.epsilon), LARGEST_EPSILON)
     h = jnp.where(at.h <= LARGEST_RATIO, at.h, jnp.nan)
     d = jnp.where(none, 1.0, jnp.minimum(at.d, LARGEST_SHIFT))
+    size = jnp.minimum(jnp.abs(at.epsilon), jnp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d))
     shift = jnp.where(none, at.scale, jnp.where(at.d > LARGEST_SHIFT, jnp.inf, at.shift))
     step = dd.quotient(shift, at.scale, d)
     half_square = dd.scaled(dd.product(step, step), 0.5)

@@ -134,4 +134,6 @@ def cgf(
     near = _near(p, unit, jnp.where(small, z, 0.0), by_series)
     far = _far(p, unit, jnp.where(small, 1.0, z))
     infinite = jnp.where(jnp.real(z) > 0, jnp.inf, jnp.where(z == 0, 0.0, jnp.nan))
-    return jnp.where(p.infinite & (unit > 0) & (split > 0), infinite, jnp.where(small, near, far))
+    value = jnp.where(p.infinite & (unit > 0) & (split > 0), infinite, jnp.where(small, near, far))
+    still = (shift == 0) & (unit > 0) & (sensitivity > 0) & (split > 0)
+    return jnp.where(still, 0.0 * z, value)

@@ -1,0 +1,122 @@
+"""`jaxdp release`: noisy counts, sums and means of a CSV file, as a plan says."""
+
+import csv
+import io
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jaxdp.cli.base import (
+    AsJson,
+    as_text,
+    check_writable,
+    library,
+    read_csv,
+    show,
+    tried,
+    wrapped,
+    write_file,
+)
+
+_SUFFIXES = (".csv", ".json")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to `app`."""
+    app.command("release")(run)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="CSV with a header, one record a line.")],
+    plan: Annotated[Path, typer.Option(help="TOML: the budget, and a table of each statistic.")],
+    output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Noisy counts, sums and means under one budget, with error bars and their guarantee."""
+
+    def work() -> tuple[dict[str, Any], str]:
+        if output is not None:
+            if output.suffix not in _SUFFIXES:
+                raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
+            check_writable("output", output)
+        told = tomllib.loads(plan.read_text(encoding="utf-8"))
+        made = library().plan_table(told)
+        if dry_run:
+            return _expected(made)
+        header, rows = read_csv(file)
+        if len(set(header)) < len(header):
+            raise ValueError(f"the columns of {file} must have names that differ")
+        columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        table = library().release_table(columns, made)
+        rows = [row._asdict() for row in table.rows]
+        return _report(made, rows), _lines(rows)
+
+    answer, lines = tried("release", work)
+    if output is not None:
+        tried("release", lambda: write_file(output, _in_format(output, answer)))
+        lines += f"\nwritten to {output}"
+    show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+
+
+def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows, and the promise that they keep together."""
+    return {
+        "rows": rows,
+        "level": plan.level,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "relation": "add_remove",
+        "guarantee": (
+            f"({plan.epsilon:g}, {plan.delta:g})-differentially private, all numbers together, for "
+            "one record added or removed; the plan is public"
+        ),
+    }
+
+
+def _expected(plan: Any) -> tuple[dict[str, Any], str]:
+    """Errors of the statistics by name, of a mean those of its sum."""
+    rows = []
+    pairs = zip(plan.queries, plan.expected_errors().values(), strict=True)
+    for query, error in pairs:
+        numbers = {name: float(value) for name, value in vars(error).items()}
+        entry = query.entry
+        rows.append({"name": entry.name, "noise": entry.noise, **numbers})
+    note = (
+        ""
+        if all(q.entry.statistic != "mean" for q in plan.queries)
+        else ("\nof a mean: the errors of its sum, to be divided by the number of records")
+    )
+    return _report(plan, rows), _lines(rows) + note
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    """A table in columns."""
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _in_format(path: Path, answer: dict[str, Any]) -> str:
+    """JSON of everything, or CSV of the rows with the guarantee in each."""
+    if path.suffix == ".json":
+        return as_text(answer) + "\n"
+    text = io.StringIO()
+    promise = {key: answer[key] for key in ("level", "epsilon", "delta", "relation")}
+    writer = csv.DictWriter(text, [*answer["rows"][0], *promise])
+    writer.writeheader()
+    writer.writerows(row | promise for row in answer["rows"])
+    return text.getvalue()

@@ -1,0 +1,76 @@
+"""Error of a release before it is made: of its noise alone, so that it costs no privacy."""
+
+from __future__ import annotations
+
+from typing import final
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.pytree import pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import round_up
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
+
+
+@final
+@in_float64
+@pytree
+class ExpectedError:
+    """Error of a release with additive noise, in the query's unit, batched like the noise.
+
+    standard_deviation, mean_absolute: of the noise. half_width: the h with the exact value in
+    released value +- h with the asked probability, rounding to the granularity included.
+    """
+
+    standard_deviation: Reals
+    mean_absolute: Reals
+    half_width: Reals
+
+    def relative_error(self, value: ArrayLike) -> Reals:
+        """half_width / |value| at a prospective value, such as a count; infinite at 0."""
+        size = jnp.abs(checks.real("value", value))
+        return jnp.where(size == 0, jnp.inf, self.half_width / jnp.where(size == 0, 1.0, size))
+
+    def smallest_value(self, relative_error: ArrayLike) -> Reals:
+        """The least |value| whose `relative_error` is at most so much, above 0."""
+        return round_up(self.half_width / checks.positive("relative_error", relative_error), 4)
+
+
+@in_float64
+def expected_error(
+    mechanism: Mechanism | Noise, level: ArrayLike = 0.95, granularity: ArrayLike = 0.0
+) -> ExpectedError:
+    """Expected error of a release, from its noise alone: what a number will be worth.
+
+    Args:
+        mechanism: a `Mechanism`, or its noise T.
+        level: probability of the half width, in [0, 1].
+        granularity: that of the release, 0 or more; 0 for noise on the integers, and where
+            `release` chooses it (2^-32 of the scale).
+
+    Returns:
+        An `ExpectedError`: sqrt(E T^2), E|T| and the half width, the (1 + level) / 2 quantile of T
+        plus the granularity, as `Released.half_width` has it; by `relative_error` and
+        `smallest_value` the values for which that is little. `smallest_value` reads no record, so
+        that what is left out or merged may be fixed by it in advance.
+
+    What is no mechanism and no noise, or out of range, raises `ValueError`.
+
+    >>> import jaxdp as dp
+    >>> error = dp.expected_error(dp.Mechanism(dp.Laplace(2.0), 1.0))
+    >>> print(f"{error.standard_deviation:.3f} {error.mean_absolute:.3f} {error.half_width:.3f}")
+    2.828 2.000 5.991
+    >>> print(f"{error.relative_error(100.0):.4f} {error.smallest_value(0.05):.1f}")
+    0.0599 119.8
+    """
+    noise = mechanism.noise if isinstance(mechanism, Mechanism) else mechanism
+    if not isinstance(noise, Noise):
+        raise ValueError(
+            f"mechanism must be a dp.Mechanism(noise, sensitivity) or a noise, got {mechanism!r}"
+        )
+    upper = 0.5 + 0.5 * checks.probability("level", level)
+    half_width = noise.quantile(upper) + checks.nonnegative("granularity", granularity)
+    return ExpectedError(jnp.sqrt(noise.variance()), noise.mean_absolute(), half_width)

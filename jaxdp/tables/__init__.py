@@ -1,0 +1,1 @@
+"""Tables of counts, sums and means under one budget."""

@@ -1,0 +1,164 @@
+"""Keys of a plan, as TOML holds them: what may stand there, and errors that name what does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+# Numbers of a plan. chosen: beyond all that are used, and far from where doubles end
+_LARGEST = 1e100
+# Distance of two bounds. chosen: as that
+_LEAST = 1e-100
+# Of weights and relative scales. chosen: as that
+_LARGEST_RATIO = 1e12
+STATISTICS = ("count", "sum", "mean")
+_KEYS = (
+    *("name", "statistic", "column", "categories", "lower", "upper"),
+    *("noise", "weight", "scale"),
+)
+
+
+class Entry(NamedTuple):
+    """Statistic of a plan, checked; `where` says which it is in errors."""
+
+    where: str
+    name: str
+    statistic: str
+    column: str | None
+    categories: tuple[str, ...] | None
+    lower: float
+    upper: float
+    noise: str
+    weight: float
+    scale: float | None
+
+
+def entries_of(plan: Mapping[str, Any], noises: tuple[str, ...]) -> tuple[Entry, ...]:
+    """The statistics of a plan, whose noise is one of `noises`."""
+    tables = plan.get("release")
+    if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
+        raise ValueError("plan: release must be a list of tables, one a statistic: [[release]]")
+    default = _one_of("plan", {"noise": "gaussian", **plan}, "noise", noises)
+    found = tuple(_entries(tables, default, noises))
+    names = [entry.name for entry in found]
+    for entry in found:
+        if names.count(entry.name) > 1:
+            raise ValueError(f"{entry.where}: name must be given, {entry.name!r} is there twice")
+        if entry.statistic == "mean" and not any(map(counts_all, found)):
+            raise ValueError(
+                f"{entry.where}: a mean is a sum over a noisy count: add a [[release]] with "
+                'statistic = "count" and no column'
+            )
+    return found
+
+
+def counts_all(entry: Entry) -> bool:
+    """True if it is the count of all records."""
+    return entry.statistic == "count" and entry.column is None
+
+
+def require_known(where: str, table: object, keys: tuple[str, ...]) -> None:
+    """ValueError for what is no table, and for a key that has no meaning."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} must be a table of keys, got {type(table).__name__}")
+    for key in table:
+        if key not in keys:
+            raise ValueError(f"{where}: {key} is no key: it may have {', '.join(keys)}")
+
+
+def number_of(
+    where: str,
+    table: Mapping[str, Any],
+    key: str,
+    *,
+    lower: float = -_LARGEST,
+    upper: float = _LARGEST,
+) -> float:
+    """A number in [lower, upper]."""
+    value = table.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where}: {key} must be a number, got {value!r}")
+    try:
+        value = float(value)
+    except OverflowError:
+        value = math.inf
+    if not lower <= value <= upper:
+        raise ValueError(f"{where}: {key} must lie in [{lower:g}, {upper:g}], got {value}")
+    return value
+
+
+def text_of(where: str, table: Mapping[str, Any], key: str) -> str | None:
+    """A text that is not empty; None where there is none."""
+    value = table.get(key)
+    if value is not None and not (isinstance(value, str) and value):
+        raise ValueError(f"{where}: {key} must be a text, got {value!r}")
+    return value
+
+
+def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iterator[Entry]:
+    for index, table in enumerate(tables):
+        where = f"plan: release {index + 1}"
+        require_known(where, table, _KEYS)
+        statistic = _one_of(where, table, "statistic", STATISTICS)
+        column, categories = text_of(where, table, "column"), _categories(where, table)
+        lower, upper = _bounds(where, table, statistic)
+        if (statistic == "count") != (categories is not None) and column is not None:
+            needed = "categories" if statistic == "count" else "no categories"
+            raise ValueError(f"{where}: a {statistic} of a column must have {needed}")
+        if column is None and (statistic != "count" or categories is not None):
+            raise ValueError(f"{where}: column must be given")
+        between = " by " if categories else " of "
+        name = statistic if column is None else f"{statistic}{between}{column}"
+        if "weight" in table and "scale" in table:
+            raise ValueError(f"{where}: give either weight or scale")
+        yield Entry(
+            where,
+            text_of(where, table, "name") or name,
+            statistic,
+            column,
+            categories,
+            lower,
+            upper,
+            _one_of(where, {"noise": noise, **table}, "noise", noises),
+            _positive(where, {"weight": 1.0, **table}, "weight"),
+            _positive(where, table, "scale") if "scale" in table else None,
+        )
+
+
+def _bounds(where: str, table: Mapping[str, Any], statistic: str) -> tuple[float, float]:
+    """The public bounds of a column; (0, 1) of what is counted."""
+    if statistic == "count":
+        for key in ("lower", "upper"):
+            if key in table:
+                raise ValueError(f"{where}: {key} is for sums and means, a count has none")
+        return 0.0, 1.0
+    lower, upper = (number_of(where, table, key) for key in ("lower", "upper"))
+    if not upper - lower >= _LEAST:
+        raise ValueError(f"{where}: lower must lie below upper, got {lower} and {upper}")
+    return lower, upper
+
+
+def _categories(where: str, table: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The public categories as texts, each once."""
+    told = table.get("categories")
+    if told is None:
+        return None
+    if not isinstance(told, Sequence) or isinstance(told, str) or not told:
+        raise ValueError(f"{where}: categories must be a list of texts, got {told!r}")
+    labels = tuple(str(label) for label in told)
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"{where}: categories must differ, got {told!r}")
+    return labels
+
+
+def _positive(where: str, table: Mapping[str, Any], key: str) -> float:
+    """A number that noise scales are made of."""
+    return number_of(where, table, key, lower=1.0 / _LARGEST_RATIO, upper=_LARGEST_RATIO)
+
+
+def _one_of(where: str, table: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{where}: {key} must be one of {', '.join(choices)}, got {value!r}")
+    return value

@@ -1,0 +1,197 @@
+"""Plan of a table: counts, sums and means, each with its own noise, that share one budget.
+
+Everything is summed in whole multiples of a public unit, so that sums are exact and one record
+moves them by a whole number. The unit is 1 for counts and for discrete noise, else a power of two,
+2^-26 of the public bound or less. Neighbours differ by one record that is added or removed. It is
+in one category at most, so that the counts by category cost what one of them does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import round_up
+from jaxdp.design.calibrate import calibrate
+from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.released import BITS, size_error
+from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of
+
+NOISES = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "discrete_gaussian": DiscreteGaussian,
+    "discrete_laplace": DiscreteLaplace,
+}
+# Bits of a bound in units. chosen: a hundred million records add up below 2^53
+_UNIT_BITS = 26
+# Units that a bound or a sum is kept to. derived: doubles hold every whole number up to here
+LARGEST = 2**53
+# Of the lattice's step to the noise's scale, an upper bound: see `released.lattice_of`. derived
+_STEP = 2.0**-BITS
+# Of half widths. chosen: they are finite
+_LARGEST_LEVEL = 1.0 - 1e-6
+_KEYS = ("epsilon", "delta", "noise", "level", "ledger", "release")
+
+
+class Query(NamedTuple):
+    """Statistic in whole units: what is summed, what one record moves it by, and its noise."""
+
+    entry: Entry
+    unit: float
+    middle: int  # in units: subtracted from each value
+    sensitivity: int  # in units
+    base: float  # the scale over the common multiplier, in units
+
+
+class TablePlan(NamedTuple):
+    """Plan of a table, calibrated: the statistics, their mechanisms in units, and the guarantee.
+
+    epsilon, delta: of all that is released; level: of the half widths; loss: the composition,
+    whose delta is below that of the budget by what the draws of the lattice may be off.
+    """
+
+    queries: tuple[Query, ...]
+    mechanisms: tuple[Mechanism, ...]
+    epsilon: float
+    delta: float
+    level: float
+    ledger: str | None
+    loss: PrivacyLoss
+
+    def expected_errors(self) -> dict[str, ExpectedError]:
+        """`expected_error` of each statistic by name, in its column's unit; of a mean, its sum's.
+
+        No record is read. A mean's error is about that of its sum over the number of records.
+        """
+        pairs = zip(self.queries, self.mechanisms, strict=True)
+        return {query.entry.name: error_of(query, m, self.level) for query, m in pairs}
+
+
+@in_float64
+def plan_table(plan: Mapping[str, Any]) -> TablePlan:
+    """Plan of a table of counts, sums and means whose noises meet one budget together.
+
+    Args:
+        plan: what a TOML file of these keys holds. `epsilon` and `delta`: the budget, of neighbours
+            that differ by one record added or removed. `noise`: "gaussian", "laplace",
+            "discrete_gaussian" or "discrete_laplace", of statistics that name none; "gaussian" if
+            left out. `level` of the half widths, 0.95. `ledger`: the file of a `Ledger`, if any. A
+            table `release` for each statistic: `statistic` is "count" (of all records, or of a
+            `column` by its public `categories`), "sum" or "mean" (of a `column` clipped to the
+            public `lower` and `upper`); `name`; `noise`; and `weight` or `scale`. Noise scales are
+            multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the
+            weight is 1 if left out.
+
+    Returns:
+        A `TablePlan` with the least multiplier that the budget allows under exact composition
+        (`calibrate`). Values are rounded to whole numbers for discrete noise, else to 2^-26 of
+        their bound.
+
+    A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
+    must hold. Keys that are unknown, missing or out of range raise `ValueError` with their name,
+    and so does a budget that nothing meets; delta must be at least 1e-17 or so, since draws of
+    the lattice are off by 2^-64 in total variation.
+
+    >>> import jaxdp as dp
+    >>> count = {"statistic": "count", "noise": "discrete_laplace"}
+    >>> ages = {"statistic": "mean", "column": "age", "lower": 0, "upper": 100, "weight": 2}
+    >>> plan = dp.plan_table({"epsilon": 1.0, "delta": 1e-6, "release": [count, ages]})
+    >>> for name, error in plan.expected_errors().items():
+    ...     print(name, f"{error.standard_deviation:.2f}")
+    count 12.88
+    mean of age 227.88
+    """
+    require_known("plan", plan, _KEYS)
+    epsilon = number_of("plan", plan, "epsilon", lower=0.0)
+    delta = number_of("plan", plan, "delta", lower=0.0, upper=1.0)
+    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
+    ledger = text_of("plan", plan, "ledger")
+    queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES)))
+    left = _delta_left(queries, epsilon, delta)
+
+    multiplier = float(calibrate(partial(_loss, queries), (epsilon, left)))
+    if not math.isfinite(multiplier):
+        raise ValueError(f"epsilon must be one that some noise meets, got {epsilon} at {delta=}")
+    mechanisms = tuple(
+        _mechanism(q.entry.noise, multiplier * q.base, q.sensitivity) for q in queries
+    )
+    loss = _loss(queries, jnp.asarray(multiplier))
+    return TablePlan(queries, mechanisms, epsilon, delta, level, ledger, loss)
+
+
+def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
+    """`expected_error` in the column's unit."""
+    error = expected_error(mechanism, level, step_of(query, mechanism) or 0.0)
+    return ExpectedError(*(query.unit * x for x in vars(error).values()))
+
+
+def step_of(query: Query, mechanism: Mechanism) -> float | None:
+    """The granularity in units: noisy counts are whole, sums are as fine as the lattice."""
+    if mechanism.noise.on_integers or query.entry.statistic != "count":
+        return None
+    return 1.0
+
+
+def _query(entry: Entry) -> Query:
+    """The statistic in whole units."""
+    discrete = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
+    if entry.statistic == "count":
+        unit, middle, sensitivity = 1.0, 0, 1
+    else:
+        lower, upper = entry.lower, entry.upper
+        center = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
+        bound = max(upper - center, center - lower)
+        unit = 1.0 if discrete else 2.0 ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
+        if not max(abs(lower), abs(upper)) <= LARGEST * unit:
+            raise ValueError(f"{entry.where}: lower and upper must be nearer to each other or to 0")
+        middle = round(center / unit)
+        ends = round(lower / unit), round(upper / unit)
+        sensitivity = max(abs(end - middle) for end in ends)
+        if sensitivity == 0:
+            raise ValueError(f"{entry.where}: lower and upper must not round to the same number")
+    base = sensitivity / entry.weight if entry.scale is None else entry.scale / unit
+    return Query(entry, unit, middle, sensitivity, base)
+
+
+def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
+    """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
+    made, shift = NOISES[noise](scale), jnp.asarray(sensitivity, jnp.float64)
+    return Mechanism(made, shift if made.on_integers else round_up(shift + _STEP * made.scale, 8))
+
+
+def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
+    """The composition of all statistics; those of one kind of noise as one batch."""
+    losses = []
+    for noise in NOISES:
+        own = [query for query in queries if query.entry.noise == noise]
+        if own:
+            scales = multiplier[..., None] * jnp.asarray([query.base for query in own])
+            mechanism = _mechanism(noise, scales, [query.sensitivity for query in own])
+            losses.append(privacy_loss(mechanism).sum(-1))
+    return sum(losses[1:], losses[0])
+
+
+def _delta_left(queries: tuple[Query, ...], epsilon: float, delta: float) -> float:
+    """The budget's delta less what the draws of all cells may be off."""
+    cells = sum(len(query.entry.categories or ("",)) for query in queries)
+    # The sum and the product are rounded by much less than a millionth.
+    lost = float(size_error(cells, _STEP)) * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-6)
+    if not delta >= 2.0 * lost:
+        raise ValueError(
+            f"plan: delta must be at least {2.0 * lost:.1e} at this epsilon, for what draws of the "
+            f"lattice may be off, got {delta}"
+        )
+    return delta - lost

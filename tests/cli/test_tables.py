@@ -1,0 +1,124 @@
+"""`jaxdp release`: a plan and a CSV file in, noisy numbers with their guarantee out."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxdp as dp
+from jaxdp.cli import build_app
+
+PLAN = """
+epsilon = 1.0
+delta = 1e-6
+ledger = "{ledger}"
+
+[[release]]
+statistic = "count"
+
+[[release]]
+statistic = "count"
+column = "town"
+categories = ["A", "B"]
+noise = "laplace"
+
+[[release]]
+statistic = "mean"
+column = "age"
+lower = 0
+upper = 100
+"""
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *arguments: runner.invoke(app, ["release", *map(str, arguments)])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Data, plan and ledger."""
+    rows = np.random.default_rng(0)
+    with (tmp_path / "data.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["town", "age"])
+        writer.writerows((rows.choice(["A", "B", "C"]), rows.integers(20, 60)) for _ in range(500))
+    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 0.2))
+    (tmp_path / "plan.toml").write_text(PLAN.format(ledger=tmp_path / "ledger"))
+    return tmp_path
+
+
+def test_a_table_is_released_and_charged(run, files):
+    asked = [files / "data.csv", "--plan", files / "plan.toml"]
+    told = run(*asked, "--output", files / "out.json", "--json")
+    assert told.exit_code == 0, told.output
+    answer = json.loads(told.stdout)
+    assert answer == json.loads((files / "out.json").read_text())
+    assert (answer["epsilon"], answer["delta"], answer["relation"]) == (1.0, 1e-6, "add_remove")
+    rows = {row["category"] or row["name"]: row for row in answer["rows"]}
+    assert list(rows) == ["count", "A", "B", "mean of age"]
+    assert abs(rows["count"]["value"] - 500) < 8 * rows["count"]["half_width"]
+    assert abs(rows["mean of age"]["value"] - 40) < 10
+    assert [step.name for step in dp.Ledger(files / "ledger").steps] == ["table"]
+    assert [path.name for path in files.iterdir() if "partial" in path.name] == []
+
+
+def test_a_table_is_written_as_csv(run, files):
+    told = run(files / "data.csv", "--plan", files / "plan.toml", "--output", files / "out.csv")
+    assert told.exit_code == 0, told.output
+    assert "(1, 1e-06)-differentially private" in told.stdout
+    with (files / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["category"] for row in rows] == ["", "A", "B", ""]
+    assert {row["delta"] for row in rows} == {"1e-06"}
+    shown = told.stdout.splitlines()[1].split()
+    assert float(shown[1]) == float(rows[0]["value"])
+
+
+def test_a_dry_run_reads_no_record_and_charges_nothing(run, files):
+    told = run(files / "none.csv", "--plan", files / "plan.toml", "--dry-run", "--json")
+    assert told.exit_code == 0, told.output
+    rows = json.loads(told.stdout)["rows"]
+    assert [row["noise"] for row in rows] == ["gaussian", "laplace", "gaussian"]
+    assert rows[2]["standard_deviation"] == pytest.approx(50 * rows[0]["standard_deviation"])
+    assert (
+        "half_width" in run(files / "none.csv", "--plan", files / "plan.toml", "--dry-run").stdout
+    )
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("epsilon = 1.0", "epsilon = -1.0", "plan: epsilon must lie in [0, 1e+100], got -1"),
+        ("upper = 100", "uper = 100", "plan: release 3: uper is no key"),
+        ("delta = 1e-6", "delta = ", "Invalid value"),
+        ('column = "age"', 'column = "ages"', "columns must hold 'ages', got town, age"),
+    ],
+)
+def test_bad_plans_are_one_line_that_names_the_key(run, files, old, new, said):
+    text = (files / "plan.toml").read_text()
+    (files / "plan.toml").write_text(text.replace(old, new))
+    told = run(files / "data.csv", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert said in told.stderr
+    assert told.stderr.count("\n") == 1
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_bad_files_are_refused_before_anything_is_charged(run, files):
+    asked = [files / "data.csv", "--plan", files / "plan.toml", "--output"]
+    assert "--output must end in .csv or .json" in run(*asked, files / "out.txt").stderr
+    assert run(*asked, files / "none" / "out.csv").exit_code == 1
+    (files / "data.csv").write_text("town,age\nA,secret\n")
+    told = run(*asked, files / "out.csv")
+    assert told.exit_code == 2
+    assert "record 1" in told.stderr
+    assert "secret" not in told.stderr
+    (files / "data.csv").write_text("town,town\nA,B\n")
+    assert "names that differ" in run(*asked, files / "out.csv").stderr
+    assert dp.Ledger(files / "ledger").steps == ()

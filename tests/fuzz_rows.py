@@ -1,0 +1,165 @@
+"""Public functions with the kinds of their arguments: what `fuzz` calls."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import jaxdp as dp
+
+KEY = jax.random.key(0)
+COUNT = {"statistic": "count"}
+
+
+class Row(NamedTuple):
+    """Callable, and (name, kind) of each argument; see `fuzz.GOOD` for the kinds.
+
+    traced: it may be compiled with all arguments traced. is_dear: good calls take seconds, so that
+    only surely bad ones are made. has_shapes: arrays are legal.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    arguments: tuple[tuple[str, str], ...]
+    traced: bool = False
+    is_dear: bool = False
+    has_shapes: bool = True
+
+
+def row(name: str, call: Callable[..., Any], arguments: str, **flags: bool) -> Row:
+    """A row from "name:kind other:kind"."""
+    pairs = (text.split(":") for text in arguments.split())
+    return Row(name, call, tuple((name, kind) for name, kind in pairs), **flags)
+
+
+def _with(kind: Callable[..., Any], function: Callable[..., Any], *values: Any) -> Any:
+    return function(kind(values[0]), *values[1:])
+
+
+def guarantee_rows() -> list[Row]:
+    part = functools.partial
+    of_gdp, of_pure = part(_with, dp.GDP), part(_with, dp.PureDP)
+    return [
+        row("Budget", dp.Budget, "epsilon:shift delta:share"),
+        row("largest_gdp", lambda e, d: dp.largest_gdp((e, d)), "epsilon:shift delta:share"),
+        row("to_approx", part(of_gdp, dp.to_approx), "mu:shift delta:share"),
+        row("to_gdp", part(of_pure, dp.to_gdp), "epsilon:shift"),
+        row("to_pure", part(of_pure, dp.to_pure), "epsilon:shift"),
+        row("to_zcdp", part(of_pure, dp.to_zcdp), "epsilon:shift"),
+        row("to_rdp", part(of_pure, dp.to_rdp), "epsilon:shift order:order",
+            has_shapes=False),
+        row("RDP", lambda o, v, e: dp.RDP(o, v).delta(e), "order:order value:shift epsilon:real",
+            has_shapes=False),
+        row("advantage", part(of_gdp, dp.advantage), "mu:shift"),
+        row("bayes_risk", part(of_gdp, dp.bayes_risk), "mu:shift prior:share"),
+        row("tpr_at_fpr", part(of_gdp, dp.tpr_at_fpr), "mu:shift fpr:share"),
+        row("GDP.tradeoff", lambda m, f: dp.GDP(m).tradeoff(f), "mu:shift fpr:share"),
+        row("tradeoff_of_profile", lambda f: dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, f),
+            "fpr:share"),
+        row("profile_of_tradeoff", lambda e: dp.profile_of_tradeoff(dp.GDP(1.0).tradeoff, e),
+            "epsilon:real"),
+        row("above_threshold", lambda s, t, q: dp.above_threshold(
+            s, threshold_scale=t, query_scale=q),
+            "sensitivity:shift threshold_scale:scale query_scale:scale"),
+        row("repeat_and_select", lambda m: dp.repeat_and_select(
+            dp.RDP([2.0, 8.0], [0.1, 0.4]), mean=m).value, "mean:moderate", has_shapes=False),
+        row("Filter", lambda m: dp.Filter(dp.GDP(1e3)).spend(dp.GDP(m)), "mu:moderate",
+            has_shapes=False),
+        row("Odometer", lambda d, r: dp.Odometer(d).spend(dp.ZCDP(0.0, r)),
+            "delta:small rho:moderate", has_shapes=False, is_dear=True),
+    ]  # fmt: skip
+
+
+def design_rows() -> list[Row]:
+    return [
+        row("lower_bound", lambda e, d, s: dp.lower_bound(dp.ApproxDP(e, d), s),
+            "epsilon:moderate delta:share sensitivity:shift"),
+        row("lower_bound_covariance", lambda r, n: dp.lower_bound_covariance(
+            dp.ZCDP(0.0, r), jnp.eye(2), n), "rho:scale records:size", has_shapes=False),
+        row("randomised_response", lambda v, a, b, e: dp.randomised_response(KEY, v, a, b, e),
+            "value:inside lower:lower upper:upper epsilon:moderate", has_shapes=False),
+        row("expected_error", lambda s, level: dp.expected_error(dp.Laplace(s), level),
+            "scale:scale level:share"),
+        row("ExpectedError.relative_error",
+            lambda s, v: dp.expected_error(dp.Laplace(s)).relative_error(v),
+            "scale:scale value:real"),
+        row("ExpectedError.smallest_value",
+            lambda s, v: dp.expected_error(dp.Laplace(s)).smallest_value(v),
+            "scale:scale relative_error:scale"),
+        row("staircase_split", dp.staircase_split, "epsilon:moderate"),
+        row("gini", dp.gini, "sensitivities:vector", has_shapes=False),
+        row("sensitivity_profile", lambda n: dp.sensitivity_profile("linear", n), "count:size",
+            has_shapes=False),
+        row("allocation_error", lambda s: dp.allocation_error("laplace", s), "scales:vector",
+            has_shapes=False),
+        row("allocate", lambda s, e, d: dp.allocate("gaussian", s, (e, d)),
+            "sensitivities:vector epsilon:moderate delta:small", has_shapes=False),
+        row("JointSensitivity", lambda n, l1, l2, linf: dp.JointSensitivity(
+            n, l1=l1, l2=l2, linf=linf).tightened().l2,
+            "dimension:size l1:scale l2:scale linf:scale"),
+        row("sufficient_log_delta", lambda a, g, m, e: dp.sufficient_log_delta(
+            dp.FlippedHuber(a, g), dp.JointSensitivity(3, linf=m), e),
+            "alpha:moderate gamma:moderate linf:moderate epsilon:shift"),
+        row("sufficient_zcdp", lambda a, g, m: dp.sufficient_zcdp(
+            dp.FlippedHuber(a, g), dp.JointSensitivity(3, linf=m)),
+            "alpha:moderate gamma:moderate linf:moderate"),
+        row("PrivacyLoss.from_pmf", lambda x: dp.PrivacyLoss.from_pmf(
+            [x, -1.0], [0.5, 0.5], [0.5, 0.5]).delta(0.1), "losses:moderate", has_shapes=False,
+            is_dear=True),
+        row("Released.log_delta", lambda s, m, v, e: dp.release(
+            dp.Mechanism(dp.Gaussian(s), m), v, KEY).log_delta(e),
+            "scale:moderate sensitivity:shift value:real epsilon:real", has_shapes=False),
+        row("release", lambda s, m, v: dp.release(
+            dp.Mechanism(dp.DiscreteLaplace(s), m), v, KEY).value,
+            "scale:moderate sensitivity:count value:size", has_shapes=False),
+        row("plan_table", lambda e, d, w: dp.plan_table(
+            {"epsilon": e, "delta": d, "release": [COUNT | {"weight": w}]}),
+            "epsilon:moderate delta:small weight:moderate", has_shapes=False, is_dear=True),
+    ]  # fmt: skip
+
+
+def dear_rows() -> list[Row]:
+    """Good calls search, sum or solve for seconds: bad ones must not."""
+    return [
+        row("calibrate", lambda e, d, a, b: dp.calibrate(
+            lambda s: dp.Mechanism(dp.Gaussian(s), 1.0), (e, d), lower=a, upper=b),
+            "epsilon:moderate delta:small lower:lower upper:upper"),
+        row("fit_noise", lambda e, d, s, n: dp.fit_noise("gaussian", (e, d), s, n),
+            "epsilon:moderate delta:small sensitivity:scale count:size"),
+        row("compare", lambda e, d, s, n: dp.compare((e, d), s, n, ["gaussian"]),
+            "epsilon:moderate delta:small sensitivity:scale count:size"),
+        row("allocate_exact", lambda v, e, d: dp.allocate_exact(dp.Laplace(1.0), v, (e, d)),
+            "sensitivities:vector epsilon:moderate delta:small"),
+        row("optimal_noise", lambda e, d, s: dp.optimal_noise((e, d), sensitivity=s),
+            "epsilon:moderate delta:small sensitivity:scale"),
+        row("optimal_integer_noise", lambda e, d, s: dp.optimal_integer_noise((e, d), s),
+            "epsilon:moderate delta:small sensitivity:size"),
+        row("optimal_noise_table", lambda e, d: dp.optimal_noise_table(e, d),
+            "epsilon:moderate delta:small"),
+        row("optimal_mechanism", lambda e, d, s: dp.optimal_mechanism((e, d), s, (0.0, 1.0)),
+            "epsilon:moderate delta:small sensitivity:scale"),
+        row("published_mechanism", lambda e, d, s: dp.published_mechanism(
+            (e, d), s, (0.0, 1.0), support=1.0), "epsilon:moderate delta:small sensitivity:scale"),
+        row("pinball", dp.pinball, "quantile:share"),
+        row("GaussianMixture", lambda v, s: dp.GaussianMixture(v, [0.5, 0.5], s),
+            "sensitivities:vector scale:scale"),
+        row("dpsgd.epsilon", lambda s, d, q, n: dp.dpsgd.epsilon(s, d, sampling_prob=q, steps=n),
+            "noise_multiplier:scale delta:small sampling_prob:share steps:size"),
+        row("dpsgd.delta", lambda s, e, q, n: dp.dpsgd.delta(s, e, sampling_prob=q, steps=n),
+            "noise_multiplier:scale epsilon:moderate sampling_prob:share steps:size"),
+        row("dpsgd.noise_multiplier", lambda e, d, q, n: dp.dpsgd.noise_multiplier(
+            epsilon=e, delta=d, sampling_prob=q, steps=n),
+            "epsilon:moderate delta:small sampling_prob:share steps:size"),
+        row("audit", lambda n, d, c: dp.audit(dp.Mechanism(dp.Gaussian(1.0), 1.0), (0.0, 1.0), n,
+            delta=d, confidence=c, key=KEY, progress=False),
+            "trials:size delta:share confidence:share"),
+        row("glm", lambda x, y: dp.glm(x, y, loss="squared", penalty=dp.L1(0.1)),
+            "features:vector targets:vector"),
+        row("L1", dp.L1, "strength:scale"),
+        row("L2", dp.L2, "strength:scale"),
+        row("bounded_smoothness", lambda b: dp.bounded_smoothness("squared", b),
+            "feature_bounds:vector"),
+        row("Smoothness", lambda v: dp.Smoothness(v, "public"), "smoothness:vector"),
+    ]  # fmt: skip

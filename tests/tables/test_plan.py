@@ -1,0 +1,132 @@
+"""Plans of tables: one multiplier of all noises meets the budget, and bad keys are named."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.tables.plan import LARGEST, _mechanism
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+COUNT = {"statistic": "count"}
+TOWNS = {"statistic": "count", "column": "town", "categories": ["A", "B"]}
+AGES = {"statistic": "mean", "column": "age", "lower": 0, "upper": 100}
+SPENT = {"statistic": "sum", "column": "spent", "lower": -10.0, "upper": 30.0}
+
+
+def plan(*releases, **keys):
+    return dp.plan_table({**BUDGET, "release": list(releases), **keys})
+
+
+def test_gaussians_alone_have_the_mu_of_the_budget():
+    """mu^2 = sum (weight / multiplier)^2: the closed form."""
+    made = plan(COUNT, TOWNS, AGES | {"weight": 2.0}, SPENT | {"scale": 60.0})
+    ratios = [float(m.sensitivity / m.noise.scale) for m in made.mechanisms]
+    mu = float(dp.largest_gdp((1.0, 1e-6)).mu)
+    assert np.sqrt(np.sum(np.square(ratios))) == pytest.approx(mu, rel=1e-7)
+    assert np.array(ratios) / ratios[0] == pytest.approx([1.0, 1.0, 2.0, 0.5], rel=1e-6)
+    errors = made.expected_errors()
+    assert list(errors) == ["count", "count by town", "mean of age", "sum of spent"]
+    scale = float(errors["count"].standard_deviation)
+    # 50 to either side of the middle, at twice the weight; 30 from 0, by 60 for the weight of 30.
+    deviations = [float(error.standard_deviation) / scale for error in errors.values()]
+    assert deviations == pytest.approx([1.0, 1.0, 25.0, 60.0], rel=1e-6)
+
+
+def test_one_laplace_has_its_closed_form():
+    """delta = 1 - exp((epsilon - ratio) / 2)."""
+    made = plan(COUNT | {"noise": "laplace"}, epsilon=0.5)
+    noise, shift = made.mechanisms[0].noise, made.mechanisms[0].sensitivity
+    ratio = mp.mpf(float(shift / noise.scale))
+    delta = -mp.expm1((mp.mpf("0.5") - ratio) / 2)
+    assert 0.9999e-6 < delta <= 1e-6
+
+
+@pytest.mark.parametrize("kinds", [("laplace", "discrete_gaussian"), ("discrete_laplace",) * 2])
+def test_mixed_noises_keep_the_budget(kinds):
+    made = plan(COUNT | {"noise": kinds[0]}, SPENT | {"noise": kinds[1]}, TOWNS)
+    assert made.loss.delta(1.0) < 1e-6
+    assert made.loss.delta(1.0) > 0.9e-6
+    composed = sum(
+        (dp.privacy_loss(m) for m in made.mechanisms[1:]), dp.privacy_loss(made.mechanisms[0])
+    )
+    assert composed.delta(1.0) == pytest.approx(float(made.loss.delta(1.0)), rel=1e-4)
+
+
+def test_the_units_are_fine_or_whole():
+    fine, whole = plan(AGES, COUNT, AGES | {"noise": "discrete_laplace", "name": "b"}).queries[::2]
+    assert (fine.unit, fine.middle, fine.sensitivity) == (2.0**-21, 50 * 2**21, 50 * 2**21)
+    assert (whole.unit, whole.middle, whole.sensitivity) == (1.0, 50, 50)
+    odd = plan(AGES | {"upper": 5.3, "noise": "discrete_gaussian"}, COUNT).queries[0]
+    assert (odd.middle, odd.sensitivity) == (3, 3)
+
+
+BAD = {
+    "epsilon": ({"epsilon": "a"}, "plan: epsilon must be a number"),
+    "no delta": ({"delta": None}, "plan: delta must be a number, got None"),
+    "delta": ({"delta": 2.0}, r"plan: delta must lie in \[0, 1\]"),
+    "pure": ({"delta": 0.0}, "plan: delta must be at least"),
+    "level": ({"level": -1}, "plan: level must lie in"),
+    "sure": ({"level": 1}, "plan: level must lie in"),
+    "unknown": ({"budget": 1.0}, "plan: budget is no key"),
+    "ledger": ({"ledger": 3}, "plan: ledger must be a text"),
+    "noise": ({"noise": "normal"}, "plan: noise must be one of gaussian, laplace"),
+    "none": ({"release": []}, "plan: release must be a list"),
+    "table": ({"release": [3]}, "plan: release 1 must be a table"),
+    "twice": ({"release": [COUNT, COUNT]}, "plan: release 1: name must be given"),
+    "uncounted": ({"release": [AGES]}, "plan: release 1: a mean is a sum over a noisy count"),
+}
+BAD_RELEASE = {
+    "statistic": ({"statistic": "median"}, "statistic must be one of count, sum, mean"),
+    "spelling": (COUNT | {"wieght": 2.0}, "wieght is no key"),
+    "weight": (COUNT | {"weight": 0}, r"weight must lie in \[1e-12, 1e\+12\]"),
+    "nan": (COUNT | {"weight": float("nan")}, "weight must lie in"),
+    "huge": (COUNT | {"weight": 10**400}, "weight must lie in"),
+    "both": (COUNT | {"weight": 1.0, "scale": 1.0}, "either weight or scale"),
+    "true": (COUNT | {"scale": True}, "scale must be a number"),
+    "categories": (COUNT | {"column": "a"}, "a count of a column must have categories"),
+    "of a sum": (SPENT | {"categories": ["a"]}, "a sum of a column must have no categories"),
+    "text": (TOWNS | {"categories": "AB"}, "categories must be a list"),
+    "same": (TOWNS | {"categories": [1, "1"]}, "categories must differ"),
+    "column": ({"statistic": "sum", "lower": 0, "upper": 1}, "column must be given"),
+    "no column": (COUNT | {"categories": ["a"]}, "column must be given"),
+    "lower": (COUNT | {"lower": 0}, "lower is for sums and means"),
+    "no upper": ({"statistic": "sum", "column": "a", "lower": 0}, "upper must be a number"),
+    "bounds": (SPENT | {"lower": 30.0}, "lower must lie below upper"),
+    "infinite": (SPENT | {"upper": float("inf")}, "upper must lie in"),
+    "apart": (AGES | {"lower": 1e9, "upper": 1e9 + 1e-3}, "nearer to each other"),
+    "rounded": (SPENT | {"lower": 0.1, "upper": 0.2, "noise": "discrete_laplace"}, "round to the"),
+    "own noise": (COUNT | {"noise": 3}, "noise must be one of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_keys_of_a_plan_are_named(name):
+    changed, said = BAD[name]
+    with pytest.raises(ValueError, match=said):
+        plan(**{"release": [COUNT], **changed})
+
+
+@pytest.mark.parametrize("name", BAD_RELEASE)
+def test_bad_keys_of_a_statistic_are_named(name):
+    changed, said = BAD_RELEASE[name]
+    with pytest.raises(ValueError, match=f"plan: release 2: .*{said}"):
+        plan(COUNT | {"name": "all"}, changed)
+
+
+def test_a_coarse_lattice_is_in_the_sensitivity():
+    """At a tiny epsilon the lattice is coarser than the unit, and neighbours round apart."""
+    made = plan(SPENT, epsilon=1e-9, delta=1e-9)
+    mechanism = made.mechanisms[0]
+    step = float(mechanism.noise.scale) * 2.0**-32
+    assert step > 2
+    assert mechanism.sensitivity >= made.queries[0].sensitivity + step
+    table = dp.release_table({"spent": [1.0, LARGEST, -5.0]}, made)
+    assert len(table.rows) == 1
+    # A scale that is a power of two has the coarsest lattice of all that large.
+    query, noise = made.queries[0], dp.Laplace(2.0**40)
+    for sensitivity in (1, 2**26 + 1):
+        planned = _mechanism("laplace", noise.scale, sensitivity)
+        released = dp.release(dp.Mechanism(noise, sensitivity), 7, granularity=None)
+        assert released.mechanism.sensitivity <= planned.sensitivity
+    assert query.unit == 2.0**-22
