@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
@@ -24,7 +23,6 @@ class _Secant(NamedTuple):
     good: Reals
     bad: Reals
     found: Reals  # the x that passes at `good`
-    sure: Bools  # there
     done: Bools
     steps: Reals
 
@@ -32,7 +30,6 @@ class _Secant(NamedTuple):
 class _Ends(NamedTuple):
     safe: Reals
     unsafe: Reals
-    slack: Reals
     near: Reals  # log safe
     far: Reals  # log unsafe
     close: Reals
@@ -42,11 +39,10 @@ class _Ends(NamedTuple):
         x = jnp.where(state.aim == self.far, self.unsafe, jnp.exp(state.aim))
         return jnp.where(state.aim == self.near, self.safe, x)
 
-    def moved(self, state: _Secant, value: Reals, sure: Bools) -> _Secant:
+    def moved(self, state: _Secant, value: Reals) -> _Secant:
         """Next state, given the residual `value` at `place`."""
         near, far, close, x = self.near, self.far, self.close, self.place(state)
         inward = jnp.sign(near - far) * close
-        value = value + self.slack
         passes = value <= 0
         slope = (value - state.value) / (state.aim - state.last)
         slope = jnp.where(jnp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
@@ -76,7 +72,6 @@ class _Ends(NamedTuple):
             jnp.where(keep, state.good, good),
             jnp.where(keep, state.bad, bad),
             jnp.where(passes & ~keep, x, state.found),
-            jnp.where(passes & ~keep, sure, state.sure),
             keep | done,
             state.steps + 1.0,
         )
@@ -87,53 +82,34 @@ _place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
 
 @jax.jit
 def _begin(
-    safe: Reals, unsafe: Reals, slack: Reals, close: ArrayLike, guess: tuple[Reals, Reals]
+    safe: Reals, unsafe: Reals, guess: Reals, slope: Reals | float, close: ArrayLike
 ) -> tuple[_Ends, _Secant]:
     near, far = jnp.log(safe), jnp.log(unsafe)
-    ends = _Ends(safe, unsafe, slack, near, far, jnp.asarray(close))
-    found, slope = guess
-    aim = jnp.clip(jnp.log(found), jnp.minimum(near, far), jnp.maximum(near, far))
+    ends = _Ends(safe, unsafe, near, far, jnp.asarray(close))
+    aim = jnp.clip(jnp.log(guess), jnp.minimum(near, far), jnp.maximum(near, far))
     aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
     nothing, never = jnp.full_like(near, jnp.nan), jnp.zeros(near.shape, dtype=bool)
-    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, never, jnp.zeros(()))
+    slope = jnp.full_like(near, slope)
+    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, jnp.zeros(()))
     return ends, start
 
 
 def secants(
-    residual: Callable[[Reals, Bools, Any], tuple[Reals, Bools, Any]],
+    residual: Callable[[Reals], Reals],
     safe: Reals,
     unsafe: Reals,
-    slack: Reals,
-    guess: tuple[Reals, Reals],
+    guess: Reals,
+    slope: float,
     close: float,
     most: int,
-    compiled: bool = True,
-    known: Any = None,
-) -> tuple[Reals, Bools, Reals, Any]:
-    """A root from a guess of it and of the slope in log x; where it is sure; the slope there.
-
-    `residual` maps x, where the search is over (any value will do), and what is `known` of the last
-    x, to its value, where that is sure, and what is known now, which is returned at last.
+) -> Reals:
+    """A root of a known residual from a guess of it and of its slope in log x.
 
     Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
-    them every other step halves the bracket. The last step ends `close` on the safe side. Sure:
-    the search ended within `most` steps where the residual is. NaN where nothing has passed. Not
-    `compiled`: `residual` is called as it is, a dozen times.
+    them every other step halves the bracket. The last step ends `close` on the safe side, where the
+    residual is at most 0. NaN where nothing has passed within `most` steps.
     """
-    ends, state = _begin(safe, unsafe, slack, close, guess)
-
-    def unfinished(at: tuple[_Secant, Any]) -> Bools:
-        return (at[0].steps < most) & ~jnp.all(at[0].done)
-
-    def advance(at: tuple[_Secant, Any]) -> tuple[_Secant, Any]:
-        value, sure, now = residual(_place(ends, at[0]), at[0].done, at[1])
-        return _moved(ends, at[0], value, sure), now
-
-    at = state, known
-    if compiled:
-        at = lax.while_loop(unfinished, advance, at)
-    else:
-        while at[0].steps < most and not np.all(at[0].done):
-            at = advance(at)
-    state, known = at
-    return state.found, state.done & state.sure, state.slope, known
+    ends, state = _begin(safe, unsafe, guess, slope, close)
+    while state.steps < most and not np.all(state.done):
+        state = _moved(ends, state, residual(_place(ends, state)))
+    return state.found

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,13 @@ _FEW_RELEASES = 64
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 # Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
 Enough: TypeAlias = Callable[[LogBounds], Any]
+
+
+class _Question(NamedTuple):
+    """What is asked of the engines: log delta or epsilon."""
+
+    by_end: ByEnd
+    width: Callable[[LogBounds], Reals]  # of brackets, where that is too large the next is asked
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,8 +112,8 @@ def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     near = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
         last = partial(inverse.searched_traced, ask[-1].engine) if ask else None
-        return _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both, last=last)
-    found = _in_turn(steps, ends.bound_epsilon, inverse.width, terms, delta, both)
+        return _in_turn(_OF_EPSILON, steps, terms, delta, both, last=last)
+    found = _in_turn(_OF_EPSILON, steps, terms, delta, both)
     if not ask:
         return found
     shape, each, values = _laid_out(terms, delta, False)
@@ -164,14 +171,13 @@ def _at_epsilon(
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
         wide = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
-    found = _in_turn(steps, ends.bound_log_delta, _width, terms, size, both, enough)
+    found = _in_turn(_OF_LOG_DELTA, steps, terms, size, both, enough)
     return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _in_turn(
+    question: _Question,
     steps: tuple[Step, ...],
-    by_end: ByEnd,
-    width: Callable[[LogBounds], Reals],
     terms: Terms,
     values: Lanes,
     both: bool,
@@ -183,7 +189,7 @@ def _in_turn(
     Traced lanes end with `last`.
     """
     shape, terms, values = _laid_out(terms, values, both)
-    first = _first(steps, by_end, terms)
+    width, first = question.width, _first(steps, question.by_end, terms)
     if not checks.all_concrete(terms, values):
         asked = terms, values
         found = traced_bounds((Step(first), *steps[1:]), width, asked, _ways(both), last)
@@ -265,3 +271,7 @@ def _width(found: LogBounds) -> Reals:
     width = jnp.subtract(found.upper, found.lower)
     width = jnp.where(found.upper == -jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
+
+
+_OF_LOG_DELTA = _Question(ends.bound_log_delta, _width)
+_OF_EPSILON = _Question(ends.bound_epsilon, inverse.width)

@@ -140,37 +140,38 @@ def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
     return one * jnp.exp(log_finite - grid.log_norm)
 
 
-def _errors(
-    value: Reals,
-    relative: Reals,
-    left: Reals,
-    right: Reals,
-    mass: Reals,
-    clipped: Reals,
-    kink: Reals,
-    loss: Reals,
-    raised: Reals,
-    whole: Reals,
-    log_last: Reals,
-    grid: Grid,
-    drift: Reals,
-) -> dict[str, Reals]:
-    """Error fields of `Masses`, from values and masses before they are divided by `whole`."""
-    steep = jnp.maximum(jnp.abs(left), jnp.abs(right))
+class _Parts(NamedTuple):
+    """What the masses of one release are made of, before they are divided by their sum."""
+
+    values: Values
+    left: Reals  # slopes of the cells on either side of a point, tilted
+    right: Reals
+    mass: Reals
+    clipped: Reals  # what was no mass
+    kink: Reals
+    loss: Reals
+    raised: Reals  # by which slopes were raised, in all
+
+
+def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
+    """Error fields of `Masses`."""
+    (value, relative, log_last), loss, mass = parts.values, parts.loss, parts.mass
+    whole = jnp.sum(mass)
+    steep = jnp.maximum(jnp.abs(parts.left), jnp.abs(parts.right))
     size = jnp.abs(loss) + jnp.abs(drift)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
     excess = value * jnp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
     rounding = 4.0 * ULP * jnp.sum(value > 0) * jnp.max(value)
-    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * kink
+    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * parts.kink
     largest = jnp.max(jnp.where(mass > NEGLIGIBLE * jnp.max(mass), size, 0.0))
     shared = jnp.sum(mass * size) * (1.0 + jnp.exp(grid.tilt * grid.step)) / grid.step
     return {
         "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
         "log_beyond": jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
-        "blur": (ULP * jnp.sum(blur) + jnp.sum(clipped)) / whole,
+        "blur": (ULP * jnp.sum(blur) + jnp.sum(parts.clipped)) / whole,
         "below": mass[0] / whole,
         "rounding": rounding / whole,
-        "excess": (jnp.max(excess) + rounding + raised) / whole,
+        "excess": (jnp.max(excess) + rounding + parts.raised) / whole,
         "shared": ON_GRID * shared / whole,
         "off": ON_GRID * largest,
     }
@@ -185,7 +186,7 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     """The masses of one release, parameters of shape (); the grid begins below 0."""
     index = jnp.arange(1.0 * points)
     loss = grid.base + grid.step * index
-    value, relative, log_last = values
+    value = values.tilted
     growth = jnp.exp(grid.tilt * grid.step)
     raw = (value[:-1] - value[1:] / growth) / jnp.expm1(grid.step)
     cell = lax.stop_gradient(jnp.clip(jnp.floor(-grid.base / grid.step), 0.0, points - 2.0))
@@ -205,7 +206,6 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     whole = jnp.sum(mass)
     log_norm = grid.log_norm + jnp.log(whole)
     raised = jnp.sum(settled - held) * jnp.expm1(grid.step)
-    right = jnp.append(slope, 0.0)
-    given = value, relative, higher, right, mass, clipped, one, loss, raised, whole, log_last
-    errors = _errors(*lax.stop_gradient((*given, grid, facts.drift)))
+    parts = _Parts(values, higher, jnp.append(slope, 0.0), mass, clipped, one, loss, raised)
+    errors = _errors(*lax.stop_gradient((parts, grid, facts.drift)))
     return Masses(mass / whole, log_norm, **errors)

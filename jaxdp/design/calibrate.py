@@ -13,7 +13,7 @@ from jax import lax
 from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp.accountant.bounds import LogBounds
@@ -26,6 +26,8 @@ _COMPOSED = 1e-12
 _CLOSE = 1e-10
 # Steps of a search. chosen: bisection needs 60
 _MOST_STEPS = 100
+# Of log delta in log(parameter), at first. chosen: right for noise, and secants mend it soon
+_SLOPE = -2.0
 # Of log delta, relatively, by which a bound below the target is enough. chosen: far above _CLOSE
 _MARGIN = 1e-6
 # log delta nearer to 0 is not straightened. chosen: where powers are no model
@@ -218,14 +220,17 @@ def _least(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> R
     if not search.known:
         return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
 
-    def straight(x: Reals, done: Bools, _: None) -> tuple[Reals, Bools, None]:
-        return _straightened(sign(x), slack, delta), ~done, None
-
     middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
     start = middle if guess is None else jnp.broadcast_to(jnp.asarray(guess), middle.shape)
-    first = start, jnp.full_like(middle, -2.0)
-    args = safe, unsafe, jnp.zeros_like(middle), first, _CLOSE, _MOST_STEPS
-    found = secants(straight, *args, compiled=False)[0]
+    found = secants(
+        lambda x: _straightened(sign(x), slack, delta),
+        safe,
+        unsafe,
+        guess=start,
+        slope=_SLOPE,
+        close=_CLOSE,
+        most=_MOST_STEPS,
+    )
     return jnp.where(jnp.isnan(found), jnp.inf, found)
 
 
