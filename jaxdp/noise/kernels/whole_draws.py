@@ -162,11 +162,16 @@ def _candidates(key: Key, law: WholeLaw, shape: Shape) -> tuple[Reals, Bools]:
     first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
     taken = first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (first_bits < chance * (1.0 + _CERTAIN)) | tie
-    block, taken = lax.cond(
-        jnp.any(is_open & fair),
-        lambda: _refined(second, law, candidate, (pick, first_bits), (is_open, taken)),
-        lambda: (candidate.block, taken),
-    )
+
+    def refine(state: tuple[Reals, Bools, jax.Array]) -> tuple[Reals, Bools, jax.Array]:
+        # Bits that depend on the turn: XLA would compute what does not before the loop.
+        key = jax.random.fold_in(second, state[2])
+        bits = pick, first_bits
+        return *_refined(key, law, candidate, bits, (is_open, taken)), jnp.uint32(0)
+
+    # A loop of one turn at most: under `vmap` a condition would always be computed.
+    start = candidate.block, taken, jnp.any(is_open & fair).astype(jnp.uint32)
+    block, taken, _ = lax.while_loop(lambda state: state[2] > 0, refine, start)
     value = block * size + candidate.place
     return sign * value, taken & fair & ((sign > 0) | (value > 0))
 
