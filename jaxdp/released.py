@@ -43,7 +43,8 @@ _LARGEST = 2.0**61
 _LEAST_SHARE = 2.0**-6
 # The norm of a vector's sensitivity, where one noise covers the whole of it.
 _NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
-_KINDS = (Gaussian, Laplace, FlippedHuber, Histogram, DiscreteGaussian, DiscreteLaplace)
+# What is drawn from a lattice.
+KINDS = (Gaussian, Laplace, FlippedHuber, Histogram, DiscreteGaussian, DiscreteLaplace)
 
 
 @final
@@ -111,8 +112,8 @@ def release(
 
     `charge` is called with the sensitivity, rounding included, before anything is drawn.
     """
-    if not isinstance(noise, _KINDS):
-        names = ", ".join(kind.__name__ for kind in _KINDS)
+    if not isinstance(noise, KINDS):
+        names = ", ".join(kind.__name__ for kind in KINDS)
         raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
     key = secure_key() if key is None else checked_key(key)
     if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
@@ -135,8 +136,8 @@ def release(
         error = zero + size_error(size, 0.0)
         lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
     else:
-        if granularity is not None and checks.is_concrete(_unit(noise)):
-            most = float(np.min(_unit(noise))) * 2.0**29
+        if granularity is not None and checks.is_concrete(unit_of(noise)):
+            most = float(np.min(unit_of(noise))) * 2.0**29
             if not float(granularity) <= most:
                 raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
         lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
@@ -146,7 +147,7 @@ def release(
     return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
 
 
-def size_error(size: int, step: ArrayLike) -> Reals:
+def size_error(size: int | float, step: ArrayLike) -> Reals:
     """Total variation of `size` draws on a lattice of `step` to the noise's scale."""
     return round_up(size * (jnp.asarray(step) ** 2 + whole_draws.ERROR), 4)
 
@@ -159,7 +160,7 @@ def lattice_of(
     whole: bool,
 ) -> Lattice:
     """The lattice of a continuous noise, for `entries`: their number and the norm's order."""
-    unit = _unit(noise)
+    unit = unit_of(noise)
     exponent = jnp.frexp(unit)[1] - 1 - BITS
     fine = jnp.ldexp(jnp.ones(unit.shape), exponent)
     coarse_exponent = exponent
@@ -212,7 +213,7 @@ def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]
     )
 
 
-def _unit(noise: Noise) -> Reals:
+def unit_of(noise: Noise) -> Reals:
     """The smallest length over which the density changes; concrete ones must be finite."""
     if isinstance(noise, FlippedHuber):
         shares = np.asarray(noise.alpha / noise.gamma) if checks.all_concrete(noise) else 1.0
@@ -230,7 +231,7 @@ def _unit(noise: Noise) -> Reals:
 
 def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
     """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
-    noisy = _draw(noise, key, value.shape, lattice.fine)
+    noisy = draw_whole(noise, key, value.shape, lattice.fine)
     # Parameters that are out of range draw no number, and nothing of the value may come out.
     bad = jnp.isnan(noisy)
     drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
@@ -253,15 +254,15 @@ def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     The rounding is that of a release with granularity 1, so that the noise's guarantee holds, up to
     a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
     """
-    if not isinstance(noise, _KINDS):
+    if not isinstance(noise, KINDS):
         raise ValueError(f"noise must be one that `release` takes, got {type(noise).__name__}")
     if noise.on_integers:
-        return _draw(noise, key, shape, jnp.ones(()))
+        return draw_whole(noise, key, shape, jnp.ones(()))
     lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
     return _added(noise, jnp.zeros(shape), key, lattice)
 
 
-def _draw(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
+def draw_whole(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
     """The noise in multiples of `fine`, whole."""
     if isinstance(noise, Histogram):
         return _histogram_draw(noise, key, shape, fine)
