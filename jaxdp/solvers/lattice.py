@@ -18,7 +18,8 @@ from jaxdp._core import checks
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
-from jaxdp.released import KINDS, draw_whole, size_error, unit_of
+from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
+from jaxdp.released import size_error
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")
@@ -43,15 +44,9 @@ class Added(NamedTuple):
 def require(release: str, noise: Noise) -> None:
     """`ValueError` for another word than those of `RELEASES`, and for a noise without a lattice."""
     checks.one_of("release", release, RELEASES)
-    if release == "float":
-        return
-    if not isinstance(noise, KINDS):
-        names = ", ".join(kind.__name__ for kind in KINDS)
-        raise ValueError(
-            f"noise must be one of {names} to be drawn from a lattice, got {type(noise).__name__}: "
-            "give release='float' for research"
-        )
-    unit_of(noise)
+    if release == "lattice":
+        require_drawable(noise)
+        unit_of(noise)
 
 
 def added(

@@ -93,7 +93,7 @@ def test_floating_point_noise_is_asked_for_by_name():
     assert 3 * 2.0**-74 <= lattice.sampling_error(3, "lattice") < 3 * 2.0**-73
     with pytest.raises(ValueError, match="release must be one of lattice, float"):
         lattice.require("fixed", NOISES[0])
-    with pytest.raises(ValueError, match="give release='float' for research"):
+    with pytest.raises(ValueError, match="noise must be one of Gaussian"):
         lattice.require("lattice", dp.Subbotin(1.0, 1.5))
 
 
