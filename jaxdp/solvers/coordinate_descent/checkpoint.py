@@ -40,7 +40,7 @@ from jaxdp.solvers.problems import Problem
 
 # What the header says of the file, and by what it changes with its lines.
 _FORMAT = "jaxdp coordinate descent"
-_VERSION = 2
+_VERSION = 3
 # What reading bytes that this module did not write may raise. derived
 _MALFORMED = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 
@@ -100,7 +100,8 @@ def run_resumable(
             _keep(file, lines)
         noise = draw(plan, used)
         while done < passes:
-            theta, _ = advance(problem, plan, theta, noise[done : done + every], done)
+            part = jax.tree.map(lambda x, done=done: x[done : done + every], noise)
+            theta, _ = advance(problem, plan, theta, part, done)
             done = min(done + every, passes)
             line = {"done": done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
             code = _append(file, target, line, code, secret)
