@@ -83,21 +83,9 @@ def plan(
     scales = jnp.zeros(coordinates)
     if not silent:
         scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
-    return Plan(
-        sequence,
-        jnp.ones(coordinates),
-        jnp.ones(passes),
-        clip,
-        sensitivities,
-        scales,
-        base,
-        None,
-        records,
-        "average",
-        "replace_one",
-        "exact",
-        release,
-    )
+    schedule = sequence, jnp.ones(coordinates), jnp.ones(passes), clip
+    words = "average", "replace_one", "exact", release
+    return Plan(*schedule, sensitivities, scales, base, None, records, *words)
 
 
 def start(coordinates: int, key: Key) -> Vector:

@@ -184,9 +184,8 @@ def plan(
     clips = _clips(curvature, clip, records, relation)
     sequence = sequence_of(order, passes, len(curvature), updates, key)
     base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
-    words = iterate, relation, accounting, release
-    shaped = Plan(sequence, *steps, *clips, shape, base, spent, records, *words)
-    return _calibrated(shaped, budget)
+    words = records, iterate, relation, accounting, release
+    return _calibrated(Plan(sequence, *steps, *clips, shape, base, spent, *words), budget)
 
 
 def _counts(records: int | None, passes: int) -> tuple[int, int]:

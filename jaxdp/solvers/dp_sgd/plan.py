@@ -26,6 +26,7 @@ from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Relation, Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
+from jaxdp.solvers import lattice
 
 # What `plan` takes; see there.
 ALLOCATIONS = ("inid", "spr", "iid")
@@ -53,12 +54,18 @@ class Plan:
     family: str = static()
     relation: Relation = static()
     sampling: Scheme | None = None  # None: Poisson
+    release: str = static(default="lattice")
 
     @property
     def privacy(self) -> PrivacyLoss:
         """Privacy loss of all steps together."""
         drawn = self.sampling_prob, self.sampling
         return _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
+
+    @property
+    def sampling_error(self) -> Reals:
+        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
+        return lattice.sampling_error(self.steps * sum(self.sizes), self.release)
 
     @property
     def total_variance(self) -> Reals:
@@ -81,6 +88,7 @@ def plan(
     allocation: str = "inid",
     noise: str = "gaussian",
     relation: Relation = "add_remove",
+    release: str = "lattice",
 ) -> Plan:
     """Clipping thresholds and noise scales of DP-SGD that keep a budget for all steps.
 
@@ -100,6 +108,7 @@ def plan(
             s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
         noise: "gaussian" or "laplace".
         relation: "add_remove", "add", "remove" or "zero_out".
+        release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
         A `Plan`.
@@ -117,6 +126,7 @@ def plan(
     """
     budget = as_budget(budget)
     _check_choices(allocation, noise, relation)
+    lattice.require(release, noise_of(noise))
     members, sizes = _groups(params, groups)
     clips = _clips(clip, len(sizes))
     steps = checks.positive_integer("steps", steps)
@@ -127,7 +137,8 @@ def plan(
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
     drawn, of_params = (rate, records * rate), (members, sizes, *_leaves(params))
-    return Plan(clips, scales, multiplier, *drawn, *of_params, steps, noise, relation, sampling)
+    words = steps, noise, relation, sampling, release
+    return Plan(clips, scales, multiplier, *drawn, *of_params, *words)
 
 
 def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
@@ -216,6 +227,11 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
     return round_up(shape * size, 8)
 
 
+def noise_of(family: str, scale: ArrayLike = 1.0) -> Gaussian | Laplace:
+    """The noise of a family."""
+    return Gaussian(scale) if family == "gaussian" else Laplace(scale)
+
+
 def _composed(
     multiplier: Reals,
     drawn: tuple[Reals, Scheme | None],
@@ -223,7 +239,7 @@ def _composed(
     family: str,
     relation: Relation,
 ) -> PrivacyLoss:
-    noise = Gaussian(multiplier) if family == "gaussian" else Laplace(multiplier)
+    noise = noise_of(family, multiplier)
     prob, sampling = drawn
     if sampling is None:
         return steps * privacy_loss(Mechanism(noise, 1.0, prob, relation))
