@@ -189,41 +189,6 @@ def test_noise_has_the_plans_scales_and_ends_with_its_steps():
             assert np.isnan(leaf[:, 3]).all()
 
 
-def test_a_noisy_sum_is_on_a_lattice_whatever_the_sum(one_group):
-    """The last bits of each entry are those of whole noise, of which one key draws the same."""
-    made, rng = one_group(0.7), np.random.default_rng(0)
-    noising = dp_sgd.add_noise(made, KEY)
-    step = 2.0 ** (-1 - 37)
-    sums = [np.zeros(5), *rng.normal(size=(3, 5)), 1e4 * rng.normal(size=5)]
-    object.__setattr__(made, "dtypes", ("float64",))
-    cells = []
-    for total in sums:
-        mean, _ = noising.update(jnp.asarray(total), noising.init(None))
-        cell = np.asarray(mean) * float(made.expected_batch) / step
-        np.testing.assert_array_equal(cell, np.round(cell))
-        cells.append(cell - np.round(total / step))
-    for other in cells[1:]:
-        np.testing.assert_array_equal(other, cells[0])
-    assert made.sampling_error < 5 * 2.0**-73
-
-
-@pytest.mark.parametrize("family", dp_sgd.FAMILIES)
-def test_floating_point_noise_is_asked_for_by_name(one_group, family):
-    made = one_group(0.7)
-    for name, value in (("family", family), ("release", "float"), ("dtypes", ("float64",))):
-        object.__setattr__(made, name, value)
-    assert made.sampling_error == 1
-    noising = dp_sgd.add_noise(made, KEY)
-    state = noising.init(None)
-    now = jax.random.split(jax.random.split(state.key)[1], 1)[0]
-    draw = jax.random.normal if family == "gaussian" else jax.random.laplace
-    expected = 3.0 + made.scales[0] * draw(now, (5,), dtype=jnp.float64)
-    mean, _ = noising.update(jnp.full(5, 3.0), state)
-    np.testing.assert_array_equal(mean, expected / made.expected_batch)
-    with pytest.raises(ValueError, match="release must be one of lattice, float"):
-        make_plan(release="exact")
-
-
 def test_a_poisson_batch_is_never_cut():
     sizes, hits = [], np.zeros(300)
     for key in jax.random.split(KEY, 400):
@@ -305,6 +270,7 @@ def test_bad_input():
         {"allocation": "best"},
         {"noise": "cauchy"},
         {"relation": "replace_one"},
+        {"release": "exact"},
         {"groups": "none"},
         {"groups": {"first": 1}},
         {"clip": -1.0},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import lattice
+from jaxdp.solvers import dp_sgd, lattice
 
 KEY = jax.random.key(4)
 NOISES = (
@@ -85,7 +85,7 @@ def test_no_scale_is_no_noise_and_a_bad_one_lets_nothing_out():
         assert jnp.isnan(release(jnp.asarray(scale))).all()
 
 
-def test_floating_point_noise_is_asked_for_by_name():
+def test_floating_point_noise_is_that_of_sample():
     noise = dp.OffsetGaussian(1.0, 1.0)
     found = lattice.added(noise, jnp.asarray(2.0), jnp.ones(()), KEY, (5,), "float")
     np.testing.assert_array_equal(found.to(jnp.asarray(0.1)), 0.1 + 2.0 * noise.sample(KEY, (5,)))
@@ -105,3 +105,42 @@ def test_a_batch_draws_what_each_would():
     together = jax.vmap(draw)(keys, scales)
     each = [jax.jit(draw)(*pair) for pair in zip(keys, scales, strict=True)]
     np.testing.assert_array_equal(together, each)
+
+
+def sgd_plan():
+    """Of five parameters in a group, one step, noise of scale .7."""
+    bounds, one = jnp.array([0.7]), jnp.ones(())
+    group = ((0,), (5,), ((5,),), ("float64",))
+    return dp_sgd.Plan(bounds, bounds, one, one, one, *group, 1, "gaussian", "add")
+
+
+def test_a_noisy_sum_is_on_a_lattice_whatever_the_sum():
+    """The last bits of each entry are those of whole noise, of which one key draws the same."""
+    made, rng = sgd_plan(), np.random.default_rng(0)
+    noising = dp_sgd.add_noise(made, KEY)
+    step = 2.0 ** (-1 - 37)
+    sums = [np.zeros(5), *rng.normal(size=(3, 5)), 1e4 * rng.normal(size=5)]
+    cells = []
+    for total in sums:
+        mean, _ = noising.update(jnp.asarray(total), noising.init(None))
+        cell = np.asarray(mean) * float(made.expected_batch) / step
+        np.testing.assert_array_equal(cell, np.round(cell))
+        cells.append(cell - np.round(total / step))
+    for other in cells[1:]:
+        np.testing.assert_array_equal(other, cells[0])
+    assert made.sampling_error < 5 * 2.0**-73
+
+
+@pytest.mark.parametrize("family", dp_sgd.FAMILIES)
+def test_floating_point_noise_is_asked_for_by_name(family):
+    made = sgd_plan()
+    for name, value in (("family", family), ("release", "float")):
+        object.__setattr__(made, name, value)
+    assert made.sampling_error == 1
+    noising = dp_sgd.add_noise(made, KEY)
+    state = noising.init(None)
+    now = jax.random.split(jax.random.split(state.key)[1], 1)[0]
+    draw = jax.random.normal if family == "gaussian" else jax.random.laplace
+    expected = 3.0 + made.scales[0] * draw(now, (5,), dtype=jnp.float64)
+    mean, _ = noising.update(jnp.full(5, 3.0), state)
+    np.testing.assert_array_equal(mean, expected / made.expected_batch)

@@ -114,15 +114,19 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     if law.bound is not None:
         good &= law.bound >= 0
     safe = jax.tree.map(lambda x: jnp.where(good, x, 1.0), law)
+    size = math.prod(shape)
+    # A power of two: few sizes are compiled.
+    padded = max(64, 1 << (size - 1).bit_length())
+    count = padded if padded < _PADDED else size
     if one:
-        size = math.prod(shape)
-        # A power of two: few sizes are compiled.
-        padded = max(64, 1 << (size - 1).bit_length())
-        values = _in_a_row(key, safe, padded if padded < _PADDED else size)[:size].reshape(shape)
+        values = _in_a_row(key, safe, count)
     else:
-        spread = jax.tree.map(lambda x: jnp.broadcast_to(x, shape).ravel(), safe)
-        values = _one_by_one(key, spread, math.prod(shape)).reshape(shape)
-    return jnp.where(good, values, jnp.nan)
+        spare = jnp.ones(count - size)
+        spread = jax.tree.map(
+            lambda x: jnp.concatenate([jnp.broadcast_to(x, shape).ravel(), spare]), safe
+        )
+        values = _one_by_one(key, spread, count)
+    return jnp.where(good, values[:size].reshape(shape), jnp.nan)
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -27,6 +27,7 @@ def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> 
     Returns:
         The matrices, (*shape, d, d), of deviation `scale` on the diagonal, scale / sqrt(2) off it.
 
+    Floating-point noise, for research: `release` draws from a lattice.
     The coordinates of svec(A), off-diagonal entries times sqrt(2), are i.i.d. N(0, scale^2), so a
     symmetric matrix that moves by at most L in Frobenius norm is released with GDP(L / scale),
     exactly.

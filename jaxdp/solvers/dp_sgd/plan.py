@@ -100,8 +100,7 @@ def plan(
         sampling_prob: with which every step takes each record, in (0, 1].
         sampling: instead, the scheme by which `train` draws batches; steps make whole epochs.
         steps: how many.
-        records: public, roughly how many there are: the noisy sum is divided by records
-            sampling_prob.
+        records: public, roughly how many: the noisy sum is divided by records sampling_prob.
         groups: "layer" (leaves that share all but the last key), "leaf", "all" (one group: global
             clipping), or a tree of labels like `params`.
         allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
@@ -113,8 +112,7 @@ def plan(
     Returns:
         A `Plan`.
 
-    Calibrating compiles for some seconds, once a family. A budget that no noise meets:
-    `ValueError`.
+    Calibrating compiles for some seconds. A budget that no noise meets: `ValueError`.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
 
     >>> import jax.numpy as jnp
@@ -132,13 +130,11 @@ def plan(
     steps = checks.positive_integer("steps", steps)
     records = checks.positive_integer("records", records)
     rate = _rate(sampling_prob, sampling, steps)
-    count = jnp.asarray(1.0 * steps)
-    multiplier = _calibrated(budget, (rate, sampling), count, noise, relation)
+    multiplier = _calibrated(budget, (rate, sampling), jnp.asarray(1.0 * steps), noise, relation)
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
-    drawn, of_params = (rate, records * rate), (members, sizes, *_leaves(params))
-    words = steps, noise, relation, sampling, release
-    return Plan(clips, scales, multiplier, *drawn, *of_params, *words)
+    held = clips, scales, multiplier, rate, records * rate, members, sizes, *_leaves(params)
+    return Plan(*held, steps, noise, relation, sampling, release)
 
 
 def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
