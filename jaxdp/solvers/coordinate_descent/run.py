@@ -139,6 +139,7 @@ def begin(plan: Plan, start: ArrayLike | None) -> Vector:
     return theta
 
 
+@jax.jit
 def draw(plan: Plan, key: Key) -> Added:
     """The noise of every update on its mean gradient, (passes, updates)."""
     visited = plan.scales[plan.sequence]
