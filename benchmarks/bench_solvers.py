@@ -30,17 +30,19 @@ GRID_TARGET, MEMORY_TARGET = 30.0, 600e6
 JOBS = (REGRESSIONS[0], REGRESSIONS[3])
 
 
-def numpy_chain(problem: dp.Problem, plan: coordinate_descent.Plan, unit: np.ndarray) -> np.ndarray:
+def numpy_chain(
+    problem: dp.Problem, plan: coordinate_descent.Plan, drawn: np.ndarray
+) -> np.ndarray:
     """The same algorithm and noise as a plain loop; the mean is not rounded to a grid."""
     design, state = np.asarray(problem.design), np.array(problem.offset)
-    clip, scales, steps = (np.asarray(a) for a in (plan.clip, plan.scales, plan.steps))
+    clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
     strength, is_l1 = float(problem.penalty.strength), isinstance(problem.penalty, dp.L1)
     theta = np.zeros(len(steps))
     sequence = np.asarray(plan.sequence).ravel()
-    for j, noise in zip(sequence, unit.ravel(), strict=True):
+    for j, noise in zip(sequence, drawn.ravel(), strict=True):
         slope = state if problem.loss == "squared" else -1.0 / (1.0 + np.exp(state))
         partial = np.clip(design[j] * slope, -clip[j], clip[j])
-        point = theta[j] - steps[j] * (partial.mean() + scales[j] * noise)
+        point = theta[j] - steps[j] * (partial.mean() + noise)
         if is_l1:
             moved = np.sign(point) * max(abs(point) - strength * steps[j], 0.0)
         else:
@@ -55,9 +57,9 @@ def chain(job: Regression) -> dict[str, Any]:
     exact = job.problem()
     batch = regressions.plans(exact, jax.random.split(key, 1), *job.settings["winid"])
     plan = jax.tree.map(lambda x: x[0], batch)
-    unit = np.asarray(draw(plan, key))
+    drawn = np.asarray(draw(plan, key).noise)
     result: dict[str, Any] = {"problem": job.name, "updates": int(plan.sequence.size)}
-    reference = numpy_chain(exact, plan, unit)
+    reference = numpy_chain(exact, plan, drawn)
     for dtype in ("float32", "float64"):
         problem = job.problem(dtype)
 
@@ -68,7 +70,7 @@ def chain(job: Regression) -> dict[str, Any]:
         error = float(np.abs(np.asarray(ours()) - reference).max() / np.abs(reference).max())
         assert error < (1e-3 if dtype == "float32" else 1e-7), error
         seconds = medians(
-            {"jaxdp": ours, "numpy": lambda p=problem: numpy_chain(p, plan, unit)}, repeats=21
+            {"jaxdp": ours, "numpy": lambda p=problem: numpy_chain(p, plan, drawn)}, repeats=21
         )
         result[dtype] = {
             "seconds": seconds["jaxdp"],

@@ -234,8 +234,8 @@ def release(
         A `Released`: the noisy value, and the guarantee of what was released. The rounding is in
         its sensitivity, the draws' error in its delta.
 
-    Other noises than Gaussian, Laplace, flipped Huber, histograms and the discrete two, shapes that
-    do not fit and values that are not finite raise `ValueError`. A traced value that is no number
+    Noises without a lattice (staircases, Subbotin's, your own), shapes that do not fit and values
+    that are not finite raise `ValueError`. A traced value that is no number
     counts as 0. Source: the modules `released` and `noise.kernels.whole_draws`.
 
     >>> import jaxdp as dp

@@ -26,24 +26,18 @@ from jaxdp._core.random_key import checked_key, is_secure, secure_key
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log_add, round_up
 from jaxdp.noise.base import Noise, exp_up
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_draws import WholeLaw
 from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
 
 # Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
 BITS = 32
 # Multiples of g that a value is clipped to. derived: with noise below 2^40 they add up in 64 bits
 _LARGEST = 2.0**61
-# Least alpha / gamma of a flipped Huber. chosen: a hundred candidates a draw
-_LEAST_SHARE = 2.0**-6
 # The norm of a vector's sensitivity, where one noise covers the whole of it.
 _NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
-_KINDS = (Gaussian, Laplace, FlippedHuber, Histogram, DiscreteGaussian, DiscreteLaplace)
 
 
 @final
@@ -111,9 +105,7 @@ def release(
 
     `charge` is called with the sensitivity, rounding included, before anything is drawn.
     """
-    if not isinstance(noise, _KINDS):
-        names = ", ".join(kind.__name__ for kind in _KINDS)
-        raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
+    require_drawable(noise)
     key = secure_key() if key is None else checked_key(key)
     if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
         value = np.asarray(value) if checks.all_concrete(value) else jnp.asarray(value)
@@ -135,8 +127,8 @@ def release(
         error = zero + size_error(size, 0.0)
         lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
     else:
-        if granularity is not None and checks.is_concrete(_unit(noise)):
-            most = float(np.min(_unit(noise))) * 2.0**29
+        if granularity is not None and checks.is_concrete(unit_of(noise)):
+            most = float(np.min(unit_of(noise))) * 2.0**29
             if not float(granularity) <= most:
                 raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
         lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
@@ -146,7 +138,7 @@ def release(
     return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
 
 
-def size_error(size: int, step: ArrayLike) -> Reals:
+def size_error(size: int | float, step: ArrayLike) -> Reals:
     """Total variation of `size` draws on a lattice of `step` to the noise's scale."""
     return round_up(size * (jnp.asarray(step) ** 2 + whole_draws.ERROR), 4)
 
@@ -159,7 +151,7 @@ def lattice_of(
     whole: bool,
 ) -> Lattice:
     """The lattice of a continuous noise, for `entries`: their number and the norm's order."""
-    unit = _unit(noise)
+    unit = unit_of(noise)
     exponent = jnp.frexp(unit)[1] - 1 - BITS
     fine = jnp.ldexp(jnp.ones(unit.shape), exponent)
     coarse_exponent = exponent
@@ -212,25 +204,9 @@ def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]
     )
 
 
-def _unit(noise: Noise) -> Reals:
-    """The smallest length over which the density changes; concrete ones must be finite."""
-    if isinstance(noise, FlippedHuber):
-        shares = np.asarray(noise.alpha / noise.gamma) if checks.all_concrete(noise) else 1.0
-        if not np.all(shares >= _LEAST_SHARE):
-            raise ValueError(
-                f"alpha must be at least {_LEAST_SHARE:g} gamma to be drawn: below, use a Gaussian"
-            )
-        unit = jnp.minimum(noise.gamma, noise.gamma * noise.gamma / noise.alpha)
-    else:
-        unit = noise.width if isinstance(noise, Histogram) else noise.scale  # pyright: ignore[reportAttributeAccessIssue]
-    if checks.is_concrete(unit) and not np.isfinite(np.asarray(unit)).all():
-        raise ValueError("noise must have a finite scale to be drawn")
-    return unit
-
-
 def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
     """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
-    noisy = _draw(noise, key, value.shape, lattice.fine)
+    noisy = draw_whole(noise, key, value.shape, lattice.fine)
     # Parameters that are out of range draw no number, and nothing of the value may come out.
     bad = jnp.isnan(noisy)
     drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
@@ -253,34 +229,8 @@ def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     The rounding is that of a release with granularity 1, so that the noise's guarantee holds, up to
     a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
     """
-    if not isinstance(noise, _KINDS):
-        raise ValueError(f"noise must be one that `release` takes, got {type(noise).__name__}")
+    require_drawable(noise)
     if noise.on_integers:
-        return _draw(noise, key, shape, jnp.ones(()))
+        return draw_whole(noise, key, shape, jnp.ones(()))
     lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
     return _added(noise, jnp.zeros(shape), key, lattice)
-
-
-def _draw(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
-    """The noise in multiples of `fine`, whole."""
-    if isinstance(noise, Histogram):
-        return _histogram_draw(noise, key, shape, fine)
-    one = jnp.ones(())
-    if isinstance(noise, FlippedHuber):
-        alpha, gamma = noise.alpha / fine, noise.gamma / fine
-        law = WholeLaw("huber", round_up(gamma * gamma / alpha, 4), alpha, gamma)
-        return whole_draws.draw(key, law, shape)
-    kind = "normal" if isinstance(noise, Gaussian | DiscreteGaussian) else "exponential"
-    return whole_draws.draw(key, WholeLaw(kind, noise.scale / fine, one, one), shape)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _histogram_draw(noise: Histogram, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
-    """A cell by its weight and a whole place in it; the width is rounded up to an even number."""
-    cell_key, place_key = jax.random.split(key)
-    width = 2.0 * jnp.ceil(0.5 * noise.width / fine)
-    ends = jnp.cumsum(jnp.asarray((noise.atom_weight, *noise.weights), dtype=jnp.int64))
-    pick = whole_draws.uniform_below(cell_key, jnp.asarray(float(noise.total)), shape)
-    cell = jnp.searchsorted(ends, pick.astype(jnp.int64), side="right") - 1
-    place = whole_draws.uniform_below(place_key, width, shape)
-    drawn = cell * width + place - 0.5 * len(noise.weights) * width
-    return jnp.where(cell < 0, 0.0, drawn)

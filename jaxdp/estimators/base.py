@@ -12,6 +12,9 @@
   scikit-learn demands, and so has the text of a pipeline). None: the operating system's bits.
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
   `privacy_` promises nothing. What is clipped is clipped as ever.
+* Noise is drawn from a lattice, as a release is, unless `release="float"` asks for that of floating
+  point, for research: `privacy_text_` says so. `privacy_` leaves out what draws from the lattice
+  are off by, see docs/limits.md.
 * No message prints a value of a record.
 """
 
@@ -104,6 +107,8 @@ class DPEstimator(_base.BaseEstimator):
             return "nothing: epsilon is infinite, and the fit has no noise"
         kind = type(self.privacy_).__name__
         text = f"delta {self.delta:g} at epsilon {self.epsilon:g}, {kind} beyond"
+        if getattr(self, "release", "lattice") == "float":
+            text += "; for research: noise in floating point, whose last bits leak"
         if self._is_seeded():
             text += "; void for whoever knows or guesses random_state, a fixed integer"
         return text

@@ -28,6 +28,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         one costs accuracy, never privacy.
     clip, passes, step: None chooses from public numbers, see `coordinate_descent.defaults`.
     allocation, noise: of `coordinate_descent.plan`.
+    release: "lattice", or "float": noise in floating point, for research; `privacy_text_` says so.
     random_state: None for randomness of the operating system; see `estimators.base`.
 
     Fitted: coef_, intercept_, n_iter_ (passes), plan_, privacy_, the guarantee spent, and
@@ -52,6 +53,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         allocation: Any = "winid",
         noise: Any = "gaussian",
         relation: Any = "replace_one",
+        release: Any = "lattice",
         random_state: Any = None,
     ):
         self.epsilon = epsilon
@@ -68,6 +70,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         self.allocation = allocation
         self.noise = noise
         self.relation = relation
+        self.release = release
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> DPLasso:  # noqa: N803

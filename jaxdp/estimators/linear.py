@@ -54,6 +54,7 @@ class DPLinearEstimator(DPEstimator):
     allocation: Any
     noise: Any
     relation: Any
+    release: Any
     coef_: np.ndarray
     intercept_: Any
     n_iter_: int
@@ -153,6 +154,7 @@ class DPLinearEstimator(DPEstimator):
             allocation=self.allocation,
             noise=self._noise(),
             penalty=problem.penalty,
+            release=self.release,
             spent=spent,
             key=key,
         )

@@ -56,6 +56,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         allocation: Any = "winid",
         noise: Any = "gaussian",
         relation: Any = "replace_one",
+        release: Any = "lattice",
         random_state: Any = None,
     ):
         self.epsilon = epsilon
@@ -73,6 +74,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.allocation = allocation
         self.noise = noise
         self.relation = relation
+        self.release = release
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> DPLogisticRegression:  # noqa: N803

@@ -13,7 +13,7 @@ from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.solvers import covariance
+from jaxdp.solvers import covariance, lattice
 
 _base = checks.extra("sklearn.base", "learn")
 
@@ -30,7 +30,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the components are
         those about the midpoints.
     relation: "replace_one", or "add_remove" with n public and fixed.
-    method: "goe", "iid" or "inid", see `solvers.covariance.plan`.
+    method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
 
     After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
     `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (a `GDP`). The variances are
@@ -48,6 +48,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         mean_share: Any = 0.1,
         relation: Any = "replace_one",
         method: Any = "goe",
+        release: Any = "lattice",
         random_state: Any = None,
     ):
         self.n_components = n_components
@@ -58,6 +59,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.mean_share = mean_share
         self.relation = relation
         self.method = method
+        self.release = release
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> DPPCA:  # noqa: N803
@@ -85,6 +87,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
             relation=self.relation,
             row_bound=bound,
             method=self.method,
+            release=self.release,
         )
         rows = jnp.asarray(clip_to_bounds(matrix, lower, upper, "X") - middle)
         moment_key, mean_key = jax.random.split(self._key())
@@ -127,5 +130,6 @@ def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -
     shortened = covariance.shortened(rows, plan.row_bound)
     contribution = plan.row_bound * covariance.share_of_mean(plan.records)
     moved = contribution * (2.0 if plan.relation == "replace_one" else 1.0)
-    noise = Gaussian(moved / mu).sample(key, (plan.dimension,))
-    return np.asarray(jnp.mean(shortened, axis=0) + noise)
+    shape, ratio = (plan.dimension,), jnp.asarray(mu / np.sqrt(plan.dimension))
+    noise = lattice.added(Gaussian(1.0), moved / mu, ratio, key, shape, plan.release)
+    return np.asarray(noise.to(jnp.mean(shortened, axis=0)))

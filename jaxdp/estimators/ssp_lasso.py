@@ -34,6 +34,7 @@ class SSPLasso(LinearRegressor):
         alpha: Any = 0.1,
         fit_intercept: Any = True,
         relation: Any = "replace_one",
+        release: Any = "lattice",
         random_state: Any = None,
     ):
         self.epsilon = epsilon
@@ -42,6 +43,7 @@ class SSPLasso(LinearRegressor):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.relation = relation
+        self.release = release
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> SSPLasso:  # noqa: N803
@@ -57,6 +59,7 @@ class SSPLasso(LinearRegressor):
             row_bound=self.row_bound,
             relation=self.relation,
             intercept=intercept,
+            release=self.release,
         )
         values = np.asarray(theta)
         if not np.isfinite(values).all():

@@ -72,7 +72,7 @@ class Noise(abc.ABC):
         """Draws of shape `shape` (parameters broadcast to it), for simulation and training.
 
         Floating-point draws leak through their rounding (Mironov, CCS 2012): what leaves the
-        house must come from a lattice.
+        house must come from a lattice, as `dp.release` and solvers draw.
         """
 
     @abc.abstractmethod

@@ -17,9 +17,11 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
+from jaxdp.solvers import lattice
 
 # Losses of a linear score, and where a smoothness may come from.
 LOSSES = ("squared", "logistic")
@@ -270,7 +272,7 @@ def private_smoothness(
         to the plan as `spent`.
 
     A mean over n (public) records moves by at most c bound_j^2 / n, replacing, adding or removing
-    one.
+    one; the noise is from a lattice.
     Source: Mangold et al., ICML 2022, section 5.
 
     >>> import jax
@@ -289,8 +291,9 @@ def private_smoothness(
     total = jnp.sum(curvature, axis=1, dtype=jnp.float64)
     # In any order of summation two sums of n terms round apart by n^2 ulp of the largest.
     rounding = 1.0 + records**2 * float(jnp.finfo(jnp.float64).eps)
-    noise = Laplace(coordinates * rounding * bounds / (records * epsilon)).sample(key)
-    values = jnp.clip(total / records + noise, _SMOOTHNESS_FLOOR * bounds, bounds)
+    scales, ratio = coordinates * rounding * bounds / (records * epsilon), epsilon / coordinates
+    noise = lattice.added(Laplace(1.0), scales, ratio, checked_key(key), scales.shape)
+    values = jnp.clip(noise.to(total / records), _SMOOTHNESS_FLOOR * bounds, bounds)
     if problem.intercept:
         values = jnp.append(values, _CURVATURE[problem.loss])
     return Smoothness(values, "released"), PureDP(epsilon)

@@ -23,6 +23,7 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.schedule import sensitivities_of, sequence_of
 
@@ -41,6 +42,7 @@ def plan(
     key: Key,
     noise: str | Histogram = "analytic_gaussian",
     passes: int = 100,
+    release: str = "lattice",
 ) -> Plan:
     """The published plan of proximal coordinate descent, with a budget for each update alone.
 
@@ -53,6 +55,7 @@ def plan(
             "truncated_laplace" (Geng et al.), an optimised `Histogram` made for `per_update` and a
             sensitivity of 2, or "none": NOT PRIVATE.
         passes: means of ceil(d / 4) updates at distinct coordinates, steps of 1.
+        release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
         A `Plan` of coordinate descent, whose `log_delta` is that of all updates.
@@ -75,24 +78,14 @@ def plan(
     clip = jnp.ones(coordinates)
     sensitivities = sensitivities_of(clip, records, "replace_one")
     base, made_for = _noise(per_update, noise)
+    lattice.require(release, base)
     silent = isinstance(noise, str) and noise == "none"
     scales = jnp.zeros(coordinates)
     if not silent:
         scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
-    return Plan(
-        sequence,
-        jnp.ones(coordinates),
-        jnp.ones(passes),
-        clip,
-        sensitivities,
-        scales,
-        base,
-        None,
-        records,
-        "average",
-        "replace_one",
-        "exact",
-    )
+    schedule = sequence, jnp.ones(coordinates), jnp.ones(passes), clip
+    words = "average", "replace_one", "exact", release
+    return Plan(*schedule, sensitivities, scales, base, None, records, *words)
 
 
 def start(coordinates: int, key: Key) -> Vector:

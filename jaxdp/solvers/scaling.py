@@ -3,7 +3,7 @@
 A column is clipped to its public bounds and measured from their middle in units of half their
 width, so that it lies in [-1, 1]. Its mean moves by at most 2 / n when one of n (public) records
 is replaced, by 1 / n when one is added or removed; its mean square by 1 / n in either case. All 2p
-are released at once.
+are released at once, with noise from a lattice.
 
 What is released is shrunk towards a public guess, mean 0 and deviation 1/3 (bounds of three
 deviations on either side), by the share of the noise: with few records the guess is better than
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import Key
 from jaxdp.design.allocate import allocate
@@ -23,6 +24,7 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
+from jaxdp.solvers import lattice
 from jaxdp.solvers.covariance.plan import share_of_mean
 
 # Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
@@ -74,12 +76,13 @@ def release(
     unit = (np.clip(values, lower, upper) - middle) / half
     moved = np.repeat([_MOVED[relation], 1.0], coordinates) * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
-    added = noise(allocate(family, moved, spent))
-    drawn = jnp.reshape(added.sample(key), (2, coordinates))
-    variances = np.reshape(np.asarray(added.variance()), (2, coordinates))
-    means = unit.mean(axis=0) + np.asarray(drawn[0])
+    scales = allocate(family, moved, spent)
+    ratios = jnp.asarray(moved) / scales
+    added = lattice.added(noise(1.0), scales, ratios, checked_key(key), scales.shape)
+    released = added.to(jnp.concatenate([unit.mean(axis=0), (unit**2).mean(axis=0)]))
+    means, squares = np.reshape(np.asarray(released), (2, coordinates))
+    variances = np.reshape(np.asarray(noise(scales).variance()), (2, coordinates))
     means = np.clip(means * _GUESS / (_GUESS + variances[0]), -1.0, 1.0)
-    squares = (unit**2).mean(axis=0) + np.asarray(drawn[1])
     trust = _GUESS**2 / (_GUESS**2 + variances[1])
     found = np.maximum(squares - means**2, np.sqrt(variances[1]))
     found = np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0)

@@ -35,6 +35,7 @@ def lasso(
     row_bound: ArrayLike,
     relation: str,
     intercept: bool = False,
+    release: str = "lattice",
 ) -> tuple[Vector, GDP]:
     """A private LASSO from one release of the second moment of the rows, and what it cost.
 
@@ -46,7 +47,7 @@ def lasso(
         key: of the noise: use it once and keep it secret.
         row_bound: public, in the units of the columns, which should be alike: longer rows (x, y),
             or (x, 1, y), are shortened to it.
-        relation: see `covariance.plan`.
+        relation, release: see `covariance.plan`.
         intercept: theta's last coordinate, not penalised.
 
     Returns:
@@ -67,14 +68,14 @@ def lasso(
     strength = checks.nonnegative("strength", strength)
     if strength.shape not in ((), x.shape[1:]):
         raise ValueError(f"strength must be a number or {x.shape[1:]}, got {strength.shape}")
-    columns = [x, np.ones_like(y), y] if intercept else [x, y]
-    rows = np.column_stack(columns)
+    rows = np.column_stack([x, np.ones_like(y), y] if intercept else [x, y])
     plan = covariance.plan(
         budget,
         dimension=rows.shape[1],
         records=len(rows),
         relation=relation,
         row_bound=row_bound,
+        release=release,
     )
     moment = covariance.release(rows, plan, key)
     strengths = jnp.broadcast_to(strength, x.shape[1:])

@@ -31,6 +31,8 @@ else:
     config = open(reference + "/h100.txtpb").read()
     topology = topologies.get_topology_desc("h100", "cuda", target_config=config, topology="1x1x1")
     devices = topology.devices
+# The draws from a lattice need the bits of float64 that a TPU lacks.
+release = "float" if platform == "tpu" else "lattice"
 place = SingleDeviceSharding(devices[0])
 
 def shaped(shape, dtype=jnp.float64):
@@ -59,14 +61,16 @@ if case.startswith("sample."):
     shapes = lanes, key
 elif case == "dp_sgd":
     like = {"w": jnp.zeros((4, 2)), "b": jnp.zeros(2)}
-    plan = dp_sgd.plan((1.0, 1e-5), like, clip=1.0, sampling_prob=0.1, steps=10, records=100)
+    plan = dp_sgd.plan(
+        (1.0, 1e-5), like, clip=1.0, sampling_prob=0.1, steps=10, records=100, release=release
+    )
     shapes = shaped((8, 4, 2), jnp.float32), shaped((8, 2), jnp.float32), key
     function = step
 elif case == "coordinate_descent":
     problem = dp.glm(np.ones((64, 2)), np.ones(64), loss="squared", penalty=dp.L1(0.5))
     plan = coordinate_descent.plan(
         (1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0, records=64, passes=2,
-        relation="replace_one", order="cyclic",
+        relation="replace_one", order="cyclic", release=release,
     )
     function, shapes = lambda key: coordinate_descent.run(problem, plan, key), (key,)
 elif case == "dp_sgd_epsilons":

@@ -95,6 +95,33 @@ def test_releases_meet_their_claim(noise, delta):
     assert found.epsilon_lower > 0.4 * min(found.claimed, 3.0)
 
 
+@pytest.mark.long
+def test_a_solver_meets_its_claim():
+    """One update of coordinate descent by noise from the lattice, a record at either threshold."""
+    descent, trials = dp.solvers.coordinate_descent, 4000
+    arguments = {"smoothness": [1.0], "clip": 1.0, "records": 4, "passes": 1, "order": "cyclic"}
+    made = descent.plan((1.5, 1e-2), relation="replace_one", **arguments)
+
+    def run(extreme, key):
+        targets = jnp.append(jnp.array([0.1, 0.2, -0.3]), extreme)
+        problem = dp.Problem(jnp.ones((1, 4)), -targets, dp.L2(0.0), "squared")
+        return descent.run(problem, made, key)
+
+    drawn = jax.jit(jax.vmap(run, (None, 0)))
+    keys = jax.random.split(KEY, (2, trials))
+    outputs = [iter(np.asarray(drawn(9.0 - 18.0 * i, keys[i]))) for i in (0, 1)]
+    found = dp.audit(
+        lambda i, _: next(outputs[i]),
+        (0, 1),
+        trials,
+        claim=made.guarantee,
+        delta=1e-2,
+        progress=False,
+    )
+    assert not found.is_refuted, found
+    assert found.epsilon_lower > 0.4 * found.claimed
+
+
 def test_false_alarms_are_as_rare_as_said():
     """The randomised response that meets its claim exactly: 200 audits at 90 %."""
     response = np.random.default_rng(0)

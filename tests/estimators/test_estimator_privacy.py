@@ -35,6 +35,24 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     }  # fmt: skip
 
 
+def test_floating_point_noise_is_for_research_and_said_to_be():
+    features, targets = regression(300)
+    fits = {name: dp.DPLasso(**UNIT, release=name) for name in ("lattice", "float")}
+    fits = {name: model.fit(features, targets) for name, model in fits.items()}
+    assert "research" not in fits["lattice"].privacy_text_
+    assert "for research: noise in floating point" in fits["float"].privacy_text_
+    assert fits["lattice"].plan_.sampling_error < 1e-18
+    assert fits["float"].plan_.sampling_error == 1
+    pca = dp.DPPCA(release="float", epsilon=1.0, delta=1e-5, feature_bounds=(-1.0, 1.0))
+    assert "for research" in pca.fit(features).privacy_text_
+    for model in (
+        dp.DPLasso(**UNIT, release="exact"),
+        SSPLasso(epsilon=1.0, delta=1e-5, row_bound=1.0, release="exact"),
+    ):
+        with pytest.raises(ValueError, match="release must be one of lattice, float"):
+            model.fit(features, targets)
+
+
 def test_values_computed_from_the_records_need_a_budget():
     features, targets = regression(300)
     problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1))

@@ -12,6 +12,8 @@ NOISES = {
     "gaussian": dp.Gaussian(3.0),
     "laplace": dp.Laplace(2.0),
     "flipped_huber": dp.FlippedHuber(1.0, 2.0),
+    "offset_gaussian": dp.OffsetGaussian(1.0, 2.0),
+    "truncated_laplace": dp.TruncatedLaplace(2.0, 3.0),
     "histogram": dp.Histogram(0.5, [1, 2, 4, 8, 4, 2, 1], atom=0.01),
     "discrete_gaussian": dp.DiscreteGaussian(3.0),
     "discrete_laplace": dp.DiscreteLaplace(2.0),

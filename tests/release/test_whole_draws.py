@@ -16,8 +16,9 @@ ONE = jnp.ones(())
 DEVIATIONS = 6.0
 
 
-def law(kind, scale, alpha=1.0, gamma=1.0):
-    return WholeLaw(kind, jnp.asarray(scale), jnp.asarray(alpha), jnp.asarray(gamma))
+def law(kind, scale, alpha=1.0, gamma=1.0, bound=None):
+    limit = None if bound is None else jnp.asarray(bound)
+    return WholeLaw(kind, jnp.asarray(scale), jnp.asarray(alpha), jnp.asarray(gamma), limit)
 
 
 def masses(law, numbers):
@@ -28,8 +29,10 @@ def masses(law, numbers):
         h = n / s
     else:
         a, g = float(law.alpha), float(law.gamma)
-        h = n * a / g**2 + np.maximum(n - a, 0) ** 2 / (2 * g * g)
-    return np.exp(-h) / np.exp(-h).sum()
+        start = a if law.kind == "huber" else 0.0
+        h = n * a / g**2 + np.maximum(n - start, 0) ** 2 / (2 * g * g)
+    mass = np.exp(-h) * (n <= (np.inf if law.bound is None else float(law.bound)))
+    return mass / mass.sum()
 
 
 LAWS = {
@@ -38,6 +41,9 @@ LAWS = {
     "exponential": law("exponential", 2.5),
     "steep": law("exponential", 0.3),
     "huber": law("huber", 9.0 / 4.0, 4.0, 3.0),
+    "offset": law("offset", 9.0 / 4.0, 4.0, 3.0),
+    "truncated": law("exponential", 2.5, bound=3.0),
+    "none but 0": law("exponential", 2.5, bound=0.0),
 }
 
 
@@ -65,13 +71,16 @@ def test_a_batch_of_laws_draws_each_its_own():
 def test_bad_scales_draw_nothing():
     for scale in (jnp.nan, -1.0, 0.0, jnp.inf):
         assert jnp.isnan(whole_draws.draw(jax.random.key(0), law("normal", scale), (3,))).all()
+    for bound in (jnp.nan, -1.0):
+        given = law("exponential", 2.5, bound=bound)
+        assert jnp.isnan(whole_draws.draw(jax.random.key(0), given, (3,))).all()
 
 
-@pytest.mark.parametrize("kind", ["normal", "exponential", "huber"])
+@pytest.mark.parametrize("kind", ["normal", "exponential", "huber", "offset"])
 def test_refined_decisions_agree_with_fast_ones(kind):
     """Where float64 decides, 32 digits decide the same."""
     given = law(kind, 2.0**33 * 1.7, 2.0**33, 2.0**33 * np.sqrt(1.7))
-    if kind == "huber":
+    if kind in ("huber", "offset"):
         given = law(kind, float(given.gamma**2 / given.alpha) * (1 + 1e-15), 2.0**33, given.gamma)
     k1, k2, k3 = jax.random.split(jax.random.key(3), 3)
     size = jnp.full(500, jnp.ceil(0.5 * given.scale))

@@ -112,8 +112,8 @@ def test_a_file_that_was_changed_is_refused(tmp_path, monkeypatch, key):
         [lines[0], lines[2], lines[1], lines[3]],
         [lines[0], *theirs[1:]],
         [theirs[0], *lines[1:]],
-        [lines[0].replace(b'"version": 2', b'"version": 1'), *lines[1:]],
-        [lines[0].replace(b'"version": 2', b'"version": 2 '), *lines[1:]],
+        [lines[0].replace(b'"version": 3', b'"version": 1'), *lines[1:]],
+        [lines[0].replace(b'"version": 3', b'"version": 3 '), *lines[1:]],
         [*lines, b"\n"],
         [b"{"],
         [b"\xff\n"],
@@ -125,7 +125,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path, monkeypatch, key):
             cd.run_resumable(problem(), plan(), path, key, every=2)
 
 
-_HEADER = {"format": "jaxdp coordinate descent", "version": 2, "inputs": "", "key": None}
+_HEADER = {"format": "jaxdp coordinate descent", "version": 3, "inputs": "", "key": None}
 FORGED = (
     [],
     3,

@@ -32,18 +32,19 @@ def test_the_run_is_the_written_algorithm():
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
         )
         key = jax.random.key(9)
-        unit = np.asarray(draw(plan, key))
+        # The rounding to the lattice is below the tolerance.
+        drawn = np.asarray(draw(plan, key).noise)
         design, offset = np.asarray(problem.design), np.asarray(problem.offset)
         theta = np.zeros(5)
-        clip, scales, steps = (np.asarray(a) for a in (plan.clip, plan.scales, plan.steps))
-        for row, noises in zip(np.asarray(plan.sequence), unit, strict=True):
+        clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
+        for row, noises in zip(np.asarray(plan.sequence), drawn, strict=True):
             iterates = []
             for j, z in zip(row, noises, strict=True):
                 state = theta @ design + offset
                 slope = state if loss == "squared" else -1 / (1 + np.exp(state))
                 partial = np.clip(design[j] * slope, -clip[j], clip[j])
                 mean = np.mean(np.rint(partial * 2**30 / clip[j])) * clip[j] / 2**30
-                point = theta[j] - steps[j] * (mean + scales[j] * z)
+                point = theta[j] - steps[j] * (mean + z)
                 theta[j] = float(penalty.proximal(penalty.strength, *jnp.array([point, steps[j]])))
                 iterates.append(theta.copy())
             if iterate == "average":

@@ -116,6 +116,25 @@ def test_release_adds_the_noise_of_the_plan():
     np.testing.assert_allclose(deviation, expected, rtol=0.025)
 
 
+@pytest.mark.parametrize("family", covariance.FAMILIES)
+def test_entries_are_on_a_lattice_unless_floating_point_is_asked_for(family):
+    rows = unit_rows(np.random.default_rng(0), 30, 3)
+    known = {"dimension": 3, "records": 30, "relation": "replace_one", "method": "iid"}
+    made = covariance.plan(BUDGET, family=family, **known)
+    drawn = np.asarray(covariance.release(rows, made, jax.random.key(1)))
+    steps = drawn * 2.0**36 / 2.0 ** np.floor(np.log2(float(made.scales[0])))
+    np.testing.assert_array_equal(2.0 * steps, np.round(2.0 * steps))
+    assert made.sampling_error < 1e-21
+    research = covariance.plan(BUDGET, family=family, release="float", **known)
+    assert research.sampling_error == 1
+    np.testing.assert_array_equal(research.scales, made.scales)
+    kind = jax.random.normal if family == "gaussian" else jax.random.laplace
+    noise = made.scales[0] * kind(jax.random.key(1), (3, 3), dtype=jnp.float64)
+    drawn = covariance.release(rows, research, jax.random.key(1))
+    exact = covariance.second_moment(jnp.asarray(rows), made)
+    np.testing.assert_allclose(jnp.triu(drawn), jnp.triu(exact + noise), rtol=1e-12)
+
+
 def test_long_rows_are_shortened_and_products_clipped():
     key = jax.random.key(0)
     rows = np.array([[3.0, 4.0], [0.3, -0.4]])
@@ -151,6 +170,7 @@ def test_bad_input():
         {"records": 0},
         {"dimension": -2},
         {"entry_bounds": (0.1, 0.1)},
+        {"release": "exact"},
         {"entry_bounds": (0.1, 0.1, 0.1), "method": "inid"},
         {"entry_bounds": (0.1, 0.0), "method": "inid"},
     ):

@@ -9,6 +9,7 @@ from descent_plans import BUDGET, SMOOTHNESS, make_plan
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent.run import draw
+from jaxdp.solvers.lattice import added
 
 pytestmark = pytest.mark.heavy
 
@@ -105,9 +106,12 @@ def test_orders():
 def test_one_key_for_plan_and_run_draws_no_bits_twice():
     """The sequence is public: it must say nothing of the noise of whoever passes one key twice."""
     key = jax.random.key(1)
-    plan = make_plan(order="cyclic")
-    unit = draw(plan, key)
-    assert not np.any(np.isin(unit, plan.noise.sample(key, plan.sequence.shape)))
+    plan = make_plan(order="cyclic", release="float")
+    unit = draw(plan, key).noise / plan.scales[plan.sequence]
+    assert not np.any(np.isclose(unit, plan.noise.sample(key, plan.sequence.shape), rtol=1e-9))
+    drawn = draw(make_plan(order="cyclic"), key)
+    twice = added(plan.noise, plan.scales[plan.sequence], plan.ratios[plan.sequence], key, (7, 5))
+    assert not np.any(np.isin(drawn.noise, twice.noise))
     rows = [jax.random.permutation(k, 5) for k in jax.random.split(key, 7)]
     assert np.any(np.asarray(make_plan(key=key).sequence) != np.asarray(rows))
 

@@ -8,6 +8,7 @@ import pytest
 from small_descent import BUDGET, KEY, plan, problem
 
 import jaxdp as dp
+from jaxdp._core.random_key import key_for
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent.run import advance, draw
 
@@ -48,7 +49,7 @@ def test_a_schedule_multiplies_the_steps_and_costs_nothing():
     one = plan(passes=6)
     object.__setattr__(one, "sequence", one.sequence[:1])
     object.__setattr__(one, "pace", one.pace[:1])
-    noise = draw(plan(), KEY)[:1]
+    noise = jax.tree.map(lambda x: x[:1], draw(plan(), KEY))
     theta, _ = advance(problem(), one, jnp.zeros(3), noise)
     np.testing.assert_allclose(slow, theta, rtol=1e-12)
 
@@ -95,6 +96,36 @@ def test_one_record_moves_the_sum_by_two_thresholds_exactly(dtype):
     gap = abs(moved[0] - moved[1])
     assert gap <= float(made.sensitivities[0])
     assert gap >= float(made.sensitivities[0]) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_what_an_update_releases_is_on_a_lattice_whatever_the_records(dtype):
+    """One update from 0: theta over the step is the noisy mean, a whole number of lattice steps."""
+    made = plan(order="cyclic", passes=1, updates=1, step=1.0)
+    lattice = float(draw(made, KEY).step[0, 0])
+    assert lattice <= 2.0**-37 * float(made.scales[0])
+    odd = []
+    for seed, key in enumerate(jax.random.split(KEY, 40)):
+        data = problem(dtype, seed=seed % 2)
+        data = dp.Problem(data.design, data.offset, dp.L2(0.0), data.loss, data.intercept)
+        released = float(cd.run(data, made, key)[0]) / lattice
+        assert released == round(released)
+        odd.append(round(released) % 2)
+    assert 8 < sum(odd) < 32
+
+
+def test_floating_point_noise_is_asked_for_by_name():
+    made = plan(release="float")
+    assert made.sampling_error == 1
+    assert plan().sampling_error < 18 * 2.0**-73
+    noise = made.noise.sample(key_for("noise", KEY), made.sequence.shape)
+    np.testing.assert_array_equal(draw(made, KEY).noise, made.scales[made.sequence] * noise)
+    np.testing.assert_array_equal(draw(made, KEY).step, jnp.zeros(made.sequence.shape))
+    np.testing.assert_array_equal(made.scales, plan().scales)
+    with pytest.raises(ValueError, match="release must be one of lattice, float"):
+        plan(release="exact")
+    with pytest.raises(ValueError, match="alpha must be at least"):
+        plan(noise=dp.FlippedHuber(0.0, 1.0))
 
 
 def test_what_overflows_is_clipped_too():

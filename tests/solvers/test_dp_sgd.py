@@ -270,6 +270,7 @@ def test_bad_input():
         {"allocation": "best"},
         {"noise": "cauchy"},
         {"relation": "replace_one"},
+        {"release": "exact"},
         {"groups": "none"},
         {"groups": {"first": 1}},
         {"clip": -1.0},

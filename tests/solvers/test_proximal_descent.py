@@ -52,13 +52,13 @@ def test_it_is_the_published_loop():
     start = proximal_descent.start(6, jax.random.key(1))
     assert float(jnp.abs(start).max()) <= 1
     key = jax.random.key(2)
-    noise = np.asarray(draw(made, key))
+    noise = np.asarray(draw(made, key).noise)
     h, y = np.array(start), np.where(labels > 0, 1.0, -1.0)
     for coordinates, draws in zip(np.asarray(made.sequence), noise, strict=True):
         iterates = []
         for j, noised in zip(coordinates, draws, strict=True):
             query = np.sum(-y * features[:, j] / (1 + np.exp(y * (features @ h))))
-            point = h[j] - (query + noised * float(made.scales[0]) * 50) / 50
+            point = h[j] - (query + noised * 50) / 50
             h[j] = np.sign(point) * max(abs(point) - 1e-3, 0.0)
             iterates.append(h.copy())
         h = np.mean(iterates, axis=0)

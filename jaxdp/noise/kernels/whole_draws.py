@@ -1,7 +1,8 @@
 """Whole numbers drawn with probability proportional to exp(-h(|n|)), h even and convex.
 
-h(n) = n^2 / (2 s^2), n / s, or n alpha / gamma^2 + (n - alpha)_+^2 / (2 gamma^2): the discrete
-Gaussian, Laplace and flipped Huber, at any scale. Rejection from blocks of W = ceil(unit / 2)
+h(n) = n^2 / (2 s^2), n / s, or n alpha / gamma^2 + (n - start)_+^2 / (2 gamma^2): the discrete
+Gaussian, Laplace, flipped Huber (start alpha) and offset Gaussian (start 0), at any scale, and
+perhaps up to a bound. Rejection from blocks of W = ceil(unit / 2)
 numbers: a block k with probability proportional to exp(-(k / 2)^2 / 2) or exp(-k / 2), which
 dominates, a place j in it, uniform, a sign, and n = k W + j is taken with probability
 exp(h of the block - h(n)).
@@ -46,23 +47,32 @@ _PADDED = 2**20
 # The least of 31 bits that blocks beyond the compared ones may begin at. derived
 _TOP = 2**31 - 1
 
-Kind = Literal["normal", "exponential", "huber"]
+Kind = Literal["normal", "exponential", "huber", "offset"]
 
 
 @final
 @pytree
 class WholeLaw:
-    """h of one kind with its scale s; "huber" with alpha and gamma as well, s = gamma^2 / alpha."""
+    """h of one kind with its scale s, up to `bound`, at least 0; all numbers if None.
+
+    "huber" and "offset" with alpha and gamma as well, s = gamma^2 / alpha.
+    """
 
     kind: Kind = static()
     scale: Reals
     alpha: Reals
     gamma: Reals
+    bound: Reals | None = None
 
     @property
     def proposal(self) -> str:
         """The law of the blocks."""
         return "normal" if self.kind == "normal" else "exponential"
+
+    @property
+    def start(self) -> Reals:
+        """The number from which on the square in h counts."""
+        return self.alpha if self.kind == "huber" else jnp.zeros(())
 
 
 class _Candidate(NamedTuple):
@@ -95,22 +105,28 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     batch of laws, of that shape: each draw waits for its own.
     """
     shape = jnp.broadcast_shapes(shape, law.scale.shape)
-    one = law.scale.ndim == 0 and law.alpha.ndim == 0 and law.gamma.ndim == 0
+    one = all(x.ndim == 0 for x in jax.tree.leaves(law))
     if math.prod(shape) == 0:
         return jnp.zeros(shape)
     good = (law.scale > 0) & (law.scale <= LARGEST_UNIT)
-    if law.kind == "huber":
+    if law.kind in ("huber", "offset"):
         good &= (law.alpha > 0) & (law.gamma > 0)
+    if law.bound is not None:
+        good &= law.bound >= 0
     safe = jax.tree.map(lambda x: jnp.where(good, x, 1.0), law)
+    size = math.prod(shape)
+    # A power of two: few sizes are compiled.
+    padded = max(64, 1 << (size - 1).bit_length())
+    count = padded if padded < _PADDED else size
     if one:
-        size = math.prod(shape)
-        # A power of two: few sizes are compiled.
-        padded = max(64, 1 << (size - 1).bit_length())
-        values = _in_a_row(key, safe, padded if padded < _PADDED else size)[:size].reshape(shape)
+        values = _in_a_row(key, safe, count)
     else:
-        spread = jax.tree.map(lambda x: jnp.broadcast_to(x, shape).ravel(), safe)
-        values = _one_by_one(key, spread, math.prod(shape)).reshape(shape)
-    return jnp.where(good, values, jnp.nan)
+        spare = jnp.ones(count - size)
+        spread = jax.tree.map(
+            lambda x: jnp.concatenate([jnp.broadcast_to(x, shape).ravel(), spare]), safe
+        )
+        values = _one_by_one(key, spread, count)
+    return jnp.where(good, values[:size].reshape(shape), jnp.nan)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -162,13 +178,19 @@ def _candidates(key: Key, law: WholeLaw, shape: Shape) -> tuple[Reals, Bools]:
     first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
     taken = first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (first_bits < chance * (1.0 + _CERTAIN)) | tie
-    block, taken = lax.cond(
-        jnp.any(is_open & fair),
-        lambda: _refined(second, law, candidate, (pick, first_bits), (is_open, taken)),
-        lambda: (candidate.block, taken),
-    )
+
+    def refine(state: tuple[Reals, Bools, jax.Array]) -> tuple[Reals, Bools, jax.Array]:
+        # Bits that depend on the turn: XLA would compute what does not before the loop.
+        key = jax.random.fold_in(second, state[2])
+        bits = pick, first_bits
+        return *_refined(key, law, candidate, bits, (is_open, taken)), jnp.uint32(0)
+
+    # A loop of one turn at most: under `vmap` a condition would always be computed.
+    start = candidate.block, taken, jnp.any(is_open & fair).astype(jnp.uint32)
+    block, taken, _ = lax.while_loop(lambda state: state[2] > 0, refine, start)
     value = block * size + candidate.place
-    return sign * value, taken & fair & ((sign > 0) | (value > 0))
+    taken &= fair & ((sign > 0) | (value > 0))
+    return sign * value, taken if law.bound is None else taken & (value <= law.bound)
 
 
 def _exponent(law: WholeLaw, candidate: _Candidate) -> Reals:
@@ -179,7 +201,7 @@ def _exponent(law: WholeLaw, candidate: _Candidate) -> Reals:
         return 0.5 * beyond * (beyond + k)
     if law.kind == "exponential":
         return beyond
-    return beyond + 0.5 * (jnp.maximum(k * size + j - law.alpha, 0.0) / law.gamma) ** 2
+    return beyond + 0.5 * (jnp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
 
 
 def _refined(
@@ -220,10 +242,10 @@ def _exponent_pair(law: WholeLaw, candidate: _Candidate) -> Double:
 
     inside = size - 0.5 * law.scale
     n = k * size + j
-    if law.kind == "huber":
+    if law.kind in ("huber", "offset"):
         slope = _ratio_pair(law, k.shape)
         centre = total_pair(product(exactly(n), slope), -0.5 * k)
-        outside = total_pair(exactly(n), exactly(-law.alpha))
+        outside = total_pair(exactly(n), exactly(-law.start))
         share = divide(outside, exactly(law.gamma), outside.high > 0)
         square = scaled(product(share, share), 0.5)
         return total_pair(centre, Double(*(jnp.where(outside.high > 0, x, 0.0) for x in square)))

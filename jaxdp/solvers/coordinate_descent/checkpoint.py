@@ -36,11 +36,12 @@ from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
 from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
+from jaxdp.solvers.lattice import Added
 from jaxdp.solvers.problems import Problem
 
 # What the header says of the file, and by what it changes with its lines.
 _FORMAT = "jaxdp coordinate descent"
-_VERSION = 2
+_VERSION = 3
 # What reading bytes that this module did not write may raise. derived
 _MALFORMED = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 
@@ -100,11 +101,16 @@ def run_resumable(
             _keep(file, lines)
         noise = draw(plan, used)
         while done < passes:
-            theta, _ = advance(problem, plan, theta, noise[done : done + every], done)
+            theta, _ = advance(problem, plan, theta, _of_passes(noise, done, every), done)
             done = min(done + every, passes)
             line = {"done": done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
             code = _append(file, target, line, code, secret)
     return theta
+
+
+def _of_passes(noise: Added, done: int, every: int) -> Added:
+    """The noise of the next passes, at most `every`."""
+    return jax.tree.map(lambda x: x[done : done + every], noise)
 
 
 def _new_file(file: BinaryIO, path: Path, inputs: str, key: Key | None, secret: bytes) -> bytes:

@@ -35,6 +35,7 @@ from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.accounting import (
     ACCOUNTING,
     Spent,
@@ -79,6 +80,12 @@ class Plan:
     iterate: str = static()
     relation: str = static()
     accounting: str = static()
+    release: str = static(default="lattice")
+
+    @property
+    def sampling_error(self) -> Reals:
+        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
+        return lattice.sampling_error(self.sequence.size, self.release)
 
     @property
     def visits(self) -> Vector:
@@ -137,6 +144,7 @@ def plan(
     penalty: Penalty | None = None,
     spent: Spent | None = None,
     key: Key | None = None,
+    release: str = "lattice",
 ) -> Plan:
     """The schedule of a private coordinate descent, with noise that keeps a budget.
 
@@ -155,6 +163,7 @@ def plan(
         iterate: "last", or "average": each pass ends in the mean of its iterates.
         penalty, spent: the problem's; what `private_smoothness` cost, a part of the budget.
         key: of the order, which is drawn here.
+        release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
         A `Plan`, see the module; with infinite noise where nothing meets a traced budget.
@@ -174,11 +183,9 @@ def plan(
     steps = steps_of(curvature, step, passes)
     clips = _clips(curvature, clip, records, relation)
     sequence = sequence_of(order, passes, len(curvature), updates, key)
-    base, shape = noise_of(noise), scale_shape(allocation, clips[1], curvature, penalty)
-    shaped = Plan(
-        sequence, *steps, *clips, shape, base, spent, records, iterate, relation, accounting
-    )
-    return _calibrated(shaped, budget)
+    base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
+    words = records, iterate, relation, accounting, release
+    return _calibrated(Plan(sequence, *steps, *clips, shape, base, spent, *words), budget)
 
 
 def _counts(records: int | None, passes: int) -> tuple[int, int]:

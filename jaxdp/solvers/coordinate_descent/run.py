@@ -3,6 +3,7 @@
 The mean is a sum of whole numbers. Each record's partial derivative is clipped to +-C_j and
 rounded to a multiple of C_j / grid; blocks of 64 add up exactly in the data's precision, and the
 blocks in float64. So the sensitivity holds as computed, in float32 too, in any order of summation.
+The noise comes from a lattice to which the mean is rounded, see `solvers.lattice`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from jaxdp._core import checks
 from jaxdp._core.random_key import key_for
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
+from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.plan import Plan
+from jaxdp.solvers.lattice import Added
 from jaxdp.solvers.problems import Problem
 
 # Records of a block, which adds up exactly. chosen: see the grid
@@ -51,9 +54,9 @@ def run(
         theta, (p,); with `trace`, also a `NotPrivateTrace`. Only theta is covered by the plan's
         guarantee.
 
-    The rounding of the noise is outside the guarantee (Mironov, CCS 2012). Batches over keys, plans
-    and problems by `jax.vmap`; `run_many` picks the chunk. Time is linear in passes * p * n; memory
-    2 p n floats, if n is no multiple of 64. A problem that the plan was not made for: `ValueError`.
+    Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is linear
+    in passes * p * n; memory 2 p n floats, if n is no multiple of 64. A problem that the plan was
+    not made for: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -136,9 +139,14 @@ def begin(plan: Plan, start: ArrayLike | None) -> Vector:
     return theta
 
 
-def draw(plan: Plan, key: Key) -> Reals:
-    """The noise of every update before it is scaled, (passes, updates)."""
-    return plan.noise.sample(key_for("noise", key), plan.sequence.shape)
+@jax.jit
+def draw(plan: Plan, key: Key) -> Added:
+    """The noise of every update on its mean gradient, (passes, updates)."""
+    visited = plan.scales[plan.sequence]
+    ratios = plan.sensitivities[plan.sequence] / visited
+    shape, key = plan.sequence.shape, key_for("noise", key)
+    noise, step = lattice.added(plan.noise, visited, ratios, key, shape, plan.release)
+    return Added(noise, jnp.broadcast_to(step, shape))
 
 
 @partial(jax.jit, static_argnames="trace")
@@ -146,7 +154,7 @@ def advance(
     problem: Problem,
     plan: Plan,
     start: Vector,
-    noise: Reals,
+    noise: Added,
     first_pass: jax.Array | int = 0,
     *,
     trace: bool = False,
@@ -174,9 +182,9 @@ def advance(
 
     def update(carry, inputs):
         theta, state, total = carry
-        coordinate, draw, pace = inputs
+        coordinate, added, pace = inputs
         row, step = padded.design[coordinate], pace * plan.steps[coordinate]
-        gradient = mean_gradient(row, state, coordinate) + plan.scales[coordinate] * draw
+        gradient = added.to(mean_gradient(row, state, coordinate))
         point = theta[coordinate] - step * gradient
         moved = padded.penalty.proximal(strength[coordinate], point, step)
         state = state + (moved - theta[coordinate]).astype(dtype) * row
@@ -184,8 +192,8 @@ def advance(
         return (theta, state, total + theta), None
 
     def one_pass(carry, inputs):
-        coordinates, draws, pace = inputs
-        each = coordinates, draws, jnp.full(draws.shape, pace)
+        coordinates, added, pace = inputs
+        each = coordinates, added, jnp.full(coordinates.shape, pace)
         (theta, state, total), _ = lax.scan(update, (*carry, jnp.zeros_like(plan.steps)), each)
         if plan.iterate == "average":
             theta = total / coordinates.size
@@ -193,7 +201,7 @@ def advance(
         objective = problem.objective_at(state[:records], theta) if trace else None
         return (theta, state), objective
 
-    passes = noise.shape[0]
+    passes = noise.noise.shape[0]
     inputs = (
         lax.dynamic_slice_in_dim(plan.sequence, first_pass, passes),
         noise,

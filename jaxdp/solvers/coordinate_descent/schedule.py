@@ -20,6 +20,7 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.solvers import lattice
 from jaxdp.solvers.problems import L2, Penalty, Smoothness
 
 # What `plan` takes; see there and its module.
@@ -105,11 +106,11 @@ def sequence_of(
     return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)[:, :updates]
 
 
-def noise_of(noise: str | Noise) -> Noise:
-    """The noise that the scales multiply."""
+def noise_of(noise: str | Noise, release: str) -> Noise:
+    """The noise that the scales multiply, one that can be drawn as `release` says."""
     if isinstance(noise, str):
         checks.one_of("noise", noise, NOISES)
-        return Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
+        noise = Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
     if not isinstance(noise, _LOG_CONCAVE):
         raise ValueError(
             "noise must be a name, a log-concave noise on the reals (its largest shift is its "
@@ -117,6 +118,7 @@ def noise_of(noise: str | Noise) -> Noise:
         )
     if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
         raise ValueError("noise must have scalar parameters: the plan scales it")
+    lattice.require(release, noise)
     return noise
 
 

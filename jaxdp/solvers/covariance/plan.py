@@ -22,6 +22,7 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace
+from jaxdp.solvers import lattice
 
 # What `plan` takes; see there.
 METHODS = ("goe", "iid", "inid")
@@ -45,6 +46,12 @@ class Plan:
     records: int = static()
     family: str = static()
     relation: str = static()
+    release: str = static(default="lattice")
+
+    @property
+    def sampling_error(self) -> Reals:
+        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
+        return lattice.sampling_error(self.dimension * (self.dimension + 1) / 2, self.release)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log delta of the release: exact GDP, or of one Laplace at the sum of all shifts."""
@@ -68,6 +75,7 @@ def plan(
     method: str = "goe",
     family: str = "gaussian",
     entry_bounds: ArrayLike | None = None,
+    release: str = "lattice",
 ) -> Plan:
     """The noise on a private second moment that meets a budget, decided before a row is read.
 
@@ -83,6 +91,7 @@ def plan(
         family: "gaussian" or "laplace".
         entry_bounds: of "inid", (off, diagonal), to which each row's products are clipped; the
             bounds that hold anyway if None, row_bound^2 (1/2, 1).
+        release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
         A `Plan`.
@@ -97,6 +106,7 @@ def plan(
     """
     budget = as_budget(budget) if isinstance(budget, tuple) else budget
     _check_choices(method, family, relation, entry_bounds)
+    lattice.require(release, Laplace(1.0))
     dimension = checks.positive_integer("dimension", dimension)
     records = checks.positive_integer("records", records)
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
@@ -108,7 +118,7 @@ def plan(
     else:
         scales = _scales_at_once(family, method, moved, level)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
-    return Plan(scales, level, bound, clipped, dimension, records, family, relation)
+    return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
 
 
 def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:

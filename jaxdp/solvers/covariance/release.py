@@ -9,6 +9,9 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.solvers import lattice
 from jaxdp.solvers.covariance.plan import LARGEST, Plan
 
 
@@ -24,6 +27,7 @@ def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> 
     Returns:
         The matrices, (*shape, d, d), of deviation `scale` on the diagonal, scale / sqrt(2) off it.
 
+    Floating-point noise, for research: `release` draws from a lattice.
     The coordinates of svec(A), off-diagonal entries times sqrt(2), are i.i.d. N(0, scale^2), so a
     symmetric matrix that moves by at most L in Frobenius norm is released with GDP(L / scale),
     exactly.
@@ -65,7 +69,8 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
         The matrix, (d, d).
 
     Other shapes than the plan's and values that are not finite raise `ValueError` (traced, they
-    give NaN). Float64 noise, see `Noise.sample`.
+    give NaN). Entries are multiples of a power of two, of one on the diagonal and of one off it,
+    unless the plan says `release="float"`: see `solvers.lattice`.
 
     >>> import jax
     >>> from jaxdp.solvers import covariance
@@ -122,8 +127,17 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
 
 @jax.jit
 def _release(features: Reals, plan: Plan, key: Key) -> Reals:
-    shape = (plan.dimension, plan.dimension)
-    draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
-    unit = draw(key, shape, dtype=jnp.float64)
-    scales = jnp.where(jnp.eye(plan.dimension, dtype=bool), plan.scales[1], plan.scales[0])
-    return _mirrored(second_moment(features, plan) + checks.guard(scales) * unit)
+    on = jnp.eye(plan.dimension, dtype=bool)
+    moment, scales = second_moment(features, plan), checks.guard(plan.scales)
+    noise = Gaussian(1.0) if plan.family == "gaussian" else Laplace(1.0)
+    if plan.release == "float":
+        return _mirrored(moment + jnp.where(on, scales[1], scales[0]) * noise.sample(key, on.shape))
+    entries = plan.dimension * (plan.dimension + 1) / 2
+    ratio = plan.ratio / (entries**0.5 if plan.family == "gaussian" else entries)
+    # Two laws, each drawn for all its entries at once.
+    off_key, on_key = jax.random.split(key)
+    diagonal = lattice.added(noise, scales[1], ratio, on_key, (plan.dimension,))
+    upper = jnp.triu_indices(plan.dimension, 1)
+    others = lattice.added(noise, scales[0], ratio, off_key, upper[0].shape)
+    released = jnp.diag(diagonal.to(jnp.diagonal(moment)))
+    return _mirrored(released.at[upper].set(others.to(moment[upper])))

@@ -26,6 +26,7 @@ from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Relation, Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
+from jaxdp.solvers import lattice
 
 # What `plan` takes; see there.
 ALLOCATIONS = ("inid", "spr", "iid")
@@ -53,12 +54,18 @@ class Plan:
     family: str = static()
     relation: Relation = static()
     sampling: Scheme | None = None  # None: Poisson
+    release: str = static(default="lattice")
 
     @property
     def privacy(self) -> PrivacyLoss:
         """Privacy loss of all steps together."""
         drawn = self.sampling_prob, self.sampling
         return _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
+
+    @property
+    def sampling_error(self) -> Reals:
+        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
+        return lattice.sampling_error(self.steps * sum(self.sizes), self.release)
 
     @property
     def total_variance(self) -> Reals:
@@ -81,6 +88,7 @@ def plan(
     allocation: str = "inid",
     noise: str = "gaussian",
     relation: Relation = "add_remove",
+    release: str = "lattice",
 ) -> Plan:
     """Clipping thresholds and noise scales of DP-SGD that keep a budget for all steps.
 
@@ -92,20 +100,19 @@ def plan(
         sampling_prob: with which every step takes each record, in (0, 1].
         sampling: instead, the scheme by which `train` draws batches; steps make whole epochs.
         steps: how many.
-        records: public, roughly how many there are: the noisy sum is divided by records
-            sampling_prob.
+        records: public, roughly how many: the noisy sum is divided by records sampling_prob.
         groups: "layer" (leaves that share all but the last key), "leaf", "all" (one group: global
             clipping), or a tree of labels like `params`.
         allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
             s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
         noise: "gaussian" or "laplace".
         relation: "add_remove", "add", "remove" or "zero_out".
+        release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
         A `Plan`.
 
-    Calibrating compiles for some seconds, once a family. A budget that no noise meets:
-    `ValueError`.
+    Calibrating compiles for some seconds. A budget that no noise meets: `ValueError`.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
 
     >>> import jax.numpy as jnp
@@ -117,17 +124,17 @@ def plan(
     """
     budget = as_budget(budget)
     _check_choices(allocation, noise, relation)
+    lattice.require(release, noise_of(noise))
     members, sizes = _groups(params, groups)
     clips = _clips(clip, len(sizes))
     steps = checks.positive_integer("steps", steps)
     records = checks.positive_integer("records", records)
     rate = _rate(sampling_prob, sampling, steps)
-    count = jnp.asarray(1.0 * steps)
-    multiplier = _calibrated(budget, (rate, sampling), count, noise, relation)
+    multiplier = _calibrated(budget, (rate, sampling), jnp.asarray(1.0 * steps), noise, relation)
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
-    drawn, of_params = (rate, records * rate), (members, sizes, *_leaves(params))
-    return Plan(clips, scales, multiplier, *drawn, *of_params, steps, noise, relation, sampling)
+    held = clips, scales, multiplier, rate, records * rate, members, sizes, *_leaves(params)
+    return Plan(*held, steps, noise, relation, sampling, release)
 
 
 def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
@@ -216,6 +223,11 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
     return round_up(shape * size, 8)
 
 
+def noise_of(family: str, scale: ArrayLike = 1.0) -> Gaussian | Laplace:
+    """The noise of a family."""
+    return Gaussian(scale) if family == "gaussian" else Laplace(scale)
+
+
 def _composed(
     multiplier: Reals,
     drawn: tuple[Reals, Scheme | None],
@@ -223,7 +235,7 @@ def _composed(
     family: str,
     relation: Relation,
 ) -> PrivacyLoss:
-    noise = Gaussian(multiplier) if family == "gaussian" else Laplace(multiplier)
+    noise = noise_of(family, multiplier)
     prob, sampling = drawn
     if sampling is None:
         return steps * privacy_loss(Mechanism(noise, 1.0, prob, relation))

@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import same_length
-from jaxdp._core.types import Key, Vector
+from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
-from jaxdp.solvers.dp_sgd.plan import Plan
+from jaxdp.solvers import lattice
+from jaxdp.solvers.dp_sgd.plan import Plan, noise_of
+from jaxdp.solvers.lattice import power_of_two
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
-_BITS = 31
+_BITS = 30
 
 
 def clip_groups(plan: Plan) -> optax.GradientTransformation:
@@ -62,7 +63,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
             margin = 1.0 - (size + 16.0) * ULP
             factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
             factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
-        units = _units(plan.clips)
+        units = power_of_two(plan.clips, -_BITS)
         sums = []
         for leaf, group in zip(leaves, plan.members, strict=True):
             rows = by_example(factors[group], leaf)
@@ -72,15 +73,6 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         return jax.tree.unflatten(structure, sums), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def _units(clips: Vector) -> Vector:
-    """The power of two that clipped entries are multiples of, a group; known ones by NumPy.
-
-    A TPU has no exponents of float64.
-    """
-    lib: Any = np if checks.is_concrete(clips) else jnp
-    return jnp.asarray(lib.ldexp(1.0, lib.frexp(lib.asarray(clips))[1] - _BITS))
 
 
 class NoiseState(NamedTuple):
@@ -101,9 +93,10 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         A transformation to (sum + noise) / expected batch; NaN after the plan's last step: more
         would not be covered.
 
-    The noise is drawn in float64 (in float32 a normal draw ends at 5.4 deviations, which can be
-    seen); the mean is rounded to the parameters' precision. Other shapes than the parameters':
-    `ValueError`.
+    The sum is rounded to a lattice, from which the noise comes: see `solvers.lattice`; all entries
+    of a step are one release. The mean is rounded to the parameters' precision. With a plan of
+    `release="float"` the noise is that of floating point, in float64 (in float32 a normal draw ends
+    at 5.4 deviations, which can be seen). Other shapes than the parameters': `ValueError`.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -128,12 +121,17 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         leaves, structure = jax.tree.flatten(updates)
         _require_shapes(updates, plan, examples=False)
         following, now = jax.random.split(state.key)
-        draw = jax.random.normal if plan.family == "gaussian" else jax.random.laplace
+        noise, size = noise_of(plan.family), sum(plan.sizes)
+        # Of a vector of ones, in the norm that the noise counts.
+        norm = size**0.5 if plan.family == "gaussian" else size
+        ratio = 1.0 / (plan.multiplier * norm)
         left = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
         noisy = []
         keys = jax.random.split(now, len(leaves))
         for leaf, group, dtype, each in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
-            total = leaf + plan.scales[group] * draw(each, leaf.shape, dtype=jnp.float64)
+            scale = plan.scales[group]
+            added = lattice.added(noise, scale, ratio, each, leaf.shape, plan.release)
+            total = added.to(leaf.astype(jnp.float64))
             noisy.append((left * total / plan.expected_batch).astype(dtype))
         return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
