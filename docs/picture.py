@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import jax
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 import jaxdp as dp
 
 jax.config.update("jax_enable_x64", True)
-matplotlib.use("Agg")
-from matplotlib import pyplot
 
-figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+figure = Figure(figsize=(10, 3.8), layout="constrained")
+left, right = figure.subplots(1, 2)
 steps = {
     f"noise multiplier {s:g}": dp.Mechanism(dp.Gaussian(s), 1.0, 0.01, relation="add_remove")
     for s in (0.8, 1.0, 1.5)
