@@ -7,7 +7,7 @@ QUICK := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes
 QUICKEST := $(QUICK) --xla_backend_optimization_level=0
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: install demo test test-long fuzz bench reproduce docs notebooks format clean
+.PHONY: install demo test test-long fuzz bench reproduce docs notebooks dist format clean
 
 install: $(STAMP)
 
@@ -58,9 +58,20 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/pytest tests/test_notebooks.py
 
+# An sdist without tests and a wheel that works in an environment of its own.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	rm -rf dist build/empty
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	! tar -tf dist/*.tar.gz | grep /tests/
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet -c constraints.txt "$$(ls dist/*.whl)[cli]"
+	cd build && empty/bin/python -c "import jaxdp; jaxdp.Mechanism" && empty/bin/jaxdp --help
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build docs/_build docs/notebooks docs/.jupyter_cache docs/jupyter_execute *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/notebooks docs/.jupyter_cache docs/jupyter_execute *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,10 @@
 """How Sphinx builds the site: `make docs`."""
 
+import inspect
+import re
 import shutil
+import textwrap
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,11 @@ version = release = jaxdp.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "sphinx_book_theme"
 html_title = "jaxdp"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+# One parameter a line. chosen: what a column of the site holds
+python_maximum_signature_line_length = 72
 # Formulas are text, as in docstrings: the site loads nothing from the network.
 myst_enable_extensions = []
 myst_heading_anchors = 3
@@ -29,15 +37,111 @@ autodoc_member_order = "bysource"
 copybutton_prompt_text = ">>> "
 
 
-def preformatted(
-    app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
-    """Show a docstring as `help()` does: its formulas are text, not markup."""
-    lines[:] = ["::", "", *(f"   {line}" for line in lines), ""]
+SECTIONS = {"Args:": "Arguments", "Returns:": "Returns"}
+# What has a meaning in reStructuredText, and none in a docstring.
+MARKUP = re.compile(r"[\\*|_]")
+# A power, and its exponent: a name, a number, or what stands in brackets, with brackets within.
+POWER = re.compile(r"\^(?:(-?\w+(?:\.\d+)?|\|\w+\|)|\(((?:[^()]|\([^()]*\))*)\))")
+
+
+def documented() -> set[str]:
+    """Full names of all that the reference has an entry of."""
+    page = (HERE / "api.md").read_text()
+    names = set(re.findall(r"^\.\. auto\w+:: (\S+)", page, flags=re.MULTILINE))
+    for name in tuple(names):
+        thing = reduce(getattr, name.split(".")[1:], jaxdp)
+        if inspect.isclass(thing):
+            names |= {f"{name}.{n}" for n, x in vars(thing).items() if n[0] != "_" and x.__doc__}
+    return names
+
+
+DOCUMENTED = documented()
+
+
+def as_prose(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Make reStructuredText of a docstring as this project writes them, in place."""
+    lines[:] = converted("\n".join(lines), name, thing).splitlines()
+
+
+def skipped(app: Any, kind: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """True for the methods that scikit-learn adds to an estimator; None leaves the decision."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
+def converted(text: str, name: str, thing: Any) -> str:
+    """A docstring with its sections as lists, powers raised, names linked and all else as it is."""
+    parts = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        head, _, rest = block.partition("\n")
+        if head.startswith(">>>"):
+            parts.append(block)
+        elif head not in SECTIONS:
+            for point in re.split(r"\n(?=[*-] )", block):
+                listed = re.match(r"[*-] ", point)
+                text = prose(point[2:] if listed else point, name, thing)
+                parts.append(f"* {text}" if listed else text)
+        else:
+            entries = re.split(r"\n(?=\S)", textwrap.dedent(rest))
+            told = [
+                entry_of(e, name, thing) if head == "Args:" else prose(e, name, thing)
+                for e in entries
+            ]
+            parts.append(f":{SECTIONS[head]}:\n" + textwrap.indent("\n".join(told), "   "))
+    return "\n\n".join(parts) + "\n"
+
+
+def entry_of(entry: str, name: str, thing: Any) -> str:
+    """An item of the list of arguments: their names, and what they are."""
+    arguments, _, meaning = entry.partition(":")
+    shown = ", ".join(f"**{MARKUP.sub(escaped, x.strip())}**" for x in arguments.split(","))
+    return f"* {shown}: {prose(meaning, name, thing)}"
+
+
+def prose(text: str, name: str, thing: Any) -> str:
+    """One paragraph on one line: what stands between backticks is a link or code."""
+    pieces = re.split(r"`([^`]+)`", " ".join(text.split()))
+    pieces[::2] = [plain(piece) for piece in pieces[::2]]
+    pieces[1::2] = [code(piece, name, thing) for piece in pieces[1::2]]
+    line = "".join(pieces)
+    # No list begins here, whatever the formula at the beginning looks like.
+    return re.sub(r"^(?=[^\w\s\\:]|\w+[.)] )", r"\\", line)
+
+
+def plain(text: str) -> str:
+    """Words and formulas, as they are but for powers."""
+    whole, parts = 0, []
+    for power in POWER.finditer(text):
+        parts.append(MARKUP.sub(escaped, text[whole : power.start()]))
+        parts.append(f"\\ :sup:`{MARKUP.sub(escaped, power[1] or power[2])}`\\ ")
+        whole = power.end()
+    return "".join(parts) + MARKUP.sub(escaped, text[whole:])
+
+
+def escaped(found: re.Match[str]) -> str:
+    """The character itself, without its meaning."""
+    return "\\" + found[0]
+
+
+def code(text: str, name: str, thing: Any) -> str:
+    """A link to what the reference has under this name, seen from `name`; else code."""
+    word = text.removeprefix("jaxdp.").removeprefix("dp.")
+    if (
+        callable(thing)
+        and not inspect.isclass(thing)
+        and word in inspect.signature(thing).parameters
+    ):
+        return f"\\ ``{text}``\\ "
+    places = name.split(".")
+    for end in range(len(places), 0, -1):
+        target = ".".join((*places[:end], word))
+        if target in DOCUMENTED and target != name:
+            return f"\\ :py:obj:`{text} <{target}>`\\ "
+    return f"\\ ``{text}``\\ "
 
 
 def setup(app: Any) -> None:
-    """Bring the notebooks in, and docstrings as they are."""
+    """Bring the notebooks in, docstrings as prose, and nothing of scikit-learn's own."""
     shutil.rmtree(HERE / "notebooks", ignore_errors=True)
     shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
-    app.connect("autodoc-process-docstring", preformatted)
+    app.connect("autodoc-process-docstring", as_prose)
+    app.connect("autodoc-skip-member", skipped)

@@ -1,7 +1,7 @@
 """Real data for examples, tests and benchmarks. None of it is shipped.
 
-"diabetes" and "breast_cancer" come with scikit-learn and need no download. The others are looked
-for as NAME.csv.gz in $JAXDP_DATA, then in ../shared/data, and are then fetched by scikit-learn.
+"diabetes", "breast_cancer" and "digits" come with scikit-learn and need no download. The others are
+looked for as NAME.csv.gz in $JAXDP_DATA, then in ../shared/data, and then fetched by scikit-learn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(name: str) -> Dataset:
             "cylinder_bands": 540 x 62, band (1) or none (0): 19 numbers (missing: the median) and
             the indicators of 14 nominal columns, the first level of each dropped, missing being a
             level; "diabetes": 442 x 10 (regression); "breast_cancer": 569 x 30, benign (1) or
-            malignant (0).
+            malignant (0); "digits": 1,797 x 64, images of 8 x 8 pixels in 0..16 and their digit.
 
     Returns:
         A `Dataset`: features (n, p) and targets (n,) in float64, without missing values, with
@@ -186,7 +186,7 @@ def _bundled(name: str) -> Dataset:
 
 
 # Those that come with scikit-learn.
-_BUNDLED = ("diabetes", "breast_cancer")
+_BUNDLED = ("diabetes", "breast_cancer", "digits")
 _READERS: dict[str, Callable[[str], Dataset]] = {
     "california_housing": _california_housing,
     "electricity": _electricity,

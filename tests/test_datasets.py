@@ -13,6 +13,7 @@ SHAPES = {
     "cylinder_bands": (540, 62),
     "diabetes": (442, 10),
     "breast_cancer": (569, 30),
+    "digits": (1797, 64),
 }
 
 

@@ -92,6 +92,32 @@ def test_without_scikit_learn_its_names_are_missing_and_say_why():
     assert done.returncode == 0, done.stderr
 
 
+def test_without_posix_locks_only_locked_files_are_refused(tmp_path):
+    """As on Windows: `fcntl` is not there."""
+    code = (
+        "import sys; sys.modules['fcntl'] = None\n"
+        "import jax, jaxdp as dp\n"
+        "jax.config.update('jax_enable_x64', True)\n"
+        "assert dp.Mechanism(dp.Gaussian(4.0), 1.0).delta(1.0) < 3e-6\n"
+        "descent = dp.solvers.coordinate_descent\n"
+        "problem = dp.glm([[1.0]], [1.0], loss='squared', penalty=dp.L2(0.5))\n"
+        "plan = descent.noiseless_plan([0.5], passes=2)\n"
+        f"path = {str(tmp_path / 'file')!r}\n"
+        "sys.platform = 'win32'\n"
+        "for call in (lambda: dp.Ledger(path, dp.GDP(1.0)),\n"
+        "             lambda: descent.run_resumable(problem, plan, path)):\n"
+        "    try:\n"
+        "        call()\n"
+        "    except NotImplementedError as error:\n"
+        "        assert 'POSIX locks' in str(error) and 'win32' in str(error)\n"
+        "    else:\n"
+        "        raise AssertionError('accepted')\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_types_are_packaged():
     assert (ROOT / "py.typed").exists()
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())

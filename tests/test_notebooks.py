@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
 # Half a minute to a minute and a half each, most of it compilation.
-SLOW = ("choosing_a_noise", "dp_sgd_accounting", "optimal_noise", "quickstart")
+SLOW = ("choosing_a_noise", "dp_sgd_accounting", "dp_sgd_training", "optimal_noise", "quickstart")
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_it_runs(path):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 5
+    assert len(NOTEBOOKS) == 6

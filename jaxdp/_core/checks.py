@@ -8,6 +8,7 @@ downstream can take it for a small delta.
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -223,3 +224,13 @@ def extra(module: str, extra_name: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{module} is needed here: pip install 'jaxdp[{extra_name}]'") from error
+
+
+def posix_locks() -> ModuleType:
+    """The module `fcntl`; `NotImplementedError` with the platform's name where there is none."""
+    try:
+        return importlib.import_module("fcntl")
+    except ImportError as error:
+        raise NotImplementedError(
+            f"locked files need POSIX locks, which {sys.platform} has not: use Linux or macOS"
+        ) from error

@@ -53,7 +53,8 @@ class Ledger(Locked):
 
     What it lets through, together, has the guarantee `budget`, as a `Filter` says, for as long as
     all that is released is charged here. A file that is no ledger, was changed or ends within a
-    line raises `ValueError`, and nothing can be charged.
+    line raises `ValueError`, and nothing can be charged. `NotImplementedError` on a system
+    without POSIX locks, such as Windows.
 
     >>> import tempfile, pathlib
     >>> import jaxdp as dp
@@ -127,7 +128,7 @@ class Ledger(Locked):
     @contextlib.contextmanager
     def _locked(self, create: bool) -> Iterator[BinaryIO]:
         """The file at its beginning, for this thread of this process alone."""
-        fcntl = checks.extra("fcntl", "a system with POSIX locks")
+        fcntl = checks.posix_locks()
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
         with self._lock:
             try:

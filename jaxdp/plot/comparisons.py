@@ -43,7 +43,7 @@ def compare(comparison: Comparison, *, ax: Any = None) -> Any:
     ax.axvline(1.0, color="0.4", linestyle="--", linewidth=1.0)
     ax.grid(False, axis="y")
     ax.margins(x=0.12)
-    return labelled(ax, "variance / that of the Gaussian", "")
+    return labelled(ax, "variance / that of the Gaussian", "", "Least noise for a budget")
 
 
 @styled
@@ -98,7 +98,8 @@ def winners(
     ax.grid(False)
     names = [family.replace("_", " ") for family in families]
     handles = [patches.Patch(color=c, label=n) for c, n in zip(COLOURS, names, strict=False)]
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles))
+    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(handles)}
+    ax.legend(handles=handles, title="least variance", **above)
     ax.set_xlabel(rf"$\varepsilon$ at $\delta = {power(delta)}$")
     ax.set_ylabel("releases")
     return ax

@@ -68,7 +68,7 @@ def profile(
         y = np.asarray(release.log_delta(x)) / _LOG_10
         ax.plot(x, np.where(np.isfinite(y), y, np.nan), label=label)
     ax.yaxis.set_major_formatter(lambda y, _: f"$10^{{{y:g}}}$")
-    return labelled(ax, r"$\varepsilon$ (nats)", r"$\delta$", "Privacy profiles")
+    return labelled(ax, r"$\varepsilon$ (nats)", r"$\delta$", "Privacy profiles", "release")
 
 
 @styled
@@ -101,7 +101,8 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
         ax.plot(rate, fnr, label=label)
     ax.plot([0.0, 1.0], [1.0, 0.0], color="0.6", linestyle="-", linewidth=1.0, label="no leak")
     ax.set_aspect("equal")
-    return labelled(ax, "false-positive rate", "false-negative rate", "Trade-off functions")
+    names = "false-positive rate", "false-negative rate"
+    return labelled(ax, *names, "Trade-off functions", "release")
 
 
 @styled
@@ -134,7 +135,8 @@ def epsilon_by_step(
         loss = step if isinstance(step, PrivacyLoss) else privacy_loss(step)
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
     whole_ticks(ax)
-    return labelled(ax, "steps", rf"$\varepsilon$ at $\delta = {power(delta)}$")
+    y = rf"$\varepsilon$ at $\delta = {power(delta)}$"
+    return labelled(ax, "steps", y, "What a training spends", "training")
 
 
 @styled
@@ -145,6 +147,7 @@ def noise_by_epsilon(
     sensitivity: float = 1.0,
     count: int = 1,
     *,
+    relative_to: str | None = None,
     ax: Any = None,
 ) -> Any:
     """Draw the least standard deviation of every family against epsilon, on logarithmic axes.
@@ -154,6 +157,7 @@ def noise_by_epsilon(
         epsilon: an increasing vector of budgets, nats.
         delta: a probability.
         sensitivity, count: of one release, and how many share the budget.
+        relative_to: a family by whose deviation all are divided, as in "gaussian"; None: by none.
         ax: axes to draw on; those of a new figure if None.
 
     Returns:
@@ -166,16 +170,23 @@ def noise_by_epsilon(
     """
     check_names("families", families)
     x = increasing("epsilon", epsilon)
+
+    def deviation(family: str) -> np.ndarray:
+        noise = fit_noise(family, Budget(x, delta), sensitivity, count)
+        least = np.sqrt(np.asarray(noise.variance()))
+        return np.broadcast_to(np.where(np.isfinite(least), least, np.nan), x.shape)
+
+    unit = 1.0 if relative_to is None else deviation(relative_to)
     ax = axes_of(ax)
     for family in families:
-        noise = fit_noise(family, Budget(x, delta), sensitivity, count)
-        deviation = np.sqrt(np.asarray(noise.variance()))
-        y = np.broadcast_to(np.where(np.isfinite(deviation), deviation, np.nan), x.shape)
-        ax.plot(x, y, label=family.replace("_", " "))
+        ax.plot(x, deviation(family) / unit, label=family.replace("_", " "))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.tick_params(which="minor", labelbottom=False, labelleft=False)
-    return labelled(ax, rf"$\varepsilon$ at $\delta = {power(delta)}$", "standard deviation")
+    names = rf"$\varepsilon$ at $\delta = {power(delta)}$", "standard deviation"
+    if relative_to is not None:
+        names = names[0], f"{names[1]} / that of {relative_to.replace('_', ' ')}"
+    return labelled(ax, *names, "Least noise for a budget", "noise")
 
 
 @styled
@@ -205,7 +216,7 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
     for label, noise in noises.items():
         ax.plot(places, np.exp(np.asarray(noise.log_density(places))), label=label)
     ax.set_ylim(bottom=0.0)
-    return labelled(ax, "noise $x$", "density $p(x)$")
+    return labelled(ax, "noise $x$", "density $p(x)$", "Densities", "noise")
 
 
 @styled
@@ -233,4 +244,4 @@ def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: 
         ax.plot(passes, np.mean(np.atleast_2d(curve), axis=0), label=label)
     ax.set_yscale("log")
     whole_ticks(ax)
-    return labelled(ax, "passes", "relative error", title)
+    return labelled(ax, "passes", "relative error", title, "training")

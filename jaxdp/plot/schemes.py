@@ -44,4 +44,5 @@ def epsilon_by_scheme(losses: Mapping[str, PrivacyLoss], delta: float, *, ax: An
     ax.bar_label(bars, fmt="%.3g", padding=3)
     ax.grid(False, axis="y")
     ax.margins(x=0.12)
-    return labelled(ax, rf"$\varepsilon$ at $\delta = {power(delta)}$", "")
+    x = rf"$\varepsilon$ at $\delta = {power(delta)}$"
+    return labelled(ax, x, "", "What sampling schemes cost")

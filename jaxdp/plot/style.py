@@ -61,14 +61,14 @@ def axes_of(ax: Any) -> Any:
     return ax
 
 
-def labelled(ax: Any, x: str, y: str, title: str | None = None) -> Any:
-    """Names of both axes, and a legend where lines are least."""
+def labelled(ax: Any, x: str, y: str, title: str | None, heading: str | None = None) -> Any:
+    """Names of both axes, a title unless `ax` has one, and a legend where lines are least."""
     ax.set_xlabel(x)
     ax.set_ylabel(y)
-    if title is not None:
+    if title is not None and not ax.get_title():
         ax.set_title(title)
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="best")
+        ax.legend(loc="best", title=heading)
     return ax
 
 

@@ -43,12 +43,31 @@ def test_lines(name):
         assert len(ax.lines) == lines
         assert ax.get_xlabel()
         assert ax.get_ylabel()
-        assert ax.get_legend() is not None
+        assert ax.get_title() or name == "training"
+        assert ax.get_legend().get_title().get_text()
         looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
         assert len(looks) == lines
         for line in ax.lines:
             assert np.isfinite(np.asarray(line.get_ydata())).any()
     own.figure.canvas.draw()
+    pyplot.close("all")
+
+
+def test_a_ratio_is_drawn():
+    def draw(**named):
+        ax = dp.plot.noise_by_epsilon(["gaussian", "laplace"], [0.5, 1.0], 1e-6, **named)
+        return ax, np.asarray([line.get_ydata() for line in ax.lines])
+
+    (_, plain), (ax, ratio) = draw(), draw(relative_to="gaussian")
+    np.testing.assert_array_equal(ratio, plain / plain[0])
+    assert ax.get_ylabel() == "standard deviation / that of gaussian"
+    pyplot.close("all")
+
+
+def test_a_title_of_ones_own_stays():
+    _, ax = pyplot.subplots()
+    ax.set_title("mine")
+    assert dp.plot.profile(RELEASES, ax=ax).get_title() == "mine"
     pyplot.close("all")
 
 

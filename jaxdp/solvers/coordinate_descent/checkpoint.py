@@ -72,7 +72,7 @@ def run_resumable(
         after each `every` passes, so that last bits differ from those of `run`.
 
     A file that is in use, open to others, changed or of other arguments: `ValueError`, before any
-    noise is drawn; the module says what is not noticed. POSIX only (`fcntl`).
+    noise is drawn; the module says what is not noticed. Not on Windows: `NotImplementedError`.
 
     >>> import tempfile
     >>> import jaxdp as dp
@@ -143,8 +143,7 @@ def _reached(
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """The file, made where there is none, while no other process has it; the owner's alone."""
-    import fcntl  # Not on every system, and nothing else needs it.
-
+    fcntl = checks.posix_locks()
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
