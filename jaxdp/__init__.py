@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from jaxdp.design.allocate import allocation_error as allocation_error
     from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
     from jaxdp.design.calibrate import calibrate as calibrate
-    from jaxdp.design.compare import Comparison as Comparison
     from jaxdp.design.compare import compare as compare
     from jaxdp.design.expected_error import ExpectedError as ExpectedError
     from jaxdp.design.expected_error import expected_error as expected_error
@@ -37,11 +36,8 @@ if TYPE_CHECKING:
     from jaxdp.design.flipped_huber_conditions import sufficient_log_delta as sufficient_log_delta
     from jaxdp.design.flipped_huber_conditions import sufficient_zcdp as sufficient_zcdp
     from jaxdp.design.lower_bounds import lower_bound as lower_bound
-    from jaxdp.design.lower_bounds import lower_bound_covariance as lower_bound_covariance
-    from jaxdp.design.lower_bounds import randomised_response as randomised_response
+    from jaxdp.design.lower_bounds import two_point_release as two_point_release
     from jaxdp.design.sensitivity import JointSensitivity as JointSensitivity
-    from jaxdp.design.sensitivity_profiles import gini as gini
-    from jaxdp.design.sensitivity_profiles import sensitivity_profile as sensitivity_profile
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
     from jaxdp.dominating_pair.base import Kinks as Kinks
     from jaxdp.dominating_pair.base import Lattice as Lattice
@@ -72,7 +68,6 @@ if TYPE_CHECKING:
     from jaxdp.guarantee.renyi import RDP as RDP
     from jaxdp.guarantee.selection import above_threshold as above_threshold
     from jaxdp.guarantee.selection import repeat_and_select as repeat_and_select
-    from jaxdp.guarantee.tradeoff import profile_of_tradeoff as profile_of_tradeoff
     from jaxdp.guarantee.tradeoff import tradeoff_of_profile as tradeoff_of_profile
     from jaxdp.guarantee.zcdp import ZCDP as ZCDP
     from jaxdp.mechanism import Mechanism as Mechanism
@@ -83,7 +78,6 @@ if TYPE_CHECKING:
     from jaxdp.noise.discrete_laplace import DiscreteLaplace as DiscreteLaplace
     from jaxdp.noise.flipped_huber import FlippedHuber as FlippedHuber
     from jaxdp.noise.gaussian import Gaussian as Gaussian
-    from jaxdp.noise.histogram import Certificate as Certificate
     from jaxdp.noise.histogram import Histogram as Histogram
     from jaxdp.noise.laplace import Laplace as Laplace
     from jaxdp.noise.nodes import panels as panels
@@ -94,21 +88,16 @@ if TYPE_CHECKING:
     from jaxdp.noise.subbotin import Subbotin as Subbotin
     from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
     from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
-    from jaxdp.optimal.measure import ErrorMeasure as ErrorMeasure
     from jaxdp.optimal.measure import pinball as pinball
     from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
     from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
     from jaxdp.optimal.noise import optimal_noise as optimal_noise
-    from jaxdp.optimal.published import PublishedKernel as PublishedKernel
-    from jaxdp.optimal.published import published_mechanism as published_mechanism
-    from jaxdp.optimal.table import RangeMechanism as RangeMechanism
     from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
     from jaxdp.privacy_loss import privacy_loss as privacy_loss
     from jaxdp.released import Released as Released
     from jaxdp.solvers.problems import L1 as L1
     from jaxdp.solvers.problems import L2 as L2
     from jaxdp.solvers.problems import Problem as Problem
-    from jaxdp.solvers.problems import Smoothness as Smoothness
     from jaxdp.solvers.problems import bounded_smoothness as bounded_smoothness
     from jaxdp.solvers.problems import coordinate_smoothness as coordinate_smoothness
     from jaxdp.solvers.problems import glm as glm
@@ -132,13 +121,12 @@ else:
         "design.allocate": "allocate allocation_error",
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",
-        "design.compare": "Comparison compare",
+        "design.compare": "compare",
         "design.expected_error": "ExpectedError expected_error",
         "design.fit": "fit_noise",
         "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
-        "design.lower_bounds": "lower_bound lower_bound_covariance randomised_response",
+        "design.lower_bounds": "lower_bound two_point_release",
         "design.sensitivity": "JointSensitivity",
-        "design.sensitivity_profiles": "gini sensitivity_profile",
         "dominating_pair.base": "DominatingPair Kinks Lattice Law Smooth law_on",
         "dominating_pair.gaussian_mixture": "GaussianMixture",
         "dominating_pair.known_guarantee": "RandomisedResponse",
@@ -152,7 +140,7 @@ else:
         "guarantee.pure": "PureDP",
         "guarantee.renyi": "RDP",
         "guarantee.selection": "above_threshold repeat_and_select",
-        "guarantee.tradeoff": "profile_of_tradeoff tradeoff_of_profile",
+        "guarantee.tradeoff": "tradeoff_of_profile",
         "guarantee.zcdp": "ZCDP",
         "mechanism": "Mechanism release",
         "noise.base": "Noise",
@@ -161,7 +149,7 @@ else:
         "noise.discrete_laplace": "DiscreteLaplace",
         "noise.flipped_huber": "FlippedHuber",
         "noise.gaussian": "Gaussian",
-        "noise.histogram": "Certificate Histogram",
+        "noise.histogram": "Histogram",
         "noise.laplace": "Laplace",
         "noise.nodes": "panels",
         "noise.numerical": "NumericalNoise",
@@ -170,14 +158,12 @@ else:
         "noise.subbotin": "Subbotin",
         "noise.truncated_laplace": "TruncatedLaplace",
         "optimal.first_order": "optimal_noise_table",
-        "optimal.measure": "ErrorMeasure pinball",
+        "optimal.measure": "pinball",
         "optimal.mechanism": "optimal_mechanism",
         "optimal.noise": "optimal_integer_noise optimal_noise",
-        "optimal.published": "PublishedKernel published_mechanism",
-        "optimal.table": "RangeMechanism",
         "privacy_loss": "PrivacyLoss privacy_loss",
         "released": "Released",
-        "solvers.problems": "L1 L2 Problem Smoothness bounded_smoothness coordinate_smoothness glm "
+        "solvers.problems": "L1 L2 Problem bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
         "sweep": "sweep",
         "tables.plan": "TablePlan plan_table",

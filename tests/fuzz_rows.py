@@ -8,6 +8,11 @@ import jax
 import jax.numpy as jnp
 
 import jaxdp as dp
+from jaxdp.design.lower_bounds import lower_bound_covariance
+from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
+from jaxdp.guarantee.tradeoff import profile_of_tradeoff
+from jaxdp.optimal.published import published_mechanism
+from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)
 COUNT = {"statistic": "count"}
@@ -58,7 +63,7 @@ def guarantee_rows() -> list[Row]:
         row("GDP.tradeoff", lambda m, f: dp.GDP(m).tradeoff(f), "mu:shift fpr:share"),
         row("tradeoff_of_profile", lambda f: dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, f),
             "fpr:share"),
-        row("profile_of_tradeoff", lambda e: dp.profile_of_tradeoff(dp.GDP(1.0).tradeoff, e),
+        row("profile_of_tradeoff", lambda e: profile_of_tradeoff(dp.GDP(1.0).tradeoff, e),
             "epsilon:real"),
         row("above_threshold", lambda s, t, q: dp.above_threshold(
             s, threshold_scale=t, query_scale=q),
@@ -76,9 +81,9 @@ def design_rows() -> list[Row]:
     return [
         row("lower_bound", lambda e, d, s: dp.lower_bound(dp.ApproxDP(e, d), s),
             "epsilon:moderate delta:share sensitivity:shift"),
-        row("lower_bound_covariance", lambda r, n: dp.lower_bound_covariance(
+        row("lower_bound_covariance", lambda r, n: lower_bound_covariance(
             dp.ZCDP(0.0, r), jnp.eye(2), n), "rho:scale records:size", has_shapes=False),
-        row("randomised_response", lambda v, a, b, e: dp.randomised_response(KEY, v, a, b, e),
+        row("two_point_release", lambda v, a, b, e: dp.two_point_release(KEY, v, a, b, e),
             "value:inside lower:lower upper:upper epsilon:moderate", has_shapes=False),
         row("expected_error", lambda s, level: dp.expected_error(dp.Laplace(s), level),
             "scale:scale level:share"),
@@ -89,8 +94,8 @@ def design_rows() -> list[Row]:
             lambda s, v: dp.expected_error(dp.Laplace(s)).smallest_value(v),
             "scale:scale relative_error:scale"),
         row("staircase_split", dp.staircase_split, "epsilon:moderate"),
-        row("gini", dp.gini, "sensitivities:vector", has_shapes=False),
-        row("sensitivity_profile", lambda n: dp.sensitivity_profile("linear", n), "count:size",
+        row("gini", gini, "sensitivities:vector", has_shapes=False),
+        row("sensitivity_profile", lambda n: sensitivity_profile("linear", n), "count:size",
             has_shapes=False),
         row("allocation_error", lambda s: dp.allocation_error("laplace", s), "scales:vector",
             has_shapes=False),
@@ -140,7 +145,7 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small"),
         row("optimal_mechanism", lambda e, d, s: dp.optimal_mechanism((e, d), s, (0.0, 1.0)),
             "epsilon:moderate delta:small sensitivity:scale"),
-        row("published_mechanism", lambda e, d, s: dp.published_mechanism(
+        row("published_mechanism", lambda e, d, s: published_mechanism(
             (e, d), s, (0.0, 1.0), support=1.0), "epsilon:moderate delta:small sensitivity:scale"),
         row("pinball", dp.pinball, "quantile:share"),
         row("GaussianMixture", lambda v, s: dp.GaussianMixture(v, [0.5, 0.5], s),
@@ -161,5 +166,5 @@ def dear_rows() -> list[Row]:
         row("L2", dp.L2, "strength:scale"),
         row("bounded_smoothness", lambda b: dp.bounded_smoothness("squared", b),
             "feature_bounds:vector"),
-        row("Smoothness", lambda v: dp.Smoothness(v, "public"), "smoothness:vector"),
+        row("Smoothness", lambda v: Smoothness(v, "public"), "smoothness:vector"),
     ]  # fmt: skip

@@ -2,9 +2,9 @@
 
 import doctest
 import inspect
+import pydoc
 import re
 import sys
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ CLASSES = re.findall(r"autoclass:: jaxdp\.(\S+)", REFERENCE)
 
 
 def named(name):
-    return reduce(getattr, name.split("."), dp)
+    """The object, of the top level or of a module that is not imported with it."""
+    return pydoc.locate(f"jaxdp.{name}")
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
+from jaxdp.design.lower_bounds import lower_bound_covariance
 
 
 def test_the_table_of_the_inid_paper_is_the_optimum_of_the_absolute_error():
@@ -42,7 +43,7 @@ def test_order_two_bounds_chi_squared_from_above():
 def test_the_error_under_zcdp_falls_like_the_number_of_records():
     """1 / (sqrt(rho) n), where 1 / sqrt(rho n) is printed."""
     bounds = [
-        np.sqrt(float(dp.lower_bound_covariance(dp.ZCDP(0.0, 1e-4), [[1.0]], n)[0, 0]))
+        np.sqrt(float(lower_bound_covariance(dp.ZCDP(0.0, 1e-4), [[1.0]], n)[0, 0]))
         for n in (100, 400)
     ]
     np.testing.assert_allclose(bounds[0] / bounds[1], 4.0, rtol=1e-12)

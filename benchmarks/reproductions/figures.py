@@ -20,6 +20,7 @@ from benchmarks.reproductions import cylinder_bands
 from benchmarks.reproductions import figures_of_slides as slides
 from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
 from jaxdp import demo
+from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
 from jaxdp.plot.style import COLOURS, styled
 from jaxdp.solvers import proximal_descent
 
@@ -36,7 +37,7 @@ def profile_rows(name: str, order: int) -> np.ndarray:
 
     A sensitivity of 0 gets no noise, so that one shape serves all dimensions.
     """
-    full = np.asarray(dp.sensitivity_profile(name, int(COUNTS[-1])))
+    full = np.asarray(sensitivity_profile(name, int(COUNTS[-1])))
     rows = np.where(np.arange(full.size) < COUNTS[:, None], full, 0.0)
     return rows / np.linalg.norm(rows, order, axis=1, keepdims=True)
 
@@ -81,7 +82,7 @@ def inid_gini() -> Any:
     figure, (ax,) = panels()
     at = (2, 3, 4, 6, 8, 12, 16, 24, 40)
     for name in PROFILES:
-        values = [dp.gini(dp.sensitivity_profile(name, k)) for k in at]
+        values = [gini(sensitivity_profile(name, k)) for k in at]
         ax.plot(at, values, label=name.replace("_", "-"))
     return finished(figure, "$K$", "Gini coefficient", 3)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.measure import RESULTS, environment
+from jaxdp.design.sensitivity_profiles import sensitivity_profile
 
 STORE = RESULTS / "noises_reproduced.json"
 DELTA = 1e-6
@@ -86,7 +87,7 @@ def gains() -> list[dict[str, Any]]:
         ("exponential", "laplace"): 7.609,
     }
     for (profile, family), printed in published.items():
-        sensitivities = dp.sensitivity_profile(profile, 20)
+        sensitivities = sensitivity_profile(profile, 20)
         errors = [
             dp.allocation_error(family, dp.allocate(family, sensitivities, budget, method=m))
             for m in ("iid", "inid")
@@ -116,7 +117,7 @@ def crossings() -> dict[str, int]:
     for profile in ("uniform", "linear", "quadratic", "exponential"):
         better = 0
         for k in range(2, 41):
-            sensitivities = dp.sensitivity_profile(profile, k)
+            sensitivities = sensitivity_profile(profile, k)
             laplace = dp.allocate("laplace", sensitivities, dp.PureDP(0.5))
             gaussian = dp.allocate("gaussian", sensitivities, budget)
             errors = [

@@ -19,6 +19,7 @@ from scipy import optimize
 import jaxdp as dp
 from benchmarks.reproductions.noises import DELTA, EPSILONS, FAMILIES, STORE, save
 from jaxdp.design.families import MEMBERS
+from jaxdp.design.sensitivity_profiles import sensitivity_profile
 
 DELTAS = (1e-3, 1e-9, 1e-12)
 ASYMMETRIC = [(20, e, d) for e in (1.0, 5.0) for d in DELTAS]
@@ -65,7 +66,7 @@ def profiles(store: dict[str, Any]) -> None:
             row = rows.setdefault(profile, {"profile": profile, "epsilon": 1.0})
             if f"{name}_exact" in row:
                 continue
-            sensitivities, budget = dp.sensitivity_profile(profile, 20), dp.Budget(1.0, DELTA)
+            sensitivities, budget = sensitivity_profile(profile, 20), dp.Budget(1.0, DELTA)
             sensitivities = sensitivities / sensitivities.max()
             noise = NOISES[name]()
             if name in ("gaussian", "laplace"):

@@ -19,6 +19,8 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools import measure
+from jaxdp.noise.histogram import Certificate
+from jaxdp.optimal.published import published_mechanism
 
 jax.config.update("jax_enable_x64", True)
 
@@ -41,12 +43,12 @@ def budget(row: dict[str, Any]) -> dp.Budget:
     return dp.Budget(row["inputs"]["eps"], row["inputs"]["delta"])
 
 
-def proof_of(noise: dp.Histogram) -> dp.Certificate:
+def proof_of(noise: dp.Histogram) -> Certificate:
     assert noise.certificate is not None
     return noise.certificate
 
 
-def edge(row: dict[str, Any], resolution: int, support: float, **options: Any) -> dp.Certificate:
+def edge(row: dict[str, Any], resolution: int, support: float, **options: Any) -> Certificate:
     """On the published grid: a cell boundary at 0, no atom."""
     noise = dp.optimal_noise(
         budget(row), resolution=resolution, support=support, centred=False, max_atom=0.0, **options
@@ -127,7 +129,7 @@ def aligned_shifts() -> list[dict[str, Any]]:
     for row in rows("noise-space P'(L,beta), monotone"):
         inputs = row["inputs"]
         three, aligned = (
-            dp.published_mechanism(
+            published_mechanism(
                 budget(row),
                 2.0,
                 (0.0, 4.0),
@@ -154,7 +156,7 @@ def figure_5() -> list[dict[str, Any]]:
         one, wide = dp.Budget(epsilon, delta), (0.0, 18.0)
         start = time.perf_counter()
         parts = np.arange(0.0, 19.0, 2.0)
-        nine = dp.published_mechanism(one, 10.0, wide, resolution=36, support=25.0, parts=parts)
+        nine = published_mechanism(one, 10.0, wide, resolution=36, support=25.0, parts=parts)
         middle = time.perf_counter()
         made = dp.optimal_mechanism(one, 10.0, wide, resolution=36).certificate
         found.append(

@@ -36,7 +36,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
         A bound on the larger variance at the two inputs, in the query's unit squared, rounded down
         by 1e-13.
 
-      PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `randomised_response`;
+      PureDP:   m^2 / (4 sinh^2(epsilon / 2)), attained by `two_point_release`;
       ApproxDP: m^2 (1 - delta) / (4 (sinh^2(epsilon / 2) + delta)), attained;
       GDP:      (m^2 / 4)(1 / c - 1), c = (1/2) int (p - q)^2 / (p + q) for N(0, 1) and N(mu, 1):
                 the form for every pair of laws, hence for every trade-off;
@@ -49,6 +49,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     ours.
 
     >>> import jaxdp as dp
+    >>> from jaxdp.design.lower_bounds import lower_bound_covariance
     >>> print(f"{dp.lower_bound(dp.PureDP(1.0), 2.0):.4f}")
     3.6827
     """
@@ -78,7 +79,7 @@ def lower_bound_covariance(
     1. Axes that are no matrix: `ValueError`.
 
     >>> import jaxdp as dp
-    >>> print(dp.lower_bound_covariance(dp.PureDP(1.0), [[1.0, 0.0], [0.0, 2.0]], 10).round(4))
+    >>> print(lower_bound_covariance(dp.PureDP(1.0), [[1.0, 0.0], [0.0, 2.0]], 10).round(4))
     [[0.0092 0.    ]
      [0.     0.0368]]
     """
@@ -90,7 +91,7 @@ def lower_bound_covariance(
 
 
 @in_float64
-def randomised_response(
+def two_point_release(
     key: Key,
     value: ArrayLike,
     lower: ArrayLike,
@@ -98,7 +99,7 @@ def randomised_response(
     epsilon: ArrayLike,
     shape: Shape = (),
 ) -> Reals:
-    """An unbiased, purely private answer for a bounded value: one of two numbers.
+    """An unbiased, purely private answer for a bounded value, one of two: randomised response.
 
     Args:
         key: of the draw; use it once and keep it secret.
@@ -116,7 +117,7 @@ def randomised_response(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> answer = dp.randomised_response(jax.random.key(0), 0.25, 0.0, 1.0, 2.0)
+    >>> answer = dp.two_point_release(jax.random.key(0), 0.25, 0.0, 1.0, 2.0)
     >>> print(f"{abs(answer - 0.5):.4f}")
     0.6565
     """

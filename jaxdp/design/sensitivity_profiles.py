@@ -26,7 +26,8 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
     Source: Muthukrishnan & Kalyani, section V; the base of its exponential profile is taken as e.
 
     >>> import jaxdp as dp
-    >>> print(dp.sensitivity_profile("linear", 4))
+    >>> from jaxdp.design.sensitivity_profiles import gini
+    >>> print(sensitivity_profile("linear", 4))
     [1. 2. 3. 4.]
     """
     checks.one_of("name", name, PROFILES)
@@ -56,7 +57,8 @@ def gini(sensitivities: ArrayLike) -> Reals:
     2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K).
 
     >>> import jaxdp as dp
-    >>> float(dp.gini([1.0, 2.0, 3.0, 4.0]))
+    >>> from jaxdp.design.sensitivity_profiles import sensitivity_profile
+    >>> float(gini([1.0, 2.0, 3.0, 4.0]))
     0.25
     """
     ordered = jnp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)

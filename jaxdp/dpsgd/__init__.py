@@ -13,6 +13,7 @@ from jaxdp.dpsgd.questions import delta as delta
 from jaxdp.dpsgd.questions import epsilon as epsilon
 from jaxdp.dpsgd.questions import noise_multiplier as noise_multiplier
 from jaxdp.dpsgd.questions import steps as steps
+from jaxdp.dpsgd.schedule import Schedule as Schedule
 from jaxdp.dpsgd.schemes import batch_size_limit as batch_size_limit
 from jaxdp.dpsgd.schemes import shuffled_bounds as shuffled_bounds
 from jaxdp.dpsgd.schemes import steps_of_a_group as steps_of_a_group

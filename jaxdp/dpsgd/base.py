@@ -153,49 +153,6 @@ def rate_of(
     return checks.probability("batch_size / dataset_size", batch / records)
 
 
-def phases_of(
-    noise_multiplier: ArrayLike | None,
-    phases: Phases | None,
-    dataset_size: ArrayLike | None,
-    batch_size: ArrayLike | None,
-    epochs: ArrayLike | None,
-    sampling_prob: ArrayLike | None,
-    steps: ArrayLike | None,
-    sampling: str = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-) -> tuple[Phase, ...]:
-    """Phases that are asked about: the list that is given, or the one that is described."""
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    if phases is None:
-        if noise_multiplier is None:
-            raise ValueError("give noise_multiplier or phases, got neither")
-        return (
-            Phase(
-                noise_multiplier,
-                dataset_size=dataset_size,
-                batch_size=batch_size,
-                epochs=epochs,
-                sampling_prob=sampling_prob,
-                steps=steps,
-                sampling=sampling,
-                batch_size_limit=batch_size_limit,
-            ),
-        )
-    schedule = *schedule, batch_size_limit, None if sampling == "poisson" else sampling
-    if noise_multiplier is not None or any(x is not None for x in schedule):
-        raise ValueError(
-            "give phases alone: each holds its own noise multiplier, sampling probability and steps"
-        )
-    found = (phases,) if isinstance(phases, Phase) else phases
-    listed = isinstance(found, Sequence) and len(found) > 0
-    if not listed or not all(isinstance(phase, Phase) for phase in found):
-        raise ValueError(
-            "phases must be one Phase or more, as in [dp.dpsgd.Phase(1.1, "
-            f"sampling_prob=0.01, steps=100)], got {phases!r}"
-        )
-    return tuple(found)
-
-
 def step_loss(
     noise_multiplier: ArrayLike, sampling_prob: ArrayLike, relation: Relation
 ) -> PrivacyLoss:

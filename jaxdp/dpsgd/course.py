@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,13 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dpsgd.base import Phase, Phases, phases_of, step_loss
+from jaxdp.dpsgd.base import Phase, step_loss
+from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.schemes import loss_of_scheme
 from jaxdp.privacy_loss import PrivacyLoss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Relation
+from jaxdp.sampling.poisson import Poisson
 
 
 class Curve(NamedTuple):
@@ -32,21 +34,14 @@ def curve(
     delta: ArrayLike = 1e-6,
     *,
     every: int | Literal["epoch"] = "epoch",
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    epochs: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
-    steps: ArrayLike | None = None,
-    phases: Phases | None = None,
-    relation: Relation = "add_remove",
+    **schedule: Unpack[Schedule],
 ) -> Curve:
     """Epsilon at `delta` after each epoch of DP-SGD, or every so many steps, and after the last.
 
     Args:
         every: "epoch", of 1 / sampling_prob steps of the phase (rounded up), or a number of steps.
-        steps, sampling_prob: as in `epsilon`, one known number for each phase.
-        noise_multiplier, delta, dataset_size, batch_size, epochs, phases, relation: as in
-            `epsilon`; noise multipliers and delta may be batched.
+        noise_multiplier, delta, schedule: as in `epsilon`; noise multipliers and delta may be
+            batched, steps and sampling_prob are one known number for each phase.
 
     Returns:
         The steps, a vector, and epsilon in nats, with them along its last axis.
@@ -58,8 +53,7 @@ def curve(
     >>> print(course.steps, course.epsilon.round(4))
     [ 500. 1000.] [1.5803 2.1245]
     """
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    known = phases_of(noise_multiplier, phases, *schedule)
+    known, relation, group_size = training_of(noise_multiplier, schedule)
     if any(np.size(x) != 1 for phase in known for x in (phase.sampling_prob, phase.steps)):
         raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
     counts = [float(np.asarray(phase.steps).item()) for phase in known]
@@ -76,7 +70,7 @@ def curve(
     total = None
     for phase, count, start in zip(known, counts, starts, strict=False):
         scale = phase.noise_multiplier[..., None]
-        once = _per_step(phase, scale, relation)
+        once = _per_step(phase, scale, relation, group_size)
         part = np.clip(times - start, 0.0, count) * once
         total = part if total is None else total + part
     assert total is not None
@@ -84,17 +78,18 @@ def curve(
     return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
 
 
-def _per_step(phase: Phase, scale: Reals, relation: Relation) -> PrivacyLoss:
+def _per_step(phase: Phase, scale: Reals, relation: Relation, group_size: int) -> PrivacyLoss:
     """The loss of one step of a phase at other noise multipliers."""
-    if phase.scheme is None:
-        return step_loss(scale, jnp.reshape(phase.sampling_prob, ()), relation)
     if isinstance(phase.scheme, RandomAllocation | BallsInBins):
         raise ValueError(
             "phases of a curve must have steps on their own: of records that are allocated to the "
             "steps of an epoch ask epsilon after each epoch"
         )
-    scheme = jax.tree.map(lambda x: jnp.reshape(x, ()), phase.scheme)
-    return loss_of_scheme(scale, scheme, relation, 1)
+    if phase.scheme is None and group_size == 1:
+        return step_loss(scale, jnp.reshape(phase.sampling_prob, ()), relation)
+    scheme = Poisson(phase.sampling_prob) if phase.scheme is None else phase.scheme
+    scheme = jax.tree.map(lambda x: jnp.reshape(x, ()), scheme)
+    return loss_of_scheme(scale, scheme, relation, group_size)
 
 
 def _ends(count: float, rate: float) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,11 +11,12 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.design.calibrate import calibrate_from
-from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of, rate_of
-from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP, Sampling
+from jaxdp.dpsgd.base import Phase, Phases
+from jaxdp.dpsgd.schedule import Schedule, listed, training_of
+from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.sampling.base import Relation
+from jaxdp.privacy_loss import PrivacyLoss
 
 # Steps at most, where nothing exceeds the budget. chosen: no one trains longer
 MOST_STEPS = 2.0**30
@@ -29,30 +32,15 @@ _GUESS_HALVINGS = 25
 def epsilon(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
-    *,
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    epochs: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
-    steps: ArrayLike | None = None,
-    phases: Phases | None = None,
-    relation: Relation = "add_remove",
-    sampling: Sampling = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-    group_size: int = 1,
+    **schedule: Unpack[Schedule],
 ) -> Reals:
     """The epsilon of DP-SGD at `delta`, in nats: an upper bound, rounding included.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clipping norm.
         delta: in [0, 1].
-        dataset_size, batch_size, epochs, sampling_prob, steps: see `Phase`; the rate and the
-            length in either language.
-        phases: instead of all these a `Phase` or a list of them, which compose.
-        relation: what neighbours differ in, see `Mechanism`. "add_remove": one record more or
-            less, the worse of the two.
-        sampling, batch_size_limit: how batches are drawn, see `Phase`.
-        group_size: records of one user, which neighbours differ in.
+        schedule: dataset_size, batch_size and epochs, or sampling_prob and steps, or phases;
+            relation, sampling, batch_size_limit, group_size: see `Schedule`.
 
     Returns:
         epsilon, of the common shape of all arguments, which broadcast.
@@ -63,34 +51,20 @@ def epsilon(
     >>> print(f"{dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=1000):.4f}")
     2.1245
     """
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    drawn = sampling, batch_size_limit
-    known = phases_of(noise_multiplier, phases, *schedule, *drawn)
-    return loss_of(known, relation, group_size).epsilon(delta)
+    return training_of(noise_multiplier, schedule).privacy_loss.epsilon(delta)
 
 
 @in_float64
 def delta(
     noise_multiplier: ArrayLike | None = None,
     epsilon: ArrayLike = 1.0,
-    *,
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    epochs: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
-    steps: ArrayLike | None = None,
-    phases: Phases | None = None,
-    relation: Relation = "add_remove",
-    sampling: Sampling = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-    group_size: int = 1,
+    **schedule: Unpack[Schedule],
 ) -> Reals:
     """The delta of DP-SGD at `epsilon`: an upper bound, rounding included.
 
     Args:
         epsilon: nats.
-        noise_multiplier, dataset_size, batch_size, epochs, sampling_prob, steps, phases, relation,
-            sampling, batch_size_limit, group_size: as in `epsilon`.
+        noise_multiplier, schedule: as in `epsilon`.
 
     Returns:
         delta, of the common shape of all arguments, which broadcast.
@@ -101,10 +75,7 @@ def delta(
     >>> print(f"{dp.dpsgd.delta(1.0, 1.0, sampling_prob=0.01, steps=1000):.4e}")
     2.6124e-03
     """
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    drawn = sampling, batch_size_limit
-    known = phases_of(noise_multiplier, phases, *schedule, *drawn)
-    return loss_of(known, relation, group_size).delta(epsilon)
+    return training_of(noise_multiplier, schedule).privacy_loss.delta(epsilon)
 
 
 @in_float64
@@ -112,24 +83,13 @@ def noise_multiplier(
     *,
     epsilon: ArrayLike,
     delta: ArrayLike,
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    epochs: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
-    steps: ArrayLike | None = None,
-    phases: Phases | None = None,
-    relation: Relation = "add_remove",
-    sampling: Sampling = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-    group_size: int = 1,
+    **schedule: Unpack[Schedule],
 ) -> Reals:
     """The least noise multiplier of DP-SGD that keeps to a budget, from the safe side.
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
-        dataset_size, batch_size, epochs, sampling_prob, steps, relation, sampling,
-            batch_size_limit, group_size: as in `epsilon`.
-        phases: as in `epsilon`, with their noise multipliers.
+        schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
         The noise multiplier, of the common shape of all arguments; with `phases` the least factor
@@ -141,13 +101,15 @@ def noise_multiplier(
     >>> print(f"{least:.6f}")
     1.562666
     """
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    drawn = sampling, batch_size_limit
-    known = phases_of(1.0 if phases is None else None, phases, *schedule, *drawn)
-    budget = as_budget((epsilon, delta))
+    training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
+    budget, phases = as_budget((epsilon, delta)), training.phases
+
+    def louder(factor: Reals) -> PrivacyLoss:
+        return training._replace(phases=tuple(p.louder(factor) for p in phases)).privacy_loss
+
     return calibrate_from(
-        _expected_factor(budget, known),
-        lambda factor: loss_of(tuple(p.louder(factor) for p in known), relation, group_size),
+        _expected_factor(budget, phases),
+        louder,
         budget,
         lower=_LEAST_NOISE,
         upper=_LARGEST_NOISE,
@@ -181,24 +143,17 @@ def steps(
     *,
     epsilon: ArrayLike,
     delta: ArrayLike,
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
     before: Phases | None = None,
-    relation: Relation = "add_remove",
-    sampling: Sampling = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-    group_size: int = 1,
+    **schedule: Unpack[Schedule],
 ) -> Reals:
     """The most steps of DP-SGD that keep to (`epsilon`, `delta`), known numbers; 0 where none does.
 
     Args:
-        noise_multiplier, dataset_size, batch_size, sampling_prob, relation, batch_size_limit,
-            group_size: as in `epsilon`.
+        noise_multiplier: as in `epsilon`.
         epsilon, delta: the budget, epsilon in nats.
-        sampling: as in `epsilon`, where steps are drawn one by one: "poisson", "truncated" or
-            "without_replacement".
         before: phases that were run already, and count against the budget.
+        schedule: as in `epsilon`, without epochs, steps and phases, and of a sampling that draws
+            steps one by one: "poisson", "truncated" or "without_replacement".
 
     Returns:
         Whole numbers, of the common shape of all arguments: delta at `epsilon` is at most `delta`
@@ -210,15 +165,17 @@ def steps(
     >>> dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, sampling_prob=0.01).item()
     874.0
     """
-    budget, rate = as_budget((epsilon, delta)), rate_of(dataset_size, batch_size, sampling_prob)
+    budget = as_budget((epsilon, delta))
+    for name in ("epochs", "steps", "phases"):
+        if schedule.get(name) is not None:
+            raise ValueError(f"{name} must not be given, as the number of steps is asked for")
     scale = checks.positive("noise_multiplier", noise_multiplier)
-    if not checks.all_concrete(budget, rate, scale, before, batch_size_limit):
+    if not checks.all_concrete(budget, scale, before, schedule):
         raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
-    done = () if before is None else phases_of(None, before, None, None, None, None, None)
-    spent = loss_of(done, relation, group_size) if done else None
-    checks.one_of("sampling", sampling, SAMPLED_BY_STEP)
-    sizes = dataset_size, batch_size, None, sampling_prob, 1.0
-    once = loss_of(phases_of(scale, None, *sizes, sampling, batch_size_limit), relation, group_size)
+    checks.one_of("sampling", schedule.get("sampling", "poisson"), SAMPLED_BY_STEP)
+    training = training_of(scale, {**schedule, "steps": 1.0})
+    once, rate = training.privacy_loss, training.phases[0].sampling_prob
+    spent = None if before is None else training._replace(phases=listed(before)).privacy_loss
     batches = (once.shape, () if spent is None else spent.shape, budget.epsilon.shape)
     shape = jnp.broadcast_shapes(*batches, budget.delta.shape)
 

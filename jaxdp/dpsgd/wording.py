@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context
+from typing import Unpack
 
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike
-from jaxdp.dpsgd.base import Phase, Phases, loss_of, phases_of
+from jaxdp.dpsgd.base import Phase
+from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
-from jaxdp.dpsgd.schemes import Sampling
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.privacy_loss import PrivacyLoss
@@ -40,25 +41,13 @@ _NEIGHBOURS = {
 def statement(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
-    *,
-    dataset_size: ArrayLike | None = None,
-    batch_size: ArrayLike | None = None,
-    epochs: ArrayLike | None = None,
-    sampling_prob: ArrayLike | None = None,
-    steps: ArrayLike | None = None,
-    phases: Phases | None = None,
-    relation: Relation = "add_remove",
-    sampling: Sampling = "poisson",
-    batch_size_limit: ArrayLike | None = None,
-    group_size: int = 1,
+    **schedule: Unpack[Schedule],
 ) -> str:
     """Statement, in plain English, of what a DP-SGD training promises and what it requires.
 
     Args:
-        noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps, phases: as
-            in `epsilon`, one known number each.
-        relation: "add_remove", "replace_one" or "zero_out".
-        sampling, batch_size_limit, group_size: as in `epsilon`.
+        noise_multiplier, delta, schedule: as in `epsilon`, one known number each; relation:
+            "add_remove", "replace_one" or "zero_out".
 
     Returns:
         Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
@@ -71,8 +60,8 @@ def statement(
     >>> print(text.splitlines()[3])
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
-    schedule = dataset_size, batch_size, epochs, sampling_prob, steps
-    known = phases_of(noise_multiplier, phases, *schedule, sampling, batch_size_limit)
+    training = training_of(noise_multiplier, schedule)
+    known, relation, group_size = training
     delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(known, delta):
@@ -81,7 +70,7 @@ def statement(
         math.prod(phase.shape) != 1 for phase in known
     ):
         raise ValueError("a statement is of one training: give one number for each argument")
-    loss = loss_of(known, relation, group_size)
+    loss = training.privacy_loss
     spent = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
     told = rounded_up(target, 6)

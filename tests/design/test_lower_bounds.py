@@ -10,6 +10,7 @@ from references import expected, records
 from scipy import optimize
 
 import jaxdp as dp
+from jaxdp.design.lower_bounds import lower_bound_covariance
 
 pytestmark = pytest.mark.heavy
 
@@ -95,7 +96,7 @@ def test_no_noise_beats_its_bound():
 def test_randomised_response_is_unbiased_private_and_attains_the_bound():
     epsilon, keys = 1.3, jax.random.split(jax.random.key(0), 3)
     for value, key in zip((-1.0, 0.4, 3.0), keys, strict=True):
-        draws = np.asarray(dp.randomised_response(key, value, -1.0, 3.0, epsilon, (400_000,)))
+        draws = np.asarray(dp.two_point_release(key, value, -1.0, 3.0, epsilon, (400_000,)))
         answers, counts = np.unique(draws, return_counts=True)
         chance = counts[1] / 400_000
         # Five deviations of a binomial of 400,000: a false alarm once in 2 million keys.
@@ -109,33 +110,33 @@ def test_randomised_response_is_unbiased_private_and_attains_the_bound():
             np.testing.assert_allclose(variance, dp.lower_bound(dp.PureDP(epsilon), 4.0), rtol=1e-9)
     chances = 0.5 * (1 + np.tanh(epsilon / 2) * np.array([-1.0, 1.0]))
     np.testing.assert_allclose(np.log(chances[1] / chances[0]), epsilon, rtol=1e-12)
-    assert np.isnan(dp.randomised_response(keys[0], 4.0, -1.0, 3.0, epsilon))
+    assert np.isnan(dp.two_point_release(keys[0], 4.0, -1.0, 3.0, epsilon))
 
 
 def test_covariance():
     axes = np.array([[2.0, 0.0], [0.0, 0.5], [1.0, 1.0]])
     pure = dp.PureDP(0.7)
-    bound = np.asarray(dp.lower_bound_covariance(pure, axes, 100))
+    bound = np.asarray(lower_bound_covariance(pure, axes, 100))
     unit = float(dp.lower_bound(pure, 1.0))
     np.testing.assert_allclose(bound, unit * axes @ axes.T / 1e4, rtol=1e-12)
-    worst = dp.lower_bound_covariance(pure, axes, 100, worst_case=True)
+    worst = lower_bound_covariance(pure, axes, 100, worst_case=True)
     np.testing.assert_allclose(worst, 4 * bound, rtol=1e-12)
     # Gaussian noise (2 / n)^2 U U^T / (2 rho), as rho -> 0: the worst case's bound, 4 pointwise.
     rho, matrix = 1e-6, axes @ axes.T
     gaussian = (2 / 100) ** 2 * matrix / (2 * rho)
     zcdp = dp.ZCDP(0.0, rho)
-    pointwise = np.asarray(dp.lower_bound_covariance(zcdp, axes, 100))
+    pointwise = np.asarray(lower_bound_covariance(zcdp, axes, 100))
     np.testing.assert_allclose(gaussian, 4.0 * pointwise, rtol=1e-5)
-    batch = dp.lower_bound_covariance(dp.PureDP(jnp.array([0.1, 0.7])), axes, 100)
+    batch = lower_bound_covariance(dp.PureDP(jnp.array([0.1, 0.7])), axes, 100)
     np.testing.assert_allclose(batch[1], bound, rtol=1e-14)
 
 
 def test_bad_input():
     for call, name in (
         (lambda: dp.lower_bound(dp.PureDP(1.0), -1.0), "sensitivity"),
-        (lambda: dp.lower_bound_covariance(dp.PureDP(1.0), [1.0], 10), "axes"),
-        (lambda: dp.lower_bound_covariance(dp.PureDP(1.0), [[1.0]], 0), "records"),
-        (lambda: dp.randomised_response(jax.random.key(0), 0.0, 0.0, 1.0, 0.0), "epsilon"),
+        (lambda: lower_bound_covariance(dp.PureDP(1.0), [1.0], 10), "axes"),
+        (lambda: lower_bound_covariance(dp.PureDP(1.0), [[1.0]], 0), "records"),
+        (lambda: dp.two_point_release(jax.random.key(0), 0.0, 0.0, 1.0, 0.0), "epsilon"),
     ):
         with pytest.raises(ValueError, match=name):
             call()

@@ -7,25 +7,25 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp.design.sensitivity_profiles import PROFILES
+from jaxdp.design.sensitivity_profiles import PROFILES, gini, sensitivity_profile
 
 
 def test_gini_reference_values():
     for row in records("iniid", "gini"):
         name = {"onehot": "one_hot"}.get(row["params"]["profile"], row["params"]["profile"])
-        value = float(dp.gini(dp.sensitivity_profile(name, row["inputs"]["K"])))
+        value = float(gini(sensitivity_profile(name, row["inputs"]["K"])))
         truth = expected(row)
         assert abs(oracle.relative_error(value, truth)) < 1e-13 if truth else value == 0
 
 
 def test_profiles():
     for name in PROFILES:
-        profile = dp.sensitivity_profile(name, 7, norm=3.0)
+        profile = sensitivity_profile(name, 7, norm=3.0)
         assert profile.shape == (7,)
         np.testing.assert_allclose(jnp.linalg.norm(profile), 3.0, rtol=1e-15)
-    np.testing.assert_array_equal(dp.sensitivity_profile("quadratic", 3), [1, 4, 9])
-    np.testing.assert_array_equal(dp.sensitivity_profile("one_hot", 3), [1, 0, 0])
-    assert dp.gini(jnp.array([[1.0, 1.0], [0.0, 5.0]])).tolist() == [0.0, 0.5]
+    np.testing.assert_array_equal(sensitivity_profile("quadratic", 3), [1, 4, 9])
+    np.testing.assert_array_equal(sensitivity_profile("one_hot", 3), [1, 0, 0])
+    assert gini(jnp.array([[1.0, 1.0], [0.0, 5.0]])).tolist() == [0.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_profiles():
 )
 def test_published_gains_at_twenty_coordinates(name, gaussian, laplace):
     """In dB of squared error, i.n.i.d. over i.i.d."""
-    profile = dp.sensitivity_profile(name, 20)
+    profile = sensitivity_profile(name, 20)
     for family, level, published in (
         ("gaussian", dp.GDP(0.2), gaussian),
         ("laplace", dp.PureDP(0.5), laplace),
@@ -60,7 +60,7 @@ def test_the_dimension_at_which_laplace_loses_to_gaussian(name, last):
     budget, pure = dp.Budget(0.5, 1e-6), dp.PureDP(0.5)
     wins = []
     for count in range(1, 26):
-        profile = dp.sensitivity_profile(name, count)
+        profile = sensitivity_profile(name, count)
         gaussian = dp.allocation_error("gaussian", dp.allocate("gaussian", profile, budget))
         laplace = dp.allocation_error("laplace", dp.allocate("laplace", profile, pure))
         wins.append(bool(laplace < gaussian))
@@ -70,8 +70,8 @@ def test_the_dimension_at_which_laplace_loses_to_gaussian(name, last):
 
 def test_bad_input():
     with pytest.raises(ValueError, match="name"):
-        dp.sensitivity_profile("cubic", 3)
+        sensitivity_profile("cubic", 3)
     with pytest.raises(ValueError, match="count"):
-        dp.sensitivity_profile("linear", 0)
+        sensitivity_profile("linear", 0)
     with pytest.raises(ValueError, match="sensitivities"):
-        dp.gini([-1.0, 1.0])
+        gini([-1.0, 1.0])

@@ -17,6 +17,7 @@ from jaxdp.estimators import (
     SSPLasso,
     total_privacy,
 )
+from jaxdp.solvers.problems import Smoothness
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
@@ -65,7 +66,7 @@ def test_values_computed_from_the_records_need_a_budget():
     assert float(public.plan_.steps[3]) == 0.5
     assert public.plan_.spent is None
     with pytest.raises(ValueError, match="cost is unknown"):
-        dp.DPLasso(**UNIT, smoothness=dp.Smoothness(np.ones(3), "released")).fit(features, targets)
+        dp.DPLasso(**UNIT, smoothness=Smoothness(np.ones(3), "released")).fit(features, targets)
 
 
 def test_released_scales_are_paid_from_the_budget():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from references import expected, ratio_of, records
 
 import jaxdp as dp
+from jaxdp.guarantee.tradeoff import profile_of_tradeoff
 
 pytestmark = pytest.mark.heavy
 
@@ -93,14 +94,14 @@ def test_privacy_loss_has_a_tradeoff():
 def test_profile_is_above_and_close(mu, epsilon):
     guarantee = dp.GDP(mu)
     truth = float(guarantee.delta(epsilon))
-    value = float(dp.profile_of_tradeoff(guarantee.tradeoff, epsilon))
+    value = float(profile_of_tradeoff(guarantee.tradeoff, epsilon))
     assert truth * (1 - 1e-14) <= value <= truth + 4e-10
 
 
 @pytest.mark.parametrize("kind", [dp.PureDP(0.7), dp.ApproxDP(0.7, 1e-3), dp.PureDP(0.0)])
 def test_profile_of_lines(kind):
     epsilon = np.array([-800.0, -2.0, -0.7, 0.0, 0.3, 0.7, 5.0, 800.0, np.inf])
-    value = np.asarray(dp.profile_of_tradeoff(kind.tradeoff, epsilon, 1e-13))
+    value = np.asarray(profile_of_tradeoff(kind.tradeoff, epsilon, 1e-13))
     truth = np.asarray(kind.delta(epsilon))
     assert np.all(value >= truth * (1 - 1e-14))
     np.testing.assert_allclose(value, truth, atol=1e-12)
@@ -109,7 +110,7 @@ def test_profile_of_lines(kind):
 def test_a_coarse_error_is_believed():
     """Values a thousandth too low: the bound from them still holds, and says so."""
     gdp = dp.GDP(1.0)
-    value = dp.profile_of_tradeoff(lambda x: 0.999 * gdp.tradeoff(x), 1.0, 1e-3)
+    value = profile_of_tradeoff(lambda x: 0.999 * gdp.tradeoff(x), 1.0, 1e-3)
     assert gdp.delta(1.0) <= value <= gdp.delta(1.0) + 5e-3
 
 
@@ -121,10 +122,10 @@ def test_bad_input():
         traced = jax.jit(lambda x: dp.tradeoff_of_profile(gdp.log_delta, x))
         assert not traced(fpr) > 0
     with pytest.raises(ValueError, match="epsilon"):
-        dp.profile_of_tradeoff(gdp.tradeoff, np.nan)
+        profile_of_tradeoff(gdp.tradeoff, np.nan)
     for error in (-1.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="error"):
-            dp.profile_of_tradeoff(gdp.tradeoff, 1.0, error)
-    assert not jax.jit(lambda e: dp.profile_of_tradeoff(gdp.tradeoff, e))(np.nan) <= 1
+            profile_of_tradeoff(gdp.tradeoff, 1.0, error)
+    assert not jax.jit(lambda e: profile_of_tradeoff(gdp.tradeoff, e))(np.nan) <= 1
     assert not dp.tradeoff_of_profile(lambda e: e * jnp.nan, 0.1) > 0
-    assert not dp.profile_of_tradeoff(lambda x: x * jnp.nan, 1.0) <= 1
+    assert not profile_of_tradeoff(lambda x: x * jnp.nan, 1.0) <= 1

@@ -11,6 +11,7 @@ from scipy import stats
 
 import jaxdp as dp
 from jaxdp.optimal.dual import dual_bound
+from jaxdp.optimal.measure import ErrorMeasure
 from jaxdp.optimal.program import Block, Program, Shape
 
 CELLS = "certified bracket l1; truncated Laplace loss; paper suboptimality % (UB table, LB table)"
@@ -167,7 +168,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="loss must be one of"):
         dp.optimal_noise(one, "l3")
     with pytest.raises(ValueError, match="unbounded on both sides"):
-        dp.optimal_noise(one, dp.ErrorMeasure(0.0, 1.0))
+        dp.optimal_noise(one, ErrorMeasure(0.0, 1.0))
     with pytest.raises(ValueError, match="stops growing"):
         dp.optimal_noise(one, lambda x: x / (1 + x))
     with pytest.raises(ValueError, match="takes a NumPy array"):

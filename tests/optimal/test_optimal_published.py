@@ -11,6 +11,7 @@ from optimal_checks import budget, check_mechanism, check_noise, edge_noise, row
 from scipy import optimize, sparse
 
 import jaxdp as dp
+from jaxdp.optimal.published import published_mechanism
 
 EDGE = [slow_if(r["inputs"]["support"] > 1.2, r, False) for r in rows("upper bound, edge grid")]
 EDGE += [(r, True) for r in rows("upper bound, edge grid, monotone")]
@@ -183,7 +184,7 @@ def test_the_published_formulation_needs_all_three_shifts(row):
     """The values of figure 3 (middle, right) are those of one shift, and not private."""
     inputs = row["inputs"]
     three, aligned = (
-        dp.published_mechanism(
+        published_mechanism(
             budget(row),
             2.0,
             (0.0, 4.0),
@@ -233,7 +234,7 @@ FIGURE_5 = [(1.0, 0.2, 3.624480), (0.6, 0.2, 4.130180), (0.6, 0.1, 4.679002)]
 def test_figure_5_has_nine_parts_of_four_cells(epsilon, delta, expected):
     """Parts wider than a cell; caps at the data-independent optimum, which do not bind."""
     cap = {0.2: 7.267726, 0.1: 9.761404}[delta]
-    made = dp.published_mechanism(
+    made = published_mechanism(
         dp.Budget(epsilon, delta),
         10.0,
         (0.0, 18.0),
@@ -272,4 +273,4 @@ def test_published_mechanism_refuses_what_does_not_fit():
         options = {"sensitivity": 2.0, **fit, **changed}
         sensitivity = options.pop("sensitivity")
         with pytest.raises(ValueError, match=message):
-            dp.published_mechanism(one, sensitivity, (0.0, 4.0), **options)
+            published_mechanism(one, sensitivity, (0.0, 4.0), **options)

@@ -10,6 +10,7 @@ import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent.run import draw
 from jaxdp.solvers.lattice import added
+from jaxdp.solvers.problems import Smoothness
 
 pytestmark = pytest.mark.heavy
 
@@ -126,8 +127,8 @@ def test_a_budget_that_no_noise_meets():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"smoothness": dp.Smoothness(SMOOTHNESS, "records")}, "computed from the records"),
-        ({"smoothness": dp.Smoothness(SMOOTHNESS, "released")}, "spent must be what"),
+        ({"smoothness": Smoothness(SMOOTHNESS, "records")}, "computed from the records"),
+        ({"smoothness": Smoothness(SMOOTHNESS, "released")}, "spent must be what"),
         ({"smoothness": [1.0, -1.0]}, "smoothness"),
         ({"smoothness": 1.0}, "smoothness"),
         ({"clip": 0.0}, "clip"),

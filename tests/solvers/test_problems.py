@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 import jaxdp as dp
+from jaxdp.solvers.problems import Smoothness
 
 RNG = np.random.default_rng(11)
 FEATURES = RNG.normal(size=(60, 4)) * np.array([0.1, 1.0, 3.0, 10.0])
@@ -118,8 +119,8 @@ def test_private_smoothness_costs_its_epsilon_and_is_bounded():
             ),
             "dtype",
         ),
-        (lambda: dp.Smoothness([0.0, 1.0], "public"), "smoothness"),
-        (lambda: dp.Smoothness([1.0], "guess"), "origin"),
+        (lambda: Smoothness([0.0, 1.0], "public"), "smoothness"),
+        (lambda: Smoothness([1.0], "guess"), "origin"),
         (lambda: dp.bounded_smoothness("squared", [-1.0]), "feature_bounds"),
     ],
 )

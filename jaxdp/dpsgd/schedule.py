@@ -1,0 +1,81 @@
+"""How a training by DP-SGD runs: the keyword arguments that every question about it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, cast
+
+from jaxdp._core.types import ArrayLike
+from jaxdp.dpsgd.base import Phase, Phases, loss_of
+from jaxdp.dpsgd.schemes import Sampling
+from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.sampling.base import Relation
+
+
+class Schedule(TypedDict, total=False):
+    """Keyword arguments of a training: one description of it, or a list of phases.
+
+    dataset_size, batch_size, epochs, sampling_prob, steps: see `Phase`; the rate and the length in
+    either language. phases: instead of all these a `Phase` or a list of them, which compose.
+    relation: what neighbours differ in, see `Mechanism`; "add_remove", one record more or less, the
+    worse of the two, unless it is given. sampling, batch_size_limit: how batches are drawn, see
+    `Phase`. group_size: records of one user, which neighbours differ in.
+    """
+
+    dataset_size: ArrayLike | None
+    batch_size: ArrayLike | None
+    epochs: ArrayLike | None
+    sampling_prob: ArrayLike | None
+    steps: ArrayLike | None
+    phases: Phases | None
+    relation: Relation
+    sampling: Sampling
+    batch_size_limit: ArrayLike | None
+    group_size: int
+
+
+class Training(NamedTuple):
+    """Phases, what neighbours differ in, and in how many records of one user."""
+
+    phases: tuple[Phase, ...]
+    relation: Relation
+    group_size: int
+
+    @property
+    def privacy_loss(self) -> PrivacyLoss:
+        """The privacy loss of all steps."""
+        return loss_of(self.phases, self.relation, self.group_size)
+
+
+def training_of(noise_multiplier: ArrayLike | None, schedule: Mapping[str, Any]) -> Training:
+    """The training that is asked about; a noise multiplier where there are no phases."""
+    known = cast("Schedule", dict(schedule))
+    for name in known.keys() - Schedule.__annotations__.keys():
+        takes = ", ".join(Schedule.__annotations__)
+        raise TypeError(f"unexpected keyword argument {name!r}: a schedule takes {takes}")
+    relation, group_size = known.pop("relation", "add_remove"), known.pop("group_size", 1)
+    phases = known.pop("phases", None)
+    if phases is None:
+        if noise_multiplier is None:
+            raise ValueError("give noise_multiplier or phases, got neither")
+        only = Phase(noise_multiplier, **cast("dict[str, Any]", known))
+        return Training((only,), relation, group_size)
+    if known.get("sampling") == "poisson":
+        known.pop("sampling")
+    if noise_multiplier is not None or any(x is not None for x in known.values()):
+        raise ValueError(
+            "give phases alone: each holds its own noise multiplier, sampling probability and steps"
+        )
+    return Training(listed(phases), relation, group_size)
+
+
+def listed(phases: Phases) -> tuple[Phase, ...]:
+    """One phase or more as a tuple; else `ValueError`."""
+    found = (phases,) if isinstance(phases, Phase) else phases
+    some = isinstance(found, Sequence) and len(found) > 0
+    if not some or not all(isinstance(phase, Phase) for phase in found):
+        raise ValueError(
+            "phases must be one Phase or more, as in [dp.dpsgd.Phase(1.1, "
+            f"sampling_prob=0.01, steps=100)], got {phases!r}"
+        )
+    return tuple(found)
