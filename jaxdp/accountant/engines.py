@@ -7,7 +7,7 @@
 | Poisson-sampled Gaussians in up to 8 phases, beside | `sampled`        | 1e-6, or what it finds  |
 |   plain ones; where known and wider than .1         | `grid`           | the bracket             |
 | everything else: first                              | `contour`        | what it finds           |
-| where that is wider than 5e-5 (few releases, atoms) | `grid`           | the bracket             |
+| where that is wider than 1e-6 (few releases, atoms) | `grid`           | the bracket             |
 | sampled Gaussians in more phases wider than 1e-3    | `grid`           | the bracket             |
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
@@ -48,7 +48,6 @@ Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
 _SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
 _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
-_ATOMIC = 5e-5  # the same beside a contour. measured: atoms, smoothed, leave 5e-6 of log delta
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
 _USELESS = 0.1  # width of what says little of sampled Gaussians: noise far below a sensitivity
 _COARSE = 1e-3  # below which a grid is no nearer for unequal sampled Gaussians. measured: mostly
@@ -216,7 +215,7 @@ def _in_turn(
     first = Step(along)
     return _Table(
         on_lattice=(Step(few), Step(many, _SETTLED, side_by_side=False)),
-        on_contour=(first, Step(many, _ATOMIC, side_by_side=False)),
+        on_contour=(first, Step(many, _NEAR, side_by_side=False)),
         many_phases=(first, Step(many, _COARSE, side_by_side=False)),
         of_sampled=of_sampled,
     )

@@ -49,7 +49,6 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     ours.
 
     >>> import jaxdp as dp
-    >>> from jaxdp.design.lower_bounds import lower_bound_covariance
     >>> print(f"{dp.lower_bound(dp.PureDP(1.0), 2.0):.4f}")
     3.6827
     """
@@ -79,6 +78,7 @@ def lower_bound_covariance(
     1. Axes that are no matrix: `ValueError`.
 
     >>> import jaxdp as dp
+    >>> from jaxdp.design.lower_bounds import lower_bound_covariance
     >>> print(lower_bound_covariance(dp.PureDP(1.0), [[1.0, 0.0], [0.0, 2.0]], 10).round(4))
     [[0.0092 0.    ]
      [0.     0.0368]]

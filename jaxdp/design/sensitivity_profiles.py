@@ -25,8 +25,7 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
 
     Source: Muthukrishnan & Kalyani, section V; the base of its exponential profile is taken as e.
 
-    >>> import jaxdp as dp
-    >>> from jaxdp.design.sensitivity_profiles import gini
+    >>> from jaxdp.design.sensitivity_profiles import sensitivity_profile
     >>> print(sensitivity_profile("linear", 4))
     [1. 2. 3. 4.]
     """
@@ -56,8 +55,7 @@ def gini(sensitivities: ArrayLike) -> Reals:
 
     2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K).
 
-    >>> import jaxdp as dp
-    >>> from jaxdp.design.sensitivity_profiles import sensitivity_profile
+    >>> from jaxdp.design.sensitivity_profiles import gini
     >>> float(gini([1.0, 2.0, 3.0, 4.0]))
     0.25
     """

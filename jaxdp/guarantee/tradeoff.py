@@ -66,7 +66,6 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
     bad traced one and a NaN delta: NaN.
 
     >>> import jaxdp as dp
-    >>> from jaxdp.guarantee.tradeoff import profile_of_tradeoff
     >>> print(f"{dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, 0.05):.4f}")
     0.7405
     """
@@ -134,6 +133,7 @@ def profile_of_tradeoff(
     equal ratios, to 3e-14 of the distance to the nearer end. Bad input as in `tradeoff_of_profile`.
 
     >>> import jaxdp as dp
+    >>> from jaxdp.guarantee.tradeoff import profile_of_tradeoff
     >>> print(f"{profile_of_tradeoff(dp.GDP(1.0).tradeoff, 0.5):.4f}")
     0.2384
     """

@@ -75,8 +75,8 @@ def published_mechanism(
     Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization.
 
     >>> import jaxdp as dp
-    >>> found = published_mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4, support=3.0)
     >>> from jaxdp.optimal.published import published_mechanism
+    >>> found = published_mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4, support=3.0)
     >>> print(f"{found.loss:.3f}")
     0.478
     """

@@ -45,7 +45,7 @@ GRIDS = {"truncated_poisson": 0.1, "gaussian_mixture": 0.15}
 # Fewer hits of the record than this: one large loss makes the total, and brackets are wide.
 MANY_HITS = 10.0
 # One for each engine and each way in which pairs are built.
-QUICK = ("gaussian", "laplace", "discrete_laplace", "guarantees", "removed_gaussian")
+QUICK = ("gaussian", "laplace", "guarantees", "removed_gaussian")
 
 
 def kinds(quick=QUICK):

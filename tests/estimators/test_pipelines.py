@@ -61,7 +61,8 @@ def test_a_pipeline_with_a_private_scaler_adds_up():
     )
     pipeline.fit(features, targets)
     scaler, model = pipeline[0], pipeline[1]
-    np.testing.assert_allclose(scaler.scale_, features.std(axis=0), rtol=0.05)
+    # The noise of a scale is 4 % of it.
+    np.testing.assert_allclose(scaler.scale_, features.std(axis=0), rtol=0.2)
     np.testing.assert_allclose(scaler.center_, 0.0, atol=0.05)
     total = total_privacy(pipeline)
     assert isinstance(total, dp.GDP)
