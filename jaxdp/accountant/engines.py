@@ -59,6 +59,7 @@ class Step(NamedTuple):
     engine: Engine
     above: float = 0.0
     side_by_side: bool = True  # whether traced lanes are answered together
+    of_whole_lanes: bool = False  # whether it compares the directions of a lane by itself
 
 
 def engines_of(terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
@@ -99,7 +100,7 @@ class _Table(NamedTuple):
             return self.on_lattice
         if sampled.serves(terms):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
-            first = Step(by_sampled, _NEAR)
+            first = Step(by_sampled, _NEAR, of_whole_lanes=True)
             known = checks.all_concrete(terms)
             return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
         smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)

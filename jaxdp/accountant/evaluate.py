@@ -32,7 +32,6 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import grown
 from jaxdp.accountant.traced import Last, traced_bounds
 
@@ -84,7 +83,7 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
         return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
 
     steps = engines.engines_of(terms, _ways(both))
-    if enough is not None and sampled.serves(terms):  # It sees all lanes, as `enough` does.
+    if enough is not None and steps[0].of_whole_lanes:  # It sees all lanes, as `enough` does.
         steps = engines.engines_of(terms, _ways(both), enough=of_lanes)
     return _at_epsilon(steps, terms, epsilon, both, enough)
 
@@ -196,21 +195,23 @@ def _in_turn(
         return LogBounds(*(_of_worse(x, shape, both) for x in found))
     found = first(terms, values)
     ways = _ways(both)
-    for engine, above, _ in steps[1:]:
+    for step in steps[1:]:
         each = LogBounds(*(x.reshape(ways, -1) for x in found))
         worse = LogBounds(*(np.max(x, axis=0) for x in each))
         # A direction that is surely the better one need not be known any nearer.
-        wide = (np.asarray(width(worse)) > above) & ~(each.upper < worse.lower)
+        wide = (np.asarray(width(worse)) > step.above) & ~(each.upper < worse.lower)
         if enough is not None:
             wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
-        index = np.flatnonzero(wide)
+        index = np.flatnonzero(wide.any(axis=0) if step.of_whole_lanes else wide)
         if index.size == 0:
             continue
         # One lane alone would compile anew what two have compiled.
         few = 2 if _releases(terms) <= _FEW_RELEASES else 1
         index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
+        if step.of_whole_lanes:
+            index = (index[None] + wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
-        again = nearer(LogBounds(*(x[index] for x in found)), engine(*lanes))
+        again = nearer(LogBounds(*(x[index] for x in found)), step.engine(*lanes))
         for old, new in zip(found, again, strict=True):
             old[index] = np.asarray(new)
     return LogBounds(*(_of_worse(x, shape, both) for x in found))

@@ -12,7 +12,7 @@ from jax import lax
 from jaxdp._core.float64 import default_platform
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.bounds import LogBounds, nearer
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.mapped import in_traces
 
@@ -84,6 +84,8 @@ def _asked(engine: Engine, asked: Any, with_slopes: bool) -> _Found:
 
 def _further(step: Step, wide: Callable[[LogBounds], Bools], asked: Any, found: _Found) -> _Found:
     """The next engine's answer for rows that are wide, a pack of them at a time."""
+    if step.of_whole_lanes:
+        return _for_all(step, wide(found.bounds), asked, found)
     size = found.bounds.upper.size
     kind = "cpu" if default_platform() == "cpu" else "other"
     pack = min(PACK[kind], size) if step.side_by_side else 1
@@ -101,6 +103,18 @@ def _further(step: Step, wide: Callable[[LogBounds], Bools], asked: Any, found: 
 
     start = found, jnp.zeros(size, bool)
     return lax.while_loop(lambda state: jnp.any(still(state)), go_on, start)[0]
+
+
+def _for_all(step: Step, wide: Bools, asked: tuple[Terms, Lanes], found: _Found) -> _Found:
+    """The next engine's answer for all rows at once; of those that are not wide it sees none."""
+    terms, values = asked
+    rows = tuple(Term(t.pair, jnp.where(wide[:, None], t.count, 0.0)) for t in terms)
+    better = _nearer(found, _asked(step.engine, (rows, values), found.slopes is not None))
+
+    def chosen(new: Reals, old: Reals) -> Reals:
+        return jnp.where(wide.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(chosen, better, found)
 
 
 def _nearer(known: _Found, found: _Found) -> _Found:
