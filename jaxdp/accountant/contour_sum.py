@@ -40,7 +40,7 @@ class Contour(NamedTuple):
 
     @property
     def sizes(self) -> Reals:
-        """Of the terms of the sum."""
+        """Sizes of the terms of the sum."""
         return self.weights * jnp.exp(self.values.log_size)
 
     def turned(self, epsilon: Reals) -> Reals:
@@ -126,5 +126,5 @@ def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
 
 
 def _grown(log_factor: Reals) -> Reals:
-    """By how much a product changes whose factors are wrong."""
+    """Relative change of a product whose factors are wrong, from the logarithm of that."""
     return jnp.where(log_factor < 600.0, jnp.expm1(log_factor), jnp.inf * log_factor)

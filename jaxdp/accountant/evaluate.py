@@ -1,7 +1,7 @@
 """Answers for a composition: the engines of `engines`, in turn for every lane of a batch.
 
 Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to the next engine;
-traced ones take the same steps in one program, every lane on its own.
+traced ones take the same steps in one program, lanes with a wide bracket in packs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Enough: TypeAlias = Callable[[LogBounds], Any]
 
 
 class _Question(NamedTuple):
-    """What is asked of the engines: log delta or epsilon."""
+    """Question to the engines, log delta or epsilon: what surrounds their answers."""
 
     by_end: ByEnd
     width: Callable[[LogBounds], Reals]  # of brackets, where that is too large the next is asked

@@ -51,7 +51,7 @@ class Values(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What the values of a line may be off by."""
+    """Errors of the values of a line."""
 
     doubt: Reals  # of each, (N,): log of 1 + its relative error
     mean: Reals  # loss under the tilted law: the turn of the values per unit of height
@@ -179,7 +179,7 @@ def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
 
 
 def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
-    """By how much both rules differ at most up to each point, as far as it is looked at."""
+    """Largest difference of both rules up to each point, as far as it is looked at."""
 
     def sums(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, tilt)

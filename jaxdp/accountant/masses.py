@@ -141,7 +141,7 @@ def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
 
 
 class _Parts(NamedTuple):
-    """What the masses of one release are made of, before they are divided by their sum."""
+    """Parts of the masses of one release, before they are divided by their sum."""
 
     values: Values
     left: Reals  # slopes of the cells on either side of a point, tilted

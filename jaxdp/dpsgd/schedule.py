@@ -1,4 +1,4 @@
-"""How a training by DP-SGD runs: the keyword arguments that every question about it takes."""
+"""Schedule of a training by DP-SGD: the keyword arguments of every question about it."""
 
 from __future__ import annotations
 

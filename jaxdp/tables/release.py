@@ -178,6 +178,6 @@ def _mean(plan: TablePlan, index: int, noisy: list[list[float]]) -> TableRow:
 
 
 def _cost(plan: TablePlan, budget: Currency) -> Currency:
-    """What all statistics cost together, so that the ledger takes all of them or none."""
+    """Cost of all statistics together, so that the ledger takes all of them or none."""
     costs = [in_currency(priced(mechanism, budget), budget) for mechanism in plan.mechanisms]
     return sum(costs[1:], costs[0])
