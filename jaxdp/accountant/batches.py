@@ -1,4 +1,4 @@
-"""Concrete batches in few sizes, so that few shapes compile, and in pieces on a CPU's cores."""
+"""Batches in few sizes, so that few shapes compile, and in pieces on a CPU's cores."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxdp._core.compilation import outside_traces
+from jaxdp._core.float64 import default_platform
 from jaxdp._core.threads import cores, in_threads
 
 # Lanes above 2 are a multiple of this, later of an eighth to a quarter of their number. chosen
@@ -33,6 +34,11 @@ def in_pieces(function: Callable[..., Any], lanes: Any, releases: int) -> Any:
         # In two threads the same would be compiled twice.
         found = [function(*calls[0]), *in_threads(function, calls[1:])]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
+
+
+def of_platform(sizes: dict[str, int]) -> int:
+    """The size for a "cpu", or for any "other" device, whichever computes here."""
+    return sizes["cpu" if default_platform() == "cpu" else "other"]
 
 
 def few_sizes(size: int) -> int:

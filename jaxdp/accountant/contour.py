@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._core.float64 import default_platform
 from jaxdp._core.types import Bools, Index, Reals
+from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour_plan import (
     epsilon_chernoff,
@@ -34,7 +34,7 @@ from jaxdp.accountant.contour_plan import (
     plan_at_epsilon,
 )
 from jaxdp.accountant.contour_sum import Contour, contour_of, errors_of
-from jaxdp.accountant.factors import Factors, factors_of, over_all, used_in
+from jaxdp.accountant.factors import Factors, factors_of, used_in
 from jaxdp.accountant.line import ROOT, values_on
 from jaxdp.accountant.rare_losses import (
     depth_for_delta,
@@ -65,8 +65,7 @@ def _over_lanes(lane: Callable[..., LogBounds], table: Table, values: Reals) -> 
     """lane(factors, value) of all lanes side by side, so many at once as memory allows."""
     used, size = used_in(table), values.shape[0]
     bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * ROOT + 400)
-    memory = _MEMORY["cpu" if default_platform() == "cpu" else "other"]
-    most = max(1, memory // bytes_of_lane)
+    most = max(1, of_platform(_MEMORY) // bytes_of_lane)
     chunk = -(-size // max(1, -(-size // most)))  # as equal as may be
     each = jax.vmap(lambda table, value: lane(factors_of(table, used), value))
     if chunk == size:
@@ -126,7 +125,7 @@ def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
         moved = line.factors._replace(
             each=each, variance=variance + line.smoothed, log_finite=log_finite
         )
-        here = line._replace(values=values_on(moved, line.plan, over_all))
+        here = line._replace(values=values_on(moved, line.plan))
         return jnp.log(here.total(epsilon)) + line.plan.log_size(moved, epsilon)
 
     law = factors.each.law

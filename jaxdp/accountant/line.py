@@ -9,7 +9,6 @@ points are one product of matrices (points, nodes) by (nodes, points), t = h (a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ from jaxdp.accountant.factors import (
     Factor,
     Factors,
     lost_by,
+    over_all,
     over_releases,
     tilted,
 )
@@ -57,9 +57,9 @@ class Errors(NamedTuple):
     mean: Reals  # loss under the tilted law: the turn of the values per unit of height
 
 
-def values_on(factors: Factors, plan: Plan, loop: Callable[..., Any] = over_releases) -> Values:
-    """Values at all points."""
-    return loop(factors, _start(factors, plan), lambda f: _logs(f, plan))
+def values_on(factors: Factors, plan: Plan) -> Values:
+    """Values at all points, with derivatives."""
+    return over_all(factors, _start(factors, plan), lambda f: _logs(f, plan))
 
 
 def values_and_errors(factors: Factors, plan: Plan) -> tuple[Values, Errors]:

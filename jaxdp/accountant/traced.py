@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._core.float64 import default_platform
 from jaxdp._core.types import Bools, Lanes, Reals
+from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds, nearer
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.engines import Engine, Step
@@ -87,8 +87,7 @@ def _further(step: Step, wide: Callable[[LogBounds], Bools], asked: Any, found: 
     if step.of_whole_lanes:
         return _for_all(step, wide(found.bounds), asked, found)
     size = found.bounds.upper.size
-    kind = "cpu" if default_platform() == "cpu" else "other"
-    pack = min(PACK[kind], size) if step.side_by_side else 1
+    pack = min(of_platform(PACK), size) if step.side_by_side else 1
 
     def still(state: tuple[_Found, Bools]) -> Bools:
         return wide(state[0].bounds) & ~state[1]

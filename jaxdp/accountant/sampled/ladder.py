@@ -19,10 +19,9 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
-from jaxdp._core.float64 import default_platform
 from jaxdp._core.threads import in_threads
 from jaxdp._core.types import Bools, Index, Lanes, Reals
-from jaxdp.accountant.batches import few_sizes
+from jaxdp.accountant.batches import few_sizes, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.sampled import curve
 from jaxdp.accountant.sampled.derivative import log_delta_slopes
@@ -64,10 +63,11 @@ class Found(NamedTuple):
 
 def at_once(stage: Stage) -> int:
     """Number of lanes that one step takes: a power of two."""
-    kind = "cpu" if default_platform() == "cpu" else "other"
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (stage.nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
-    return int(np.clip(1 << (MEMORY[kind] // each).bit_length() - 1, 8, MOST_AT_ONCE[kind]))
+    return int(
+        np.clip(1 << (of_platform(MEMORY) // each).bit_length() - 1, 8, of_platform(MOST_AT_ONCE))
+    )
 
 
 def answered(
