@@ -11,18 +11,29 @@ known numbers, added up without an error: where it is a double, as 1 + 2 is, it 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
-from jaxdp._core.types import Reals
+from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite
+
+
+class _Releases(NamedTuple):
+    """What the end depends on, arrays (lanes, releases)."""
+
+    number: Reals  # how many there are
+    largest: Reals  # finite loss of one
+    log_finite: Reals  # log of the probability that the loss of one is finite
 
 
 class _End(NamedTuple):
@@ -34,10 +45,22 @@ class _End(NamedTuple):
     rounding: Reals  # of log_infinite
 
 
-@partial(compiled, static_argnums=())
-def bound_log_delta(terms: Terms, epsilon: Reals, known: LogBounds) -> LogBounds:
+def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds:
     """The `known` bounds on log delta at epsilon >= 0, or nearer ones from the end."""
-    end = _end_of(terms)
+    return _bound_log_delta(_releases(terms), epsilon, known)
+
+
+def bound_epsilon(terms: Terms, delta: Lanes, known: LogBounds) -> LogBounds:
+    """The `known` bounds on the least epsilon that meets delta, or nearer ones from the end.
+
+    A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
+    """
+    return _bound_epsilon(_releases(terms), delta, known)
+
+
+@partial(compiled, static_argnums=(), by_lanes=True)
+def _bound_log_delta(releases: _Releases, epsilon: Reals, known: LogBounds) -> LogBounds:
+    end = _end_of(releases)
     # At an infinite epsilon delta is p, whether the finite losses end or not.
     beyond = (epsilon == jnp.inf) & ~jnp.isnan(end.largest.high)
     gap = jnp.where(beyond, -jnp.inf, gap_up(end.largest, epsilon))
@@ -51,13 +74,9 @@ def bound_log_delta(terms: Terms, epsilon: Reals, known: LogBounds) -> LogBounds
     return LogBounds(jnp.minimum(lower, upper), upper)
 
 
-@partial(compiled, static_argnums=())
-def bound_epsilon(terms: Terms, delta: Reals, known: LogBounds) -> LogBounds:
-    """The `known` bounds on the least epsilon that meets delta, or nearer ones from the end.
-
-    A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
-    """
-    end = _end_of(terms)
+@partial(compiled, static_argnums=(), by_lanes=True)
+def _bound_epsilon(releases: _Releases, delta: Reals, known: LogBounds) -> LogBounds:
+    end = _end_of(releases)
     largest, positive = end.largest.high, delta > 0
     log_delta = jnp.log(jnp.where(positive, delta, 1.0))
     met = jnp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
@@ -74,26 +93,32 @@ def bound_epsilon(terms: Terms, delta: Reals, known: LogBounds) -> LogBounds:
     return LogBounds(jnp.where(all_said, upper, jnp.minimum(known.lower, upper)), upper)
 
 
-def _end_of(terms: Terms) -> _End:
+def _releases(terms: Terms) -> _Releases:
+    """All releases of a composition; one program for each kind of pair, whatever is composed."""
+    lib: Any = np if checks.all_concrete(terms) else jnp
+    each = [_of_term(term) for term in terms]
+    return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *each)
+
+
+@partial(compiled, static_argnums=(), by_lanes=True)
+def _of_term(term: Term) -> _Releases:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
-    terms = lax.optimization_barrier(terms)
-    laws = [term.pair.law() for term in terms]
+    term = lax.optimization_barrier(term)
+    law, shape = term.pair.law(), term.count.shape
+    each = term.count, law.largest, log_of_finite(law.log_infinite)
+    return _Releases(*(jnp.broadcast_to(x, shape).astype(jnp.float64) for x in each))
 
-    def of_all(each: list[Reals]) -> Reals:
-        wide = (jnp.broadcast_to(x, t.count.shape) for x, t in zip(each, terms, strict=True))
-        return jnp.concatenate([*wide], axis=-1)
 
-    count = of_all([term.count for term in terms])
-    each = of_all([law.largest for law in laws])
+def _end_of(releases: _Releases) -> _End:
+    count, each, log_finite = releases
     # An infinite loss is put in its place at last: a product with it has no derivative.
     endless = jnp.any((each == jnp.inf) & (count != 0), axis=-1)
     largest = dot_up(count, jnp.where(each == jnp.inf, 0.0, each))
     largest = Double(
         jnp.where(endless, jnp.inf, largest.high), jnp.where(endless, 0.0, largest.low)
     )
-    log_finite = of_all([log_of_finite(law.log_infinite) for law in laws])
     total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
     log_infinite = log_of_infinite(total)
     size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
-    releases = jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1)
-    return _End(largest, total, log_infinite, ULP * (16.0 + releases + 4.0 * size))
+    size = 16.0 + jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1) + 4.0 * size
+    return _End(largest, total, log_infinite, ULP * size)

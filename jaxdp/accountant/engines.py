@@ -41,7 +41,7 @@ from jaxdp.accountant.composition import (
     is_sampled_gaussian,
 )
 from jaxdp.accountant.sampled import engine as sampled
-from jaxdp.accountant.tables import Table, as_table, padded, tabled
+from jaxdp.accountant.tables import Table, padded, power_of_four, tabled
 from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
@@ -171,9 +171,15 @@ def _one_by_one(
     if not checks.all_concrete(terms, values):
         return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
 
+    terms, values = jax.tree.map(np.asarray, (terms, values))
+
     def one(i: int) -> LogBounds:
-        lane, value = jax.tree.map(lambda x: np.asarray(x)[i], (padded(terms), values))
-        return function(lane, as_table(lane), jnp.asarray(value))
+        # The table as a contour has it, so that no further program is compiled for the grid.
+        alone = jax.tree.map(lambda x: x[i : i + 1], terms)
+        lane = jax.tree.map(lambda x: x[0], padded(alone))
+        releases = power_of_four(sum(term.count.size for term in lane))
+        table = jax.tree.map(lambda x: np.asarray(x)[0, :releases], tabled(alone))
+        return function(lane, table, jnp.asarray(values[i]))
 
     found = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
@@ -202,9 +208,9 @@ def _epsilon_of_contour(table: Table, delta: Reals) -> LogBounds:
 
 
 _profile_bounds, _profile_epsilon = (
-    compiled(f, ()) for f in (profile.log_bounds, profile.epsilon_bounds)
+    compiled(f, (), by_lanes=True) for f in (profile.log_bounds, profile.epsilon_bounds)
 )
-_along, _inverse = compiled(_contour, ()), compiled(_epsilon_of_contour, ())
+_along, _inverse = (compiled(f, (), by_lanes=True) for f in (_contour, _epsilon_of_contour))
 
 
 def _in_turn(

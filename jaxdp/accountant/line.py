@@ -183,11 +183,16 @@ def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
 
     def sums(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, tilt)
-        at = [_minus_one(end * 2.0**-_HALVINGS * factor.law.loss)]
-        for _ in range(_HALVINGS):
-            at.append(_times(at[-1], at[-1]))
-        at.insert(-1, _times(at[-2], at[-3]))
-        return jnp.stack([jnp.stack(part) @ weight for part in zip(*at, strict=True)])
+
+        def doubled(power: Any, _: None) -> tuple[Any, Any]:
+            return _times(power, power), power
+
+        first = _minus_one(end * 2.0**-_HALVINGS * factor.law.loss)
+        last, powers = lax.scan(doubled, first, None, length=_HALVINGS)
+        half, quarter = (tuple(part[-i] for part in powers) for i in (1, 2))
+        three_quarters = _times(half, quarter)
+        parts = zip(powers, three_quarters, last, strict=True)
+        return jnp.stack([jnp.concatenate([x, y[None], z[None]]) @ weight for x, y, z in parts])
 
     gap = sums(factor) - sums(factor.by_check())
     off = lax.cummax(jnp.pad(jnp.hypot(gap[0], gap[1]), (1, 0))) + factor.mass_gap

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import FEW_LANES, compiled
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of, with_unused
@@ -23,8 +23,6 @@ from jaxdp.dominating_pair.base import Kinks, Lattice, Law, is_whole, log_of_fin
 
 # Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
 _NODES = 1536
-# Lanes whose table may be larger than needed. chosen: there compilation is the cost
-_FEW_LANES = 8
 # Releases of such a table. chosen: the laws of so many take milliseconds
 _FEW_RELEASES = 16
 
@@ -73,7 +71,11 @@ def tabled(terms: Terms) -> Table:
     """The table of all terms; of concrete ones padded to a power of four of releases."""
     if not checks.all_concrete(terms):
         return _joined(tuple(map(_table_of, terms)), sum(t.count.shape[-1] for t in terms))
-    return as_table(grown(terms))
+    terms = grown(terms)
+    releases = power_of_four(sum(term.count.shape[-1] for term in terms))
+    table = _joined(tuple(_table_of(term) for term in terms), releases)
+    require_consistent(table.number, terms)
+    return table
 
 
 def grown(terms: Terms) -> Terms:
@@ -81,25 +83,18 @@ def grown(terms: Terms) -> Terms:
 
     A schedule that grows finds its programs compiled; unused releases cost a contour nothing.
     """
-    alone = len(terms) == 1 and math.prod(terms[0].shape) <= _FEW_LANES
+    alone = len(terms) == 1 and math.prod(terms[0].shape) <= FEW_LANES
     return padded(terms, _FEW_RELEASES if alone else 1)
 
 
 def padded(terms: Terms, least: int = 1) -> Terms:
     """Known terms with releases that are none, a power of four of them, and at least so many."""
-    return tuple(with_unused(t, max(_power_of_four(t.count.shape[-1]), least)) for t in terms)
+    return tuple(with_unused(t, max(power_of_four(t.count.shape[-1]), least)) for t in terms)
 
 
-def _power_of_four(size: int) -> int:
+def power_of_four(size: int) -> int:
+    """The least power of four from `size` on."""
     return 4 ** -(-(size - 1).bit_length() // 2)
-
-
-def as_table(terms: Terms) -> Table:
-    """The table of known terms, padded to a power of four of releases."""
-    releases = _power_of_four(sum(term.count.shape[-1] for term in terms))
-    table = _joined(tuple(_table_of(term) for term in terms), releases)
-    require_consistent(table.number, terms)
-    return table
 
 
 def table_of(term: Term) -> Table:
@@ -119,7 +114,9 @@ def table_of(term: Term) -> Table:
         *(law.log_infinite, anchor, spacing, lattice, missed, variance),
     )
     law = law._replace(log_left_out=jnp.broadcast_to(law.log_left_out, term.count.shape))
-    return Table(_padded(law), *(jnp.broadcast_to(x, term.count.shape) for x in columns))
+    # XLA compiles anew for every pattern of weak types.
+    strong = (x if x.dtype == bool else x.astype(jnp.float64) for x in columns)
+    return Table(_padded(law), *(jnp.broadcast_to(x, term.count.shape) for x in strong))
 
 
 def joined(tables: tuple[Table, ...], releases: int) -> Table:
@@ -176,4 +173,4 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
     )
 
 
-_table_of, _joined = compiled(table_of, ()), compiled(joined, 1)
+_table_of, _joined = compiled(table_of, (), by_lanes=True), compiled(joined, 1)

@@ -128,7 +128,9 @@ _QUESTIONS: dict[Question, Callable[..., curve.Answer]] = {
     "epsilon": curve.epsilon_bounds,
 }
 _PROGRAMS = {
-    (question, index, with_slopes): compiled(partial(_stage, question, index, with_slopes), ())
+    (question, index, with_slopes): compiled(
+        partial(_stage, question, index, with_slopes), (), by_lanes=True
+    )
     for question in _QUESTIONS
     for index in range(len(STAGES))
     for with_slopes in (False, True)
