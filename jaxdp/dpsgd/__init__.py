@@ -1,12 +1,26 @@
-"""DP-SGD in one call: epsilon, delta, noise, steps, the course of epsilon, and what it means.
+"""DP-SGD: what a training costs, in one call, and the training itself, for optax.
 
-Noise multipliers are the standard deviation of the noise over the clipping norm; every function
+Noise multipliers are the standard deviation of the noise over the clipping norm; every question
 takes either (dataset_size, batch_size, epochs) or (sampling_prob, steps), or a list of `Phase`s.
+
+A training follows a `Plan` of groups of parameters. Every step sees a Poisson sample, or what
+another scheme of `dp.sampling` draws. Each example's gradient is clipped to norm C_g in every group
+g of d_g parameters, the clipped gradients are summed, each entry of group g gets noise of scale s_g:
+
+    optimizer = optax.chain(clip_groups(plan), add_noise(plan, key), optax.sgd(0.5))
+
+An example moves the whole sum, in units of the scales, by sum_g C_g^2 / s_g^2 = 1 / multiplier^2
+(Gaussian) or, in l1, sum_g sqrt(d_g) C_g / s_g = 1 / multiplier (Laplace). What its one-dimensional
+worst case costs, sampled, is accounted exactly, see `privacy_loss`; sampling an example or not is
+one draw for all groups, so the worst case of the mixture is the mixture of the worst case.
 """
 
 from jaxdp.dpsgd.accountant import Accountant as Accountant
 from jaxdp.dpsgd.accountant import register as register
 from jaxdp.dpsgd.base import Phase as Phase
+from jaxdp.dpsgd.batches import allocated_batches as allocated_batches
+from jaxdp.dpsgd.batches import fixed_batch as fixed_batch
+from jaxdp.dpsgd.batches import truncated_batch as truncated_batch
 from jaxdp.dpsgd.course import Curve as Curve
 from jaxdp.dpsgd.course import curve as curve
 from jaxdp.dpsgd.questions import delta as delta
@@ -17,4 +31,14 @@ from jaxdp.dpsgd.schedule import Schedule as Schedule
 from jaxdp.dpsgd.schemes import batch_size_limit as batch_size_limit
 from jaxdp.dpsgd.schemes import shuffled_bounds as shuffled_bounds
 from jaxdp.dpsgd.schemes import steps_of_a_group as steps_of_a_group
+from jaxdp.dpsgd.training import poisson_batch as poisson_batch
+from jaxdp.dpsgd.training import train as train
+from jaxdp.dpsgd.training_plan import ALLOCATIONS as ALLOCATIONS
+from jaxdp.dpsgd.training_plan import FAMILIES as FAMILIES
+from jaxdp.dpsgd.training_plan import GROUPS as GROUPS
+from jaxdp.dpsgd.training_plan import Plan as Plan
+from jaxdp.dpsgd.training_plan import plan as plan
+from jaxdp.dpsgd.transformations import NoiseState as NoiseState
+from jaxdp.dpsgd.transformations import add_noise as add_noise
+from jaxdp.dpsgd.transformations import clip_groups as clip_groups
 from jaxdp.dpsgd.wording import statement as statement

@@ -117,7 +117,7 @@ def plan(
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
     ...     steps=10, records=100)
     >>> print(f"{plan.multiplier:.4f}")
     1.7406
