@@ -6,8 +6,10 @@ line on stderr.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import importlib
+import inspect
 import json
 import math
 import os
@@ -16,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import typer
@@ -87,6 +89,40 @@ def library() -> ModuleType:
     with contextlib.suppress(OSError, ValueError):
         package.enable_cache()
     return package
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as typer reads it: a parameter that is a dataclass stands for an option a field."""
+    own = inspect.signature(command).parameters
+    records = {n: p.annotation for n, p in own.items() if dataclasses.is_dataclass(p.annotation)}
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, record in records.items():
+            fields = [field.name for field in dataclasses.fields(record)]
+            given[name] = record(**{field: given.pop(field) for field in fields})
+        command(**given)
+
+    parameters = []
+    for name, parameter in own.items():
+        alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += _parameters_of(records[name]) if name in records else alone
+    called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
+
+
+def _parameters_of(record: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters by keyword."""
+    hints, found = get_type_hints(record, include_extras=True), []
+    for field in dataclasses.fields(record):
+        must = field.default is dataclasses.MISSING
+        default = inspect.Parameter.empty if must else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(
+            inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+        )
+    return found
 
 
 def flag(name: str) -> str:
