@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What is fitted to which file, within which budget."""
+    """Data, model and budget of a fit."""
 
     file: Annotated[Path, typer.Argument(help="CSV with a header; numbers but for the labels.")]
     target: Annotated[str, typer.Option(help="The column to predict.")]

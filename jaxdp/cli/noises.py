@@ -72,7 +72,7 @@ def _in_lines(table: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """For what noise is designed."""
+    """Budget and error that noise is designed for."""
 
     epsilon: Epsilon
     delta: Delta

@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is swept, and how: options, and keys of a TOML file."""
+    """Settings of a sweep: options here, keys in a TOML file."""
 
     quantity: Annotated[Quantity | None, typer.Option(help="What is computed.")] = None
     noise_multiplier: Values = None
