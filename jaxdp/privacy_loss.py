@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import ledger, range_composition
+from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.compilation import outside_traces
+from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
@@ -36,13 +35,13 @@ from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
 # What a stored loss says that it is.
-_FORMAT = "jaxdp-privacy-loss"
+_FORMAT = Format("jaxdp-privacy-loss")
 
 
 @final
 @in_float64
 @pytree
-class PrivacyLoss:
+class PrivacyLoss(Saved):
     """The privacy loss of releases made together or one after the other, batched.
 
     `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
@@ -181,26 +180,17 @@ class PrivacyLoss:
         `ValueError` for traced values.
         """
         payload = {"relation": self.relation, "terms": to_plain(self.terms)}
-        return ledger.sealed(_FORMAT, payload)
+        return sealed(_FORMAT, payload)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
         """Loss from what `to_json` wrote; `ValueError` for anything else or changed text."""
-        body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
+        body = fields_of("text", unsealed(_FORMAT, text), ("relation", "terms"))
         relation, terms = body[0], from_plain(body[1])
         if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):
             checks.one_of("relation", relation, RELATIONS)
         jnp.broadcast_shapes(*(term.shape for term in terms))
         return cls(terms, relation)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file, all or nothing."""
-        ledger.write_atomically(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PrivacyLoss:
-        """`from_json` of a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
         """The size of the first batch axis; a `TypeError` where there is none."""

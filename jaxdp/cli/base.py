@@ -237,10 +237,3 @@ def check_writable(name: str, path: Path) -> None:
     """OSError if a file cannot be written, which is to be known before a budget is spent."""
     if not os.access(path.parent, os.W_OK) or path.is_dir():
         raise OSError(f"{flag(name)} cannot be written to: {path}")
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write beside `path` and move: a reader never sees half a file."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
+from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -21,7 +22,6 @@ from jaxdp.cli.base import (
     tried,
     with_options,
     wrapped,
-    write_file,
 )
 
 Model = Literal["lasso", "logistic"]
@@ -79,7 +79,7 @@ def run(
         else:
             fitted = _logistic(known, fit.classes, features, told)
         report = _report(fitted, fit.model, names, known)
-        write_file(out, as_text(report) + "\n")
+        write_atomically(out, as_text(report) + "\n")
         return report
 
     report = tried("train", work)

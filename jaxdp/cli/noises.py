@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -19,7 +20,6 @@ from jaxdp.cli.base import (
     tried,
     with_options,
     wrapped,
-    write_file,
 )
 
 
@@ -113,7 +113,7 @@ def design(
     from jaxdp.dpsgd.wording import rounded_up
 
     if out is not None:
-        tried("optimal-noise", lambda: write_file(out, answer + "\n"))
+        tried("optimal-noise", lambda: write_atomically(out, answer + "\n"))
     lines = [
         f"expected {question.loss} loss <= {rounded_up(proof.loss_upper, 6)}",
         f"no noise below    {rounded_up(-proof.loss_lower, 6).lstrip('-')}",

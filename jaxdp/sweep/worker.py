@@ -32,7 +32,7 @@ def by_executor(
     """The blocks as they are finished; `RuntimeError` where the executor breaks."""
     _refuse_forks(executor)
     code = checks.extra("cloudpickle", "sweep").dumps(function)
-    place = str(store.path.resolve()), store.grid.names, store.grid.block, store.digest
+    place = str(store.path.resolve()), store.grid.names, store.grid.block, store.fingerprint
     settings = tuple((name, getattr(jax.config, name)) for name in _SETTINGS)
     tasks: list[Future[int]] = []
     try:
