@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.compilation import outside_traces
@@ -31,7 +32,6 @@ from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_down, exp_up
 from jaxdp.pairs import pair_of, releases_of
-from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
 # What a stored loss says that it is.

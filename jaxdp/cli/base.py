@@ -27,8 +27,6 @@ Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-# That of `jaxdp.mechanism`, which imports JAX.
-Relation = Literal["add", "remove", "add_remove", "replace_one", "zero_out"]
 # Those of `jaxdp.dpsgd`.
 Sampling = Literal[
     "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from jaxdp._core.neighbours import Relation
 from jaxdp.cli.base import (
     AsJson,
     Delta,
     Epsilon,
     ImpossibleError,
-    Relation,
     Sampling,
     check,
     check_schedule,

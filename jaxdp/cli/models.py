@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
+from jaxdp._core.neighbours import SolverRelation
 from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
@@ -25,7 +26,6 @@ from jaxdp.cli.base import (
 )
 
 Model = Literal["lasso", "logistic"]
-Neighbours = Literal["replace_one", "add_remove"]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ class Fit:
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
     relation: Annotated[
-        Neighbours, typer.Option(help="What neighbours differ by.")
+        SolverRelation, typer.Option(help="What neighbours differ by.")
     ] = "replace_one"
 
 

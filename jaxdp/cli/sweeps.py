@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import typer
 
+from jaxdp._core.neighbours import Relation
 from jaxdp.cli.base import (
     AsJson,
-    Relation,
     check,
     check_schedule,
     flag,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
@@ -23,7 +24,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import Relation, Scheme
+from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 from jaxdp.solvers import lattice
@@ -32,7 +33,6 @@ from jaxdp.solvers import lattice
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
-RELATIONS = ("add_remove", "add", "remove", "zero_out")
 
 
 @final
@@ -165,7 +165,7 @@ def _check_choices(allocation: str, noise: str, relation: str) -> None:
     for name, value, choices in (
         ("allocation", allocation, ALLOCATIONS),
         ("noise", noise, FAMILIES),
-        ("relation", relation, RELATIONS),
+        ("relation", relation, WITH_OR_WITHOUT),
     ):
         checks.one_of(name, value, choices)
 

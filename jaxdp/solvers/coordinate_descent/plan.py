@@ -23,6 +23,7 @@ from typing import final
 import jax
 import jax.numpy as jnp
 
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
@@ -46,7 +47,6 @@ from jaxdp.solvers.coordinate_descent.accounting import (
 from jaxdp.solvers.coordinate_descent.schedule import (
     ALLOCATIONS,
     ORDERS,
-    RELATIONS,
     Schedule,
     noise_of,
     public_values,
@@ -232,7 +232,7 @@ def _check_choices(
     relation: str, order: str, allocation: str, accounting: str, iterate: str
 ) -> None:
     for name, value, choices in (
-        ("relation", relation, tuple(RELATIONS)),
+        ("relation", relation, SOLVER_RELATIONS),
         ("order", order, ORDERS),
         ("allocation", allocation, ALLOCATIONS),
         ("accounting", accounting, ACCOUNTING),
