@@ -19,7 +19,7 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import rounded, rounded_root
 from jaxdp.mechanism import Mechanism
-from jaxdp.privacy_loss import privacy_loss
+from jaxdp.composition.privacy_loss import privacy_loss
 
 Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
 Item: TypeAlias = Guarantee | Mechanism

@@ -24,7 +24,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import Noise
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 
 # Of Adam, at the first step, in logarithms of scales. chosen: it falls to 0 over the steps
 _LEARNING_RATE = 0.05

@@ -15,7 +15,7 @@ from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.dpsgd.schemes import loss_of_scheme, refuse_shuffled, scheme_of
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.poisson import Poisson
 

@@ -16,7 +16,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dpsgd.base import Phase, step_loss
 from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.schemes import loss_of_scheme
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.poisson import Poisson
 

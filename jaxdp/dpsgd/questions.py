@@ -16,7 +16,7 @@ from jaxdp.dpsgd.schedule import Schedule, listed, training_of
 from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 
 # Steps at most, where nothing exceeds the budget. chosen: no one trains longer
 MOST_STEPS = 2.0**30

@@ -16,7 +16,7 @@ from jaxdp._numeric.mills import log_normal_survival
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson

@@ -22,7 +22,7 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson

@@ -17,7 +17,7 @@ from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3

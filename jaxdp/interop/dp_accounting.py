@@ -22,7 +22,7 @@ from jaxdp.interop.attack_rates import gdp_estimate, true_positive_rates
 from jaxdp.interop.dp_events import UnsupportedError, collect
 from jaxdp.interop.release_losses import loss_of
 from jaxdp.interop.releases import EVERYTHING, SELECTED, STATED_ZCDP, Release, zcdp_of
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 
 # Where releases of other kinds meet stated zCDP. measured: log delta lies at most 10 % above that
 # of all orders, on 229 sampled Gaussians with zCDP drawn at random

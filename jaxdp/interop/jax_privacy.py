@@ -9,7 +9,7 @@ from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.poisson import Poisson

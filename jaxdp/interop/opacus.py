@@ -11,7 +11,7 @@ from jaxdp._core import checks
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 
 
 def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:

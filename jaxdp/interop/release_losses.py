@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxdp.interop.releases import Release, loss_of_kind
 from jaxdp.interop.scheme_events import scheme_loss
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 
 
 def loss_of(counts: dict[Release, float]) -> PrivacyLoss:

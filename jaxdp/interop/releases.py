@@ -18,7 +18,7 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import privacy_loss
+from jaxdp.composition.privacy_loss import privacy_loss
 
 # What keeps to stated Renyi divergences and has no worst loss.
 STATED_ZCDP = "zcdp"

@@ -14,7 +14,7 @@ from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
 from jaxdp.interop.releases import EVERYTHING, NOTHING, Release
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 

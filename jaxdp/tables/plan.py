@@ -25,7 +25,7 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.released import BITS, size_error
 from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of
 

@@ -22,7 +22,7 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 
 # What `plan` takes; see there.
 ACCOUNTING = ("exact", "zcdp")

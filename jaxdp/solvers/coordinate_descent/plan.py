@@ -35,7 +35,7 @@ from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.accounting import (
     ACCOUNTING,

@@ -28,7 +28,7 @@ from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 
 # Levels of the squares over those of the values, with Gaussian noise: a record's two sums of a
 # column move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more
