@@ -39,7 +39,7 @@ def by_executor(
         tasks += [executor.submit(work, code, *place, number, settings) for number in numbers]
         for task in as_completed(tasks):
             yield task.result()
-    except Exception as error:
+    except Exception as error:  # Dask's own is known by its name alone
         if not _lost_worker(error):
             raise
         done = len(store.done())
