@@ -11,6 +11,7 @@ import numpy as np
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -19,7 +20,6 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import rounded, rounded_root
 from jaxdp.mechanism import Mechanism
-from jaxdp.composition.privacy_loss import privacy_loss
 
 Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
 Item: TypeAlias = Guarantee | Mechanism

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from jaxdp._core.neighbours import SolverRelation
 from jaxdp._core.files import write_atomically
+from jaxdp._core.neighbours import SolverRelation
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -52,9 +52,9 @@ class Fit:
         str | None, typer.Option(help="Public labels of a logistic target: no,yes.")
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
-    relation: Annotated[
-        SolverRelation, typer.Option(help="What neighbours differ by.")
-    ] = "replace_one"
+    relation: Annotated[SolverRelation, typer.Option(help="What neighbours differ by.")] = (
+        "replace_one"
+    )
 
 
 def run(
@@ -74,7 +74,9 @@ def run(
             raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one a feature")
         known = {**options, "feature_bounds": bounds}
         if fit.model == "lasso":
-            ends = None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
+            ends = (
+                None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
+            )
             fitted = _lasso(known, ends, features, told)
         else:
             fitted = _logistic(known, fit.classes, features, told)

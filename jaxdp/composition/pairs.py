@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdp._core.neighbours import Relation
 from jaxdp._core import checks
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair

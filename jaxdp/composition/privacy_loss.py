@@ -10,18 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
-from jaxdp.composition import bounded_range
 from jaxdp._core import checks
 from jaxdp._core.compilation import outside_traces
 from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
+from jaxdp.composition import bounded_range
+from jaxdp.composition.pairs import pair_of, releases_of
+from jaxdp.composition.stored import fields_of, from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import finite_pair
 from jaxdp.dominating_pair.poisson import Poisson
@@ -31,8 +33,6 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_down, exp_up
-from jaxdp.composition.pairs import pair_of, releases_of
-from jaxdp.composition.stored import fields_of, from_plain, to_plain
 
 # What a stored loss says that it is.
 _FORMAT = Format("jaxdp-privacy-loss")

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp.composition import bounded_range
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 
 # Of log delta, relatively. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12

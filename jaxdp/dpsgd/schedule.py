@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase, Phases, loss_of
 from jaxdp.dpsgd.schemes import Sampling
-from jaxdp.composition.privacy_loss import PrivacyLoss
 
 
 class Schedule(TypedDict, total=False):

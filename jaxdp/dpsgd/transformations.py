@@ -13,8 +13,8 @@ from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import same_length
 from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
-from jaxdp.solvers import lattice
 from jaxdp.dpsgd.training_plan import Plan, noise_of
+from jaxdp.solvers import lattice
 from jaxdp.solvers.lattice import power_of_two
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.

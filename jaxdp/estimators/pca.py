@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core.neighbours import shift_factor
 from jaxdp._core import checks
+from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp

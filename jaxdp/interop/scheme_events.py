@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp._core.neighbours import NEIGHBOURS, Relation, shift_factor
 from jaxdp._core import checks
+from jaxdp._core.neighbours import NEIGHBOURS, Relation, shift_factor
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
 from jaxdp.interop.releases import EVERYTHING, NOTHING, Release
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 

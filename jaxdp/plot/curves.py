@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp.composition import bounded_range
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition import bounded_range
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget, require_both_directions
@@ -27,7 +28,6 @@ from jaxdp.plot.style import (
     styled,
     whole_ticks,
 )
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401

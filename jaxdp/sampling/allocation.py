@@ -6,16 +6,15 @@ from typing import final
 
 import jax.numpy as jnp
 
-from jaxdp._core.neighbours import WITH_OR_WITHOUT
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import WITH_OR_WITHOUT
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.allocation import allocation
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
-
 
 
 @final

@@ -7,9 +7,9 @@ from typing import final
 
 import jax.numpy as jnp
 
-from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m

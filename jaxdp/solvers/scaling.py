@@ -15,8 +15,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core import checks
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import Key

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.files import Format, sha256_of, sealed, unsealed, write_atomically
+from jaxdp._core.files import Format, sealed, sha256_of, unsealed, write_atomically
 from jaxdp.sweep.evaluate import Columns, Reasons, reasons_as_text
 from jaxdp.sweep.grid import STATUS, Grid
 from jaxdp.sweep.layout import ROOT, Layout
@@ -189,7 +189,7 @@ def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    """All or nothing: a block that a loss of power damages is found by its digest, and made again."""
+    """All or nothing; what a loss of power damages is found by its digest, and made again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content, survives_power_loss=False)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.composition import bounded_range
 from jaxdp.accountant import engines, evaluate
 from jaxdp.accountant.composition import with_unused
+from jaxdp.composition import bounded_range
 from jaxdp.guarantee.tradeoff import tradeoff_line
 
 DP_SGD = {"sampling_prob": 0.01, "steps": 1000}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp._core import checks
 from jaxdp import dpsgd
+from jaxdp._core import checks
 from jaxdp.solvers import (
     coordinate_descent,
     covariance,

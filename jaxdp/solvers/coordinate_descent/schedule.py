@@ -8,8 +8,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from jaxdp._core.neighbours import shift_factor
 from jaxdp._core import checks
+from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP

@@ -11,9 +11,9 @@ from typing import NamedTuple, final
 
 import jax.numpy as jnp
 
-from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up

@@ -11,11 +11,12 @@ from typing import Any, final
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -28,7 +29,6 @@ from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 
 # Levels of the squares over those of the values, with Gaussian noise: a record's two sums of a
 # column move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more
