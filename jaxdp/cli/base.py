@@ -92,7 +92,10 @@ def library() -> ModuleType:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as typer reads it: a parameter that is a dataclass stands for an option a field."""
     own = inspect.signature(command).parameters
-    records = {n: p.annotation for n, p in own.items() if dataclasses.is_dataclass(p.annotation)}
+    kinds = {name: parameter.annotation for name, parameter in own.items()}
+    records: dict[str, Any] = {
+        n: kind for n, kind in kinds.items() if dataclasses.is_dataclass(kind)
+    }
 
     @functools.wraps(command)
     def called(**given: Any) -> None:
