@@ -163,4 +163,4 @@ def test_an_overspent_file_is_refused():
         dp.Filter.from_json(forged)
     for payload in ({"kind": "Else", "order": [], "budget": [one]}, {"kind": "PureDP"}):
         with pytest.raises(ValueError, match=r"kind|budget"):
-            dp.Filter.from_json(ledger.dump("jaxdp-filter", payload, []))
+            dp.Filter.from_json(ledger.dump(form, payload, []))
