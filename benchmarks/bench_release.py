@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from jaxdp.solvers import coordinate_descent, dp_sgd
+from jaxdp.solvers import coordinate_descent
 
 jax.config.update("jax_enable_x64", True)
 
@@ -60,7 +60,7 @@ def solvers():
     targets = features.sum(axis=1) + rng.normal(size=20_640)
     problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1), dtype=jnp.float32)
     params = jnp.zeros((1000, 500), jnp.float32)
-    calls = {"coordinate_descent_ms": {}, "dp_sgd_ns_a_parameter": {}}
+    calls = {"coordinate_descent_ms": {}, "dpsgd_ns_a_parameter": {}}
     for release in ("float", "lattice"):
         plan = coordinate_descent.plan(
             (1.0, 1e-9),
@@ -74,7 +74,7 @@ def solvers():
         )
         run = lambda p=plan: coordinate_descent.run(problem, p, jax.random.key(1))  # noqa: E731
         calls["coordinate_descent_ms"][release] = 1e3, 150, run
-        plan = dp_sgd.plan(
+        plan = dp.dpsgd.plan(
             (1.0, 1e-5),
             params,
             clip=1.0,
@@ -83,11 +83,11 @@ def solvers():
             records=1000,
             release=release,
         )
-        noising = dp_sgd.add_noise(plan, jax.random.key(0))
+        noising = dp.dpsgd.add_noise(plan, jax.random.key(0))
         step = jax.jit(lambda state, n=noising: n.update(params, state)[0])
         state = noising.init(params)
         call = lambda s=step, state=state: s(state)  # noqa: E731
-        calls["dp_sgd_ns_a_parameter"][release] = 1e9 / params.size, 20, call
+        calls["dpsgd_ns_a_parameter"][release] = 1e9 / params.size, 20, call
     return {name: least_in_turns(kinds) for name, kinds in calls.items()}
 
 

@@ -7,7 +7,7 @@ FOLDER holds the binary version of CIFAR-10 (data_batch_1.bin to data_batch_5.bi
 test_batch.bin: a label and 3,072 bytes of pixels an image). With --synthetic the images are noise
 of the same shape: the seconds a step mean something then, the accuracy does not, and the result
 says so. Batch normalisation mixes examples, so that no example has a gradient of its own: group
-normalisation takes its place. The plan is that of `jaxdp.solvers.dp_sgd`.
+normalisation takes its place. The plan is that of `jaxdp.dpsgd`.
 """
 
 import argparse
@@ -23,7 +23,6 @@ import optax
 import jaxdp as dp
 from benchmarks._tools.measure import write
 from jaxdp._core.random_key import secure_key
-from jaxdp.solvers import dp_sgd
 
 WIDTHS = (16, 32, 64)
 BLOCKS = 3
@@ -154,7 +153,7 @@ def main() -> None:
     start = network(secure_key())
     rows = []
     for name, (groups, allocation) in METHODS.items():
-        plan = dp_sgd.plan(
+        plan = dp.dpsgd.plan(
             dp.Budget(options.epsilon, options.delta),
             start,
             clip=options.clip,
@@ -166,7 +165,7 @@ def main() -> None:
         )
         began = time.perf_counter()
         optimizer = optax.sgd(options.rate, momentum=0.9)
-        params = dp_sgd.train(loss, start, data, plan, optimizer, part=options.part)
+        params = dp.dpsgd.train(loss, start, data, plan, optimizer, part=options.part)
         jax.block_until_ready(params)
         row: dict[str, Any] = {
             "method": name,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jaxdp.adaptive.odometer import Odometer as Odometer
     from jaxdp.audit import audit as audit
     from jaxdp.audit.run import Audit as Audit
+    from jaxdp.composition.privacy_loss import PrivacyLoss as PrivacyLoss
+    from jaxdp.composition.privacy_loss import privacy_loss as privacy_loss
     from jaxdp.design.allocate import allocate as allocate
     from jaxdp.design.allocate import allocation_error as allocation_error
     from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
@@ -92,8 +94,6 @@ if TYPE_CHECKING:
     from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
     from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
     from jaxdp.optimal.noise import optimal_noise as optimal_noise
-    from jaxdp.privacy_loss import PrivacyLoss as PrivacyLoss
-    from jaxdp.privacy_loss import privacy_loss as privacy_loss
     from jaxdp.released import Released as Released
     from jaxdp.solvers.problems import L1 as L1
     from jaxdp.solvers.problems import L2 as L2
@@ -118,6 +118,7 @@ else:
         "adaptive.odometer": "Odometer",
         "audit": "audit",
         "audit.run": "Audit",
+        "composition.privacy_loss": "PrivacyLoss privacy_loss",
         "design.allocate": "allocate allocation_error",
         "design.allocate_exact": "allocate_exact",
         "design.calibrate": "calibrate",
@@ -161,7 +162,6 @@ else:
         "optimal.measure": "pinball",
         "optimal.mechanism": "optimal_mechanism",
         "optimal.noise": "optimal_integer_noise optimal_noise",
-        "privacy_loss": "PrivacyLoss privacy_loss",
         "released": "Released",
         "solvers.problems": "L1 L2 Problem bounded_smoothness coordinate_smoothness glm "
         "private_smoothness",
@@ -177,7 +177,7 @@ else:
     __all__ = [name for name in (*_MODULES, *_PLACES) if name not in _EXTRA]
 
     class _Package(types.ModuleType):
-        """A package whose function `privacy_loss` is not hidden by its module of that name."""
+        """A package whose functions `audit` and `sweep` are not hidden by their folders."""
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name not in _PLACES or not isinstance(value, types.ModuleType):

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxdp import datasets, dpsgd, plot
 from jaxdp._core import checks
+from jaxdp._core.files import write_atomically
 from jaxdp.design.allocate import METHODS, allocate, allocation_error
 from jaxdp.design.sensitivity_profiles import sensitivity_profile
 from jaxdp.guarantee.base import Budget
@@ -97,9 +98,11 @@ def main(out: Path, say: Callable[[str], None] = print, *, progress: bool = True
     plot.profile(equal, epsilon, ax=axes[0])
     report["seconds"] = time.perf_counter() - started
     picture, numbers = out / "demo.png", out / "demo.json"
-    _replace(picture, lambda path: figure.savefig(path, format="png", dpi=110))
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
+    write_atomically(picture, drawn.getvalue())
     pyplot.close(figure)
-    _replace(numbers, lambda path: path.write_text(json.dumps(report, indent=1) + "\n"))
+    write_atomically(numbers, json.dumps(report, indent=1) + "\n")
     say(f"      {picture} and {numbers}, {report['seconds']:.1f} s in all")
     return report
 
@@ -262,10 +265,3 @@ def _optimum(job: Training, features: np.ndarray, targets: np.ndarray) -> np.nda
             tol=1e-10,
         )
     return np.ravel(model.fit(features, targets).coef_)
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write beside `path` and move: a reader never sees half a file."""
-    partial = path.with_name(path.name + ".partial")
-    write(partial)
-    os.replace(partial, path)

@@ -28,8 +28,8 @@ class ExponentialMechanism:
     range is bounded by epsilon; where neighbours move every score the same way (monotone), weights
     exp(epsilon score / Delta) have the same range and the same guarantee. It is better than
     `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, see
-    `range_composition`. `to_zcdp` and `to_rdp` take it. Bad input: `ValueError` when concrete, NaN
-    when traced.
+    `composition.bounded_range`. `to_zcdp` and `to_rdp` take it. Bad input: `ValueError` when
+    concrete, NaN when traced.
     Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
     """
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import operator
-import os
-import tempfile
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-VERSION = 1
+from jaxdp._core.files import Format, sealed, unsealed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,19 +62,13 @@ def rounded_root(value: Fraction, up: bool) -> float:
     return root
 
 
-def dump(form: str, payload: dict[str, Any], steps: Sequence[Step]) -> str:
+def dump(form: Format, payload: dict[str, Any], steps: Sequence[Step]) -> str:
     """JSON with every number in hexadecimal, hence exact, and a digest of the rest."""
     rows = [[step.name, to_hex(step.cost), step.count] for step in steps]
     return sealed(form, {**payload, "steps": rows})
 
 
-def sealed(form: str, payload: dict[str, Any]) -> str:
-    """JSON of the payload, the name and the version of its format, and a digest of all."""
-    body = {"format": form, "version": VERSION, **payload}
-    return json.dumps({**body, "digest": _digest(body)}, indent=1)
-
-
-def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
+def parse(form: Format, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
     """Parse what `dump` wrote, with these `keys`; anything else raises `ValueError`."""
     body = unsealed(form, text)
     missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
@@ -87,22 +76,6 @@ def parse(form: str, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], li
         raise ValueError(f"text must hold {', '.join(missing)}")
     steps = [Step(name, from_hex(cost), whole_count(count)) for name, cost, count in body["steps"]]
     return body, steps
-
-
-def unsealed(form: str, text: str) -> dict[str, Any]:
-    """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
-    try:
-        body = json.loads(text)
-    except (RecursionError, ValueError) as error:
-        raise ValueError(f"text must be the JSON of a {form}, got {text[:40]!r}") from error
-    if not isinstance(body, dict) or body.get("format") != form:
-        found = body.get("format") if isinstance(body, dict) else body
-        raise ValueError(f"format must be {form!r}, got {found!r}")
-    if body.get("version") != VERSION:
-        raise ValueError(f"version must be {VERSION}, got {body.get('version')!r}")
-    if body.pop("digest", None) != _digest(body):
-        raise ValueError(f"digest must be that of the rest of the {form}: the text was changed")
-    return {key: value for key, value in body.items() if key not in ("format", "version")}
 
 
 def to_hex(values: Sequence[float]) -> list[str]:
@@ -113,23 +86,3 @@ def to_hex(values: Sequence[float]) -> list[str]:
 def from_hex(values: Sequence[str]) -> tuple[float, ...]:
     """`to_hex` undone."""
     return tuple(float.fromhex(value) for value in values)
-
-
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """All or nothing: written beside `path`, put on the disk, and moved over it."""
-    target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _digest(body: dict[str, Any]) -> str:
-    plain = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(plain.encode()).hexdigest()

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import BOTH_DIRECTIONS, NEIGHBOURS, RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.additive import Additive
@@ -22,7 +23,7 @@ from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.released import Released
 from jaxdp.released import release as release_from_lattice
-from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation, Release, Scheme, pairs_of
+from jaxdp.sampling.base import Release, Scheme, pairs_of
 from jaxdp.sampling.poisson import Poisson
 
 
@@ -87,7 +88,7 @@ class Mechanism:
         if sampling is not None and relation is not None:
             sampling.require(Release(noise, sensitivity, relation, group_size))
         if always:
-            sensitivity = sensitivity * (2.0 if relation == "replace_one" else 1.0) * group_size
+            sensitivity = sensitivity * shift_factor(relation) * group_size
             # The batch of the probabilities is one of the mechanism, where nothing is sampled too.
             shape = jnp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
             relation, sensitivity, group_size = None, jnp.broadcast_to(sensitivity, shape), 1
@@ -183,7 +184,7 @@ class Mechanism:
         """Largest shift between neighbours, where all records take part."""
         if self.sampling is not None:
             return self.sensitivity * (2.0 * self.group_size)
-        return self.sensitivity * (2.0 if self.relation == "replace_one" else 1.0)
+        return self.sensitivity * shift_factor(self.relation)
 
     def _both_pairs(self) -> tuple[DominatingPair, ...]:
         """The pair of a release of a scheme, in the directions that count."""
@@ -252,10 +253,8 @@ def release(
 
 def directions(relation: Relation | None) -> tuple[Reals, ...]:
     """The values of `Poisson.added` whose worst a relation reports."""
-    removed, added = jnp.zeros(()), jnp.ones(())
-    if relation in BOTH_DIRECTIONS:
-        return removed, added
-    return (added,) if relation == "add" else (removed,)
+    counted = ("remove",) if relation is None else NEIGHBOURS[relation].directions
+    return tuple(jnp.ones(()) if way == "add" else jnp.zeros(()) for way in counted)
 
 
 @jax.jit

@@ -11,7 +11,6 @@ import jaxdp as dp
 from jaxdp.design.lower_bounds import lower_bound_covariance
 from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff
-from jaxdp.optimal.published import published_mechanism
 from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)
@@ -145,8 +144,6 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small"),
         row("optimal_mechanism", lambda e, d, s: dp.optimal_mechanism((e, d), s, (0.0, 1.0)),
             "epsilon:moderate delta:small sensitivity:scale"),
-        row("published_mechanism", lambda e, d, s: published_mechanism(
-            (e, d), s, (0.0, 1.0), support=1.0), "epsilon:moderate delta:small sensitivity:scale"),
         row("pinball", dp.pinball, "quantile:share"),
         row("GaussianMixture", lambda v, s: dp.GaussianMixture(v, [0.5, 0.5], s),
             "sensitivities:vector scale:scale"),

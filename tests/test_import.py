@@ -53,7 +53,7 @@ def test_every_name_is_there():
     assert seen == {name for name in dir(dp) if name in dp._PLACES or name in dp._MODULES}
     for name in seen:
         assert getattr(dp, name) is not None
-    for name in ("privacy_loss", "sweep"):
+    for name in ("audit", "sweep"):
         assert f"jaxdp.{name}" in sys.modules
         assert callable(getattr(dp, name))
     assert callable(dp.plot.profile)

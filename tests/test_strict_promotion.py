@@ -71,10 +71,10 @@ def test_a_training_in_float32_runs():
     data = jnp.ones((20, 2), jnp.float32)
 
     with jax.numpy_dtype_promotion("strict"):
-        plan = dp.solvers.dp_sgd.plan(
+        plan = dp.dpsgd.plan(
             (1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10, records=100
         )
-        trained = dp.solvers.dp_sgd.train(
+        trained = dp.dpsgd.train(
             lambda p, x: jnp.sum((p["w"] - x) ** 2),
             params,
             data,

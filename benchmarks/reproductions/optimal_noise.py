@@ -19,8 +19,8 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools import measure
+from benchmarks.reproductions.published_mechanism import published_mechanism
 from jaxdp.noise.histogram import Certificate
-from jaxdp.optimal.published import published_mechanism
 
 jax.config.update("jax_enable_x64", True)
 

@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -18,7 +20,6 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import rounded, rounded_root
 from jaxdp.mechanism import Mechanism
-from jaxdp.privacy_loss import privacy_loss
 
 Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
 Item: TypeAlias = Guarantee | Mechanism
@@ -45,7 +46,7 @@ def in_currency(item: Item, budget: Currency) -> Currency:
 def divergences(item: Item, order: ArrayLike) -> RDP:
     """Cost of one `item` at the orders: `to_rdp`; if sampled, that of its composed loss."""
     if isinstance(item, Mechanism) and item.sampled:
-        if item.relation in ("add", "remove"):
+        if item.relation in ONE_DIRECTION:
             raise ValueError(
                 f"relation must be 'add_remove' or 'replace_one', got {item.relation!r}: what is "
                 "spent holds in both directions"

@@ -7,10 +7,8 @@ instead. It is a host object: it changes, it does not jit, and its sums are exac
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import final
 
 import jax
@@ -18,6 +16,7 @@ import jax.numpy as jnp
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
@@ -40,7 +39,7 @@ from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import Step
 
 # First line of a stored filter, and the budgets that it may hold.
-_FORMAT = "jaxdp-filter"
+_FORMAT = Format("jaxdp-filter")
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
 # Divergences among which the largest allowed one is looked for. chosen: beyond all that are used
 _LEAST = 1e-300
@@ -60,7 +59,7 @@ class BudgetExceededError(ValueError):
 
 @final
 @in_float64
-class Filter(Locked):
+class Filter(Locked, Saved):
     """Lets adaptively chosen releases through until `budget` would be passed.
 
     All that it lets through, together, has the guarantee `budget`, at any time and whenever one
@@ -179,15 +178,6 @@ class Filter(Locked):
         if not self._fits(self._sums):
             raise ValueError(f"steps must fit in the budget {self._budget}, got {self._steps}")
         return self
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file, all or nothing."""
-        ledger.write_atomically(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Filter:
-        """`from_json` of a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def _step(self, item: Item, count: object, name: str) -> Step:
         cost = numbers(in_currency(item, self._budget))

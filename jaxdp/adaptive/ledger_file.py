@@ -9,7 +9,6 @@ taken off the end are found by who kept the last `digest`.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.files import canonical, sha256_of
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._numeric.elementary import round_up
@@ -186,5 +186,4 @@ def _append(file: BinaryIO, digest: str, body: dict[str, object]) -> None:
 
 
 def _digest(last: str, body: dict[str, object]) -> str:
-    plain = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(f"{last}\n{plain}".encode()).hexdigest()
+    return sha256_of(last.encode() + b"\n" + canonical(body))

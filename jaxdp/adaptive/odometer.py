@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import final
 
 import numpy as np
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
@@ -21,7 +20,7 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import Step, rounded
 
 # First line of a stored odometer.
-_FORMAT = "jaxdp-odometer"
+_FORMAT = Format("jaxdp-odometer")
 # order - 1 from 2^-4 to 2^10, two an octave: between two of them s rho + c / s is at most
 # cosh(log(2) / 4), 1.5 %, above its least value, and more orders would cost more than that.
 _ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
@@ -29,7 +28,7 @@ _ORDERS = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 21))
 
 @final
 @in_float64
-class Odometer(Locked):
+class Odometer(Locked, Saved):
     """Refuses nothing, and bounds what has been spent.
 
     For any two neighbours, with probability 1 - `delta` over the outputs on the first, the
@@ -106,15 +105,6 @@ class Odometer(Locked):
             restored._sums = restored._after(step)
         restored._steps = tuple(steps)
         return restored
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file, all or nothing."""
-        ledger.write_atomically(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Odometer:
-        """`from_json` of a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def _step(self, item: Item, count: object, name: str) -> Step:
         cost = vector(divergences(item, np.array(self._order)).value)

@@ -6,8 +6,10 @@ line on stderr.
 
 import contextlib
 import csv
+import dataclasses
 import functools
 import importlib
+import inspect
 import json
 import math
 import os
@@ -16,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import typer
@@ -25,8 +27,6 @@ Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-# That of `jaxdp.mechanism`, which imports JAX.
-Relation = Literal["add", "remove", "add_remove", "replace_one", "zero_out"]
 # Those of `jaxdp.dpsgd`.
 Sampling = Literal[
     "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
@@ -87,6 +87,43 @@ def library() -> ModuleType:
     with contextlib.suppress(OSError, ValueError):
         package.enable_cache()
     return package
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as typer reads it: a parameter that is a dataclass stands for an option a field."""
+    own = inspect.signature(command).parameters
+    kinds = {name: parameter.annotation for name, parameter in own.items()}
+    records: dict[str, Any] = {
+        n: kind for n, kind in kinds.items() if dataclasses.is_dataclass(kind)
+    }
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, record in records.items():
+            fields = [field.name for field in dataclasses.fields(record)]
+            given[name] = record(**{field: given.pop(field) for field in fields})
+        command(**given)
+
+    parameters = []
+    for name, parameter in own.items():
+        alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += _parameters_of(records[name]) if name in records else alone
+    called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
+
+
+def _parameters_of(record: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters by keyword."""
+    hints, found = get_type_hints(record, include_extras=True), []
+    for field in dataclasses.fields(record):
+        must = field.default is dataclasses.MISSING
+        default = inspect.Parameter.empty if must else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found.append(
+            inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+        )
+    return found
 
 
 def flag(name: str) -> str:
@@ -201,10 +238,3 @@ def check_writable(name: str, path: Path) -> None:
     """OSError if a file cannot be written, which is to be known before a budget is spent."""
     if not os.access(path.parent, os.W_OK) or path.is_dir():
         raise OSError(f"{flag(name)} cannot be written to: {path}")
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write beside `path` and move: a reader never sees half a file."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)

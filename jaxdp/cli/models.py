@@ -1,5 +1,6 @@
 """`jaxdp train`: a private linear model of a CSV file."""
 
+import dataclasses
 import functools
 import warnings
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
+from jaxdp._core.files import write_atomically
+from jaxdp._core.neighbours import SolverRelation
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -18,59 +21,67 @@ from jaxdp.cli.base import (
     library,
     read_csv,
     tried,
+    with_options,
     wrapped,
-    write_file,
 )
 
 Model = Literal["lasso", "logistic"]
-Neighbours = Literal["replace_one", "add_remove"]
 
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("train")(run)
+    app.command("train")(with_options(run))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Data, model and budget of a fit."""
+
+    file: Annotated[Path, typer.Argument(help="CSV with a header; numbers but for the labels.")]
+    target: Annotated[str, typer.Option(help="The column to predict.")]
+    model: Annotated[Model, typer.Option(help="Linear regression, or two classes.")]
+    epsilon: Epsilon
+    delta: Delta
+    feature_bounds: Annotated[
+        str, typer.Option(help="Public bounds: lower:upper, or one a feature, 0:1,-3:3.")
+    ]
+    target_bounds: Annotated[
+        str | None, typer.Option(help="Public bounds of a lasso's target, lower:upper.")
+    ] = None
+    classes: Annotated[
+        str | None, typer.Option(help="Public labels of a logistic target: no,yes.")
+    ] = None
+    alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
+    relation: Annotated[SolverRelation, typer.Option(help="What neighbours differ by.")] = (
+        "replace_one"
+    )
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="CSV with a header; numbers but for the labels.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    model: Annotated[Model, typer.Option(help="Linear regression, or two classes.")],
-    epsilon: Epsilon,
-    delta: Delta,
-    feature_bounds: Annotated[
-        str, typer.Option(help="Public bounds: lower:upper, or one a feature, 0:1,-3:3.")
-    ],
-    target_bounds: Annotated[
-        str | None, typer.Option(help="Public bounds of a lasso's target, lower:upper.")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Public labels of a logistic target: no,yes.")
-    ] = None,
-    alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01,
-    relation: Annotated[
-        Neighbours, typer.Option(help="What neighbours differ by.")
-    ] = "replace_one",
+    fit: Fit,
     out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
     as_json: AsJson = False,
 ) -> None:
     """A private LASSO or logistic regression by coordinate descent, and what it guarantees."""
-    options = {"epsilon": epsilon, "delta": delta, "alpha": alpha, "relation": relation}
+    options = {name: getattr(fit, name) for name in ("epsilon", "delta", "alpha", "relation")}
 
     def work() -> dict[str, Any]:
         check(options)
         check_writable("out", out)
-        names, features, told = _read(file, target)
-        bounds = _bounds("feature-bounds", feature_bounds)
+        names, features, told = _read(fit.file, fit.target)
+        bounds = _bounds("feature-bounds", fit.feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
             raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one a feature")
         known = {**options, "feature_bounds": bounds}
-        if model == "lasso":
-            ends = None if target_bounds is None else _bounds("target-bounds", target_bounds)
+        if fit.model == "lasso":
+            ends = (
+                None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
+            )
             fitted = _lasso(known, ends, features, told)
         else:
-            fitted = _logistic(known, classes, features, told)
-        report = _report(fitted, model, names, known)
-        write_file(out, as_text(report) + "\n")
+            fitted = _logistic(known, fit.classes, features, told)
+        report = _report(fitted, fit.model, names, known)
+        write_atomically(out, as_text(report) + "\n")
         return report
 
     report = tried("train", work)

@@ -1,10 +1,12 @@
 """`jaxdp compare | optimal-noise`: noise for one answer and one budget."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -16,15 +18,15 @@ from jaxdp.cli.base import (
     library,
     show,
     tried,
+    with_options,
     wrapped,
-    write_file,
 )
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to `app`."""
     app.command("compare")(compare_families)
-    app.command("optimal-noise")(design)
+    app.command("optimal-noise")(with_options(design))
 
 
 def compare_families(
@@ -68,13 +70,20 @@ def _in_lines(table: Any) -> str:
     return wrapped("\n".join(lines))
 
 
-def design(
-    epsilon: Epsilon,
-    delta: Delta,
-    sensitivity: Sensitivity = 1.0,
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Budget and error that noise is designed for."""
+
+    epsilon: Epsilon
+    delta: Delta
+    sensitivity: Sensitivity = 1.0
     loss: Annotated[
         Literal["l1", "l2"], typer.Option(help="Expected size or expected square of the error.")
-    ] = "l1",
+    ] = "l1"
+
+
+def design(
+    question: Question,
     resolution: Annotated[
         int | None, typer.Option(help="Cells of the noise in one sensitivity.")
     ] = None,
@@ -83,15 +92,14 @@ def design(
     as_json: AsJson = False,
 ) -> None:
     """The additive noise of least expected error for one budget, with a proof of how near it is."""
-    asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "loss": loss}
+    asked, limits = vars(question), {"resolution": resolution, "seconds": seconds}
 
     def work() -> Any:
-        check(asked | {"resolution": resolution, "seconds": seconds})
-        if delta == 0:
+        check(asked | limits)
+        if question.delta == 0:
             raise ImpossibleError("bounded noise has no delta of 0: raise --delta")
-        return library().optimal_noise(
-            (epsilon, delta), loss, sensitivity=sensitivity, resolution=resolution, seconds=seconds
-        )
+        budget, sensitivity = (question.epsilon, question.delta), question.sensitivity
+        return library().optimal_noise(budget, question.loss, sensitivity=sensitivity, **limits)
 
     noise = tried("optimal-noise", work)
     proof = noise.certificate
@@ -105,11 +113,11 @@ def design(
     from jaxdp.dpsgd.wording import rounded_up
 
     if out is not None:
-        tried("optimal-noise", lambda: write_file(out, answer + "\n"))
+        tried("optimal-noise", lambda: write_atomically(out, answer + "\n"))
     lines = [
-        f"expected {loss} loss <= {rounded_up(proof.loss_upper, 6)}",
+        f"expected {question.loss} loss <= {rounded_up(proof.loss_upper, 6)}",
         f"no noise below    {rounded_up(-proof.loss_lower, 6).lstrip('-')}",
-        f"delta             <= {rounded_up(max(proof.deltas), 6)} at epsilon {epsilon:g}",
+        f"delta             <= {rounded_up(max(proof.deltas), 6)} at epsilon {question.epsilon:g}",
         f"cells             {len(noise.weights)} of {float(noise.width):.6g}",
         *([] if proof.complete else ["stopped early: the noise is private, the bracket wide"]),
         *([] if out is None else [f"written to        {out}"]),

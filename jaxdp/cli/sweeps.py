@@ -1,5 +1,6 @@
 """`jaxdp sweep`: one question about DP-SGD over a grid, from flags or a TOML file."""
 
+import dataclasses
 import functools
 import itertools
 import tomllib
@@ -10,7 +11,17 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import typer
 
-from jaxdp.cli.base import AsJson, Relation, check, check_schedule, flag, library, show, tried
+from jaxdp._core.neighbours import Relation
+from jaxdp.cli.base import (
+    AsJson,
+    check,
+    check_schedule,
+    flag,
+    library,
+    show,
+    tried,
+    with_options,
+)
 
 Quantity = Literal["epsilon", "delta", "noise_multiplier"]
 # What may be a number or a range; the others are settings.
@@ -40,29 +51,35 @@ Values = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("sweep")(run)
+    app.command("sweep")(with_options(run))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of a sweep: options here, keys in a TOML file."""
+
+    quantity: Annotated[Quantity | None, typer.Option(help="What is computed.")] = None
+    noise_multiplier: Values = None
+    epsilon: Values = None
+    delta: Values = None
+    dataset_size: Values = None
+    batch_size: Values = None
+    epochs: Values = None
+    sampling_prob: Values = None
+    steps: Values = None
+    relation: Annotated[Relation | None, typer.Option(help="What neighbours differ by.")] = None
+    to: Annotated[Path | None, typer.Option(help="A Zarr store; a killed run resumes.")] = None
+    chunk: Annotated[int | None, typer.Option(help="Points of a chunk.")] = None
+    stripe: Annotated[str | None, typer.Option(help="i/n: this job's share of one store.")] = None
 
 
 def run(
+    settings: Settings,
     file: Annotated[Path | None, typer.Argument(help="TOML; the options' names are keys.")] = None,
-    quantity: Annotated[Quantity | None, typer.Option(help="What is computed.")] = None,
-    noise_multiplier: Values = None,
-    epsilon: Values = None,
-    delta: Values = None,
-    dataset_size: Values = None,
-    batch_size: Values = None,
-    epochs: Values = None,
-    sampling_prob: Values = None,
-    steps: Values = None,
-    relation: Annotated[Relation | None, typer.Option(help="What neighbours differ by.")] = None,
-    to: Annotated[Path | None, typer.Option(help="A Zarr store; a killed run resumes.")] = None,
-    chunk: Annotated[int | None, typer.Option(help="Points of a chunk.")] = None,
-    stripe: Annotated[str | None, typer.Option(help="i/n: this job's share of one store.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Epsilon, delta or the least noise of DP-SGD over a grid of settings."""
-    flags = {name: value for name, value in locals().items() if name not in ("file", "as_json")}
-    tried("sweep", lambda: _swept(_settings(file, flags), as_json))
+    tried("sweep", lambda: _swept(_settings(file, vars(settings)), as_json))
 
 
 def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:

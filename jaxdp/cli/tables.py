@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
     as_text,
@@ -17,7 +18,6 @@ from jaxdp.cli.base import (
     show,
     tried,
     wrapped,
-    write_file,
 )
 
 _SUFFIXES = (".csv", ".json")
@@ -58,7 +58,7 @@ def run(
 
     answer, lines = tried("release", work)
     if output is not None:
-        tried("release", lambda: write_file(output, _in_format(output, answer)))
+        tried("release", lambda: write_atomically(output, _in_format(output, answer)))
         lines += f"\nwritten to {output}"
     show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
 

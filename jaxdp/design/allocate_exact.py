@@ -18,13 +18,13 @@ from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
 from jaxdp.accountant.factors import factors_of
 from jaxdp.accountant.tables import tabled
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import Noise
-from jaxdp.privacy_loss import PrivacyLoss
 
 # Of Adam, at the first step, in logarithms of scales. chosen: it falls to 0 over the steps
 _LEARNING_RATE = 0.05

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.composition import bounded_range
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
-from jaxdp.privacy_loss import PrivacyLoss
 
 # Of log delta, relatively. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12
@@ -176,7 +176,7 @@ def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
         return (bounds.lower > target) | (bounds.upper < target - margin)
 
     at = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
-    found = range_composition.log_delta(loss.terms, jnp.asarray(at), loss.both, enough)
+    found = bounded_range.log_delta(loss.terms, jnp.asarray(at), loss.both, enough)
     lower, upper = (np.asarray(x) for x in found)
     above = lower > target
     value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)

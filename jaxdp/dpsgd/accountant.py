@@ -10,8 +10,8 @@ from typing import Any
 from jaxdp._core import checks
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.interop.opacus import loss_from_history
-from jaxdp.privacy_loss import PrivacyLoss
 
 # Of the accountant, as Opacus stores it with a state.
 _NAME = "jaxdp"

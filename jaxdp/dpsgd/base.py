@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.schemes import loss_of_scheme, refuse_shuffled, scheme_of
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.sampling.base import RELATIONS, Relation, Scheme
+from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.poisson import Poisson
 
 # Relative excess of epochs / sampling_prob over a whole number that is not rounded up to the next.

@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase, step_loss
 from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.schemes import loss_of_scheme
-from jaxdp.privacy_loss import PrivacyLoss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import Relation
 from jaxdp.sampling.poisson import Poisson
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate_from
 from jaxdp.dpsgd.base import Phase, Phases
 from jaxdp.dpsgd.schedule import Schedule, listed, training_of
 from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.privacy_loss import PrivacyLoss
 
 # Steps at most, where nothing exceeds the budget. chosen: no one trains longer
 MOST_STEPS = 2.0**30

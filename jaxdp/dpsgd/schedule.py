@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase, Phases, loss_of
 from jaxdp.dpsgd.schemes import Sampling
-from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.sampling.base import Relation
 
 
 class Schedule(TypedDict, total=False):

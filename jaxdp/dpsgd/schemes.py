@@ -10,14 +10,15 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.mills import log_normal_survival
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import Relation, Scheme
+from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 

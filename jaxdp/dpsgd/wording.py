@@ -10,14 +10,14 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.privacy_loss import PrivacyLoss
-from jaxdp.sampling.base import Relation
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3

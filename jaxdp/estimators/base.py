@@ -34,9 +34,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.random_key import secure_key
 from jaxdp._core.types import Key
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 _base = checks.extra("sklearn.base", "learn")
 _validation = checks.extra("sklearn.utils.validation", "learn")

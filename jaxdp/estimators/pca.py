@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -129,7 +130,7 @@ def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
     shortened = covariance.shortened(rows, plan.row_bound)
     contribution = plan.row_bound * covariance.share_of_mean(plan.records)
-    moved = contribution * (2.0 if plan.relation == "replace_one" else 1.0)
+    moved = contribution * shift_factor(plan.relation)
     shape, ratio = (plan.dimension,), jnp.asarray(mu / np.sqrt(plan.dimension))
     noise = lattice.added(Gaussian(1.0), moved / mu, ratio, key, shape, plan.release)
     return np.asarray(noise.to(jnp.mean(shortened, axis=0)))

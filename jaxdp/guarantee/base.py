@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -135,7 +136,7 @@ def require_profile(name: str, source: object) -> None:
 
 def require_both_directions(source: object) -> None:
     """ValueError where `source` knows what one of "add" and "remove" owes, and not the other."""
-    if getattr(source, "relation", None) in ("add", "remove"):
+    if getattr(source, "relation", None) in ONE_DIRECTION:
         raise ValueError(
             f"relation must be 'add_remove' here, got {getattr(source, 'relation', None)!r}: what "
             "a test can do depends on both directions"

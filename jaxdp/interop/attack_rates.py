@@ -13,8 +13,8 @@ from jax.scipy.special import ndtri
 
 from jaxdp._core import checks
 from jaxdp._numeric.elementary import ULP
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Guarantee
-from jaxdp.privacy_loss import PrivacyLoss
 
 # Epsilons that are looked at. measured: Gaussians of mu .05 to 8 have their rates to 6e-4
 _POINTS = 512

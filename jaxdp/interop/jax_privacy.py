@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import ADD_REMOVE, Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import ADD_REMOVE, Relation, Scheme
+from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.poisson import Poisson
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement

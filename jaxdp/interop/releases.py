@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdp._core.neighbours import Relation
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
@@ -17,8 +19,6 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import privacy_loss
-from jaxdp.sampling.base import Relation
 
 # What keeps to stated Renyi divergences and has no worst loss.
 STATED_ZCDP = "zcdp"

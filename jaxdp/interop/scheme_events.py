@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import NEIGHBOURS, Relation, shift_factor
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
 from jaxdp.interop.releases import EVERYTHING, NOTHING, Release
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.sampling.base import Relation
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 
@@ -25,7 +25,7 @@ _TRUNCATED, _FIXED, _MIXTURE = "truncated_", "fixed_", "mixture_"
 def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
     """The release of such an event, None for another one; bad parameters raise `ValueError`."""
     events = package.dp_event
-    name = _relation(package, relation)
+    name = _relation(relation)
     if isinstance(event, getattr(events, "TruncatedSubsampledGaussianDpEvent", ())):
         parameters = (
             event.noise_multiplier,
@@ -47,7 +47,7 @@ def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
     if is_tree and name != "add_remove":
         counts = np.atleast_1d(np.asarray(event.step_counts))
         moved = max(tree_sensitivity(int(count)) for count in counts)
-        moved *= 2.0 if name == "replace_one" else 1.0
+        moved *= shift_factor(name)
         return _noisy("gaussian", float(event.noise_multiplier), (moved,))
     return None
 
@@ -85,8 +85,8 @@ def _noisy(kind: str, scale: float, parameters: tuple[float, ...]) -> Release:
     return NOTHING if math.isinf(scale) else Release(kind, (scale, *parameters))
 
 
-def _relation(package: Any, relation: Any) -> Relation:
-    relations = package.NeighboringRelation
-    if relation == relations.REPLACE_ONE:
-        return "replace_one"
-    return "add_remove" if relation == relations.ADD_OR_REMOVE_ONE else "zero_out"
+def _relation(relation: Any) -> Relation:
+    for name, known in NEIGHBOURS.items():
+        if known.alias == relation.name:
+            return name
+    raise ValueError(f"neighboring_relation must be one that jaxdp knows, got {relation}")

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp import range_composition
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition import bounded_range
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget, require_both_directions
@@ -27,7 +28,6 @@ from jaxdp.plot.style import (
     styled,
     whole_ticks,
 )
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
@@ -94,7 +94,7 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
     for label, release in releases.items():
         if isinstance(release, PrivacyLoss) and not release.shape:
             require_both_directions(release)
-            rough = partial(range_composition.rough_log_delta, release.terms, release.both)
+            rough = partial(bounded_range.rough_log_delta, release.terms, release.both)
             fnr = tradeoff_line(rough, rate)
         else:
             fnr = np.asarray(tradeoff_of_profile(release.log_delta, rate))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.plot.style import COLOURS, axes_of, labelled, power, styled
-from jaxdp.privacy_loss import PrivacyLoss
 
 
 @styled

@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import require_profile
 from jaxdp.noise.base import Noise
-from jaxdp.privacy_loss import PrivacyLoss
 
 Arguments = ParamSpec("Arguments")
 

@@ -8,15 +8,13 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import WITH_OR_WITHOUT
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.allocation import allocation
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
-
-# What is known: a record that is zeroed is one that is not there.
-_RELATIONS = ("add_remove", "add", "remove", "zero_out")
 
 
 @final
@@ -54,7 +52,7 @@ class RandomAllocation(Scheme):
 
     def require(self, release: Release) -> None:
         """See `Scheme.require`."""
-        require_known(self, release, _RELATIONS)
+        require_known(self, release, WITH_OR_WITHOUT)
 
     def pairs(self, release: Release) -> Pairs:
         """One pair a block of steps; see `Scheme.pairs`."""
@@ -94,7 +92,7 @@ class BallsInBins(Scheme):
 
     def require(self, release: Release) -> None:
         """See `Scheme.require`."""
-        require_known(self, release, _RELATIONS)
+        require_known(self, release, WITH_OR_WITHOUT)
 
     def pairs(self, release: Release) -> Pairs:
         """One pair; see `Scheme.pairs`."""

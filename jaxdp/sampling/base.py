@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import abc
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import Reals
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 
-# What neighbours differ in, see `Mechanism`.
-Relation: TypeAlias = Literal["add_remove", "add", "remove", "replace_one", "zero_out"]
 # Records of a data set, at most. derived: larger whole numbers are no doubles
 MOST_RECORDS = 2.0**53
-RELATIONS = ("add_remove", "add", "remove", "replace_one", "zero_out")
-# Relations of which the worse of two directions is reported.
-BOTH_DIRECTIONS = ("add_remove", "zero_out")
-# Those where a record is there or is not.
-ADD_REMOVE = ("add_remove", "add", "remove")
 
 
 class Release(NamedTuple):

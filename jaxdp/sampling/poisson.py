@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
@@ -18,7 +19,7 @@ from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.replaced import Replaced, require_log_concave
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import RELATIONS, Pairs, Release, Scheme, require_known
+from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
 
 # Records of a user at most. chosen: each is a component, and brackets stay settled
 MOST_RECORDS = 128

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.binomial import log_binomial_tails
@@ -20,15 +21,7 @@ from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.public_coin import PublicCoin
 from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import (
-    ADD_REMOVE,
-    MOST_RECORDS,
-    RELATIONS,
-    Pairs,
-    Release,
-    Scheme,
-    require_known,
-)
+from jaxdp.sampling.base import MOST_RECORDS, Pairs, Release, Scheme, require_known
 
 # log of the probability of a full batch, at least. derived: less is no double
 _LEAST_LOG_FULL = -690.0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m
@@ -18,15 +19,7 @@ from jaxdp.dominating_pair.fixed_batch import FixedBatch
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import (
-    ADD_REMOVE,
-    MOST_RECORDS,
-    RELATIONS,
-    Pairs,
-    Release,
-    Scheme,
-    require_known,
-)
+from jaxdp.sampling.base import MOST_RECORDS, Pairs, Release, Scheme, require_known
 from jaxdp.sampling.poisson import require_few
 from jaxdp.sampling.truncated import zeroed_in_full_batch
 

@@ -7,7 +7,6 @@ estimator (`jaxdp/estimators`) checks, clips to public bounds, splits the key an
 
 from jaxdp.solvers import coordinate_descent as coordinate_descent
 from jaxdp.solvers import covariance as covariance
-from jaxdp.solvers import dp_sgd as dp_sgd
 from jaxdp.solvers import exponential_mechanism as exponential_mechanism
 from jaxdp.solvers import naive_bayes as naive_bayes
 from jaxdp.solvers import proximal_descent as proximal_descent

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import Key
@@ -30,8 +31,6 @@ from jaxdp.solvers.covariance.plan import share_of_mean
 # Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
 # of three deviations, as a user gives them for standardised columns
 _GUESS = 1.0 / 9.0
-# By which one record moves a sum of values in [-1, 1]. derived; of squares it is 1 in both
-_MOVED = {"replace_one": 2.0, "add_remove": 1.0}
 
 
 def release(
@@ -69,12 +68,13 @@ def release(
     >>> centres.shape, deviations.shape
     ((2,), (2,))
     """
-    checks.one_of("relation", relation, tuple(_MOVED))
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     coordinates = _coordinates(values, lower, upper)
     records = number_of_records({"values": len(values)})
     middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
     unit = (np.clip(values, lower, upper) - middle) / half
-    moved = np.repeat([_MOVED[relation], 1.0], coordinates) * share_of_mean(records)
+    # A square moves by 1 whether its record is replaced or there at all.
+    moved = np.repeat([shift_factor(relation), 1.0], coordinates) * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
     scales = allocate(family, moved, spent)
     ratios = jnp.asarray(moved) / scales

@@ -36,11 +36,8 @@ def evaluate(
     """
     count = len(next(iter(points.values())))
     status = np.repeat(np.int8(DONE), count)
-    try:
-        columns, reasons = _called(function, points, count, size, device), []
-    except Exception as error:
-        if isinstance(error, MemoryError | _ShapeError):
-            raise
+    columns, reasons = _tried(function, points, count, size, device), []
+    if isinstance(columns, Exception):
         known = names()
         columns, reasons = _halves(function, points, count, device)
         columns = columns or {name: np.full(count, np.nan) for name in known}
@@ -57,12 +54,10 @@ def names_of(function: Callable[..., Any], grid: Grid, device: Any) -> tuple[str
     first: Exception | None = None
     total = math.prod(grid.shape)
     for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
-        try:
-            return tuple(_called(function, grid.point(number), 1, 1, device))
-        except Exception as error:
-            if isinstance(error, MemoryError | _ShapeError):
-                raise
-            first = first or error
+        found = _tried(function, grid.point(number), 1, 1, device)
+        if not isinstance(found, Exception):
+            return tuple(found)
+        first = first or found
     assert first is not None
     raise first
 
@@ -80,6 +75,22 @@ def reasons_as_text(grid: Grid, failures: Mapping[int, Reasons]) -> str:
 
 class _ShapeError(ValueError):
     """The function's results do not fit its arguments, at any point."""
+
+
+def _tried(
+    function: Callable[..., Any],
+    points: Mapping[str, np.ndarray],
+    count: int,
+    size: int,
+    device: Any,
+) -> Columns | Exception:
+    """The columns of `_called`, or what the function raised."""
+    try:
+        return _called(function, points, count, size, device)
+    except (MemoryError, _ShapeError):
+        raise
+    except Exception as error:  # of a user's function, which may raise any: told with its point
+        return error
 
 
 def _called(
@@ -123,16 +134,11 @@ def _halves(
     reasons: Reasons = []
     for start, end in ((0, count // 2), (count // 2, count)):
         some = {name: x[start:end] for name, x in points.items()}
-        try:
-            found = _called(function, some, end - start, end - start, device)
-            told: Reasons = []
-        except Exception as error:
-            if isinstance(error, MemoryError | _ShapeError):
-                raise
-            if end - start == 1:
-                found, told = None, [(0, f"{type(error).__name__}: {error}")]
-            else:
-                found, told = _halves(function, some, end - start, device)
+        found, told = _tried(function, some, end - start, end - start, device), []
+        if isinstance(found, Exception) and end - start == 1:
+            found, told = None, [(0, f"{type(found).__name__}: {found}")]
+        elif isinstance(found, Exception):
+            found, told = _halves(function, some, end - start, device)
         parts.append((found, end - start))
         reasons += [(start + at, reason) for at, reason in told]
     known = next((found for found, _ in parts if found is not None), None)

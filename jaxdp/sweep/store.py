@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.files import Format, sealed, sha256_of, unsealed, write_atomically
 from jaxdp.sweep.evaluate import Columns, Reasons, reasons_as_text
 from jaxdp.sweep.grid import STATUS, Grid
 from jaxdp.sweep.layout import ROOT, Layout
-from jaxdp.sweep.record import digest, read_record, write_file, write_record
 
 # Of what is in `.sweep`, and of how chunks are encoded.
-FORMAT = 2
+_FORMAT = Format("jaxdp-sweep", 3)
 # Says which sweep the store is of, and what is in it.
 _MANIFEST = "sweep.json"
 # Files that are read at a time. chosen: a disk's queue and the hashing of a chunk overlap
@@ -36,7 +36,7 @@ class Store:
     """The files of one sweep; another one's are refused, damaged ones made again."""
 
     def __init__(self, to: str | os.PathLike[str], grid: Grid, fingerprint: str):
-        self.path, self.grid, self.digest = Path(to), grid, fingerprint
+        self.path, self.grid, self.fingerprint = Path(to), grid, fingerprint
         self._layout: Layout | None = None
 
     def begun(self) -> bool:
@@ -52,14 +52,14 @@ class Store:
                 f"to must be a new folder or this sweep's; another sweep's, or none, is "
                 f"{self.path}, which has no {manifest}"
             )
-        if self._manifest()["digest"] != self.digest:
+        if self._manifest()["fingerprint"] != self.fingerprint:
             raise ValueError(
                 f"to holds another sweep (other axes, chunk, function or versions): {self.path}"
             )
         for place, content in self._files().files.items():
             # The root tells failures too: it is written at the end of every call.
             if place != ROOT and _content(self.path / place) != content:
-                write_file(self.path / place, content)
+                _write(self.path / place, content)
         return True
 
     def create(
@@ -69,14 +69,13 @@ class Store:
         partial = self.path.with_name(f"{self.path.name}.partial-{uuid.uuid4().hex}")
         self._layout = Layout(self.grid, variables, attributes)
         for place, content in self._layout.files.items():
-            write_file(partial / place, content)
+            _write(partial / place, content)
         manifest = {
-            "format": FORMAT,
-            "digest": self.digest,
+            "fingerprint": self.fingerprint,
             "variables": dict(variables),
             "attributes": dict(attributes),
         }
-        write_record(self._notes(partial) / _MANIFEST, manifest)
+        _write(self._notes(partial) / _MANIFEST, sealed(_FORMAT, manifest))
         try:
             partial.rename(self.path)
         except OSError:
@@ -108,10 +107,11 @@ class Store:
         try:
             chunks = self._files().chunks(number, columns)
             for place, content in chunks.items():
-                write_file(self.path / place, content)
-            digests = {place: digest(content) for place, content in chunks.items()}
+                _write(self.path / place, content)
+            # A chunk ends in its own CRC, so that all chunks have one CRC: no digest of them.
+            digests = {place: sha256_of(content) for place, content in chunks.items()}
             marker = {"block": number, "chunks": digests, "failures": reasons}
-            write_record(self._marker(number), marker)
+            _write(self._marker(number), sealed(_FORMAT, marker))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -128,7 +128,7 @@ class Store:
             failures = reasons_as_text(self.grid, self._reasons(numbers))
             content = self._files().root(failures)
             if _content(self.path / ROOT) != content:
-                write_file(self.path / ROOT, content)
+                _write(self.path / ROOT, content)
             if self.done() == numbers:
                 return failures
 
@@ -138,20 +138,19 @@ class Store:
     def _marker(self, number: int) -> Path:
         return self._notes(self.path) / f"{number}.done"
 
+    def _told(self, number: int) -> dict[str, Any]:
+        return unsealed(_FORMAT, self._marker(number).read_text(encoding="utf-8"))
+
     def _manifest(self) -> dict[str, Any]:
         path = self._notes(self.path) / _MANIFEST
         anew = f"remove {self.path} and run the same call again"
         try:
-            manifest = read_record(path)
+            return unsealed(_FORMAT, path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(
-                f"{path} is damaged, or of an older jaxdp: bring it back from a copy, or {anew}"
+                f"{path} is damaged, or of another jaxdp ({error}): bring it back from a copy, or "
+                f"{anew}"
             ) from error
-        if manifest.get("format") != FORMAT:
-            raise ValueError(
-                f"{path} must have format {FORMAT}, got {manifest.get('format')}: {anew}"
-            )
-        return manifest
 
     def _files(self) -> Layout:
         if self._layout is None:
@@ -161,19 +160,19 @@ class Store:
 
     def _is_whole(self, number: int) -> bool:
         try:
-            marker = read_record(self._marker(number))
+            marker = self._told(number)
         except (OSError, ValueError):
             return False
         if marker["block"] != number:
             return False
         contents = ((_content(self.path / place), at) for place, at in marker["chunks"].items())
-        return all(content is not None and digest(content) == at for content, at in contents)
+        return all(content is not None and sha256_of(content) == at for content, at in contents)
 
     def _reasons(self, numbers: set[int]) -> dict[int, Reasons]:
         found = {}
         for number in numbers:
             try:
-                told = read_record(self._marker(number))["failures"]
+                told = self._told(number)["failures"]
             except ValueError as error:
                 raise ValueError(
                     f"{self._marker(number)} is damaged: run the same call again"
@@ -187,6 +186,12 @@ def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
     """The axes of a store that was created."""
     zarr = checks.extra("zarr", "sweep")
     return tuple(np.asarray(zarr.open_array(path, path=name, mode="r")[:]) for name in names)
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """All or nothing; what a loss of power damages is found by its digest, and made again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content, survives_power_loss=False)
 
 
 def _content(path: Path) -> bytes | None:

@@ -32,14 +32,14 @@ def by_executor(
     """The blocks as they are finished; `RuntimeError` where the executor breaks."""
     _refuse_forks(executor)
     code = checks.extra("cloudpickle", "sweep").dumps(function)
-    place = str(store.path.resolve()), store.grid.names, store.grid.block, store.digest
+    place = str(store.path.resolve()), store.grid.names, store.grid.block, store.fingerprint
     settings = tuple((name, getattr(jax.config, name)) for name in _SETTINGS)
     tasks: list[Future[int]] = []
     try:
         tasks += [executor.submit(work, code, *place, number, settings) for number in numbers]
         for task in as_completed(tasks):
             yield task.result()
-    except Exception as error:
+    except Exception as error:  # Dask's own is known by its name alone
         if not _lost_worker(error):
             raise
         done = len(store.done())

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.design.expected_error import ExpectedError, expected_error
 from jaxdp.mechanism import Mechanism
@@ -25,7 +26,6 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.released import BITS, size_error
 from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of
 

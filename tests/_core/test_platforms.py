@@ -22,7 +22,8 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 import jaxdp as dp
-from jaxdp.solvers import coordinate_descent, dp_sgd
+from jaxdp import dpsgd
+from jaxdp.solvers import coordinate_descent
 
 platform, case, reference = sys.argv[1:]
 if platform == "tpu":
@@ -52,16 +53,16 @@ noises = {
 
 def step(weights, bias, key):
     params = {"w": jnp.zeros((4, 2)), "b": jnp.zeros(2)}
-    clipping, noising = dp_sgd.clip_groups(plan), dp_sgd.add_noise(plan, key)
+    clipping, noising = dpsgd.clip_groups(plan), dpsgd.add_noise(plan, key)
     total, _ = clipping.update({"w": weights, "b": bias}, clipping.init(params))
     return noising.update(total, noising.init(params))[0]
 
 if case.startswith("sample."):
     function = lambda s, key: noises[case.split(".")[1]](s).sample(key, (8,))
     shapes = lanes, key
-elif case == "dp_sgd":
+elif case == "dpsgd":
     like = {"w": jnp.zeros((4, 2)), "b": jnp.zeros(2)}
-    plan = dp_sgd.plan(
+    plan = dpsgd.plan(
         (1.0, 1e-5), like, clip=1.0, sampling_prob=0.1, steps=10, records=100, release=release
     )
     shapes = shaped((8, 4, 2), jnp.float32), shaped((8, 2), jnp.float32), key
@@ -73,7 +74,7 @@ elif case == "coordinate_descent":
         relation="replace_one", order="cyclic", release=release,
     )
     function, shapes = lambda key: coordinate_descent.run(problem, plan, key), (key,)
-elif case == "dp_sgd_epsilons":
+elif case == "dpsgd_epsilons":
     def function(s, q, steps, delta):
         mechanism = dp.Mechanism(dp.Gaussian(s), 1.0, q, "add_remove")
         return (steps * dp.privacy_loss(mechanism)).epsilon(delta)
@@ -86,7 +87,7 @@ else:
     shapes = (lanes,)
 try:
     program = jax.jit(function).trace(*shapes).lower().compile().as_text()
-    if case == "dp_sgd_epsilons":
+    if case == "dpsgd_epsilons":
         launched = sum("fusion(" in line or "custom-call(" in line for line in program.splitlines())
         print(launched, "c128[" in program, "all-gather" in program)
     else:
@@ -106,7 +107,7 @@ NOISES = (
     "discrete_laplace",
 )
 # Not of the discrete Gaussian: its draws were still being compiled after 60 CPU seconds.
-TRAINS = ("dp_sgd", "coordinate_descent", *(f"sample.{noise}" for noise in NOISES))
+TRAINS = ("dpsgd", "coordinate_descent", *(f"sample.{noise}" for noise in NOISES))
 ANSWERS = ("log_delta", "composition")
 
 
@@ -145,7 +146,7 @@ def test_no_answer_compiles_for_a_tpu(case: str):
 
 
 @pytest.mark.platform
-@pytest.mark.parametrize("case", [*ANSWERS, "dp_sgd", "coordinate_descent", "sample.gaussian"])
+@pytest.mark.parametrize("case", [*ANSWERS, "dpsgd", "coordinate_descent", "sample.gaussian"])
 def test_everything_compiles_for_an_h100(case: str):
     assert verdict("cuda", case) == "compiles"
 
@@ -153,6 +154,6 @@ def test_everything_compiles_for_an_h100(case: str):
 @pytest.mark.platform
 def test_a_batch_of_epsilons_is_few_kernels_for_an_h100():
     """Real ones, whatever the lanes: lanes lie side by side. Measured: 241."""
-    launched, has_complex, has_collectives = verdict("cuda", "dp_sgd_epsilons").split()
+    launched, has_complex, has_collectives = verdict("cuda", "dpsgd_epsilons").split()
     assert int(launched) <= 400
     assert has_complex == has_collectives == "False"

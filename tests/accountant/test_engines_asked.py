@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp import range_composition
 from jaxdp.accountant import engines, evaluate
 from jaxdp.accountant.composition import with_unused
+from jaxdp.composition import bounded_range
 from jaxdp.guarantee.tradeoff import tradeoff_line
 
 DP_SGD = {"sampling_prob": 0.01, "steps": 1000}
@@ -138,7 +138,7 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     near = np.asarray(loss.tradeoff(rates))
     inside = np.asarray(jax.jit(loss.tradeoff)(rates))
     np.testing.assert_allclose(near, inside, atol=1e-9)
-    rough = functools.partial(range_composition.rough_log_delta, loss.terms, loss.both)
+    rough = functools.partial(bounded_range.rough_log_delta, loss.terms, loss.both)
     picture = tradeoff_line(rough, rates)
     assert np.all(picture <= inside + 1e-9)
     np.testing.assert_allclose(picture, inside, atol=6e-3)

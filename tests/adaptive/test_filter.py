@@ -153,12 +153,14 @@ def _numbers(record):
 
 def test_an_overspent_file_is_refused():
     from jaxdp import ledger
+    from jaxdp._core.files import Format
 
     one = (1.0).hex()
     step = ledger.Step("PureDP", (2.0,), 1)
-    forged = ledger.dump("jaxdp-filter", {"kind": "PureDP", "order": [], "budget": [one]}, [step])
+    form = Format("jaxdp-filter")
+    forged = ledger.dump(form, {"kind": "PureDP", "order": [], "budget": [one]}, [step])
     with pytest.raises(ValueError, match="steps"):
         dp.Filter.from_json(forged)
     for payload in ({"kind": "Else", "order": [], "budget": [one]}, {"kind": "PureDP"}):
         with pytest.raises(ValueError, match=r"kind|budget"):
-            dp.Filter.from_json(ledger.dump("jaxdp-filter", payload, []))
+            dp.Filter.from_json(ledger.dump(form, payload, []))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp import dpsgd
 from jaxdp._core import checks
 from jaxdp.solvers import (
     coordinate_descent,
     covariance,
-    dp_sgd,
     exponential_mechanism,
     naive_bayes,
     proximal_descent,
@@ -45,7 +45,7 @@ TINY = {
     "lasso": lambda: sufficient_statistics.lasso(
         np.ones((4, 1)), np.ones(4), 0.1, BUDGET, KEY, row_bound=1e-152, **ONE
     ),
-    "gradients": lambda: dp_sgd.plan(
+    "gradients": lambda: dpsgd.plan(
         BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, records=10
     ),
     "descent": lambda: descent(clip=1e-308),

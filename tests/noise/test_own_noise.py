@@ -8,7 +8,7 @@ import pytest
 import jaxdp as dp
 from jaxdp.accountant.composition import Term
 from jaxdp.accountant.tables import table_of
-from jaxdp.pairs import pair_of
+from jaxdp.composition.pairs import pair_of
 
 
 @dp.pytree

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp.solvers import covariance
 
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -43,7 +44,7 @@ def test_goe_noise_broadcasts_and_refuses():
     assert bool(jnp.isnan(traced).all())
 
 
-@pytest.mark.parametrize("relation", covariance.RELATIONS)
+@pytest.mark.parametrize("relation", SOLVER_RELATIONS)
 @pytest.mark.parametrize(
     ("method", "family"),
     [

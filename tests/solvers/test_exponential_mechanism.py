@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp.solvers import exponential_mechanism
 
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -37,7 +38,7 @@ def density(signed, plan, grid):
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize("relation", exponential_mechanism.RELATIONS)
+@pytest.mark.parametrize("relation", SOLVER_RELATIONS)
 def test_neighbouring_densities_are_no_easier_to_tell_than_the_gaussians(relation):
     """One dimension, quadrature; the constant is nearly reached where the slopes are 1."""
     grid = np.linspace(-40.0, 40.0, 80_001)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp.released import whole_noise
 from jaxdp.solvers import naive_bayes as nb
 from jaxdp.solvers.naive_bayes.model import _statistics
@@ -39,7 +40,7 @@ def test_statistics_are_those_of_a_loop():
     np.testing.assert_array_equal(sums[1, :, 0], [3, 3 - 3 + 3])
 
 
-@pytest.mark.parametrize("relation", nb.RELATIONS)
+@pytest.mark.parametrize("relation", SOLVER_RELATIONS)
 @pytest.mark.parametrize("family", ["gaussian", "laplace"])
 def test_no_neighbour_costs_more_than_the_plan(relation, family):
     """Every pair of records on a grid, all statistics at once, with the noise's own loss."""
@@ -68,7 +69,7 @@ def test_no_neighbour_costs_more_than_the_plan(relation, family):
     assert 0.7 * allowed <= spent <= allowed * (1.0 + 1e-12)
 
 
-@pytest.mark.parametrize("relation", nb.RELATIONS)
+@pytest.mark.parametrize("relation", SOLVER_RELATIONS)
 @pytest.mark.parametrize("levels", [1, 2, 3, 7, 64])
 def test_no_two_values_move_both_sums_further_than_the_plan(relation, levels):
     """Rounding included: every pair of a fine grid of values, within a class and in two."""
@@ -94,7 +95,7 @@ def test_counts_add_up_to_the_number_of_records_where_it_is_public():
 
 
 def test_gaussian_plan_meets_the_budget_exactly():
-    for relation in nb.RELATIONS:
+    for relation in SOLVER_RELATIONS:
         made = make_plan(relation=relation, categories=(3, 2, 0, 0, 0))
         spent = float(made.privacy.delta(1.0))
         assert 0.999e-6 < spent <= 1e-6

@@ -13,7 +13,8 @@ import optax
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import covariance, dp_sgd, naive_bayes, scaling, sufficient_statistics
+from jaxdp import dpsgd
+from jaxdp.solvers import covariance, naive_bayes, scaling, sufficient_statistics
 from jaxdp.solvers.problems import Problem
 
 KEY = jax.random.key(0)
@@ -25,7 +26,7 @@ def made_for_params():
     """A plan without a calibration."""
     one = jnp.ones(1)
     of_params = (0, 0), (4,), ((), (3,)), ("float64", "float64")
-    return dp_sgd.Plan(
+    return dpsgd.Plan(
         one, one, one[0], 0.5 * one[0], 50 * one[0], *of_params, 1, "gaussian", "add_remove"
     )
 
@@ -36,7 +37,7 @@ def loss(params, example):
 
 
 def train(data, params=PARAMS):
-    return dp_sgd.train(loss, params, data, made_for_params(), optax.sgd(0.1), KEY)
+    return dpsgd.train(loss, params, data, made_for_params(), optax.sgd(0.1), KEY)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ REFUSED = {
     ),
     "scaling, none": (lambda: scaled(0), "values must hold 1 record at least, got 0"),
     "scaling, bounds": (lambda: scaled(4, 1), r"lower and upper \(p,\)"),
-    "sample, none": (lambda: dp_sgd.poisson_batch(KEY, 0, 0.5, 4), "records must be a positive"),
+    "sample, none": (lambda: dpsgd.poisson_batch(KEY, 0, 0.5, 4), "records must be a positive"),
 }
 
 
@@ -130,7 +131,7 @@ def test_every_other_door_takes_records_of_one_length(name):
 
 
 def test_gradients_without_their_axis_are_told_what_is_missing():
-    clip = dp_sgd.clip_groups(made_for_params()).update
+    clip = dpsgd.clip_groups(made_for_params()).update
     with pytest.raises(ValueError, match=r"'weight'\] must have shape \(examples, 3\), .* \(3,\)"):
         clip({"bias": jnp.ones(4), "weight": jnp.ones(3)}, None)
     uneven = {"bias": jnp.ones(4), "weight": jnp.ones((1, 3))}
@@ -171,4 +172,4 @@ PLAN, SGD = made_for_params(), optax.sgd(0.1)
 )
 def test_arguments_in_another_order_are_named(arguments, name):
     with pytest.raises(ValueError, match=name):
-        inspect.unwrap(dp_sgd.train)(*arguments)
+        inspect.unwrap(dpsgd.train)(*arguments)

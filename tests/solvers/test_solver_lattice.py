@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import dp_sgd, lattice
+from jaxdp import dpsgd
+from jaxdp.solvers import lattice
 
 KEY = jax.random.key(4)
 NOISES = (
@@ -111,13 +112,13 @@ def sgd_plan():
     """Of five parameters in a group, one step, noise of scale .7."""
     bounds, one = jnp.array([0.7]), jnp.ones(())
     group = ((0,), (5,), ((5,),), ("float64",))
-    return dp_sgd.Plan(bounds, bounds, one, one, one, *group, 1, "gaussian", "add")
+    return dpsgd.Plan(bounds, bounds, one, one, one, *group, 1, "gaussian", "add")
 
 
 def test_a_noisy_sum_is_on_a_lattice_whatever_the_sum():
     """The last bits of each entry are those of whole noise, of which one key draws the same."""
     made, rng = sgd_plan(), np.random.default_rng(0)
-    noising = dp_sgd.add_noise(made, KEY)
+    noising = dpsgd.add_noise(made, KEY)
     step = 2.0 ** (-1 - 37)
     sums = [np.zeros(5), *rng.normal(size=(3, 5)), 1e4 * rng.normal(size=5)]
     cells = []
@@ -131,13 +132,13 @@ def test_a_noisy_sum_is_on_a_lattice_whatever_the_sum():
     assert made.sampling_error < 5 * 2.0**-73
 
 
-@pytest.mark.parametrize("family", dp_sgd.FAMILIES)
+@pytest.mark.parametrize("family", dpsgd.FAMILIES)
 def test_floating_point_noise_is_asked_for_by_name(family):
     made = sgd_plan()
     for name, value in (("family", family), ("release", "float")):
         object.__setattr__(made, name, value)
     assert made.sampling_error == 1
-    noising = dp_sgd.add_noise(made, KEY)
+    noising = dpsgd.add_noise(made, KEY)
     state = noising.init(None)
     now = jax.random.split(jax.random.split(state.key)[1], 1)[0]
     draw = jax.random.normal if family == "gaussian" else jax.random.laplace

@@ -141,14 +141,14 @@ def test_results_are_labelled(tmp_path):
 
 
 def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
-    to, written = tmp_path / "grid.zarr", Path.write_bytes
+    to, moved = tmp_path / "grid.zarr", Path.replace
 
-    def full(path, content):
-        if path.parent.parent.name == "c" and path.parent.name == "3":
+    def full(path, target):
+        if target.parent.parent.name == "c" and target.parent.name == "3":
             raise OSError(errno.ENOSPC, "No space left on device")
-        return written(path, content)
+        return moved(path, target)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="disk is full; 3 of 7 chunks are done") as found:
         sweep(product, AXES, to, chunk=11)
     assert found.value.errno == errno.ENOSPC

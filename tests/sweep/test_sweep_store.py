@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
-from jaxdp.sweep.record import read_record, write_record
+from jaxdp._core.files import Format, sealed
 
 AXES = {"scale": np.linspace(0.5, 3.0, 4), "epsilon": np.linspace(0.0, 4.0, 6)}
 CHUNKS = [f"{name}/c/{i}/0" for name in ("value", "status") for i in range(4)]
@@ -134,11 +134,11 @@ def test_damaged_blocks_of_other_jobs_are_made_again(whole):
 def test_stores_of_other_formats_say_what_to_do(whole):
     copy = Copy(whole)
     manifest = copy.to / MANIFEST
-    write_record(manifest, read_record(manifest) | {"format": 1})
-    with pytest.raises(ValueError, match=r"sweep\.json must have format 2, got 1: remove"):
+    manifest.write_text(sealed(Format("jaxdp-sweep", 2), {}))
+    with pytest.raises(ValueError, match=r"sweep\.json is .*version must be 3, got 2.* remove"):
         swept(copy.to)
     manifest.write_text('{"digest": "of an earlier jaxdp", "variables": ["value"]}')
-    with pytest.raises(ValueError, match=r"sweep\.json is damaged, or of an older jaxdp"):
+    with pytest.raises(ValueError, match=r"sweep\.json is damaged, or of another jaxdp"):
         swept(copy.to)
 
 

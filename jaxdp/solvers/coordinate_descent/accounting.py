@@ -10,6 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.types import Reals, Vector
 from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
@@ -22,7 +23,6 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 # What `plan` takes; see there.
 ACCOUNTING = ("exact", "zcdp")

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
-from jaxdp.solvers.coordinate_descent.schedule import RELATIONS, Schedule
+from jaxdp.solvers.coordinate_descent.schedule import Schedule
 
 # Passes at most: with more, ill-conditioned problems gain little for their time. measured:
 # benchmarks/bench_estimators.py, as all below
@@ -71,13 +72,13 @@ def defaults(
     >>> found.passes, round(found.clip, 4)
     (100, 4.2426)
     """
-    checks.one_of("relation", relation, tuple(RELATIONS))
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     curvature = checks.positive("curvature", curvature)
     coordinates = curvature.size
     pure = largest_laplace_ratio(budget) / jnp.sqrt(2.0 * coordinates)
     rate = float(jnp.where(budget.delta > 0, largest_gdp(budget).mu, pure))
     # Bounded, so that its square is a number.
-    ratio = min(max(records * rate / coordinates * 2.0 / RELATIONS[relation], 1e-6), 1e6)
+    ratio = min(max(records * rate / coordinates * 2.0 / shift_factor(relation), 1e-6), 1e6)
     if passes is None:
         passes = int(min(max(-(-ratio // 1.0), 1.0), _MOST_PASSES))
     factor = min(max(ratio / _UNIT_CLIP, _LEAST_CLIP), _MOST_CLIP)

@@ -25,16 +25,17 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
+from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.privacy_loss import PrivacyLoss
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.accounting import (
     ACCOUNTING,
@@ -46,7 +47,6 @@ from jaxdp.solvers.coordinate_descent.accounting import (
 from jaxdp.solvers.coordinate_descent.schedule import (
     ALLOCATIONS,
     ORDERS,
-    RELATIONS,
     Schedule,
     noise_of,
     public_values,
@@ -232,7 +232,7 @@ def _check_choices(
     relation: str, order: str, allocation: str, accounting: str, iterate: str
 ) -> None:
     for name, value, choices in (
-        ("relation", relation, tuple(RELATIONS)),
+        ("relation", relation, SOLVER_RELATIONS),
         ("order", order, ORDERS),
         ("allocation", allocation, ALLOCATIONS),
         ("accounting", accounting, ACCOUNTING),

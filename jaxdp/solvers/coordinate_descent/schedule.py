@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP
@@ -27,8 +28,6 @@ from jaxdp.solvers.problems import L2, Penalty, Smoothness
 ORDERS = ("permutation", "cyclic", "iid")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
 NOISES = ("gaussian", "laplace")
-# By how many thresholds a record moves the sum of clipped partial derivatives. derived
-RELATIONS = {"replace_one": 2.0, "add_remove": 1.0}
 # Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
 
@@ -40,7 +39,7 @@ def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
 
     Its product with the unit is rounded in float64.
     """
-    return RELATIONS[relation] * clip / records * (1.0 + 2.0 * records * ULP)
+    return shift_factor(relation) * clip / records * (1.0 + 2.0 * records * ULP)
 
 
 def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:

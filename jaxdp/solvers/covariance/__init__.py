@@ -12,7 +12,6 @@ ensemble, isotropic in Frobenius norm, and exact; nothing need be clipped.
 
 from jaxdp.solvers.covariance.plan import FAMILIES as FAMILIES
 from jaxdp.solvers.covariance.plan import METHODS as METHODS
-from jaxdp.solvers.covariance.plan import RELATIONS as RELATIONS
 from jaxdp.solvers.covariance.plan import Plan as Plan
 from jaxdp.solvers.covariance.plan import plan as plan
 from jaxdp.solvers.covariance.plan import share_of_mean as share_of_mean

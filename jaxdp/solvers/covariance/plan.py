@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
@@ -27,7 +28,6 @@ from jaxdp.solvers import lattice
 # What `plan` takes; see there.
 METHODS = ("goe", "iid", "inid")
 FAMILIES = ("gaussian", "laplace")
-RELATIONS = ("replace_one", "add_remove")
 # Of a bound, and of a feature. derived: its square is finite
 LARGEST = 1e150
 
@@ -125,7 +125,7 @@ def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayL
     for name, value, choices in (
         ("method", method, METHODS),
         ("family", family, FAMILIES),
-        ("relation", relation, RELATIONS),
+        ("relation", relation, SOLVER_RELATIONS),
     ):
         checks.one_of(name, value, choices)
     if method == "goe" and family != "gaussian":

@@ -20,7 +20,6 @@ a penalty the bound is 2 sqrt(2 d) G R / (mu n). Starting at 0, KL after N steps
 variation the root of half of it. N grows with L / (l + m), hence with n.
 """
 
-from jaxdp.solvers.exponential_mechanism.plan import RELATIONS as RELATIONS
 from jaxdp.solvers.exponential_mechanism.plan import Plan as Plan
 from jaxdp.solvers.exponential_mechanism.plan import plan as plan
 from jaxdp.solvers.exponential_mechanism.sample import (

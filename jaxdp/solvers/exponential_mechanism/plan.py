@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1p, round_up
@@ -18,7 +19,6 @@ from jaxdp.noise.base import exp_up
 from jaxdp.solvers.problems import L2
 
 # What `plan` takes; see there.
-RELATIONS = ("replace_one", "add_remove")
 # Of a chain. chosen: no machine makes more, and an int64 holds them
 _MOST_STEPS = 1e15
 
@@ -96,7 +96,7 @@ def plan(
     0.1492
     """
     budget = as_budget(budget)
-    checks.one_of("relation", relation, RELATIONS)
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     dimension = checks.positive_integer("dimension", dimension)
     records = checks.positive_integer("records", records)
     radius = checks.real("radius", radius, 0.0, 1e100, open_lower=True)
@@ -104,8 +104,7 @@ def plan(
     mu, variation = _split(budget, approximation_share)
     strength = _strength(penalty)
     # Downwards, so that rounding never exceeds mu.
-    replaced = 2.0 if relation == "replace_one" else 1.0
-    root = mu * records / (replaced * bound) * (1.0 - 1e-14)
+    root = mu * records / (shift_factor(relation) * bound) * (1.0 - 1e-14)
     curvature = jnp.maximum(strength, jnp.sqrt(2.0 * dimension) / (root * radius))
     temperature, regularisation = root**2 * curvature, curvature - strength
     chain = _chain(temperature, curvature, bound, dimension, variation)

@@ -14,6 +14,5 @@ from jaxdp.solvers.naive_bayes.model import Model as Model
 from jaxdp.solvers.naive_bayes.model import log_joint as log_joint
 from jaxdp.solvers.naive_bayes.model import release as release
 from jaxdp.solvers.naive_bayes.plan import FAMILIES as FAMILIES
-from jaxdp.solvers.naive_bayes.plan import RELATIONS as RELATIONS
 from jaxdp.solvers.naive_bayes.plan import Plan as Plan
 from jaxdp.solvers.naive_bayes.plan import plan as plan

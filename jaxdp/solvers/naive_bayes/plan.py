@@ -13,8 +13,10 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -27,14 +29,12 @@ from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 
 # Levels of the squares over those of the values, with Gaussian noise: a record's two sums of a
 # column move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more
 # than 2, which the values alone take, and less is 2 % worse on wine, iris and breast cancer
 _SQUARES = 0.8
 # What `plan` takes; see there.
-RELATIONS = ("replace_one", "add_remove")
 _FAMILIES = {
     "gaussian": Gaussian,
     "laplace": Laplace,
@@ -128,7 +128,7 @@ def plan(
     5.2759
     """
     budget = as_budget(budget)
-    checks.one_of("relation", relation, RELATIONS)
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     classes = checks.positive_integer("classes", classes)
     levels = checks.positive_integer("levels", levels)
     values = _categories(categories)
@@ -184,7 +184,7 @@ def _releases(
     replaced = relation == "replace_one"
     counts = (1.0, 2 * tables if replaced else tables)
     if not together:
-        return counts, ((2.0 if replaced else 1.0) * levels, 2 * continuous)
+        return counts, (shift_factor(relation) * levels, 2 * continuous)
     one = math.hypot(levels, _square_levels(levels, together))
     return counts, (2.0 * levels + math.sqrt(2.0) if replaced else one, continuous)
 

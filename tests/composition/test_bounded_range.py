@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdp as dp
-from jaxdp import range_composition
+from jaxdp.composition import bounded_range
 
 
 def divergence(bound, t, order):
@@ -102,7 +102,7 @@ def test_beside_other_releases():
     """A Gaussian and a chance of failure: against the least over orders, in 40 digits."""
     chosen = 300 * dp.privacy_loss(dp.ExponentialMechanism(0.05))
     total = chosen + dp.privacy_loss(dp.ApproxDP(0.1, 1e-9)) + dp.privacy_loss(dp.GDP(0.3))
-    found = float(range_composition._compiled_log_delta(total.terms, jnp.asarray(2.0), False))
+    found = float(bounded_range._compiled_log_delta(total.terms, jnp.asarray(2.0), False))
     with mp.workdps(60):
         bound = mp.inf
         for s in np.linspace(5.0, 20.0, 61):
@@ -114,9 +114,9 @@ def test_beside_other_releases():
             bound = min(bound, mp.exp(s * (cost - 2) - entropy))
         truth = mp.log(mp.mpf(1e-9) + (1 - mp.mpf(1e-9)) * bound)
     assert abs(found - truth) < 1e-4
-    epsilon = range_composition._compiled_epsilon(total.terms, jnp.exp(found), False)
+    epsilon = bounded_range._compiled_epsilon(total.terms, jnp.exp(found), False)
     assert epsilon == pytest.approx(2.0, rel=1e-9)
-    assert range_composition._compiled_epsilon(total.terms, jnp.asarray(1e-10), False) == np.inf
+    assert bounded_range._compiled_epsilon(total.terms, jnp.asarray(1e-10), False) == np.inf
     assert total.renyi(2.0) == np.inf
 
 
@@ -133,7 +133,7 @@ def test_beside_sampled_releases():
 def test_derivatives_and_traces():
     def log_delta(bound):
         total = 400 * dp.privacy_loss(dp.ExponentialMechanism(bound))
-        return range_composition._compiled_log_delta(total.terms, jnp.asarray(2.0), False)
+        return bounded_range._compiled_log_delta(total.terms, jnp.asarray(2.0), False)
 
     slope = jax.jit(jax.grad(log_delta))(0.05)
     numeric = (log_delta(0.05 + 1e-6) - log_delta(0.05 - 1e-6)) / 2e-6

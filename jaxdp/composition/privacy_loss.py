@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import ledger, range_composition
 from jaxdp._core import checks
 from jaxdp._core.compilation import outside_traces
+from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
+from jaxdp.composition import bounded_range
+from jaxdp.composition.pairs import pair_of, releases_of
+from jaxdp.composition.stored import fields_of, from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import finite_pair
 from jaxdp.dominating_pair.poisson import Poisson
@@ -31,18 +33,15 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_down, exp_up
-from jaxdp.pairs import pair_of, releases_of
-from jaxdp.sampling.base import BOTH_DIRECTIONS, RELATIONS, Relation
-from jaxdp.stored_loss import fields_of, from_plain, to_plain
 
 # What a stored loss says that it is.
-_FORMAT = "jaxdp-privacy-loss"
+_FORMAT = Format("jaxdp-privacy-loss")
 
 
 @final
 @in_float64
 @pytree
-class PrivacyLoss:
+class PrivacyLoss(Saved):
     """The privacy loss of releases made together or one after the other, batched.
 
     `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
@@ -73,14 +72,14 @@ class PrivacyLoss:
         How far it may lie above is `log_delta_error`; docs/accuracy.md says what that is for which
         composition, and `accountant.engines` how it is found. Differentiable in every parameter.
         """
-        return self._asked(range_composition.log_delta, checks.real("epsilon", epsilon)).upper
+        return self._asked(bounded_range.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: ArrayLike) -> Reals:
         """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
         Of delta this is the relative error. Infinite where no lower bound is known.
         """
-        found = self._asked(range_composition.log_delta, checks.real("epsilon", epsilon))
+        found = self._asked(bounded_range.log_delta, checks.real("epsilon", epsilon))
         error = (found.upper - found.lower) * (1.0 + 4.0 * ULP)
         return jnp.where(found.upper == -jnp.inf, 0.0, error)
 
@@ -96,7 +95,7 @@ class PrivacyLoss:
         """
         if not isinstance(points, int) or points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points!r}")
-        at = partial(range_composition.log_bounds, points=points)
+        at = partial(bounded_range.log_bounds, points=points)
         found = self._asked(at, checks.real("epsilon", epsilon))
         empty = 0 in found.upper.shape
         return (found.lower, found.upper) if empty else (exp_down(found.lower), exp_up(found.upper))
@@ -109,7 +108,7 @@ class PrivacyLoss:
         must, but for its rounding, (16 + releases + 4 |log delta|) ulp, which counts as met.
         """
         delta = checks.probability("delta", delta)
-        return self._asked(range_composition.epsilon, delta).upper
+        return self._asked(bounded_range.epsilon, delta).upper
 
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.
@@ -121,7 +120,7 @@ class PrivacyLoss:
         if not checks.all_concrete(self.terms, fpr) or 0 in shape:
             return tradeoff_of_profile(self.log_delta, fpr)
         require_both_directions(self)
-        rough = partial(range_composition.rough_log_delta, self.terms, self.both)
+        rough = partial(bounded_range.rough_log_delta, self.terms, self.both)
         with outside_traces():
             return tradeoff_of_known(rough, np.broadcast_to(fpr, shape))
 
@@ -131,7 +130,7 @@ class PrivacyLoss:
         Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
         order = checks.real("order", order, 1.0)
-        return self._asked(range_composition.renyi, order).upper
+        return self._asked(bounded_range.renyi, order).upper
 
     def _asked(self, function: Callable[..., Any], argument: Reals) -> Any:
         """function(terms, argument, both); an empty answer of an empty batch."""
@@ -181,26 +180,17 @@ class PrivacyLoss:
         `ValueError` for traced values.
         """
         payload = {"relation": self.relation, "terms": to_plain(self.terms)}
-        return ledger.sealed(_FORMAT, payload)
+        return sealed(_FORMAT, payload)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
         """Loss from what `to_json` wrote; `ValueError` for anything else or changed text."""
-        body = fields_of("text", ledger.unsealed(_FORMAT, text), ("relation", "terms"))
+        body = fields_of("text", unsealed(_FORMAT, text), ("relation", "terms"))
         relation, terms = body[0], from_plain(body[1])
         if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):
             checks.one_of("relation", relation, RELATIONS)
         jnp.broadcast_shapes(*(term.shape for term in terms))
         return cls(terms, relation)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file, all or nothing."""
-        ledger.write_atomically(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PrivacyLoss:
-        """`from_json` of a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def __len__(self) -> int:
         """The size of the first batch axis; a `TypeError` where there is none."""

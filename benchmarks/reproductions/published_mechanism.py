@@ -73,12 +73,6 @@ def published_mechanism(
     For comparison: `optimal_mechanism` is better. What does not fit the cells, or cannot be kept,
     or was not solved in `seconds`: `ValueError`.
     Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization.
-
-    >>> import jaxdp as dp
-    >>> from jaxdp.optimal.published import published_mechanism
-    >>> found = published_mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4, support=3.0)
-    >>> print(f"{found.loss:.3f}")
-    0.478
     """
     measure = measure_of(loss)
     pair = budget_pair(budget)

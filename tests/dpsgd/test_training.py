@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import dp_sgd
-from jaxdp.solvers.dp_sgd.plan import _groups
-from jaxdp.solvers.dp_sgd.transformations import by_example
+from jaxdp import dpsgd
+from jaxdp.dpsgd.training_plan import _groups
+from jaxdp.dpsgd.transformations import by_example
 
 KEY = jax.random.key(0)
 PARAMS = {
@@ -22,7 +22,7 @@ PARAMS = {
 
 def make_plan(budget=None, **other):
     known = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "records": 5000}
-    return dp_sgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
+    return dpsgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
 
 
 def gradients(examples, seed=0, dtype=np.float64):
@@ -47,7 +47,7 @@ def test_groups_and_their_sizes():
 
 @pytest.mark.long
 def test_scales_cost_what_the_accountant_is_told():
-    for allocation in dp_sgd.ALLOCATIONS:
+    for allocation in dpsgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]))
         spent = jnp.sum((made.clips / made.scales) ** 2)
         np.testing.assert_allclose(spent, made.multiplier**-2, rtol=1e-12)
@@ -58,7 +58,7 @@ def test_scales_cost_what_the_accountant_is_told():
 
 @pytest.mark.long
 def test_laplace_scales_cost_what_the_accountant_is_told():
-    for allocation in dp_sgd.ALLOCATIONS:
+    for allocation in dpsgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]), noise="laplace")
         moved = np.sqrt([15.0, 8.0]) * made.clips
         np.testing.assert_allclose(jnp.sum(moved / made.scales), 1.0 / made.multiplier, rtol=1e-12)
@@ -69,7 +69,7 @@ def test_laplace_scales_cost_what_the_accountant_is_told():
 def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
     variance = {
         allocation: float(make_plan(allocation=allocation).total_variance)
-        for allocation in dp_sgd.ALLOCATIONS
+        for allocation in dpsgd.ALLOCATIONS
     }
     everything = float(make_plan(groups="all").total_variance)
     np.testing.assert_allclose(variance["spr"], everything, rtol=1e-9)
@@ -84,7 +84,7 @@ def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_example_moves_the_sum_by_more_than_its_thresholds(dtype):
     made = make_plan(clip=jnp.array([0.5, 3.0]))
-    clip = jax.jit(lambda batch: dp_sgd.clip_groups(made).update(batch, None)[0])
+    clip = jax.jit(lambda batch: dpsgd.clip_groups(made).update(batch, None)[0])
     batch = gradients(40, dtype=dtype)
     batch = jax.tree.map(lambda g: g.at[0].multiply(1e-3).at[1].multiply(1e30), batch)
 
@@ -111,7 +111,7 @@ def one_group():
         ones = jnp.ones(1)
         bounds = jnp.array([clip])
         group = ((0,), (5,), ((5,),), ("float16",))
-        return dp_sgd.Plan(bounds, bounds, ones[0], ones[0], ones[0], *group, 1, "gaussian", "add")
+        return dpsgd.Plan(bounds, bounds, ones[0], ones[0], ones[0], *group, 1, "gaussian", "add")
 
     return plan_of
 
@@ -121,20 +121,20 @@ def test_half_precision_gradients_keep_their_threshold(one_group, factor):
     """Below 6e-5 the factor is subnormal in float16: a product there was up to 1.99 thresholds."""
     gradient = jnp.zeros((1, 5), dtype=jnp.float16).at[0, 0].set(6e4)
     clip = 6e4 * factor
-    total = dp_sgd.clip_groups(one_group(clip)).update(gradient, None)[0]
+    total = dpsgd.clip_groups(one_group(clip)).update(gradient, None)[0]
     assert (1 - 1e-9) * clip < norms(total) <= clip
 
 
 @pytest.mark.parametrize("clip", [1e-285, 1e-200, 1e150])
 def test_norms_far_from_one_neither_under_nor_overflow(one_group, clip):
     gradient = jnp.full((1, 5), 1e30 * clip)
-    total = dp_sgd.clip_groups(one_group(clip)).update(gradient, None)[0]
+    total = dpsgd.clip_groups(one_group(clip)).update(gradient, None)[0]
     np.testing.assert_allclose(np.asarray(total) / clip, 5**-0.5, rtol=1e-8)
 
 
 def test_a_batch_has_an_axis_of_examples_and_one_only(one_group):
     """Without it each of the five entries passed as an example: the sum was five thresholds."""
-    clip, noise = dp_sgd.clip_groups(one_group(1.0)), dp_sgd.add_noise(one_group(1.0), KEY)
+    clip, noise = dpsgd.clip_groups(one_group(1.0)), dpsgd.add_noise(one_group(1.0), KEY)
     for shape in ((5,), (2, 6), (2, 5, 1), ()):
         with pytest.raises(ValueError, match="\\(examples, 5\\), a gradient an example, got"):
             clip.update(jnp.ones(shape), None)
@@ -145,14 +145,14 @@ def test_a_batch_has_an_axis_of_examples_and_one_only(one_group):
     uneven = gradients(3)
     uneven["second"]["bias"] = uneven["second"]["bias"][:2]
     with pytest.raises(ValueError, match="as many examples"):
-        dp_sgd.clip_groups(made).update(uneven, None)
+        dpsgd.clip_groups(made).update(uneven, None)
 
 
 def test_one_key_for_samples_and_noise_draws_no_bits_twice(one_group):
-    state = dp_sgd.add_noise(one_group(1.0), KEY).init(None)
+    state = dpsgd.add_noise(one_group(1.0), KEY).init(None)
     assert np.any(jax.random.key_data(state.key) != jax.random.key_data(KEY))
     taken = np.flatnonzero(jax.random.uniform(KEY, (300,)) < 0.5)
-    indices, mask = dp_sgd.poisson_batch(KEY, 300, 0.5, 300)
+    indices, mask = dpsgd.poisson_batch(KEY, 300, 0.5, 300)
     assert not np.array_equal(indices[mask], taken)
 
 
@@ -160,7 +160,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
     made = make_plan()
     batch = gradients(3)
     batch["first"]["bias"] = batch["first"]["bias"].at[1, 0].set(jnp.nan).at[2, 1].set(jnp.inf)
-    clip: Any = dp_sgd.clip_groups(made).update
+    clip: Any = dpsgd.clip_groups(made).update
     total, _ = clip(batch, None)
     alone, _ = clip(jax.tree.map(lambda g: g[:1], batch), None)
     np.testing.assert_array_equal(total["first"]["weight"], alone["first"]["weight"])
@@ -171,7 +171,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
 def test_noise_has_the_plans_scales_and_ends_with_its_steps():
     made = make_plan(clip=jnp.array([0.3, 2.0]), steps=3)
     zero = jax.tree.map(jnp.zeros_like, PARAMS)
-    noise = dp_sgd.add_noise(made, KEY)
+    noise = dpsgd.add_noise(made, KEY)
 
     def one_run(key):
         state = noise.init(PARAMS)._replace(key=key)
@@ -192,7 +192,7 @@ def test_noise_has_the_plans_scales_and_ends_with_its_steps():
 def test_a_poisson_batch_is_never_cut():
     sizes, hits = [], np.zeros(300)
     for key in jax.random.split(KEY, 400):
-        indices, mask = dp_sgd.poisson_batch(key, 300, 0.1, 16)
+        indices, mask = dpsgd.poisson_batch(key, 300, 0.1, 16)
         taken = indices[mask]
         assert np.unique(taken).size == taken.size
         sizes.append(taken.size)
@@ -200,10 +200,10 @@ def test_a_poisson_batch_is_never_cut():
     # Binomial: 5 standard errors of the mean, 5.5 of the worst record of 300 (1 run in 1e5).
     assert abs(np.mean(sizes) - 30.0) < 5 * np.sqrt(27.0 / 400)
     assert np.abs(hits / 400 - 0.1).max() < 5.5 * np.sqrt(0.09 / 400)
-    empty = dp_sgd.poisson_batch(KEY, 10, 0.0, 4)
+    empty = dpsgd.poisson_batch(KEY, 10, 0.0, 4)
     assert empty[0].shape == (1, 4)
     assert not empty[1].any()
-    assert dp_sgd.poisson_batch(KEY, 10, 1.0, 4)[1].sum() == 10
+    assert dpsgd.poisson_batch(KEY, 10, 1.0, 4)[1].sum() == 10
 
 
 def network(key):
@@ -250,7 +250,7 @@ def test_a_network_learns_digits():
     images, labels = load_digits(return_X_y=True)
     data = (jnp.asarray(images.reshape(-1, 8, 8) / 16.0, dtype=jnp.float32), jnp.asarray(labels))
     start = network(KEY)
-    made = dp_sgd.plan(
+    made = dpsgd.plan(
         dp.Budget(3.0, 1e-5),
         start,
         clip=1.0,
@@ -258,7 +258,7 @@ def test_a_network_learns_digits():
         steps=30,
         records=1800,
     )
-    trained = dp_sgd.train(
+    trained = dpsgd.train(
         loss, start, data, made, optax.sgd(4.0, momentum=0.5), jax.random.key(1), part=256
     )
     found = jnp.argmax(jax.vmap(logits, (None, 0))(trained, data[0]), axis=1)
@@ -283,8 +283,8 @@ def test_bad_input():
         with pytest.raises(ValueError, match=next(iter(bad))):
             make_plan(**bad)
     with pytest.raises(ValueError, match="params"):
-        dp_sgd.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, records=1)
+        dpsgd.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, records=1)
     with pytest.raises(ValueError, match="budget cannot be met"):
         make_plan(dp.Budget(1.0, 0.0))
     with pytest.raises(ValueError, match="4 leaves"):
-        dp_sgd.clip_groups(make_plan()).update({"other": jnp.ones((2, 3))}, None)
+        dpsgd.clip_groups(make_plan()).update({"other": jnp.ones((2, 3))}, None)

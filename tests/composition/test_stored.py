@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp import ledger
+from jaxdp._core.files import Format, sealed, unsealed
 
-FORM = "jaxdp-privacy-loss"
+FORM = Format("jaxdp-privacy-loss")
 
 
 def released(noise, shift=1.0, *sampled):
@@ -54,8 +54,8 @@ def test_it_says_what_the_loss_said():
 
 def spoilt():
     """Texts with a digest that fits, each wrong in one place."""
-    body = ledger.unsealed(FORM, LOSSES["sampled"].to_json())
-    finite = ledger.unsealed(FORM, released(dp.Histogram(0.5, (1, 2, 1))).to_json())
+    body = unsealed(FORM, LOSSES["sampled"].to_json())
+    finite = unsealed(FORM, released(dp.Histogram(0.5, (1, 2, 1))).to_json())
 
     def put(value, *path, into=body):
         changed = copy.deepcopy(into)
@@ -95,7 +95,7 @@ def spoilt():
 
 def test_malformed_text_is_refused():
     for body, name in spoilt():
-        text = ledger.sealed(FORM, body)
+        text = sealed(FORM, body)
         if name is None:
             dp.PrivacyLoss.from_json(text)
             continue

@@ -13,8 +13,8 @@ from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import same_length
 from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
+from jaxdp.dpsgd.training_plan import Plan, noise_of
 from jaxdp.solvers import lattice
-from jaxdp.solvers.dp_sgd.plan import Plan, noise_of
 from jaxdp.solvers.lattice import power_of_two
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
@@ -25,7 +25,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     """Optax transformation that clips per-example gradients, group by group, and sums them.
 
     Args:
-        plan: made by `dp_sgd.plan`.
+        plan: made by `dp.dpsgd.plan`.
 
     Returns:
         A transformation from leaves (examples, *shape of the parameter) to leaves of the
@@ -40,9 +40,9 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
     ...     steps=10, records=100)
-    >>> clipping = dp.solvers.dp_sgd.clip_groups(plan)
+    >>> clipping = dp.dpsgd.clip_groups(plan)
     >>> total, _ = clipping.update({"w": jnp.array([[3.0, 4.0], [0.0, 0.5]])}, clipping.init(None))
     >>> print(total["w"].round(4))
     [0.6 1.3]
@@ -86,7 +86,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     """Optax transformation from a sum of clipped gradients to a noisy mean.
 
     Args:
-        plan: made by `dp_sgd.plan`.
+        plan: made by `dp.dpsgd.plan`.
         key: of the noise: use it for one run, and keep it secret.
 
     Returns:
@@ -102,9 +102,9 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
     >>> params = {"w": jnp.zeros(2)}
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
     ...     records=100)
-    >>> noising = dp.solvers.dp_sgd.add_noise(plan, jax.random.key(0))
+    >>> noising = dp.dpsgd.add_noise(plan, jax.random.key(0))
     >>> mean, state = noising.update(params, noising.init(params))
     >>> mean["w"].shape, int(state.made)
     ((2,), 1)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import jaxdp as dp
 
-dp_sgd, S = dp.solvers.dp_sgd, dp.sampling
+dpsgd, S = dp.dpsgd, dp.sampling
 # Draws of an audit. chosen: a second each
 DRAWS = 40_000
 # Chance that an audit of a correct scheme fails.
@@ -17,7 +17,7 @@ FALSE_ALARM = 1e-6
 
 
 def test_truncated_batches_are_cut_uniformly():
-    draw = jax.jit(jax.vmap(lambda k: dp_sgd.truncated_batch(k, 6, 0.5, 2)))
+    draw = jax.jit(jax.vmap(lambda k: dpsgd.truncated_batch(k, 6, 0.5, 2)))
     indices, mask = (np.asarray(x) for x in draw(jax.random.split(jax.random.key(0), 20_000)))
     assert indices.shape == (20_000, 2)
     kept = stats.binom.pmf(np.arange(7), 6, 0.5) @ np.minimum(np.arange(7), 2)
@@ -28,12 +28,12 @@ def test_truncated_batches_are_cut_uniformly():
 
 
 def test_a_limit_above_the_records():
-    indices, mask = dp_sgd.truncated_batch(jax.random.key(1), 3, 1.0, 5)
+    indices, mask = dpsgd.truncated_batch(jax.random.key(1), 3, 1.0, 5)
     assert sorted(np.asarray(indices)[np.asarray(mask)].tolist()) == [0, 1, 2]
 
 
 def test_allocated_batches_hold_every_record_once():
-    indices, mask = dp_sgd.allocated_batches(jax.random.key(0), 50, 7)
+    indices, mask = dpsgd.allocated_batches(jax.random.key(0), 50, 7)
     assert sorted(indices[mask].tolist()) == list(range(50))
     assert mask.sum(axis=1).max() == indices.shape[1]
 
@@ -42,8 +42,8 @@ def drawn_with(scheme, records, key):
     """Indices and mask of one release under `jit`."""
     if isinstance(scheme, S.TruncatedPoisson):
         limit = int(scheme.batch_size_limit)
-        return dp_sgd.truncated_batch(key, records, scheme.sampling_prob, limit)
-    indices = dp_sgd.fixed_batch(key, records, int(scheme.batch_size))
+        return dpsgd.truncated_batch(key, records, scheme.sampling_prob, limit)
+    indices = dpsgd.fixed_batch(key, records, int(scheme.batch_size))
     return indices, jnp.ones(indices.shape, bool)
 
 
@@ -94,7 +94,7 @@ def test_an_audit_of_random_allocation():
     )
     noise = rng.normal(size=(2, DRAWS, steps))
     masks = [
-        dp_sgd.allocated_batches(k, 1, steps)[1] for k in jax.random.split(jax.random.key(2), 64)
+        dpsgd.allocated_batches(k, 1, steps)[1] for k in jax.random.split(jax.random.key(2), 64)
     ]
     joined = np.stack([mask.sum(axis=1) for mask in masks])
     assert np.all(joined.sum(axis=1) == 1)
@@ -115,22 +115,22 @@ def quadratic(params, x):
 )
 def test_training_runs_what_is_accounted(scheme):
     params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
-    plan = dp_sgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, records=100)
+    plan = dpsgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, records=100)
     assert float(plan.privacy.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
     assert float(plan.expected_batch) == pytest.approx(20.0)
-    trained = dp_sgd.train(quadratic, params, data, plan, optax.sgd(0.1), jax.random.key(0), part=8)
+    trained = dpsgd.train(quadratic, params, data, plan, optax.sgd(0.1), jax.random.key(0), part=8)
     assert np.all(np.isfinite(trained["w"]))
 
 
 def test_other_numbers_of_records_and_steps_are_refused():
     params = {"w": jnp.zeros(2)}
     with pytest.raises(ValueError, match="steps must be all epochs"):
-        dp_sgd.plan(
+        dpsgd.plan(
             (1.0, 1e-5), params, clip=1.0, sampling=S.RandomAllocation(5), steps=7, records=10
         )
     with pytest.raises(ValueError, match="give either"):
-        dp_sgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, records=10)
-    from jaxdp.solvers.dp_sgd.batches import require_records
+        dpsgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, records=10)
+    from jaxdp.dpsgd.batches import require_records
 
     with pytest.raises(ValueError, match="data must hold"):
         require_records(S.WithoutReplacement(2, 10), 8)

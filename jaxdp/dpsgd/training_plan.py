@@ -10,9 +10,11 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import round_up
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -21,9 +23,8 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import Relation, Scheme
+from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 from jaxdp.solvers import lattice
@@ -32,7 +33,6 @@ from jaxdp.solvers import lattice
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
-RELATIONS = ("add_remove", "add", "remove", "zero_out")
 
 
 @final
@@ -117,7 +117,7 @@ def plan(
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
     ...     steps=10, records=100)
     >>> print(f"{plan.multiplier:.4f}")
     1.7406
@@ -165,7 +165,7 @@ def _check_choices(allocation: str, noise: str, relation: str) -> None:
     for name, value, choices in (
         ("allocation", allocation, ALLOCATIONS),
         ("noise", noise, FAMILIES),
-        ("relation", relation, RELATIONS),
+        ("relation", relation, WITH_OR_WITHOUT),
     ):
         checks.one_of(name, value, choices)
 

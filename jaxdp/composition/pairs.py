@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
@@ -28,7 +29,7 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.sampling.base import Pairs, Relation, Release, pairs_of
+from jaxdp.sampling.base import Pairs, Release, pairs_of
 
 
 def pair_of(

@@ -34,7 +34,7 @@ def truncated_batch(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> indices, mask = dp.solvers.dp_sgd.truncated_batch(jax.random.key(0), 100, 0.5, 20)
+    >>> indices, mask = dp.dpsgd.truncated_batch(jax.random.key(0), 100, 0.5, 20)
     >>> indices.shape, int(mask.sum())
     ((20,), 20)
     """
@@ -56,7 +56,7 @@ def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> indices = dp.solvers.dp_sgd.fixed_batch(jax.random.key(0), 100, 20)
+    >>> indices = dp.dpsgd.fixed_batch(jax.random.key(0), 100, 20)
     >>> len(set(indices.tolist()))
     20
     """
@@ -77,7 +77,7 @@ def allocated_batches(key: Key, records: int, steps: int) -> tuple[np.ndarray, n
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> indices, mask = dp.solvers.dp_sgd.allocated_batches(jax.random.key(0), 100, 10)
+    >>> indices, mask = dp.dpsgd.allocated_batches(jax.random.key(0), 100, 10)
     >>> sorted(indices[mask].tolist()) == list(range(100))
     True
     """

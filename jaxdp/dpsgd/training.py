@@ -14,9 +14,9 @@ from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, key_for, secure_key
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
-from jaxdp.solvers.dp_sgd.batches import batches_of, require_records
-from jaxdp.solvers.dp_sgd.plan import Plan
-from jaxdp.solvers.dp_sgd.transformations import (
+from jaxdp.dpsgd.batches import batches_of, require_records
+from jaxdp.dpsgd.training_plan import Plan
+from jaxdp.dpsgd.transformations import (
     add_noise,
     by_example,
     clip_groups,
@@ -41,7 +41,7 @@ def poisson_batch(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> indices, mask = dp.solvers.dp_sgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
+    >>> indices, mask = dp.dpsgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
     >>> indices.shape, int(mask.sum())
     ((2, 5), 8)
     """
@@ -75,7 +75,7 @@ def train(
         loss: loss(params, example) of one example, a tree like `data` without its leading axis.
         params: the first ones.
         data: a tree of arrays whose leading axis is that of the records, as many in each.
-        plan: made by `dp_sgd.plan`.
+        plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
         key: of samples and noise; None draws one from the operating system.
         part: how many per-example gradients are held at once.
@@ -92,12 +92,12 @@ def train(
     >>> import optax
     >>> import jaxdp as dp
     >>> params = {"w": jnp.zeros(2)}
-    >>> plan = dp.solvers.dp_sgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
     ...     records=100)
     >>> def loss(params, x):
     ...     return jnp.sum((params["w"] - x) ** 2)
     >>> data, key = jnp.ones((100, 2)), jax.random.key(0)
-    >>> trained = dp.solvers.dp_sgd.train(loss, params, data, plan, optax.sgd(0.1), key)
+    >>> trained = dp.dpsgd.train(loss, params, data, plan, optax.sgd(0.1), key)
     >>> trained["w"].shape
     (2,)
     """
@@ -136,7 +136,7 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
     """Each argument is of its kind."""
     for name, value, fits, kind in (
         ("loss", loss, callable(loss), "a function of (params, example)"),
-        ("plan", plan, isinstance(plan, Plan), "a Plan, made by dp_sgd.plan"),
+        ("plan", plan, isinstance(plan, Plan), "a Plan, made by dp.dpsgd.plan"),
         ("optimizer", optimizer, hasattr(optimizer, "update"), "a transformation of optax"),
     ):
         if not fits:

@@ -1,0 +1,95 @@
+"""Files that are whole or not there, and text that tells whether it was changed."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T", bound="Saved")
+
+
+class Format(NamedTuple):
+    """The name of what a text holds, and the version of how it does."""
+
+    name: str
+    version: int = 1
+
+
+class Saved(abc.ABC):
+    """A record with a text that holds every bit of it, which `save` and `load` keep in a file."""
+
+    @abc.abstractmethod
+    def to_json(self) -> str:
+        """The record as text."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_json(cls: type[T], text: str) -> T:
+        """Record from what `to_json` wrote; `ValueError` for anything else or changed text."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """`to_json` into a file, all or nothing."""
+        write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls: type[T], path: str | os.PathLike[str]) -> T:
+        """`from_json` of a file."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: str | bytes, *, survives_power_loss: bool = True
+) -> None:
+    """All or nothing: written beside `path` and moved over it.
+
+    survives_power_loss: on the disk before it is moved; else only a killed process does no harm.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with partial.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if survives_power_loss:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def sealed(form: Format, payload: dict[str, Any]) -> str:
+    """JSON of the payload, the name and the version of its format, and a digest of all."""
+    body = {"format": form.name, "version": form.version, **payload}
+    return json.dumps({**body, "digest": sha256_of(canonical(body))}, indent=1)
+
+
+def unsealed(form: Format, text: str) -> dict[str, Any]:
+    """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
+    try:
+        body = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"text must be the JSON of a {form.name}, got {text[:40]!r}") from error
+    if not isinstance(body, dict) or body.get("format") != form.name:
+        found = body.get("format") if isinstance(body, dict) else body
+        raise ValueError(f"format must be {form.name!r}, got {found!r}")
+    if body.get("version") != form.version:
+        raise ValueError(f"version must be {form.version}, got {body.get('version')!r}")
+    if body.pop("digest", None) != sha256_of(canonical(body)):
+        raise ValueError(f"digest must be that of the rest of the {form.name}: it was changed")
+    return {key: value for key, value in body.items() if key not in ("format", "version")}
+
+
+def canonical(body: dict[str, Any]) -> bytes:
+    """The one JSON text of these values."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def sha256_of(content: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()

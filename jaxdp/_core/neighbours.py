@@ -1,0 +1,43 @@
+"""Neighbouring relations: what two data sets differ in that a guarantee must not tell apart."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+Relation: TypeAlias = Literal["add_remove", "add", "remove", "replace_one", "zero_out"]
+# Those of solvers, to whose plans the number of records is public.
+SolverRelation: TypeAlias = Literal["replace_one", "add_remove"]
+
+
+class Neighbours(NamedTuple):
+    """How two neighbours of a relation lie to each other."""
+
+    directions: tuple[Literal["remove", "add"], ...]  # whose worst is reported
+    factor: float  # times what one record adds at most: how far a sum of all records moves
+    alias: str | None  # in dp_accounting.NeighboringRelation
+
+
+NEIGHBOURS: dict[Relation, Neighbours] = {
+    "add_remove": Neighbours(("remove", "add"), 1.0, "ADD_OR_REMOVE_ONE"),
+    "add": Neighbours(("add",), 1.0, None),
+    "remove": Neighbours(("remove",), 1.0, None),
+    # Either may be replaced by the other: one direction is as bad as the other.
+    "replace_one": Neighbours(("remove",), 2.0, "REPLACE_ONE"),
+    # The record stays, and adds nothing.
+    "zero_out": Neighbours(("remove", "add"), 1.0, "REPLACE_SPECIAL"),
+}
+RELATIONS = tuple(NEIGHBOURS)
+SOLVER_RELATIONS: tuple[SolverRelation, ...] = get_args(SolverRelation)
+# Relations of which the worse of two directions is reported.
+BOTH_DIRECTIONS = tuple(name for name, known in NEIGHBOURS.items() if len(known.directions) == 2)
+# Those that say what one of two directions owes, and not the other.
+ONE_DIRECTION = ("add", "remove")
+# Those where a record is there or is not.
+ADD_REMOVE = ("add_remove", *ONE_DIRECTION)
+# Those where a record adds what it does, or nothing.
+WITH_OR_WITHOUT = (*ADD_REMOVE, "zero_out")
+
+
+def shift_factor(relation: str | None) -> float:
+    """Times what one record adds at most: how far a sum moves; 1 where no relation is stated."""
+    return NEIGHBOURS[relation].factor if relation in NEIGHBOURS else 1.0

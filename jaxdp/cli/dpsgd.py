@@ -1,0 +1,117 @@
+"""`jaxdp epsilon | delta | calibrate | statement`: questions about one training by DP-SGD."""
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+
+from jaxdp._core.neighbours import Relation
+from jaxdp.cli.base import (
+    AsJson,
+    Delta,
+    Epsilon,
+    ImpossibleError,
+    Sampling,
+    check,
+    check_schedule,
+    library,
+    show,
+    tried,
+    with_options,
+    wrapped,
+)
+
+NoiseMultiplier = Annotated[
+    float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """The options that all questions about a training share."""
+
+    dataset_size: Annotated[int | None, typer.Option(help="Records in the data set.")] = None
+    batch_size: Annotated[int | None, typer.Option(help="Expected records of a batch.")] = None
+    epochs: Annotated[float | None, typer.Option(help="Expected passes over the records.")] = None
+    sampling_prob: Annotated[
+        float | None, typer.Option(help="Probability of a record to be in a batch.")
+    ] = None
+    steps: Annotated[int | None, typer.Option(help="Updates, one batch each.")] = None
+    relation: Annotated[Relation, typer.Option(help="What neighbours differ by.")] = "add_remove"
+    sampling: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = "poisson"
+    batch_size_limit: Annotated[
+        int | None, typer.Option(help="Records of a truncated batch at most.")
+    ] = None
+    group_size: Annotated[int, typer.Option(help="Records of one user.")] = 1
+    as_json: AsJson = False
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """Options of the training that were given."""
+        return {k: v for k, v in vars(self).items() if v is not None and k != "as_json"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
+    for command in (epsilon, delta, calibrate, statement):
+        app.command(command.__name__)(with_options(command))
+
+
+def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
+    """The epsilon of a DP-SGD training at a delta."""
+    asked = {"noise_multiplier": noise_multiplier, "delta": delta}
+    value = _number("epsilon", "epsilon", asked, training)
+    _show(asked, training, {"epsilon": value}, f"epsilon = {_rounded_up(value, 6)} nats")
+
+
+def delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon, training: Training) -> None:
+    """The delta of a DP-SGD training at an epsilon."""
+    asked = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
+    value = _number("delta", "delta", asked, training)
+    _show(asked, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
+
+
+def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
+    """The least noise multiplier of a DP-SGD training that keeps to (epsilon, delta)."""
+    asked = {"epsilon": epsilon, "delta": delta}
+    value = _number("calibrate", "noise_multiplier", asked, training)
+    text = f"noise multiplier = {_rounded_up(value, 8)}"
+    _show(asked, training, {"noise_multiplier": value}, text)
+
+
+def statement(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
+    """The guarantee of a DP-SGD training, in plain words."""
+    asked = {"noise_multiplier": noise_multiplier, "delta": delta}
+    text = tried("statement", lambda: _answer("statement", asked, training))
+    _show(asked, training, {"statement": text}, wrapped(text))
+
+
+def _number(command: str, question: str, asked: dict[str, float], training: Training) -> float:
+    def work() -> float:
+        value = float(_answer(question, asked, training))
+        if question == "noise_multiplier" and value == float("inf"):
+            raise ImpossibleError(
+                f"no noise multiplier keeps this training within epsilon {asked['epsilon']:g} at "
+                f"delta {asked['delta']:g}: raise --epsilon or --delta"
+            )
+        return value
+
+    return tried(command, work)
+
+
+def _answer(question: str, asked: dict[str, float], training: Training) -> Any:
+    """Answer of the library, which is imported once the options are known to be good."""
+    schedule = training.schedule
+    check({**asked, **schedule})
+    check_schedule(schedule)
+    return getattr(library().dpsgd, question)(**asked, **schedule)
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    from jaxdp.dpsgd.wording import rounded_up
+
+    return rounded_up(value, digits)
+
+
+def _show(asked: dict[str, Any], training: Training, answer: dict[str, Any], text: str) -> None:
+    show(training.as_json, {**asked, **training.schedule, **answer}, text)
