@@ -115,8 +115,11 @@ def from_hex(values: Sequence[str]) -> tuple[float, ...]:
     return tuple(float.fromhex(value) for value in values)
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """All or nothing: written beside `path`, put on the disk, and moved over it."""
+def write_atomically(path: str | os.PathLike[str], text: str, *, new: bool = False) -> None:
+    """All or nothing: written beside `path`, put on the disk, and moved over it.
+
+    A `new` one takes the place of no other: `FileExistsError`.
+    """
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -124,10 +127,9 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
+        (os.link if new else os.replace)(name, target)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _digest(body: dict[str, Any]) -> str:
