@@ -55,8 +55,9 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build
 
+# Executed, and stored with their outputs.
 notebooks: $(STAMP)
-	$(BIN)/pytest tests/test_notebooks.py
+	$(BIN)/python docs/execute_notebooks.py
 
 # An sdist without tests and a wheel that works in an environment of its own.
 dist: $(STAMP)

@@ -1,10 +1,12 @@
 """How Sphinx builds the site: `make docs`."""
 
+import importlib
 import inspect
+import pydoc
 import re
 import shutil
+import sys
 import textwrap
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ nb_execution_raise_on_error = True
 nb_merge_streams = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+# "log_delta()" under "Gaussian": what the column beside the page holds.
+toc_object_entries_show_parents = "hide"
 # Prompts are not copied.
 copybutton_prompt_text = ">>> "
 
@@ -49,7 +53,7 @@ def documented() -> set[str]:
     page = (HERE / "api.md").read_text()
     names = set(re.findall(r"^\.\. auto\w+:: (\S+)", page, flags=re.MULTILINE))
     for name in tuple(names):
-        thing = reduce(getattr, name.split(".")[1:], jaxdp)
+        thing = pydoc.locate(name)  # which imports the modules on the way
         if inspect.isclass(thing):
             names |= {f"{name}.{n}" for n, x in vars(thing).items() if n[0] != "_" and x.__doc__}
     return names
@@ -140,8 +144,10 @@ def code(text: str, name: str, thing: Any) -> str:
 
 
 def setup(app: Any) -> None:
-    """Bring the notebooks in, docstrings as prose, and nothing of scikit-learn's own."""
+    """Bring the notebooks in, docstrings as prose, nothing of scikit-learn's own; finish pages."""
     shutil.rmtree(HERE / "notebooks", ignore_errors=True)
     shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
+    sys.path.insert(0, str(HERE))
+    importlib.import_module("pages").connect(app, DOCUMENTED, POWER)
     app.connect("autodoc-process-docstring", as_prose)
     app.connect("autodoc-skip-member", skipped)

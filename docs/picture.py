@@ -3,15 +3,18 @@
 from pathlib import Path
 
 import jax
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdp as dp
+from jaxdp.plot.style import SETTINGS
 
 jax.config.update("jax_enable_x64", True)
 
 figure = Figure(figsize=(10, 3.8), layout="constrained")
-left, right = figure.subplots(1, 2)
+with matplotlib.rc_context(SETTINGS):
+    left, right = figure.subplots(1, 2)
 steps = {
     f"noise multiplier {s:g}": dp.Mechanism(dp.Gaussian(s), 1.0, 0.01, relation="add_remove")
     for s in (0.8, 1.0, 1.5)

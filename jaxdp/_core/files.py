@@ -43,24 +43,30 @@ class Saved(abc.ABC):
 
 
 def write_atomically(
-    path: str | os.PathLike[str], content: str | bytes, *, survives_power_loss: bool = True
+    path: str | os.PathLike[str],
+    content: str | bytes,
+    *,
+    new: bool = False,
+    mode: int = 0o666,
+    survives_power_loss: bool = True,
 ) -> None:
     """All or nothing: written beside `path` and moved over it.
 
+    new: it takes the place of no other, `FileExistsError`. mode: of access, less the umask.
     survives_power_loss: on the disk before it is moved; else only a killed process does no harm.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        with partial.open("xb") as file:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if survives_power_loss:
                 file.flush()
                 os.fsync(file.fileno())
-        partial.replace(target)
-    except BaseException:
+        (os.link if new else os.replace)(partial, target)
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def sealed(form: Format, payload: dict[str, Any]) -> str:

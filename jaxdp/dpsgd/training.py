@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +13,12 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, key_for, secure_key
+from jaxdp._core.progress import with_bar
+from jaxdp._core.random_key import key_for
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
 from jaxdp.dpsgd.batches import batches_of, require_records
+from jaxdp.dpsgd.checkpoint import Checkpoint
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.dpsgd.transformations import (
     add_noise,
@@ -68,6 +72,10 @@ def train(
     key: Key | None = None,
     *,
     part: int = 256,
+    every: int = 100,
+    callback: Callable[[int, Any], object] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
 ) -> Any:
     """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
 
@@ -79,54 +87,86 @@ def train(
         optimizer: of optax, for the noisy mean gradient.
         key: of samples and noise; None draws one from the operating system.
         part: how many per-example gradients are held at once.
+        every, callback: callback(steps made, params) after each `every` steps and the last one.
+        path: of a file that is replaced then. Where it exists, the training goes on from it and
+            ends the same, bit for bit. It holds the key: keep it as the records are kept.
+        progress: a bar of tqdm on stderr, if that is installed; None: on a terminal.
 
     Returns:
-        The parameters. Only they are covered by `plan.privacy`, which holds under adding or
-        removing a record whatever the number of records, unless the scheme says it.
+        The parameters. Only they and those of callbacks are covered by `plan.privacy`, which holds
+        under adding or removing a record whatever their number, unless the scheme says it.
 
-    Arrays of different lengths, no records, and parameters that the plan was not made for raise
-    `ValueError`, before anything is drawn.
+    Arrays of different lengths, no records, parameters that the plan was not made for, and a file
+    of another plan or key raise `ValueError`, before anything is drawn.
 
     >>> import jax
     >>> import jax.numpy as jnp
     >>> import optax
     >>> import jaxdp as dp
-    >>> params = {"w": jnp.zeros(2)}
+    >>> params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
     >>> plan = dp.dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
     ...     records=100)
     >>> def loss(params, x):
     ...     return jnp.sum((params["w"] - x) ** 2)
-    >>> data, key = jnp.ones((100, 2)), jax.random.key(0)
-    >>> trained = dp.dpsgd.train(loss, params, data, plan, optax.sgd(0.1), key)
-    >>> trained["w"].shape
+    >>> key = jax.random.key(0)
+    >>> dp.dpsgd.train(loss, params, data, plan, optax.sgd(0.1), key)["w"].shape
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    course = _Course(part, checks.positive_integer("every", every), callback, progress)
+    return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
+
+
+class _Course(NamedTuple):
+    """What a training does beside its steps; as the arguments of `train`."""
+
+    part: int
+    every: int
+    callback: Callable[[int, Any], object] | None
+    progress: bool | None
+
+
+def _run(
+    loss: Callable[[Any, Any], jax.Array],
+    params: Any,
+    data: Any,
+    plan: Plan,
+    optimizer: optax.GradientTransformation,
+    file: Checkpoint,
+    course: _Course,
+) -> Any:
+    """The parameters after the steps that the file leaves to make."""
     require_parameters("params", params, plan)
     records = records_of_tree("data", data)
-    key = secure_key() if key is None else checked_key(key)
-    part_sum = _part_sum(loss, clip_groups(plan))
-    private = optax.chain(add_noise(plan, jax.random.fold_in(key, 0)), optimizer)
-    step, sampling = _step(private), jax.random.fold_in(key, 1)
     if plan.sampling is not None:
         require_records(plan.sampling, records)
-    state = private.init(params)
-    for batch in _batches(plan, sampling, records, part):
+    part_sum = _part_sum(loss, clip_groups(plan))
+    private = optax.chain(add_noise(plan, jax.random.fold_in(file.key, 0)), optimizer)
+    step, sampling = _step(private), jax.random.fold_in(file.key, 1)
+    done, params, state = file.reached(params, private.init(params))
+    batches = _batches(plan, sampling, records, course.part, done)
+    shown = with_bar(batches, "steps", plan.steps, course.progress, done)
+    for made, batch in enumerate(shown, done + 1):
         sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
+        if made % course.every == 0 or made == plan.steps:
+            file.write(made, params, state)
+            if course.callback is not None:
+                course.callback(made, params)
     return params
 
 
 def _batches(
-    plan: Plan, key: Key, records: int, part: int
+    plan: Plan, key: Key, records: int, part: int, done: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Indices and masks of every step, (parts, part)."""
+    """Indices and masks of every step from `done` on, (parts, part)."""
     if plan.sampling is None:
-        for index in range(plan.steps):
+        for index in range(done, plan.steps):
             each = jax.random.fold_in(key, index)
             yield poisson_batch(each, records, plan.sampling_prob, part)
         return
-    for indices, mask in batches_of(plan.sampling, key, records, plan.steps):
+    drawn = batches_of(plan.sampling, key, records, plan.steps)
+    for indices, mask in islice(drawn, done, None):
         spare = -indices.size % part
         filled = np.pad(indices, (0, spare)), np.pad(mask, (0, spare))
         yield filled[0].reshape(-1, part), filled[1].reshape(-1, part)

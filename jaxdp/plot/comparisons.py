@@ -12,7 +12,17 @@ from jaxdp._core.types import ArrayLike
 from jaxdp.design.compare import Comparison
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
-from jaxdp.plot.style import COLOURS, axes_of, check_names, increasing, labelled, power, styled
+from jaxdp.plot.style import (
+    COLOURS,
+    axes_of,
+    check_names,
+    family_name,
+    increasing,
+    labelled,
+    plain_ticks,
+    power,
+    styled,
+)
 
 
 @styled
@@ -30,13 +40,13 @@ def compare(comparison: Comparison, *, ax: Any = None) -> Any:
     >>> table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
     >>> axes = dp.plot.compare(table)
     >>> [label.get_text() for label in axes.get_yticklabels()]
-    ['gaussian', 'laplace']
+    ['Gaussian', 'Laplace']
     """
     if not isinstance(comparison, Comparison):
         raise TypeError(f"comparison must be what dp.compare returned, got {comparison!r}")
     ax = axes_of(ax)
     rows = comparison.rows[::-1]
-    names = [row.family.replace("_", " ") for row in rows]
+    names = [family_name(row.family) for row in rows]
     ratios = [row.ratio_to_gaussian for row in rows]
     bars = ax.barh(names, ratios, color=COLOURS[0])
     ax.bar_label(bars, fmt="%.3g", padding=3)
@@ -66,7 +76,7 @@ def winners(
         ax: axes to draw on; those of a new figure if None.
 
     Returns:
-        The axes, with a patch of colour a family in the legend. White: none meets the budget.
+        The axes, beside them a patch of colour a family. White: none meets the budget.
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.winners(["gaussian", "laplace"], [0.5, 1.0, 2.0], [1], 1e-5)
@@ -94,14 +104,13 @@ def winners(
     ax.pcolormesh(_edges(x), _edges(y), least, cmap=palette, shading="flat", **ends)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.tick_params(which="minor", labelbottom=False)
+    plain_ticks(ax.xaxis)
     ax.grid(False)
-    names = [family.replace("_", " ") for family in families]
+    names = [family_name(family) for family in families]
     handles = [patches.Patch(color=c, label=n) for c, n in zip(COLOURS, names, strict=False)]
-    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(handles)}
-    ax.legend(handles=handles, title="least variance", **above)
-    ax.set_xlabel(rf"$\varepsilon$ at $\delta = {power(delta)}$")
-    ax.set_ylabel("releases")
+    x_label = rf"$\varepsilon$ at $\delta = {power(delta)}$"
+    labelled(ax, x_label, "releases", "Least variance for a budget")
+    ax.legend(handles=handles, title="noise", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 
 

@@ -22,8 +22,10 @@ from jaxdp.plot.style import (
     axes_of,
     check_mapping,
     check_names,
+    family_name,
     increasing,
     labelled,
+    plain_ticks,
     power,
     styled,
     whole_ticks,
@@ -179,13 +181,14 @@ def noise_by_epsilon(
     unit = 1.0 if relative_to is None else deviation(relative_to)
     ax = axes_of(ax)
     for family in families:
-        ax.plot(x, deviation(family) / unit, label=family.replace("_", " "))
+        ax.plot(x, deviation(family) / unit, label=family_name(family))
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.tick_params(which="minor", labelbottom=False, labelleft=False)
+    plain_ticks(ax.xaxis)
+    plain_ticks(ax.yaxis)
     names = rf"$\varepsilon$ at $\delta = {power(delta)}$", "standard deviation"
     if relative_to is not None:
-        names = names[0], f"{names[1]} / that of {relative_to.replace('_', ' ')}"
+        names = names[0], f"{names[1]} / that of the {family_name(relative_to)}"
     return labelled(ax, *names, "Least noise for a budget", "noise")
 
 
@@ -220,7 +223,9 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
 
 
 @styled
-def training(curves: Mapping[str, np.ndarray], title: str | None = None, *, ax: Any = None) -> Any:
+def training(
+    curves: Mapping[str, np.ndarray], title: str = "Error after each pass", *, ax: Any = None
+) -> Any:
     """Draw relative errors after each pass: the mean over the first axis of each curve.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
@@ -76,6 +77,20 @@ def whole_ticks(ax: Any) -> None:
     """Put ticks at whole passes or steps only: no label between two."""
     ticker = checks.extra("matplotlib.ticker", "plot")
     ax.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+
+def plain_ticks(axis: Any) -> None:
+    """Ticks at 1, 2 and 5 times powers of ten on a logarithmic axis, written as numbers."""
+    ticker = checks.extra("matplotlib.ticker", "plot")
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def family_name(family: str) -> str:
+    """The name of a family as one writes it: "truncated Laplace" of "truncated_laplace"."""
+    people = "gaussian|laplace|huber|subbotin"
+    return re.sub(people, lambda name: name[0].capitalize(), family.replace("_", " "))
 
 
 def power(delta: float) -> str:

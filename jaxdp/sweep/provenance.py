@@ -23,8 +23,8 @@ _PACKAGES = ("jaxdp", "jax", "jaxlib", "numpy")
 _COMMIT_WAIT = 5.0
 # Long name and unit of what sweeps are most often over, for the labels of `.plot`.
 _LABELS = {
-    "epsilon": ("privacy loss bound epsilon", "nats"),
-    "delta": ("failure probability delta", "1"),
+    "epsilon": ("epsilon", "nats"),
+    "delta": ("delta", "1"),
     "log_delta": ("logarithm of delta", "nats"),
     "noise_multiplier": ("noise multiplier", "1"),
     "sampling_prob": ("sampling probability", "1"),

@@ -43,7 +43,7 @@ def test_lines(name):
         assert len(ax.lines) == lines
         assert ax.get_xlabel()
         assert ax.get_ylabel()
-        assert ax.get_title() or name == "training"
+        assert ax.get_title()
         assert ax.get_legend().get_title().get_text()
         looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
         assert len(looks) == lines
@@ -60,7 +60,7 @@ def test_a_ratio_is_drawn():
 
     (_, plain), (ax, ratio) = draw(), draw(relative_to="gaussian")
     np.testing.assert_array_equal(ratio, plain / plain[0])
-    assert ax.get_ylabel() == "standard deviation / that of gaussian"
+    assert ax.get_ylabel() == "standard deviation / that of the Gaussian"
     pyplot.close("all")
 
 
@@ -95,7 +95,7 @@ def test_schemes_are_bars_in_their_order():
 def test_comparisons():
     found = dp.compare((1.0, 1e-6), 1.0, families=["gaussian", "laplace"])
     ax = dp.plot.compare(found)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["gaussian", "laplace"][
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["Gaussian", "Laplace"][
         :: 1 if found.rows[-1].family == "gaussian" else -1
     ]
     ax = dp.plot.winners(["gaussian", "laplace"], [0.5, 1.0, 2.0], [1, 10, 1000], 1e-6)
