@@ -1,4 +1,4 @@
-"""How fast are the noises: log delta, quantile, cgf and fits, next to peers where one exists?
+"""How fast are the noises: log delta, quantile, divergences, fits? Next to peers if there are any.
 
 Accuracy is asserted first, at 60 random points of each noise against values at 50 digits. Peers:
 dp_accounting's Laplace, discrete Laplace and discrete Gaussian losses, one call a point; for the
@@ -107,22 +107,20 @@ def accuracy(name: str) -> float:
 def measure(name: str) -> dict[str, Any]:
     noise, size = NOISES[name], SLOW_POINTS if name in SLOW else POINTS
     shift, epsilon = points(name, size)
-    tilt = jnp.linspace(0.1, 20.0, 10_000)
+    orders = jnp.linspace(1.1, 21.0, 10_000)
     chance = jnp.linspace(1e-6, 1 - 1e-6, size)
-    line = 3.0 + 1j * jnp.linspace(0.0, 20.0, 10_000)
     calls: dict[str, Callable[[], Any]] = {
         "log_delta": lambda: noise.log_delta(shift, epsilon),
         "quantile": lambda: noise.quantile(chance),
     }
     if name != "truncated_laplace":
-        calls["cgf_real"] = lambda: noise.cgf(1.0, tilt)
-        calls["cgf_complex"] = lambda: noise.cgf(1.0, line)
+        calls["renyi"] = lambda: noise.renyi(1.0, orders)
     compile_seconds = first_call(calls["log_delta"])
     seconds = medians(calls, 5)
     label, call = peer(name)
     few = [(float(shift[i]), float(epsilon[i])) for i in range(10)]
     theirs = medians({"peer": lambda: [call(m, e) for m, e in few]}, 3)["peer"] / len(few)
-    sizes = {"log_delta": size, "quantile": size, "cgf_real": 10_000, "cgf_complex": 10_000}
+    sizes = {"log_delta": size, "quantile": size, "renyi": 10_000}
     per_point = seconds["log_delta"] / size
     return {
         "worst_relative_error_log_delta": accuracy(name),

@@ -53,7 +53,6 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     ),
     "share": st.one_of(st.floats(0.001, 0.999), log_uniform(-280, -1)),
     "small": log_uniform(-12, -2),
-    "moment": st.floats(0.001, 30.0),
     "power": st.floats(1.0, 20.0),
     "order": st.one_of(st.floats(1.0, 64.0), log_uniform(0, 10)),
     "count": st.integers(1, 1000).map(float),
@@ -109,8 +108,6 @@ def arguments(draw: st.DrawFn, row: Row) -> tuple[str, list[Any]]:
     elif how != "good" and values:
         index = draw(st.integers(0, len(values) - 1))
         values[index] = draw(st.sampled_from(BAD if how == "bad" else ODD))
-        if row.arguments[index][1] == "moment" and np.iscomplexobj(values[index]):
-            how = "odd"
     return how, values
 
 

@@ -36,7 +36,6 @@ METHODS = {
     "loss_atom": "shift:{}",
     "zcdp": "shift:{}",
     "renyi": "shift:{} order:order",
-    "cgf": "shift:{} z:moment",
     "kinks": "",
     "is_consistent": "",
 }

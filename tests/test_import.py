@@ -38,7 +38,7 @@ def test_importing_loads_no_module():
         "loaded = [m for m in sys.modules if m.startswith('jaxdp.')]\n"
         "assert loaded == [], loaded\n"
         "assert 'jax' not in sys.modules\n"
-        "import jaxdp.noise.kernels.subbotin_cgf\n"
+        "import jaxdp.noise.kernels.divergence\n"
         "from jaxdp._numeric.quadrature import gauss_legendre\n"
         "assert gauss_legendre.cache_info().currsize == 0\n"
     )

@@ -49,7 +49,7 @@ def test_a_docstring_is_converted(site):
 >>> 2 * `x`
 4
 """  # noqa: E501
-    assert site["converted"](DOCSTRING, "jaxdp.Laplace.cgf", dp.Laplace.cgf) == expected
+    assert site["converted"](DOCSTRING, "jaxdp.Laplace.log_delta", dp.Laplace.log_delta) == expected
 
 
 @pytest.mark.parametrize("start", ["-x", "(a) b", "1. x", "a. x", "| x", "= x", ".. x"])

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._core.types import ArrayLike, Bools, Reals, RealsOrComplexes
+from jaxdp._core.types import ArrayLike, Bools, Reals
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -105,16 +105,6 @@ def _subnormal(array: Reals) -> Bools:
     bits = jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{kind.bits}"))
     # Unsigned, a negative number is a large one; a TPU has no other bits of float64.
     return (bits > 0) & (bits < 1 << kind.nmant)
-
-
-def argument(name: str, value: ArrayLike) -> RealsOrComplexes:
-    """A real or complex argument, in double precision; NaN stays NaN."""
-    require_float64()
-    # NumPy: JAX refuses other dtypes, and says not whose.
-    array = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        return jnp.asarray(array).astype(jnp.complex128)
-    return real(name, value)
 
 
 def positive(name: str, value: ArrayLike) -> Reals:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import jax.typing
 import numpy as np
-from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Complex, Float, Int, PRNGKeyArray, UInt32
 
 # Numbers, arrays, and lists of them: what NumPy would take.
 ArrayLike: TypeAlias = jax.typing.ArrayLike | Sequence[Any]
@@ -16,7 +16,6 @@ Reals: TypeAlias = Float[Array, "..."]
 # Lanes of a batch, which NumPy lays out where they are known.
 Lanes: TypeAlias = Float[Array, "..."] | Float[np.ndarray, "..."]
 Complexes: TypeAlias = Complex[Array, "..."]
-RealsOrComplexes: TypeAlias = Inexact[Array, "..."]
 Index: TypeAlias = Int[Array, ""]
 Indices: TypeAlias = Int[Array, " points"]
 Vector: TypeAlias = Float[Array, " coordinates"]

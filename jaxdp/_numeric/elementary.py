@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.checks import LEAST_NORMAL
-from jaxdp._core.types import Bools, Complexes, Reals, RealsOrComplexes
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.series import horner
 
 # Natural logarithms of 2 and of sqrt(2 pi).
@@ -40,32 +40,12 @@ def log1m_near(y: Reals) -> Reals:
     return -_atanh_series(s, s * s)
 
 
-def log1p(x: RealsOrComplexes) -> RealsOrComplexes:
-    """log(1 + x) for real x >= -1 or complex x. Relative error: 2 ulp, of a complex part 8 ulp."""
-    if jnp.iscomplexobj(x):
-        return _log1p_complex(x)
+def log1p(x: Reals) -> Reals:
+    """log(1 + x) for x >= -1. Relative error: 2 ulp."""
     near = jnp.abs(x) <= 0.5
     sum_near = jnp.where(near, 1.0 + x, 1.0)
     lost = jnp.where(near, x, 0.0) - (sum_near - 1.0)
     return jnp.log(1.0 + x) + lost / sum_near
-
-
-def _log1p_complex(w: Complexes) -> Complexes:
-    x, y = jnp.real(w), jnp.imag(w)
-    square = 2.0 * x + x * x + y * y  # |1 + w|^2 - 1, which loses digits where 1 + w is small
-    near = square > -0.5
-    modulus = jnp.log(jnp.abs(jnp.where(near, 1.0, 1.0 + w)))
-    modulus = jnp.where(near, 0.5 * log1p(jnp.where(near, square, 0.0)), modulus)
-    return modulus + 1j * jnp.arctan2(y, 1.0 + x)
-
-
-def expm1(x: RealsOrComplexes) -> RealsOrComplexes:
-    """exp(x) - 1 for real or complex x, accurate in both parts as x -> 0."""
-    if not jnp.iscomplexobj(x):
-        return jnp.expm1(x)
-    real, imag = jnp.real(x), jnp.imag(x)
-    sine, size = jnp.sin(0.5 * imag), jnp.exp(real)
-    return jnp.expm1(real) - 2.0 * size * sine * sine + 1j * (size * jnp.sin(imag))
 
 
 def log1m(y: Reals) -> Reals:
@@ -85,8 +65,8 @@ def log_probability(p: Reals) -> Reals:
     return jnp.where(p == 0, -jnp.inf, jnp.log(jnp.where(p == 0, 1.0, p)))
 
 
-def expm1_minus(x: RealsOrComplexes) -> RealsOrComplexes:
-    """exp(x) - 1 - x for real or complex x. Relative error: 16 ulp.
+def expm1_minus(x: Reals) -> Reals:
+    """exp(x) - 1 - x. Relative error: 16 ulp.
 
     |x| <= 1: the Taylor series, 20 terms (remainder 1e-21); else directly.
     """

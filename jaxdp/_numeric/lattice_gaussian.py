@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Bools, Reals, RealsOrComplexes
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp._numeric.quadrature import Rule, accumulate
@@ -50,7 +50,7 @@ _COEFFICIENTS = np.array(
 _ORDERS = np.arange(float(len(_COEFFICIENTS)))
 
 
-def plus(terms: Iterable[RealsOrComplexes]) -> RealsOrComplexes:
+def plus(terms: Iterable[Reals]) -> Reals:
     """The sum of a few arrays."""
     return functools.reduce(jnp.add, terms)
 

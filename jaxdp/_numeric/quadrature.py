@@ -15,11 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Reals, RealsOrComplexes
+from jaxdp._core.types import Reals
 
 Sums = TypeVar("Sums")
 # The ends of `tanh_sinh`: beyond them lies 1e-15 of the length.
 TANH_SINH_END = 3.1
+
+# Nodes of `accumulate_exponentials` at a time. chosen: loops cost more than memory below
+_TOGETHER = 16
 
 
 class Rule(NamedTuple):
@@ -95,22 +98,23 @@ def accumulate(rule: Rule, term: Callable[[Reals, Reals], Sums], start: Sums) ->
 
 
 def accumulate_exponentials(
-    rule: Rule,
-    term: Callable[[Reals, Sums], tuple[Reals, RealsOrComplexes, Sums]],
-    start: tuple[Reals, RealsOrComplexes, Sums],
-) -> tuple[Reals, RealsOrComplexes, Sums]:
-    """(m, s, memory) with exp(m) s = exp(start[0]) start[1] + the sum of weight exp(e) f.
+    rule: Rule, term: Callable[[Reals], tuple[Reals, Reals]], like: Reals
+) -> tuple[Reals, Reals]:
+    """(m, s) with exp(m) s = the sum of weight exp(e) f, arrays like `like`.
 
-    (e, f, memory) = term(node, memory), the nodes in rising order. m is the largest e met, so
-    nothing overflows, however large the exponents are.
+    (e, f) = term(nodes), along a new first axis on which 16 nodes at a time lie. m is the largest e
+    met, so nothing overflows, however large the exponents are.
     """
 
-    def add(state, point):
-        node, weight = point
-        exponent, factor, memory = term(node, state[2])
-        top = jnp.maximum(state[0], exponent)
-        kept = state[1] * jnp.exp(state[0] - top)
-        return (top, kept + weight * jnp.exp(exponent - top) * factor, memory), None
+    def add(state: tuple[Reals, Reals], points: tuple[Reals, Reals]):
+        nodes, weights = points
+        exponents, factors = term(nodes)
+        top = jnp.maximum(state[0], jnp.max(exponents, axis=0))
+        terms = weights * jnp.exp(exponents - top[None]) * factors
+        return (top, state[1] * jnp.exp(state[0] - top) + jnp.sum(terms, axis=0)), None
 
-    points = (jnp.asarray(rule.nodes), jnp.asarray(rule.weights))
-    return lax.scan(add, start, points)[0]
+    # No exponent is as low, and the exponential of a difference from it is 0.
+    start = jnp.full_like(like, jnp.finfo(jnp.float64).min), jnp.zeros_like(like)
+    shape = -1, _TOGETHER, *(1,) * like.ndim
+    chunks = jnp.asarray(rule.nodes).reshape(shape), jnp.asarray(rule.weights).reshape(shape)
+    return lax.scan(add, start, chunks)[0]

@@ -6,7 +6,7 @@ import math
 
 import jax.numpy as jnp
 
-from jaxdp._core.types import Reals, RealsOrComplexes
+from jaxdp._core.types import Reals
 
 # Taylor coefficients of (sinh(x) / x - 1) / x^2 in x^2. derived: at |x| = 2 below an ulp is left
 _SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
@@ -16,7 +16,7 @@ NORMAL_REACH = 0.75
 _NORMAL = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
 
 
-def horner(coefficients: tuple[float, ...], x: RealsOrComplexes) -> RealsOrComplexes:
+def horner(coefficients: tuple[float, ...], x: Reals) -> Reals:
     """Sum of coefficients[k] x^k."""
     value = jnp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
@@ -24,7 +24,7 @@ def horner(coefficients: tuple[float, ...], x: RealsOrComplexes) -> RealsOrCompl
     return value
 
 
-def sinhc_excess(x: RealsOrComplexes) -> RealsOrComplexes:
+def sinhc_excess(x: Reals) -> Reals:
     """sinh(x) / x - 1 for |x| <= 2. Relative error: 4 ulp."""
     square = x * x
     return square * horner(_SINHC, square)

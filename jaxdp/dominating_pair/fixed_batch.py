@@ -141,7 +141,7 @@ class FixedBatch(DominatingPair):
         excess = jnp.where(order > 1, order - 1.0, 1.0)
         whole = self.noise.renyi(self.shift, order)
         coin = jnp.where(order > 1, log_mixed(excess * whole, rate) / excess, rate * whole)
-        removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(rate, order.shape))
+        removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(rate, order.shape))
         least = jnp.exp(self.noise.log_survival(0.5 * self.shift))
         added = (1.0 - rate) * (1.0 - 2.0 * least) + least
         added -= jnp.exp(order * log1m(jnp.minimum(rate, 1.0 - ULP))) * (1.0 - least)
@@ -158,12 +158,12 @@ class FixedBatch(DominatingPair):
         last = jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf), axis=-1)
         rate, left_out = (jnp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
         # The loss of the whole release there: p(u) <= u.
-        tail = log_moment_beyond(self._cgf, order, last, rate, left_out)
+        tail = log_moment_beyond(self._of_whole, order, last, rate, left_out)
         most = (order - 1.0) * self._largest + log_left_out
         bounded = jnp.where(self._largest < jnp.inf, most, jnp.inf)
         return jnp.minimum(jnp.logaddexp(tail, left_out), bounded)
 
-    def _cgf(self, z: Reals) -> Reals:
-        """K of the whole release at z > 0, along a new last axis."""
+    def _of_whole(self, order: Reals) -> Reals:
+        """Renyi divergence of the whole release, of orders along a new last axis."""
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
-        return jnp.real(noise.cgf(shift, z))
+        return noise.renyi(shift, order)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import expm1, log1m, log1p, log_probability, round_up
+from jaxdp._numeric.elementary import log1m, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import (
     DominatingPair,
@@ -134,7 +134,7 @@ class Poisson(DominatingPair):
             jnp.broadcast_to(x, order.shape)
             for x in (self._q, jnp.maximum(base.log_left_out, log_left_out))
         )
-        removed = log_moment_beyond(self._cgf, order, last, q, left_out)
+        removed = log_moment_beyond(self._of_whole, order, last, q, left_out)
         return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
 
     def _from_whole(self, order: Reals) -> Reals:
@@ -146,18 +146,15 @@ class Poisson(DominatingPair):
         q, exchanged = self._q, self.base.reversed().renyi(order)
         added = jnp.minimum(exchanged, jnp.where(q < 1, -log1p(-q), jnp.inf))
         if isinstance(self.base, Additive):
-            removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape))
+            removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape))
             added = jnp.minimum(added, removed)
         else:
-            removed = triangle_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape))
+            removed = triangle_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape))
         return jnp.where(q == 0, 0.0, round_up(jnp.where(self.added > 0, added, removed), 64))
 
-    def _cgf(self, z: Reals) -> Reals:
-        """K of the base at z > 0, along a new last axis."""
-        base = cast(DominatingPair, expanded(self.base))
-        if isinstance(base, Additive):
-            return jnp.real(base.noise.cgf(base.shift, z))
-        return z * base.renyi(1.0 + z)
+    def _of_whole(self, order: Reals) -> Reals:
+        """Renyi divergence of the base, of orders along a new last axis."""
+        return cast(DominatingPair, expanded(self.base)).renyi(order)
 
 
 def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
@@ -168,7 +165,7 @@ def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
 def log_mixed(loss: Reals, q: Reals) -> Reals:
     """log(1 - q + q e^loss), for infinite losses as well."""
     far = loss > _FAR
-    excess = q * expm1(jnp.where(far, 0.0, loss))
+    excess = q * jnp.expm1(jnp.where(far, 0.0, loss))
     near = excess > -0.5
     rest = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
     low = jnp.where(q < 1, jnp.log(jnp.where(rest > 0, rest, 1.0)), loss)

@@ -91,7 +91,7 @@ class Replaced(DominatingPair):
         last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
         q = checks.guard(self.sampling_prob, 1.0)
         each = (jnp.broadcast_to(x, order.shape) for x in (q, log_left_out))
-        tail = log_moment_beyond(self._cgf, order, last, *each)
+        tail = log_moment_beyond(self._of_whole, order, last, *each)
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
@@ -108,13 +108,13 @@ class Replaced(DominatingPair):
         whole = self.noise.renyi(2.0 * self.shift, order)
         excess = jnp.where(order > 1, order - 1.0, 1.0)
         convex = jnp.where(order > 1, log_mixed(excess * whole, q) / excess, q * whole)
-        removed = sampled_renyi(self._cgf, order, jnp.broadcast_to(q, order.shape)) - log1m(q)
+        removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape)) - log1m(q)
         return jnp.minimum(convex, round_up(removed, 4))
 
-    def _cgf(self, z: Reals) -> Reals:
-        """K of the whole release at z > 0, along a new last axis."""
+    def _of_whole(self, order: Reals) -> Reals:
+        """Renyi divergence of the whole release, of orders along a new last axis."""
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
-        return jnp.real(noise.cgf(shift, z))
+        return noise.renyi(shift, order)
 
 
 def require_log_concave(noise: Noise) -> None:

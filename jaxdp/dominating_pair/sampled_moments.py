@@ -20,7 +20,6 @@ from jax import lax
 
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
-from jaxdp.noise.base import NEXT_ORDER
 from jaxdp.noise.nodes import along_last
 
 # The largest whole order by its own sum. chosen: accountants ask for no higher one
@@ -30,13 +29,15 @@ TERMS = 64
 # Orders beyond those of the terms whose Chernoff bounds of a tail are tried, in parts of the order.
 # chosen: nodes end at some hundred times the order that matters, or nearer
 _TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
+# Less 1, of the order that bounds order 1. chosen: K / s keeps all digits
+NEXT_ORDER = 2.0**-30
 # log k! of 0 <= k <= WHOLE_TERMS.
 _LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, WHOLE_TERMS + 1.0)))])
 # The largest order that is multiplied. chosen: no product of two overflows
 _LARGEST_ORDER = 1e150
 
-# K(z) = log E[e^(z L)] of the whole release under P, at z > 0 along a new last axis.
-CGF = Callable[[Reals], Reals]
+# Renyi divergence of the whole release, of orders above 1 along a new last axis.
+Divergence = Callable[[Reals], Reals]
 
 
 class _Expansion(NamedTuple):
@@ -57,25 +58,27 @@ class _Expansion(NamedTuple):
         return jax.nn.logsumexp(exponent, axis=-1)
 
 
-def sampled_renyi(cgf: CGF, order: Reals, q: Reals) -> Reals:
+def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
     """Upper bound on the divergence of (1 - q) Q + q P from Q of an order >= 1; 0 at q = 0.
 
     Up to `WHOLE_TERMS` it is that of the next whole order, which is exact; beyond it is close where
     no hit or nothing but hits matter.
     """
-    stretched = triangle_renyi(cgf, order, q, TERMS)
+    stretched = triangle_renyi(renyi, order, q, TERMS)
     whole = jnp.clip(jnp.ceil(order), 2.0, WHOLE_TERMS)
-    exact = _log_moment(cgf, _expansion(whole, q, WHOLE_TERMS, whole=True)) / (whole - 1.0)
+    exact = _log_moment(renyi, _expansion(whole, q, WHOLE_TERMS, whole=True)) / (whole - 1.0)
     return jnp.where(order <= WHOLE_TERMS, jnp.minimum(exact, stretched), stretched)
 
 
-def triangle_renyi(cgf: CGF, order: Reals, q: Reals, terms: int = 1) -> Reals:
+def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) -> Reals:
     """Upper bound on the same divergence by Minkowski's inequality, of a sum of so many `terms`."""
     order = jnp.maximum(order, 1.0 + NEXT_ORDER)
-    return _log_moment(cgf, _expansion(order, q, terms)) / (order - 1.0)
+    return _log_moment(renyi, _expansion(order, q, terms)) / (order - 1.0)
 
 
-def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals, log_left_out: Reals) -> Reals:
+def log_moment_beyond(
+    renyi: Divergence, order: Reals, last: Reals, q: Reals, log_left_out: Reals
+) -> Reals:
     """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
 
     Every term of the sum by Chernoff's bound at the best order b that is not below its own:
@@ -85,7 +88,7 @@ def log_moment_beyond(cgf: CGF, order: Reals, last: Reals, q: Reals, log_left_ou
     own = expansion.k * expansion.stretch
     tilts = jnp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
     tried = jnp.concatenate([own, tilts], axis=-1)
-    steps, log_moment = tried * last[..., None], _log_moment_of_whole(cgf, tried)
+    steps, log_moment = tried * last[..., None], _log_moment_of_whole(renyi, tried)
     size = lax.stop_gradient(jnp.abs(log_moment) + jnp.abs(steps))
     tilted = log_moment - steps + 8.0 * ULP * size
     tilted = jnp.where(jnp.isnan(tilted), jnp.inf, tilted)
@@ -113,9 +116,9 @@ def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _E
     return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)
 
 
-def _log_moment(cgf: CGF, expansion: _Expansion) -> Reals:
+def _log_moment(renyi: Divergence, expansion: _Expansion) -> Reals:
     """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); those of k = 0 and k m = 1 are 0."""
-    log_norm = _log_moment_of_whole(cgf, expansion.k * expansion.stretch) / expansion.stretch
+    log_norm = _log_moment_of_whole(renyi, expansion.k * expansion.stretch) / expansion.stretch
     positive = log_norm > 0
     excess = log1mexp(jnp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
     excess = jnp.where(positive, excess, jnp.where(log_norm <= 0, -jnp.inf, jnp.nan))
@@ -124,7 +127,8 @@ def _log_moment(cgf: CGF, expansion: _Expansion) -> Reals:
     return expansion.stretch[..., 0] * (jnp.maximum(log_sum, 0.0) + gain)
 
 
-def _log_moment_of_whole(cgf: CGF, order: Reals) -> Reals:
+def _log_moment_of_whole(renyi: Divergence, order: Reals) -> Reals:
     """log E[e^(a u)] under Q; 0 of the orders 0 and 1."""
     higher = order > 1.0
-    return jnp.where(higher, cgf(jnp.where(higher, order - 1.0, 1.0)), 0.0)
+    safe = jnp.where(higher, order, 2.0)
+    return jnp.where(higher, (safe - 1.0) * renyi(safe), 0.0)

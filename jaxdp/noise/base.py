@@ -7,14 +7,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
-
-NEXT_ORDER = 2.0**-30  # less 1, of the order that bounds order 1. chosen: K / s keeps all digits
 
 
 @in_float64
@@ -41,8 +38,11 @@ class Noise(abc.ABC):
         """
 
     @abc.abstractmethod
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = log E[exp(z L)] of the privacy loss at `shift`; z real or complex."""
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """log E[exp(s L)] / s of the loss at a positive `shift`, 0 <= s = `excess` < inf.
+
+        At s = 0 its limit, E[L].
+        """
 
     @abc.abstractmethod
     def pure_epsilon(self, shift: ArrayLike) -> Reals:
@@ -138,44 +138,23 @@ class Noise(abc.ABC):
         return exp_up(self.log_delta(shift, epsilon))
 
     def renyi(self, shift: ArrayLike, order: ArrayLike) -> Reals:
-        """The Renyi divergence of an order >= 1: cgf(shift, order - 1) / (order - 1).
+        """The Renyi divergence log E[exp((a - 1) L)] / (a - 1) of an order a >= 1.
 
-        Of order 1 the Kullback-Leibler divergence, the slope of the cgf at 0; of infinite order
-        `pure_epsilon`.
+        Of order 1 the Kullback-Leibler divergence E[L]; of infinite order `pure_epsilon`. Relative
+        error: 1e-13.
         """
-        s = order_excess(order)
-        value = jnp.real(renyi_of_cgf(lambda z: self.cgf(shift, z), s))
-        largest = jnp.broadcast_to(self.pure_epsilon(shift), value.shape)
-        value = jnp.where(jnp.broadcast_to(s == jnp.inf, value.shape), largest, value)
-        return lifted(value, largest > 0)
+        order = checks.real("order", order, 1.0)
+        return _renyi(self, self.pure_epsilon(shift), checks.real("shift", shift), order)
 
 
-def order_excess(order: ArrayLike) -> Reals:
-    """An order of a Renyi divergence, from 1 on, less 1."""
-    return checks.real("order", order, 1.0) - 1.0
-
-
-def may_be_zero(excess: Reals) -> bool:
-    """True if the order 1 may be among them (excess 0), so that a slope has to be compiled."""
-    return not checks.is_concrete(excess) or bool(np.any(np.asarray(excess) == 0))
-
-
-def renyi_of_cgf(
-    cgf: Callable[[Reals], RealsOrComplexes], s: Reals, sloped: bool | None = None
-) -> Reals:
-    """K(s) / s; at s = 0 the slope of K; at an infinite s anything. Elementwise in s.
-
-    The slope is that of the finite part of a loss. Divergences grow with the order, so that it is
-    infinite where the next one is. `sloped`: see `may_be_zero`, which decides if it is left out.
-    """
-    at_zero = s == 0
-    safe = jnp.where(at_zero, NEXT_ORDER, jnp.where(s == jnp.inf, 1.0, s))
-    value = jnp.real(cgf(safe)) / safe
-    if not (may_be_zero(s) if sloped is None else sloped):
-        return value
-    still = jnp.zeros_like(safe)
-    slope = jax.jvp(lambda z: jnp.real(cgf(z)), (still,), (jnp.ones_like(safe),))[1]
-    return jnp.where(at_zero & (value < jnp.inf), slope, value)
+@jax.jit
+def _renyi(noise: Noise, largest: Reals, shift: Reals, order: Reals) -> Reals:
+    largest, shift, excess = jnp.broadcast_arrays(largest, shift, order - 1.0)
+    usual = (largest > 0) & (shift < jnp.inf) & (excess < jnp.inf)
+    value = noise._divergence(jnp.where(usual, shift, 1.0), jnp.where(usual, excess, 1.0))
+    # No shift has no divergence of any order; an infinite order or shift has the largest loss.
+    value = jnp.where(usual, jnp.minimum(value, largest), largest)
+    return lifted(jnp.where(jnp.isnan(excess), jnp.nan, value), largest > 0)
 
 
 def exp_up(log_delta: Reals) -> Reals:

@@ -12,12 +12,16 @@ from jax.scipy.special import gammaln, ndtri, zeta
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Index, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, guarded, ratio_of
-from jaxdp.noise.kernels import discrete_gaussian_cgf, discrete_gaussian_profile, whole_draws
+from jaxdp.noise.kernels import (
+    discrete_gaussian_divergence,
+    discrete_gaussian_profile,
+    whole_draws,
+)
 
 # The first 200 whole numbers, for sums over them. derived: ten scales where they are used
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
@@ -94,13 +98,13 @@ class DiscreteGaussian(Noise):
         shift = checks.whole("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = z (z + 1) r^2 / 2 + log(theta(z shift) / theta(0)), r = shift / scale.
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """(s + 1) r^2 / 2 + log(theta(s shift) / theta(0)) / s, r = shift / scale.
 
         theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
-        z shift is whole. Relative error 1e-14 for real z > 0.
+        s shift is whole. Relative error: 1e-14.
         """
-        return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
+        return discrete_gaussian_divergence.divergence(guarded(self.scale), shift, excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
@@ -209,13 +213,3 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     value = jnp.where(everything, 0.0, value)
     bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
     return jnp.where(bad, jnp.nan, value)
-
-
-@jax.jit
-def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    scale, shift, z = jnp.broadcast_arrays(guarded(scale), shift, z)
-    none = (shift == 0) | (scale == jnp.inf)
-    step = 1.0 / jnp.where(none, 1.0, scale)
-    value = discrete_gaussian_cgf.cgf(step, jnp.where(none, 1.0, shift), z)
-    value = jnp.where(none, 0.0 * jnp.real(z), value)
-    return jnp.where(jnp.isnan(scale + shift), jnp.nan, value)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, log1m, round_up
 from jaxdp.noise.base import Noise, epsilon_at
 from jaxdp.noise.histogram import Certificate, whole_weights_of
@@ -113,10 +113,9 @@ class DiscreteHistogram(Noise):
         steps = len(self.weights)
         return _log_delta(self._cells(), shift, epsilon, steps, self.even)
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """Infinite for Re z > 0; else log E[exp(z L); L < inf] at `shift` itself."""
-        shift, z = checks.whole("shift", shift), checks.argument("z", z)
-        return _cgf(self._cells(), shift, z)
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Infinite."""
+        return jnp.full_like(excess + shift, jnp.inf)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
@@ -145,9 +144,4 @@ def _log_delta_whole(
     return histogram.log_delta(jnp.ones(()), cells, shift, epsilon, steps, symmetric)
 
 
-def _cgf_whole(cells: histogram.Cells, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    return histogram.cgf(jnp.ones(()), cells, shift, z)
-
-
 _log_delta = jax.jit(_log_delta_whole, static_argnums=(3, 4))
-_cgf = jax.jit(_cgf_whole)

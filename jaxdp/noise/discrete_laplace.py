@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     expm1_minus,
@@ -23,7 +23,7 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp.noise.base import Noise, guarded, ratio_of
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.discrete_laplace import cgf, log_delta, moment
+from jaxdp.noise.kernels.discrete_laplace import divergence, log_delta, moment
 
 
 @final
@@ -97,13 +97,12 @@ class DiscreteLaplace(Noise):
         shift = checks.whole("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = -r/2 + log(cosh(s r) + tanh(1 / (2 scale)) coth(s / scale) sinh(s r)).
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """log[e^(-r/2) (cosh(c r) + tanh(1 / (2 scale)) coth(c / scale) sinh(c r))] / s.
 
-        s = z + 1/2, r = shift / scale. Relative error 1e-13 for real z > 0 at every r, absolute
-        1e-14 (1 + |z| r) elsewhere.
+        c = s + 1/2, r = shift / scale. Relative error: 1e-13.
         """
-        return _cgf(self.scale, checks.whole("shift", shift), checks.argument("z", z))
+        return divergence(guarded(self.scale), shift, excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, r - (1 - e^-r) / (scale sinh(1 / scale))), r = shift / scale: the least rho.
@@ -218,13 +217,3 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
     bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
     return jnp.where(bad, jnp.nan, value)
-
-
-@jax.jit
-def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    scale, shift, z = jnp.broadcast_arrays(guarded(scale), shift, z)
-    none = (shift == 0) | (scale == jnp.inf)
-    decay = 1.0 / jnp.where(none, 1.0, scale)
-    value = cgf(decay, jnp.where(none, 1.0, shift), z)
-    value = jnp.where(none, 0.0 * jnp.real(z), value)
-    return jnp.where(jnp.isnan(scale + shift), jnp.nan, value)

@@ -14,12 +14,13 @@ from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
 from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
 from jaxdp.noise.base import Noise, drawn_by_inversion, epsilon_at, guarded, ratio_of
-from jaxdp.noise.kernels import flipped_huber_cgf, flipped_huber_profile
+from jaxdp.noise.kernels import flipped_huber_profile
+from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.kernels.flipped_huber_regimes import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
@@ -100,14 +101,10 @@ class FlippedHuber(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.alpha, self.gamma, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z), in a closed form of ours by the Faddeeva function; by quadrature near K = 0.
-
-        Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
-        rounding of the phase, an ulp of |Im z| times the loss. NaN for shift / gamma > 1e150.
-        """
-        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
-        return _cgf(self.alpha, self.gamma, shift, z)
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Quadrature: see `kernels.divergence`."""
+        alpha, gamma, shift, excess = _broadcast(self.alpha, self.gamma, shift, excess)
+        return _unit_divergence(ratio_of(alpha, gamma), ratio_of(shift, gamma), excess)
 
     def kinks(self) -> tuple[Reals, ...]:
         """0 and +-alpha."""
@@ -156,7 +153,7 @@ def _unit(alpha: Reals, gamma: Reals) -> _Unit:
     return _Unit(a, ratio, slope, decay, kappa)
 
 
-def _broadcast(alpha: Reals, gamma: Reals, *others: RealsOrComplexes) -> Sequence[jax.Array]:
+def _broadcast(alpha: Reals, gamma: Reals, *others: Reals) -> Sequence[jax.Array]:
     return jnp.broadcast_arrays(checks.guard(alpha, _LARGEST), guarded(gamma), *others)
 
 
@@ -238,15 +235,19 @@ def _log_delta(alpha: Reals, gamma: Reals, shift: Reals, epsilon: Reals) -> Real
     return flipped_huber_profile.log_delta(Point(alpha, gamma, shift, a, d, epsilon))
 
 
-@jax.jit
-def _cgf(alpha: Reals, gamma: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    alpha, gamma, shift, z = _broadcast(alpha, gamma, shift, z)
-    a, d = ratio_of(alpha, gamma), ratio_of(shift, gamma)
-    endless = d == jnp.inf
-    value = flipped_huber_cgf.cgf(a, jnp.where(endless, 0.0, d), z)
-    sign = jnp.real(z) * (jnp.real(z) + 1.0)
-    limit = jnp.where(sign > 0, jnp.inf, jnp.where(sign < 0, -jnp.inf, 0.0))
-    return jnp.where(endless, limit, value)
+def _law(a: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
+    """log g and the loss in units of gamma, a = alpha / gamma and d = shift / gamma."""
+    near, far, span = jnp.abs(t), t + d, jnp.minimum(2.0 * t + d, d)
+    outside = jnp.where(near >= a, span, jnp.maximum(far - a, 0.0))
+    loss = a * (span - outside)
+    loss += 0.5 * outside * (jnp.maximum(near, a) + jnp.maximum(far, a))
+    rho = jnp.where(near < a, a * near, 0.5 * (near * near + a * a))
+    return -rho - jnp.log(_unit(a, jnp.ones_like(a)).kappa), loss
+
+
+def _unit_divergence(a: Reals, d: Reals, excess: Reals) -> Reals:
+    """Divergence in units of gamma, of arrays of one shape."""
+    return divergence(_law, a, d, excess, (a, a - d, -a))
 
 
 @jax.jit
@@ -266,11 +267,10 @@ def _zcdp(alpha: Reals, gamma: Reals, shift: Reals) -> tuple[Reals, Reals]:
 
     def cumulant(s: Reals) -> Reals:
         a_wide, d_wide = (jnp.broadcast_to(v[None], s.shape) for v in (a_safe, d_safe))
-        return jnp.real(flipped_huber_cgf.cgf(a_wide, d_wide, s))
+        return s * _unit_divergence(a_wide, d_wide, s)
 
-    offset = least_offset(
-        cumulant, 0.5 * d_safe * d_safe, first, round_up(last, 16), jnp.zeros_like(a)
-    )
+    bound = round_up(last, 16), jnp.zeros_like(a)
+    offset = least_offset(cumulant, 0.5 * d_safe * d_safe, first, *bound)
     xi = jnp.where(usual, jnp.minimum(offset, published), published)
     xi = jnp.where((d == 0) | (d == jnp.inf), 0.0, xi)
     least = jnp.where(d > 0, jnp.finfo(jnp.float64).tiny, 0.0)

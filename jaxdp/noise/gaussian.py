@@ -11,7 +11,7 @@ from jax.scipy.special import gammaln, ndtri
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._numeric.series import normal_integral_over_density
@@ -82,9 +82,10 @@ class Gaussian(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = z (z + 1) mu^2 / 2, mu = shift / scale: exact. Source: Mironov, CSF 2017."""
-        return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """(s + 1) mu^2 / 2, mu = shift / scale: exact. Source: Mironov, CSF 2017."""
+        mu = ratio_of(shift, self.scale)
+        return 0.5 * mu * mu * (excess + 1.0)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)): exact. Source: Bun & Steinke, TCC 2016, proposition 6."""
@@ -129,12 +130,6 @@ def _absolute_moment(scale: Reals, power: Reals) -> Reals:
     scale, power = jnp.broadcast_arrays(guarded(scale), power)
     log_unit = 0.5 * power * jnp.log(2.0) + gammaln(0.5 * (power + 1.0)) - 0.5 * jnp.log(jnp.pi)
     return scale**power * jnp.exp(log_unit)
-
-
-@jax.jit
-def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    mu, z = jnp.broadcast_arrays(ratio_of(shift, scale), z)
-    return 0.5 * mu * mu * z * (z + 1.0)
 
 
 @jax.jit

@@ -11,7 +11,8 @@ from jax.scipy.special import gammaln
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
+from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -19,11 +20,11 @@ from jaxdp._numeric.elementary import (
     lifted,
     log1m,
     log1mexp,
-    log1p,
     product_gap,
     round_up,
 )
 from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
+from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 
 
 @final
@@ -82,13 +83,12 @@ class Laplace(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = log[((z+1) e^(z r) + z e^(-(z+1) r)) / (2z+1)], r = shift / scale.
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """log[((s + 1) e^(s r) + s e^(-(s + 1) r)) / (2 s + 1)] / s, r = shift / scale.
 
-        Relative error 1e-14 for real z > 0 at every r, absolute 1e-14 (1 + |z| r) elsewhere; the
-        point z = -1/2 is removable and removed. Source: Mironov, CSF 2017, table II.
+        Relative error: 1e-14. Source: Mironov, CSF 2017, table II.
         """
-        return _cgf(self.scale, checks.nonnegative("shift", shift), checks.argument("z", z))
+        return divergence_of_ratio(ratio_of(shift, self.scale), excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.
@@ -155,26 +155,15 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
 
 
 @jax.jit
-def _cgf(scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    r, z = jnp.broadcast_arrays(ratio_of(shift, scale), z)
-    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)  # K(z) = K(-1 - z)
-    middle = jnp.abs(2.0 * z + 1.0) < 0.5
-    growing = ~middle & (jnp.abs(z) * r > 1.0)
-    outer = jnp.where(middle, 1.0, z)
-    low = jnp.where(growing, 0.0, r)
-    # M - 1, where the terms of first order in r have been cancelled on paper.
-    excess = (outer + 1.0) * expm1_minus(outer * low) + outer * expm1_minus(-(outer + 1.0) * low)
-    small = log1p(excess / (2.0 * outer + 1.0))
-    decay = jnp.exp(-(2.0 * outer + 1.0) * r)
-    large = outer * r + jnp.log((outer + 1.0 + outer * decay) / (2.0 * outer + 1.0))
-    return jnp.where(middle, _cgf_middle(r, z), jnp.where(growing, large, small))
-
-
-def _cgf_middle(r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """-r/2 + log(cosh(s r) + sinh(s r) / (2 s)) near s = z + 1/2 = 0, without overflow."""
-    s = z + 0.5
-    x = 2.0 * s * r
-    safe = jnp.where(x == 0, 1.0, x)
-    sinhc = jnp.where(x == 0, 1.0, 1.0 - expm1_minus(-safe) / safe)
-    sinhc = jnp.where(jnp.abs(x) > 1.0, (1.0 - jnp.exp(-safe)) / safe, sinhc)
-    return (s - 0.5) * r + jnp.log(0.5 * (1.0 + jnp.exp(-x)) + 0.5 * r * sinhc)
+def divergence_of_ratio(r: Reals, s: Reals) -> Reals:
+    """`Laplace.renyi` of the order 1 + s at r = shift / scale, for arrays of one shape."""
+    grows = s * r > 1.0
+    low = jnp.where(grows, 0.0, s)
+    # (M - 1) / s, where the terms of first order in r have been cancelled on paper.
+    higher = low + 1.0
+    rate = low * growth_ratio(low * r) + higher * decay_means(higher * r)[1]
+    near = log1p_ratio(higher * r * r * rate / (low + higher), low)
+    high = jnp.where(grows, s, 1.0)
+    width = 2.0 * high + 1.0
+    far = r + jnp.log((high + 1.0 + high * jnp.exp(-width * r)) / width) / high
+    return jnp.where(grows, far, near)

@@ -14,6 +14,7 @@ from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
+from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
 
 # Bisections. derived: to an ulp
@@ -26,8 +27,6 @@ _MASS = 1e-8
 # Gaps between two rules that a tail may miss the survival function by. chosen: where the nodes of
 # a tail are too few both rules say so
 _GAPS = 10.0
-# In logarithms, by how much an integrand falls that the nodes reach. chosen: 1e-13 is left out
-_FALLEN = 30.0
 # By how much two slopes of a tail may differ that has a limit, relatively. chosen
 _SAME = 1e-9
 
@@ -122,20 +121,18 @@ class NumericalNoise(Noise):
         return jnp.where(jnp.isnan(largest), jnp.nan, value)
 
     @final
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> Reals:
-        """log E[exp(z L)] by quadrature, real z; infinite where the nodes do not reach."""
-        shift, z = checks.nonnegative("shift", shift), checks.real("z", z)
-        shift, z, _ = jnp.broadcast_arrays(shift, z, reach_of(self))
-        nodes = between_kinks(self, (jnp.zeros_like(shift), shift))
-        noise, shift, z = cast(tuple[Noise, Reals, Reals], expanded((self, shift, z)))
-        x, weight = nodes.x[..., : nodes.first], nodes.weight[..., : nodes.first]
-        here = noise.log_density(x)
-        loss = here - noise.log_density(x - shift)
-        exponent = here + jnp.log(weight) + z * loss
-        # Where it has not fallen at the nodes' ends there is more beyond them.
-        ends = jnp.maximum(exponent[..., 0], exponent[..., -1])
-        cut_off = ends > jnp.max(exponent, axis=-1) - _FALLEN
-        value = jnp.where(cut_off, jnp.inf, jax.nn.logsumexp(exponent, axis=-1))
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Quadrature: see `kernels.divergence`."""
+        shift, excess, _ = jnp.broadcast_arrays(shift, excess, reach_of(self))
+
+        def law(noise: Noise, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
+            here = noise.log_density(t)
+            return here, here - noise.log_density(t + shift)
+
+        places = self.kinks()
+        value = divergence(
+            law, cast(Noise, self), shift, excess, (*places, *(kink - shift for kink in places))
+        )
         return jnp.where(self.is_consistent(), value, jnp.nan)
 
     @final

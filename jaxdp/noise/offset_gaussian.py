@@ -13,11 +13,12 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import Noise, drawn_by_inversion, epsilon_at, guarded, ratio_of
-from jaxdp.noise.kernels import offset_gaussian_cgf, offset_gaussian_profile
+from jaxdp.noise.kernels import offset_gaussian_profile
+from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.kernels.zcdp_offset import least_offset
 
 # The largest offset: the largest double.
@@ -100,14 +101,10 @@ class OffsetGaussian(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z), in closed form by the Faddeeva function; by quadrature near K = 0.
-
-        Real z: relative error 1e-14; complex z: exp(K(z)) to 1e-14 of exp(K(Re z)), plus the
-        rounding of the phase, an ulp of |Im z| times the loss. Source: ours.
-        """
-        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
-        return _cgf(self.offset, self.scale, shift, z)
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Quadrature: see `kernels.divergence`."""
+        offset, scale, shift, excess = _broadcast(self.offset, self.scale, shift, excess)
+        return divergence(_law, ratio_of(offset, scale), ratio_of(shift, scale), excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(xi, rho): rho = shift^2 / (2 scale^2), the least possible, and its least xi.
@@ -137,7 +134,7 @@ def _guarded_offset(offset: Reals) -> Reals:
     return checks.guard(offset, _LARGEST)
 
 
-def _broadcast(offset: Reals, scale: Reals, *others: RealsOrComplexes) -> Sequence[jax.Array]:
+def _broadcast(offset: Reals, scale: Reals, *others: Reals) -> Sequence[jax.Array]:
     return jnp.broadcast_arrays(_guarded_offset(offset), guarded(scale), *others)
 
 
@@ -213,15 +210,11 @@ def _log_delta(offset: Reals, scale: Reals, shift: Reals, epsilon: Reals) -> Rea
     )
 
 
-@jax.jit
-def _cgf(offset: Reals, scale: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    offset, scale, shift, z = _broadcast(offset, scale, shift, z)
-    h, d = ratio_of(offset, scale), ratio_of(shift, scale)
-    endless = d == jnp.inf
-    value = offset_gaussian_cgf.cgf(h, jnp.where(endless, 0.0, d), z)
-    sign = jnp.real(z) * (jnp.real(z) + 1.0)
-    limit = jnp.where(sign > 0, jnp.inf, jnp.where(sign < 0, -jnp.inf, 0.0))
-    return jnp.where(endless, limit, value)
+def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
+    """log g and the loss in units of the scale, h = offset / scale and d = shift / scale."""
+    near, far, span = jnp.abs(t), t + d, jnp.minimum(2.0 * t + d, d)
+    log_density = -0.5 * near * (near + 2.0 * h) - jnp.log(2.0 * mills(h))
+    return log_density, span * (h + 0.5 * (near + far))
 
 
 @jax.jit
@@ -236,8 +229,7 @@ def _zcdp(offset: Reals, scale: Reals, shift: Reals) -> tuple[Reals, Reals]:
     first, last = 1e-4 / (1.0 + d_safe * (h_safe + d_safe)), 8.0 * (1.0 + h_safe) / d_safe
 
     def cumulant(s: Reals) -> Reals:
-        h_wide, d_wide = (jnp.broadcast_to(v[None], s.shape) for v in (h_safe, d_safe))
-        return jnp.real(offset_gaussian_cgf.cgf(h_wide, d_wide, s))
+        return s * divergence(_law, h_safe, jnp.broadcast_to(d_safe[None], s.shape), s)
 
     found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, last, limit / last)
     xi = jnp.where(usual, jnp.minimum(found, published), published)

@@ -12,12 +12,12 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import LOG_2, lifted, log1m, log1p, round_up
 from jaxdp.noise.base import Noise, guarded
-from jaxdp.noise.kernels.staircase_cgf import cgf
+from jaxdp.noise.kernels.staircase_divergence import divergence
 from jaxdp.noise.kernels.staircase_loss import log_delta, normaliser, place
 from jaxdp.noise.kernels.staircase_moments import absolute_moment, mean_absolute, variance
 
@@ -122,14 +122,12 @@ class Staircase(Noise):
         epsilon = checks.real("epsilon", epsilon)
         return log_delta(*self._parameters(), shift, epsilon)
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) = log sum_j p_j exp(z j epsilon), in closed form at every shift.
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """log(sum_j p_j exp(s j epsilon)) / s, in closed form at every shift.
 
-        Relative error 2e-14 for real z > 0, as long as z pure_epsilon(shift) < 300; absolute
-        1e-14 (1 + |z| pure_epsilon(shift)) beyond and for complex z.
+        Relative error: 2e-14.
         """
-        shift, z = checks.nonnegative("shift", shift), checks.argument("z", z)
-        return cgf(*self._parameters(), shift, z)
+        return divergence(*self._parameters(), shift, excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, rho): the least rho where shift <= sensitivity, else the better of two bounds.

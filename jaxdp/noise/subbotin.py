@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import final
 
 import jax
@@ -12,12 +11,11 @@ from jax.scipy.special import gammaln
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
 from jaxdp._numeric.gamma import gamma_excess
 from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
 from jaxdp.noise.kernels import (
-    subbotin_cgf,
     subbotin_profile,
     subbotin_survival,
     subbotin_zcdp,
@@ -100,16 +98,11 @@ class Subbotin(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, self.power, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """K(z) by quadrature over 512 points: relative error 1e-14 for real z.
-
-        For complex z the error of exp(K(z) - K(Re z)) is 1e-12. Where the points cannot follow
-        the oscillation (from |Im z| of about 15 over the loss's deviation) another 640 lie on a
-        path on which it decays (`kernels.subbotin_far_cgf`); where these cannot either K is NaN.
-        Powers 1 and 2: the closed forms of `Laplace` and `Gaussian`.
-        """
-        shift = checks.nonnegative("shift", shift)
-        return _cgf(self.scale, self.power, shift, checks.argument("z", z), True)
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Quadrature: see `kernels.divergence`."""
+        power = _guarded_power(self.power)
+        r, power, excess = jnp.broadcast_arrays(ratio_of(shift, self.scale), power, excess)
+        return subbotin_zcdp.own_divergence(power, r, excess)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.
@@ -204,21 +197,6 @@ def _log_delta(scale: Reals, power: Reals, shift: Reals, epsilon: Reals) -> Real
     # The closed form's value, with the derivatives (in the power as well) of the general one.
     value += jnp.where(pure & ~outside, jax.lax.stop_gradient(exact - value), 0.0)
     return jnp.where(outside, exact, value)
-
-
-@partial(jax.jit, static_argnums=4)
-def _cgf(
-    scale: Reals, power: Reals, shift: Reals, z: RealsOrComplexes, far: bool
-) -> RealsOrComplexes:
-    scale, shift, r, power, z = jnp.broadcast_arrays(
-        guarded(scale), shift, ratio_of(shift, scale), _guarded_power(power), z
-    )
-    pure, normal, none = power == 1, power == 2, r == 0
-    plain = pure | normal | none | (r == jnp.inf)
-    value = subbotin_cgf.cgf(jnp.where(plain, 1.0, r), z, jnp.where(plain, 3.0, power), far)
-    value = jnp.where(normal, 0.5 * r * r * z * (z + 1.0), value)
-    value = jnp.where(pure, Laplace(scale).cgf(shift, z), value)
-    return jnp.where(none, 0.0 * (z + power), value)
 
 
 @jax.jit

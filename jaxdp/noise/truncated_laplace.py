@@ -11,7 +11,7 @@ from jax.scipy.special import gammainc, gammaln
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Bools, Key, Reals, RealsOrComplexes, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -23,7 +23,8 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, guarded, ratio_of
-from jaxdp.noise.kernels.truncated_laplace import Support, cgf, log_delta
+from jaxdp.noise.kernels.truncated_laplace import Support, log_delta
+from jaxdp.noise.laplace import divergence_of_ratio
 
 # Terms of the moments' series. derived: the next one is below an ulp
 _SERIES_TERMS = 26
@@ -103,15 +104,10 @@ class TruncatedLaplace(Noise):
         shift = checks.nonnegative("shift", shift)
         return _log_delta(self.scale, self.bound, shift, checks.real("epsilon", epsilon))
 
-    def cgf(self, shift: ArrayLike, z: ArrayLike) -> RealsOrComplexes:
-        """Infinite for Re z > 0; else K(z) = log E[exp(z L); L < inf].
-
-        M(z) = e^(-r/2) / (1 - e^-x) [sinh(2 s c) / (2 s) + cosh(s r) (1 - e^(r - x))_+], where
-        s = z + 1/2, r = shift / scale, x = bound / scale and c = min(r, 2 x - r) / 2.
-        Absolute error: 1e-14 (1 + |z| r). At z = 0 it is the limit from below.
-        """
-        shift = checks.nonnegative("shift", shift)
-        return _cgf(self.scale, self.bound, shift, checks.argument("z", z))
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Infinite; of an infinite bound that of `Laplace`."""
+        r, infinite = _loss(self.scale, self.bound, shift)
+        return jnp.where(infinite, jnp.inf, divergence_of_ratio(r, excess))
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite. An infinite bound: see `Laplace.zcdp`."""
@@ -263,20 +259,6 @@ def _log_delta(scale: Reals, bound: Reals, shift: Reals, epsilon: Reals) -> Real
     bad = jnp.isnan(support.scale + support.bound + shift) | jnp.isnan(epsilon)
     bad |= spread & (shift == jnp.inf)
     return jnp.where(bad, jnp.nan, value)
-
-
-@jax.jit
-def _cgf(scale: Reals, bound: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    scale, bound, shift, z = jnp.broadcast_arrays(scale, bound, shift, z)
-    scale, bound, shift = _away_from_underflow(scale, bound, shift)
-    r, infinite = _loss(scale, bound, shift)
-    apart = 0.5 * shift >= bound  # then the loss is never finite
-    usual = (shift > 0) & ~apart
-    m = jnp.where(usual, shift, bound)
-    value = cgf(_support(scale, bound), m, jnp.where(usual, r, ratio_of(m, scale)), z)
-    value = jnp.where(shift == 0, 0.0, jnp.where(apart, -jnp.inf, value))
-    value = jnp.where(infinite & (jnp.real(z) > 0), jnp.inf, value)
-    return jnp.where(jnp.isnan(r + z), jnp.nan, value)
 
 
 def _room(bound: Reals, shift: Reals) -> Reals:

@@ -120,6 +120,6 @@ def test_limits():
         assert noise.log_delta(1.0, 1e290) > -np.inf
         assert noise.log_delta(1e-300, 0.0) < -600
         assert noise.log_delta(1e300, 1.0) == 0
-        assert noise.cgf(0.0, 3.0) == 0
+        assert noise.renyi(0.0, 3.0) == 0
     batch = partial(dp.Subbotin(jnp.ones((2, 1)), jnp.array([1.5, 2.0, 7.0])).log_delta, 0.5)
     assert batch(0.1).shape == (2, 3)

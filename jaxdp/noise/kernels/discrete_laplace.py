@@ -1,14 +1,16 @@
-"""Profile, generating function and moments of the two-sided geometric law on the integers."""
+"""Profile, divergences and moments of the two-sided geometric law on the integers."""
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxdp._core.types import Reals, RealsOrComplexes
-from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, log1p, product_gap
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, product_gap
 from jaxdp._numeric.series import sinhc_excess
+from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal
 _TINY = 4.0 * float(jnp.finfo(jnp.float64).tiny)
@@ -53,25 +55,25 @@ def log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     return jnp.where(inside | backward, value, -jnp.inf)
 
 
-def cgf(decay: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """K(z) for arrays of one shape; `decay` = 1 / scale > 0, whole shifts >= 1."""
-    z = jnp.where(jnp.real(z) < -0.5, -1.0 - z, z)  # K(z) = K(-1 - z)
-    r = shift * decay
-    small = (jnp.abs(z) * r <= 1.0) & (jnp.abs(2.0 * z + 1.0) >= 0.5)
-    near = _cgf_near(decay, jnp.where(small, r, decay), jnp.where(small, z, 0.5))
-    return jnp.where(small, near, _cgf_far(decay, shift, jnp.where(small, 0.5, z)))
+@jax.jit
+def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
+    """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
+    decay, shift, s = jnp.broadcast_arrays(1.0 / scale, shift, s)
+    grows = s * shift * decay > 1.0
+    near = _divergence_near(decay, shift * decay, jnp.where(grows, 0.0, s))
+    return jnp.where(grows, _divergence_far(decay, shift, jnp.where(grows, s, 1.0)), near)
 
 
-def _cgf_near(decay: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """log(1 + (M - 1)), the terms of first order in z and in r cancelled on paper.
+def _divergence_near(decay: Reals, r: Reals, s: Reals) -> Reals:
+    """log(1 + s (M - 1) / s) / s, the terms of first order in s and in r cancelled on paper.
 
-    With a = decay / 2, d = z decay, t = tanh a / tanh(a + d):
-    M - 1 = (1 + t) / 2 (e^(z r) - 1 - z r) + (1 - t) / 2 (e^-y - 1 + y) + r z b tanh a,
-    y = (z + 1) r and b = (cosh(a + d) - (sinh(d) / d) / (sinh(a) / a)) / sinh(a + d).
+    With a = decay / 2, d = s decay, t = tanh a / tanh(a + d):
+    M - 1 = (1 + t) / 2 (e^(s r) - 1 - s r) + (1 - t) / 2 (e^-y - 1 + y) + r s b tanh a,
+    y = (s + 1) r and b = (cosh(a + d) - (sinh(d) / d) / (sinh(a) / a)) / sinh(a + d).
     """
-    a, d = 0.5 * decay, z * decay
+    a, d = 0.5 * decay, s * decay
     q, rest = jnp.exp(-decay), -jnp.expm1(-decay)
-    excess = sinhc_excess(jnp.where(jnp.abs(d) <= 1.0, d, 0.0))
+    excess = sinhc_excess(d)
     sinh, cosh = d * (1.0 + excess), 0.5 * (jnp.exp(d) + jnp.exp(-d))
     sine = 0.5 * (sinh * (1.0 + q) + cosh * rest)  # e^-a sinh(a + d)
     cosine = 0.5 * (cosh * (1.0 + q) + sinh * rest)
@@ -83,34 +85,20 @@ def _cgf_near(decay: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
     bracket = 2.0 * half * half + (low_excess - excess) / (1.0 + low_excess)
     bracket *= jnp.exp(-low)
     bracket = jnp.where(wide, cosine - (1.0 + excess) * 2.0 * a * q / rest, bracket) / sine
-    lack = 2.0 * sinh * q / ((1.0 + q) * sine)  # 1 - t
-    total = (1.0 - 0.5 * lack) * expm1_minus(z * r) + 0.5 * lack * expm1_minus(-(z + 1.0) * r)
-    total += r * z * bracket * rest / (1.0 + q)
-    return log1p(total)
+    lack = 2.0 * decay * (1.0 + excess) * q / ((1.0 + q) * sine)  # (1 - t) / s
+    y = (s + 1.0) * r
+    rate = (1.0 - 0.5 * s * lack) * s * r * r * growth_ratio(s * r)
+    rate += 0.5 * lack * expm1_minus(-y) + r * bracket * rest / (1.0 + q)
+    return log1p_ratio(rate, s)
 
 
-def _cgf_far(decay: Reals, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """z r + log((1 + e^-2nv) / 2 + tanh(decay / 2) coth(v) (1 - e^-2nv) / 2), v = (z + 1/2) decay.
-
-    e^-2v has the period pi i: v is brought near 0, where both differences vanish.
-    """
-    v = (z + 0.5) * decay
-    if jnp.iscomplexobj(v):
-        v = v - 1j * jnp.pi * jnp.round(jnp.imag(v) / jnp.pi)
-    one = v == 0
-    v = jnp.where(one, 1.0, v)
-    quotient = jnp.where(one, shift, _fall(2.0 * shift * v) / _fall(2.0 * v))
-    double = jnp.where(one, 1.0, jnp.exp(-2.0 * v))
-    power = jnp.where(one, 1.0, jnp.exp(-2.0 * shift * v))
-    slope = jnp.tanh(0.5 * decay) * (1.0 + double) * quotient
-    return z * shift * decay + jnp.log(0.5 * (1.0 + power + slope))
-
-
-def _fall(w: RealsOrComplexes) -> RealsOrComplexes:
-    """1 - e^-w, to full relative accuracy near 0."""
-    near = jnp.abs(w) < 0.5
-    low, high = jnp.where(near, w, 0.0), jnp.where(near, 1.0, w)
-    return jnp.where(near, low - expm1_minus(-low), 1.0 - jnp.exp(-high))
+def _divergence_far(decay: Reals, shift: Reals, s: Reals) -> Reals:
+    """r + log((1 + e^-2nv) / 2 + tanh(a) coth(v) (1 - e^-2nv) / 2) / s, v = (s + 1/2) decay."""
+    v = (2.0 * s + 1.0) * decay
+    fall = jnp.exp(-shift * v)
+    quotient = jnp.expm1(-shift * v) / jnp.expm1(-v)
+    slope = jnp.tanh(0.5 * decay) * (1.0 + jnp.exp(-v)) * quotient
+    return shift * decay + jnp.log(0.5 * (1.0 + fall + slope)) / s
 
 
 def moment(scale: Reals, power: Reals) -> Reals:

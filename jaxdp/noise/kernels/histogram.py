@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxdp._core.types import Bools, Index, Reals, RealsOrComplexes
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
 
 
@@ -38,7 +38,7 @@ class Pieces(NamedTuple):
     total: Reals
 
 
-def _last(row: Reals, like: RealsOrComplexes) -> Reals:
+def _last(row: Reals, like: Reals) -> Reals:
     """A vector as the last axis behind those of `like`."""
     return row[(None,) * like.ndim]
 
@@ -197,28 +197,3 @@ def mirrored(delta: Reals, size: Reals) -> Reals:
     high = log1m(jnp.where(near_one, complement, 0.0))
     value = jnp.where(near_one, high, jnp.log(jnp.where(near_one, 1.0, low)))
     return jnp.minimum(round_up(value, 8), 0.0)
-
-
-def cgf(width: Reals, cells: Cells, shift: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """log of sum_i p_i [(1 - t) (p_i / p_(i - k))^z + t (p_i / p_(i - k - 1))^z], shift k + t."""
-    width, shift, z = jnp.broadcast_arrays(width, shift, z)
-    n = cells.mass.size
-    ratio = jnp.minimum(shift / width, 1.0 * n)
-    cell = jnp.minimum(jnp.floor(ratio), n - 1.0)
-    part = ratio - cell
-    all_log = jnp.log(cells.mass)
-    mass, log_mass, index = (_last(v, z) for v in (cells.mass, all_log, jnp.arange(1.0 * n)))
-
-    def moments(step: Reals) -> RealsOrComplexes:
-        place = index - step[..., None]
-        other = all_log[jnp.where(place >= 0, place, 0.0).astype(int)]
-        finite: Bools = (place >= 0) & (other > -jnp.inf) & (log_mass > -jnp.inf)
-        loss = jnp.where(finite, log_mass - jnp.where(finite, other, 0.0), 0.0)
-        terms = mass * jnp.exp(z[..., None] * loss)
-        return jnp.sum(jnp.where(finite, terms, 0.0), axis=-1)
-
-    total = jnp.sum(cells.mass) + cells.atom
-    value = jnp.log(((1.0 - part) * moments(cell) + part * moments(cell + 1.0)) / total)
-    value = jnp.where(jnp.real(z) > 0, jnp.inf, value)
-    value = jnp.where(shift == 0, 0.0, value)
-    return jnp.where(jnp.isnan(ratio + z), jnp.nan, value)

@@ -1,4 +1,4 @@
-"""Profile and generating function of a Laplace that is cut off at a bound.
+"""Profile of a Laplace that is cut off at a bound.
 
 The mass of (0, t) is proportional to 1 - e^(-t / scale). Where the bound is shorter than the
 scale it is measured in units of t / bound, so that an infinite scale, the uniform law, is right.
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdp._core.types import Bools, Reals, RealsOrComplexes
-from jaxdp._numeric.elementary import LOG_2, ULP, expm1_minus, log1m, product_gap
+from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric.elementary import LOG_2, ULP, log1m, product_gap
 from jaxdp._numeric.series import horner
 
 # Taylor coefficients of (1 - e^-t) / t.
@@ -185,28 +185,3 @@ def _gap(shift: Reals, epsilon: Reals, scale: Reals) -> tuple[Reals, Reals]:
     loose = shift - epsilon * scale
     lifted = jnp.where(close, product_gap(m, e, s), loose)
     return jnp.where(close, lifted / lift, loose), lifted
-
-
-def cgf(support: Support, shift: Reals, r: Reals, z: RealsOrComplexes) -> RealsOrComplexes:
-    """log E[exp(z L); L < inf] for arrays of one shape, shift < inf, r = shift / scale."""
-    scale, bound, short = support
-    reach = jnp.where(bound == jnp.inf, shift, bound)
-    over = shift - reach
-    width = jnp.where(over > 0, jnp.maximum(reach - over, 0.0), shift)
-    room = jnp.maximum(-over, 0.0)
-    c = 0.5 * width / scale
-    s = z + 0.5
-    s = jnp.where(jnp.real(s) < 0, -s, s)
-    # sinh(2 s c) e^(-2 s c) / (2 s) = c (1 - e^-w) / w with w = 4 s c.
-    w = 4.0 * s * c
-    close = jnp.abs(w) < 1.0
-    low = jnp.where(close & (w != 0), w, 1.0)
-    high = jnp.where(close, 1.0, w)
-    mean = jnp.where(close, 1.0 - expm1_minus(-low) / low, (1.0 - jnp.exp(-high)) / high)
-    mean = jnp.where(w == 0, 1.0, mean)
-    central = jnp.where(short, 0.5 * support.ratio(width), c) * mean
-    # Nothing is outer then.
-    less = 2.0 * s * jnp.maximum(over, 0.0) / scale
-    outer = support.share(support.exponent(room), support.ratio(room))
-    outer = 0.5 * (1.0 + jnp.exp(-2.0 * s * r)) * outer
-    return (s - 0.5) * r - less + jnp.log((central + outer) / support.whole())

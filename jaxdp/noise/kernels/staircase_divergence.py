@@ -1,0 +1,68 @@
+"""Renyi divergences of the staircase, from the atoms of `staircase_loss`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric.decay import decay_mean
+from jaxdp.noise.kernels.divergence import log1p_ratio_above
+from jaxdp.noise.kernels.staircase_loss import atoms
+
+# Exponents above are those of the largest loss alone. chosen: a product with them is a number
+_LARGEST_EXPONENT = 1e290
+
+
+def _run(most: Reals, unit: Reals, s: Reals, by_series: Bools) -> Reals:
+    """(1 - b) e^(-s most unit) / s times the sum over q = 0..most of b^q (e^(s j unit) - 1).
+
+    Here j = most - 2 q and b = e^-unit.
+    """
+    b, drop = jnp.exp(-unit), -jnp.expm1(-unit)
+    tau, half, v = s * unit, 0.5 * unit * (s + 1.0), jnp.maximum(most, 0.0)
+    # sum_j 2 sinh(j P) sinh(j N), P = half and N = tau / 2, by power sums of j.
+    squares = half * half + 0.25 * tau * tau
+    sixth = squares * squares / 120.0 + (half * tau) ** 2 / 360.0
+    fourth = (3.0 * v * v + 6.0 * v - 4.0) / 90.0
+    power_six = (((3.0 * v + 12.0) * v * v - 24.0) * v + 16.0) / 21.0
+    sums = v * (v + 1.0) * (v + 2.0) * (1.0 / 3.0 + squares * fourth + sixth * power_six)
+    series = drop * jnp.exp(-(0.5 * unit + tau) * v) * half * unit * sums
+    last, kept = jnp.exp(-(v + 1.0) * unit), -jnp.expm1(-(v + 1.0) * unit)
+    closed = drop * kept * v * decay_mean(tau * v)
+    closed += 2.0 * last * drop * (v + 1.0) * decay_mean(2.0 * tau * (v + 1.0))
+    closed -= 2.0 * b * kept * decay_mean(2.0 * tau) * jnp.exp(-tau * v)
+    fall = -jnp.expm1(jnp.where(by_series, -1.0, -2.0 * tau - unit))
+    return jnp.where(most < 0, 0.0, jnp.where(by_series, series, unit * closed / fall))
+
+
+@jax.jit
+def divergence(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, s: Reals) -> Reals:
+    """`Staircase.renyi` of the order 1 + s >= 1; `unit` is its epsilon.
+
+    The atoms at j and -j are taken together, and the largest exponent out, so nothing cancels.
+    """
+    unit, sensitivity, split, shift, s = jnp.broadcast_arrays(unit, sensitivity, split, shift, s)
+    p = atoms(unit, sensitivity, split, shift)
+    b, reach = p.decay, p.whole + jnp.where(p.fraction > 0, 1.0, 0.0)
+
+    def pair(j: Reals) -> Reals:
+        j = jnp.maximum(j, 0.0)
+        grown = j * unit * decay_mean(s * j * unit) * -jnp.expm1(-(s + 1.0) * j * unit)
+        return jnp.exp(s * (j - reach) * unit) * grown
+
+    def run(most: Reals) -> Reals:
+        by_series = 0.5 * (s + 1.0) * most * unit < 0.02
+        return jnp.exp(s * (most - reach) * unit) * _run(most, unit, s, by_series)
+
+    ahead = jnp.where(p.fraction > 0, pair(reach), 0.0)
+    rate = (b * p.fraction + p.drop * p.ahead) * ahead
+    rate += (b * p.rest + p.drop * p.level) * pair(p.whole) + p.drop * p.behind * pair(
+        p.whole - 1.0
+    )
+    rate += b * (p.part * run(p.most) + p.other * run(jnp.maximum(p.most - 1.0, -1.0)))
+    top = s * reach * unit
+    endless = ~(top < _LARGEST_EXPONENT)
+    value = log1p_ratio_above(rate / p.norm, jnp.where(endless, 0.0, top), s)
+    value = jnp.where(endless, reach * unit, value)
+    return jnp.where(p.infinite & (unit > 0) & (split > 0), jnp.inf, value)
