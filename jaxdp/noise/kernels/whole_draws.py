@@ -19,17 +19,17 @@ from __future__ import annotations
 import decimal
 import functools
 import math
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import Bools, Key, Reals, Shape
-from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
-from jaxdp.noise.kernels.precise_exponential import exp_pair, product
+from jaxdp._numeric.double_double import total_pair
+from jaxdp.noise.kernels.precise_exponential import exp_pair
+from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exponent, exponent_pair
 
 # Total variation between a draw's law and the true one. derived: 1e-25 a refined comparison, and
 # thresholds of blocks to 2^-95, 180 of them
@@ -52,46 +52,11 @@ _CHUNK = 2**14
 # The least of 31 bits that blocks beyond the compared ones may begin at. derived
 _TOP = 2**31 - 1
 
-Kind = Literal["normal", "exponential", "huber", "offset"]
-
-
-@final
-@pytree
-class WholeLaw:
-    """h of one kind with its scale s, up to `bound`, at least 0; all numbers if None.
-
-    "huber" and "offset" with alpha and gamma as well, s = gamma^2 / alpha.
-    """
-
-    kind: Kind = static()
-    scale: Reals
-    alpha: Reals
-    gamma: Reals
-    bound: Reals | None = None
-
-    @property
-    def proposal(self) -> str:
-        """The law of the blocks."""
-        return "normal" if self.kind == "normal" else "exponential"
-
-    @property
-    def start(self) -> Reals:
-        """The number from which on the square in h counts."""
-        return self.alpha if self.kind == "huber" else jnp.zeros(())
-
-
-class _Candidate(NamedTuple):
-    """A block, a place in it, the block's size, and the random word that decides."""
-
-    block: Reals
-    place: Reals
-    size: Reals
-
 
 class _Decided(NamedTuple):
     """Candidates, the bits that they are made of, and which float64 takes or leaves open."""
 
-    candidate: _Candidate
+    candidate: Candidate
     sign: Reals
     pick: jax.Array
     first_bits: Reals
@@ -224,8 +189,8 @@ def _decided(words: jax.Array, law: WholeLaw) -> _Decided:
     place = words[1] % count
     # 2^64 less a remainder is a multiple of the count: no place is likelier than another.
     fair = words[1] - place <= np.uint64(2**64 - 1) - (count - np.uint64(1))
-    candidate = _Candidate(block.astype(jnp.float64), place.astype(jnp.float64), size)
-    chance = jnp.exp(-_exponent(law, candidate))
+    candidate = Candidate(block.astype(jnp.float64), place.astype(jnp.float64), size)
+    chance = jnp.exp(-exponent(law, candidate))
     first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
     taken = first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (first_bits < chance * (1.0 + _CERTAIN)) | tie
@@ -239,17 +204,6 @@ def _signed(made: _Decided, law: WholeLaw, block: Reals, taken: Bools) -> Reals:
     taken &= made.fair & ((made.sign > 0) | (value > 0))
     taken = taken if law.bound is None else taken & (value <= law.bound)
     return jnp.where(taken, made.sign * value, jnp.nan)
-
-
-def _exponent(law: WholeLaw, candidate: _Candidate) -> Reals:
-    """h(n) - h of the block, a sum of parts that are not negative: relative error 8 ulp."""
-    k, j, size = candidate
-    beyond = (j + k * (size - 0.5 * law.scale)) / law.scale
-    if law.kind == "normal":
-        return 0.5 * beyond * (beyond + k)
-    if law.kind == "exponential":
-        return beyond
-    return beyond + 0.5 * (jnp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
 
 
 def _refined(key: Key, law: WholeLaw, made: _Decided) -> tuple[Reals, Bools]:
@@ -266,45 +220,10 @@ def _refined(key: Key, law: WholeLaw, made: _Decided) -> tuple[Reals, Bools]:
 
     block = lax.fori_loop(0, highs.size, count_block, block)
     block = jnp.where(made.is_open, block, made.candidate.block)
-    chance = exp_pair(_exponent_pair(law, made.candidate._replace(block=block)))
+    chance = exp_pair(exponent_pair(law, made.candidate._replace(block=block)))
     rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
     gap = total_pair(chance, -made.first_bits, -rest)
     return block, jnp.where(made.is_open, gap.high > 0, made.taken)
-
-
-def _exponent_pair(law: WholeLaw, candidate: _Candidate) -> Double:
-    """`_exponent` to 1e-30."""
-    k, j, size = candidate
-    everywhere = jnp.ones(k.shape, bool)
-    zero = jnp.zeros(k.shape)
-
-    def exactly(x: Reals) -> Double:
-        return Double(jnp.broadcast_to(x, k.shape), zero)
-
-    inside = size - 0.5 * law.scale
-    n = k * size + j
-    if law.kind in ("huber", "offset"):
-        slope = _ratio_pair(law, k.shape)
-        centre = total_pair(product(exactly(n), slope), -0.5 * k)
-        outside = total_pair(exactly(n), exactly(-law.start))
-        share = divide(outside, exactly(law.gamma), outside.high > 0)
-        square = scaled(product(share, share), 0.5)
-        return total_pair(centre, Double(*(jnp.where(outside.high > 0, x, 0.0) for x in square)))
-    part = product(exactly(k), exactly(inside))
-    above = total_pair(part, j)
-    beyond = divide(above, exactly(law.scale), everywhere)
-    if law.kind == "exponential":
-        return beyond
-    return scaled(product(beyond, total_pair(beyond, k)), 0.5)
-
-
-def _ratio_pair(law: WholeLaw, shape: Shape) -> Double:
-    """alpha / gamma^2 to 1e-30."""
-    zero, everywhere = jnp.zeros(shape), jnp.ones(shape, bool)
-    gamma = Double(jnp.broadcast_to(law.gamma, shape), zero)
-    return divide(
-        Double(jnp.broadcast_to(law.alpha, shape), zero), product(gamma, gamma), everywhere
-    )
 
 
 def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
