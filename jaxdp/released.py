@@ -24,7 +24,8 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import checked_key, is_secure, secure_key
 from jaxdp._core.types import ArrayLike, Key, Reals
-from jaxdp._numeric.elementary import log_add, round_up
+from jaxdp._numeric.elementary import round_up
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
@@ -58,11 +59,14 @@ class Released:
     sampling_error: Reals
     is_secure_key: bool = static()
 
+    @property
+    def guarantee(self) -> Drawn:
+        """What was released keeps: that of the mechanism, and what the draws add to delta."""
+        return Drawn(self.mechanism, self.sampling_error)
+
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of delta + (1 + e^epsilon) sampling_error; of a batch, of each of its releases."""
-        epsilon = checks.real("epsilon", epsilon)
-        extra = jnp.log(self.sampling_error) + jnp.logaddexp(0.0, epsilon)
-        return jnp.minimum(round_up(log_add(self.mechanism.log_delta(epsilon), extra), 4), 0.0)
+        return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -70,12 +74,7 @@ class Released:
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
-        delta = checks.probability("delta", delta)
-        # With more than enough taken off a delta, what is left over is for the mechanism.
-        enough = self.mechanism.epsilon(0.5 * delta)
-        spare = delta * (1.0 - 1e-15) - round_up((1.0 + jnp.exp(enough)) * self.sampling_error, 4)
-        least = self.mechanism.epsilon(jnp.maximum(spare, 0.0))
-        return jnp.where((spare >= 0.5 * delta) & (spare > 0), least, jnp.inf)
+        return self.guarantee.epsilon(delta)
 
     def half_width(self, level: ArrayLike = 0.95) -> Reals:
         """The h with the exact value in value +- h with this probability, for each entry."""
@@ -221,6 +220,11 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
     rounded = ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
     return jnp.where(bad, jnp.nan, rounded)
+
+
+def whole_noise_error(noise: Noise, draws: int) -> Reals:
+    """Total variation between the law of so many draws of `whole_noise` and that of the noise."""
+    return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS)
 
 
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
