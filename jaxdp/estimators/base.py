@@ -107,7 +107,7 @@ class DPEstimator(_base.BaseEstimator):
         kind = type(self.privacy_.exact).__name__
         text = f"delta {self.delta:g} at epsilon {self.epsilon:g}, {kind} beyond"
         if getattr(self, "release", "lattice") == "float":
-            text += "; for research: noise in floating point, whose last bits leak"
+            text = "for research: noise in floating point, whose last bits leak; if exact, " + text
         if self._is_seeded():
             text += "; void for whoever knows or guesses random_state, a fixed integer"
         return text
