@@ -24,13 +24,14 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import checked_key, is_secure, secure_key
 from jaxdp._core.types import ArrayLike, Key, Reals
-from jaxdp._numeric.elementary import log_add, round_up
+from jaxdp._numeric.elementary import round_up
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
+from jaxdp.noise.lattice_draws import draw_whole, is_whole, require_drawable, unit_of
 
 # Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
 BITS = 32
@@ -58,11 +59,14 @@ class Released:
     sampling_error: Reals
     is_secure_key: bool = static()
 
+    @property
+    def guarantee(self) -> Drawn:
+        """What was released keeps: that of the mechanism, and what the draws add to delta."""
+        return Drawn(self.mechanism, self.sampling_error)
+
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of delta + (1 + e^epsilon) sampling_error; of a batch, of each of its releases."""
-        epsilon = checks.real("epsilon", epsilon)
-        extra = jnp.log(self.sampling_error) + jnp.logaddexp(0.0, epsilon)
-        return jnp.minimum(round_up(log_add(self.mechanism.log_delta(epsilon), extra), 4), 0.0)
+        return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -70,12 +74,7 @@ class Released:
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
-        delta = checks.probability("delta", delta)
-        # With more than enough taken off a delta, what is left over is for the mechanism.
-        enough = self.mechanism.epsilon(0.5 * delta)
-        spare = delta * (1.0 - 1e-15) - round_up((1.0 + jnp.exp(enough)) * self.sampling_error, 4)
-        least = self.mechanism.epsilon(jnp.maximum(spare, 0.0))
-        return jnp.where((spare >= 0.5 * delta) & (spare > 0), least, jnp.inf)
+        return self.guarantee.epsilon(delta)
 
     def half_width(self, level: ArrayLike = 0.95) -> Reals:
         """The h with the exact value in value +- h with this probability, for each entry."""
@@ -117,7 +116,7 @@ def release(
     whole = all(jnp.issubdtype(x.dtype, jnp.integer) for x in arrays)
     norm = _norm_of(noise, batch, [x.shape for x in arrays])
     size = sum(x.size for x in arrays)
-    if noise.on_integers:
+    if is_whole(noise):
         if granularity not in (None, 1) or not whole:
             raise ValueError(
                 f"value must be of whole numbers (an integer dtype) and granularity 1 or None for "
@@ -210,7 +209,7 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     # Parameters that are out of range draw no number, and nothing of the value may come out.
     bad = jnp.isnan(noisy)
     drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
-    if noise.on_integers:
+    if is_whole(noise):
         return jnp.where(bad, jnp.iinfo(jnp.int64).min, value + drawn)
     if jnp.issubdtype(value.dtype, jnp.integer):
         # Beyond, neighbours would round to doubles that are further apart.
@@ -223,6 +222,11 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     return jnp.where(bad, jnp.nan, rounded)
 
 
+def whole_noise_error(noise: Noise, draws: int) -> Reals:
+    """Total variation between the law of so many draws of `whole_noise` and that of the noise."""
+    return size_error(draws, 0.0 if is_whole(noise) else 2.0**-BITS)
+
+
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
 
@@ -230,7 +234,7 @@ def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
     """
     require_drawable(noise)
-    if noise.on_integers:
+    if is_whole(noise):
         return draw_whole(noise, key, shape, jnp.ones(()))
     lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
     return _added(noise, jnp.zeros(shape), key, lattice)

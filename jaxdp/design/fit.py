@@ -55,7 +55,7 @@ def fit_noise(
         budget: a `Budget` or (epsilon, delta) of all releases together, epsilon in nats; batched.
         sensitivity: of one release, which makes `count` coordinates a box; or a `JointSensitivity`,
             where the better of its dominating directions is taken (the Gaussian sees l2 only).
-            Lattice noises need whole numbers.
+            Noises on the integers need whole numbers.
         count: whole number of releases.
         objective: "variance" or "mean_absolute", E T^2 or E |T| of one coordinate.
         accounting: "exact" meets the composed delta as `PrivacyLoss` bounds it; "zcdp" the sum of
@@ -64,7 +64,8 @@ def fit_noise(
 
     Returns:
         The noise, batched over all arguments. Infinite scale where nothing meets the budget (delta
-        = 0 for a Gaussian tail or a truncated noise).
+        = 0 for a Gaussian tail or a truncated noise). A discrete Gaussian keeps it as it is found:
+        of small ones delta does not always fall as the scale grows.
 
     For a family with a shape (alpha / gamma of the flipped Huber, offset / scale, power - 1 of the
     Subbotin, bound / scale) the least scale is found for every shape of a grid, then on finer grids
@@ -115,6 +116,8 @@ def _fit_joint(
         size = joint.tightened().l2
         return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
+    if MEMBERS[family].lattice:
+        shifts = checks.whole("sensitivity", shifts)
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
     return least_of(every, getattr(every, objective)(), -1)

@@ -18,6 +18,7 @@ from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
@@ -57,14 +58,15 @@ class Plan:
     release: str = static(default="lattice")
 
     @property
-    def privacy(self) -> PrivacyLoss:
-        """Privacy loss of all steps together."""
+    def privacy(self) -> Drawn:
+        """Guarantee of all steps together: their `PrivacyLoss`, and what draws add."""
         drawn = self.sampling_prob, self.sampling
-        return _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
+        exact = _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
+        return Drawn(exact, self.sampling_error)
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
+        """Total variation that draws are off by; 1: floating point."""
         return lattice.sampling_error(self.steps * sum(self.sizes), self.release)
 
     @property
@@ -93,7 +95,7 @@ def plan(
     """Clipping thresholds and noise scales of DP-SGD that keep a budget for all steps.
 
     Args:
-        budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats.
+        budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats, draws' error included.
         params: the parameters, or their shapes.
         clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a
             group, in the order in which their labels first appear.
@@ -112,7 +114,7 @@ def plan(
     Returns:
         A `Plan`.
 
-    Calibrating compiles for some seconds. A budget that no noise meets: `ValueError`.
+    Compiles for some seconds. A budget that no noise meets: `ValueError`.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
 
     >>> import jax.numpy as jnp
@@ -127,9 +129,9 @@ def plan(
     lattice.require(release, noise_of(noise))
     members, sizes = _groups(params, groups)
     clips = _clips(clip, len(sizes))
-    steps = checks.positive_integer("steps", steps)
-    records = checks.positive_integer("records", records)
+    steps, records = (checks.positive_integer(*x) for x in (("steps", steps), ("records", records)))
     rate = _rate(sampling_prob, sampling, steps)
+    budget = left_for_exact(budget, lattice.sampling_error(steps * sum(sizes), release))
     multiplier = _calibrated(budget, (rate, sampling), jnp.asarray(1.0 * steps), noise, relation)
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)

@@ -5,7 +5,8 @@
 * Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not
   private, so it is kept nowhere: a fitted estimator holds released numbers and public ones only.
 * No `sample_weight`: a weight scales what one record may do, and n weights leak.
-* `privacy_` is what `fit` spent: it has `delta(epsilon)` and `epsilon(delta)`. It holds for those
+* `privacy_` is what `fit` spent: it has `delta(epsilon)` and `epsilon(delta)`, and in them what the
+  draws of the noise are off by; `privacy_.exact` is that of exact draws. It holds for those
   who cannot know the noise: a fixed integer `random_state` is for tests, and whoever guesses it
   takes the noise off. `fit` warns (`FixedRandomStateWarning`), `privacy_text_` says so, and the
   number is neither printed nor, once fitted, pickled (`get_params` and `clone` have it, as
@@ -13,8 +14,7 @@
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
   `privacy_` promises nothing. What is clipped is clipped as ever.
 * Noise is drawn from a lattice, as a release is, unless `release="float"` asks for that of floating
-  point, for research: `privacy_text_` says so. `privacy_` leaves out what draws from the lattice
-  are off by, see docs/limits.md.
+  point, for research: `privacy_text_` says so, and `privacy_` that nothing is known.
 * No message prints a value of a record.
 """
 
@@ -36,12 +36,11 @@ from jaxdp._core.random_key import secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.guarantee.base import Budget, Guarantee
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
 
 _base = checks.extra("sklearn.base", "learn")
 _validation = checks.extra("sklearn.utils.validation", "learn")
-
-Spent = Guarantee | PrivacyLoss
 
 
 class BoundsWarning(UserWarning):
@@ -58,8 +57,8 @@ class NotPrivateWarning(UserWarning):
 
 # What stands for a fixed integer random_state where it is not told.
 HIDDEN = "hidden"
-# epsilon and delta whose noise is below the rounding of float64. chosen: mu is 4e14 of at most 1e15
-_NO_NOISE = (1e29, 0.5)
+# epsilon and delta whose noise is below the rounding of float64. chosen: mu is 1e15, the most
+_NO_NOISE = (np.inf, 0.5)
 
 
 class DPEstimator(_base.BaseEstimator):
@@ -72,7 +71,7 @@ class DPEstimator(_base.BaseEstimator):
     delta: Any
     random_state: Any
     n_features_in_: int
-    privacy_: Spent
+    privacy_: Drawn
 
     def _budget(self) -> Budget:
         """epsilon in (0, inf], delta in [0, 1), each one concrete number."""
@@ -96,19 +95,19 @@ class DPEstimator(_base.BaseEstimator):
     def _is_private(self) -> bool:
         return self.epsilon != np.inf
 
-    def _spent(self, guarantee: Spent) -> Spent:
+    def _spent(self, guarantee: Drawn) -> Drawn:
         """`guarantee`, or none without noise."""
-        return guarantee if self._is_private() else GDP(np.inf)
+        return guarantee if self._is_private() else Drawn(GDP(np.inf))
 
     @property
     def privacy_text_(self) -> str:
         """Description, in words, of what `privacy_` says and on what it rests."""
         if not self._is_private():
             return "nothing: epsilon is infinite, and the fit has no noise"
-        kind = type(self.privacy_).__name__
+        kind = type(self.privacy_.exact).__name__
         text = f"delta {self.delta:g} at epsilon {self.epsilon:g}, {kind} beyond"
         if getattr(self, "release", "lattice") == "float":
-            text += "; for research: noise in floating point, whose last bits leak"
+            text = "for research: noise in floating point, whose last bits leak; if exact, " + text
         if self._is_seeded():
             text += "; void for whoever knows or guesses random_state, a fixed integer"
         return text
@@ -216,18 +215,22 @@ def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.
     return np.clip(values, lower, upper)
 
 
-def composed(spent: Iterable[Spent]) -> Spent:
+def composed(spent: Iterable[Drawn]) -> Drawn:
     """Total cost of releases with these guarantees; GDPs stay a GDP, kinds compose exactly."""
-    parts: list[Any] = list(spent)
-    unbounded = [part for part in parts if isinstance(part, GDP) and bool(jnp.isinf(part.mu))]
+    parts = list(spent)
+    unbounded = [p for p in parts if isinstance(p.exact, GDP) and bool(jnp.isinf(p.exact.mu))]
     if unbounded:
         return unbounded[0]
-    if len({type(part) for part in parts}) > 1:
-        parts = [p if isinstance(p, PrivacyLoss) else privacy_loss(p) for p in parts]
+    if len({type(part.exact) for part in parts}) > 1:
+        parts = [Drawn(_as_loss(part.exact), part.sampling_error) for part in parts]
     return functools.reduce(operator.add, parts)
 
 
-def total_privacy(*fitted: Any) -> Spent:
+def _as_loss(exact: Guarantee | PrivacyLoss) -> PrivacyLoss:
+    return exact if isinstance(exact, PrivacyLoss) else privacy_loss(exact)
+
+
+def total_privacy(*fitted: Any) -> Drawn:
     """Total cost of fitted estimators that saw the same records; pipelines are opened.
 
     So are the `estimators_` of an ensemble, each counted as if it had seen every record. Steps
@@ -241,7 +244,7 @@ def total_privacy(*fitted: Any) -> Spent:
     return composed(parts)
 
 
-def _parts(estimator: Any) -> list[Spent]:
+def _parts(estimator: Any) -> list[Drawn]:
     """The guarantees of one fitted estimator, or of those within it."""
     if hasattr(estimator, "best_params_"):
         fits = len(estimator.cv_results_["params"]) * estimator.n_splits_ + int(estimator.refit)

@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
 from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
@@ -58,7 +59,7 @@ class DPLinearEstimator(DPEstimator):
     coef_: np.ndarray
     intercept_: Any
     n_iter_: int
-    privacy_: Spent
+    privacy_: Drawn
     plan_: Plan
 
     def _descend(
@@ -129,7 +130,7 @@ class DPLinearEstimator(DPEstimator):
         smoothness: Smoothness,
         target_scale: float,
         budget: Budget,
-        spent: GDP | PureDP | None,
+        spent: Drawn | None,
         key: Key,
     ) -> Plan:
         """Clip, passes and step as given, or as `coordinate_descent.defaults` has them."""
@@ -171,7 +172,7 @@ class DPLinearEstimator(DPEstimator):
         loss: str,
         budget: Budget,
         key: Key,
-    ) -> tuple[np.ndarray, np.ndarray, GDP | PureDP | None]:
+    ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
         """Origins and units of the columns, and what knowing them costs.
 
         Features, and then the targets, if they have bounds. Without an intercept all are measured
@@ -191,10 +192,11 @@ class DPLinearEstimator(DPEstimator):
         elif share == 0.0:
             center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
         else:
-            spent = self._scaling_cost(budget, share)
+            exact = self._scaling_cost(budget, share)
             center, scale = scaling.release(
-                columns, bounds[0], bounds[1], spent, key, relation=self.relation
+                columns, bounds[0], bounds[1], exact, key, relation=self.relation
             )
+            spent = Drawn(exact, scaling.sampling_error(columns.shape[1]))
         if not self.fit_intercept:
             center, scale = np.zeros_like(center), np.hypot(center, scale)
         return center, scale, spent

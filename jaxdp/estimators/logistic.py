@@ -9,8 +9,11 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.estimators.base import composed
 from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.solvers import lattice
+from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
 from jaxdp.solvers.problems import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
@@ -103,7 +106,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         # One generator of all fits: equal keys would be equal noise.
         state = self.random_state
         state = None if state is None else _utils.check_random_state(state)
-        epsilon, delta = self._part(len(self.classes_))
+        epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         for label in self.classes_:
             one = _base.clone(self).set_params(epsilon=epsilon, delta=delta, classes=[False, True])
@@ -116,11 +119,14 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.privacy_ = self._spent(composed(one.privacy_ for one in self.estimators_))
         return self
 
-    def _part(self, fits: int) -> tuple[float, float]:
-        """epsilon and delta of one of so many fits."""
+    def _part(self, fits: int, coordinates: int) -> tuple[float, float]:
+        """epsilon and delta of one of so many fits, whose draws together are paid for."""
         budget = self._budget()
         if not self._is_private():
             return np.inf, self.delta
+        passes = MOST_PASSES if self.passes is None else self.passes
+        draws = fits * (passes * (coordinates + 1) + 2 * coordinates)
+        budget = left_for_exact(budget, lattice.sampling_error(draws, self.release))
         if self.noise != "gaussian" and not isinstance(self.noise, Gaussian):
             return float(budget.epsilon) / fits, float(budget.delta) / fits
         part = GDP(largest_gdp(budget).mu * _ROUNDED_DOWN / np.sqrt(fits))

@@ -12,6 +12,7 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import covariance, lattice
@@ -34,8 +35,8 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
 
     After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
-    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (a `GDP`). The variances are
-    private estimates and may be negative, and so may what is left of the total.
+    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (of exact draws a `GDP`). The
+    variances are private estimates and may be negative, and so may what is left of the total.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         lower, upper = public_bounds(self.feature_bounds, dimension)
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
         bound = float(np.linalg.norm(half)) if self.row_bound is None else self.row_bound
-        spent = largest_gdp(budget)
+        draws = dimension * (dimension + 1) / 2 + (dimension if share > 0 else 0)
+        error = lattice.sampling_error(draws, self.release)
+        spent = largest_gdp(left_for_exact(budget, error))
         plan = covariance.plan(
             GDP(spent.mu * np.sqrt(1.0 - share)),
             dimension=dimension,
@@ -107,7 +110,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.explained_variance_ = np.asarray(values)
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
-        self.privacy_ = self._spent(spent)
+        self.privacy_ = self._spent(Drawn(spent, error))
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803

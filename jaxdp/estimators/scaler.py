@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import DPEstimator, Spent, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.solvers import scaling
 
@@ -53,12 +54,12 @@ class DPStandardScaler(_Affine):
 
     See `solvers.scaling`: in units of half the width of the bounds, where the noise is as large as
     1/3 (means) or 1/9 (variances), half of what is released is a guess, the middle of the bounds
-    and a third of half their width. `privacy_` is a GDP. The private estimator behind it has
+    and a third of half their width. `privacy_.exact` is a GDP. The private estimator behind it has
     the public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost.
     `DPLasso` and `DPLogisticRegression` scale by themselves.
     """
 
-    privacy_: Spent
+    privacy_: Drawn
 
     def __init__(
         self,
@@ -83,7 +84,8 @@ class DPStandardScaler(_Affine):
         if not np.isfinite(limit):
             raise ValueError(f"limit must be finite, got {self.limit!r}")
         bounds = public_bounds(self.feature_bounds, features.shape[1])
-        spent = largest_gdp(budget)
+        error = scaling.sampling_error(features.shape[1])
+        spent = largest_gdp(left_for_exact(budget, error))
         if not bool(spent.mu > 0):
             raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")
         self.center_, self.scale_ = scaling.release(
@@ -94,5 +96,5 @@ class DPStandardScaler(_Affine):
             relation="replace_one",
         )
         self.limit_ = limit
-        self.privacy_ = self._spent(spent)
+        self.privacy_ = self._spent(Drawn(spent, error))
         return self

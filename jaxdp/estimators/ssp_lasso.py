@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import Spent
 from jaxdp.estimators.linear import LinearRegressor
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.solvers import sufficient_statistics
 
 
@@ -17,13 +17,13 @@ class SSPLasso(LinearRegressor):
 
     row_bound: public; rows (x, y), or (x, 1, y) with an intercept, longer than that are shortened
     (too long ones cost accuracy, never privacy). Nothing else is to be tuned: the baseline of
-    `DPLasso` where there are few features. `privacy_` is a GDP. See
+    `DPLasso` where there are few features. `privacy_.exact` is a GDP. See
     `solvers.sufficient_statistics`, and `estimators.base` for what all estimators promise.
     """
 
     coef_: np.ndarray
     intercept_: float
-    privacy_: Spent
+    privacy_: Drawn
 
     def __init__(
         self,

@@ -15,12 +15,13 @@ from jaxdp._core.types import Key, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_draws import WholeLaw
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
@@ -28,7 +29,7 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace
 # What `dp.release` and solvers draw.
 _KINDS = (
     *(Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram),
-    *(DiscreteGaussian, DiscreteLaplace),
+    *(DiscreteGaussian, DiscreteLaplace, DiscreteHistogram),
 )
 # Least alpha / gamma of a flipped Huber, offset / scale of an offset Gaussian. chosen: a hundred
 # candidates a draw
@@ -40,6 +41,11 @@ def require_drawable(noise: Noise) -> None:
     if not isinstance(noise, _KINDS):
         names = ", ".join(kind.__name__ for kind in _KINDS)
         raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
+
+
+def is_whole(noise: Noise) -> bool:
+    """True for noise on the integers, which only whole numbers are released with."""
+    return noise.on_integers or isinstance(noise, DiscreteHistogram)
 
 
 def unit_of(noise: Noise) -> Reals:
@@ -64,7 +70,9 @@ def unit_of(noise: Noise) -> Reals:
 
 
 def draw_whole(noise: Noise, key: Key, shape: tuple[int, ...], fine: Reals) -> Reals:
-    """The noise in multiples of `fine`, whole."""
+    """The noise in multiples of `fine`, whole; `fine` is 1 for noise on the integers."""
+    if isinstance(noise, DiscreteHistogram):
+        return _cells(key, noise.weights, shape) - noise.support
     if isinstance(noise, Histogram):
         return _histogram_draw(noise, key, shape, fine)
     one = jnp.ones(())
@@ -91,9 +99,14 @@ def _histogram_draw(noise: Histogram, key: Key, shape: tuple[int, ...], fine: Re
     """A cell by its weight and a whole place in it; the width is rounded up to an even number."""
     cell_key, place_key = jax.random.split(key)
     width = 2.0 * jnp.ceil(0.5 * noise.width / fine)
-    ends = jnp.cumsum(jnp.asarray((noise.atom_weight, *noise.weights), dtype=jnp.int64))
-    pick = whole_draws.uniform_below(cell_key, jnp.asarray(float(noise.total)), shape)
-    cell = jnp.searchsorted(ends, pick.astype(jnp.int64), side="right") - 1
+    cell = _cells(cell_key, (noise.atom_weight, *noise.weights), shape) - 1.0
     place = whole_draws.uniform_below(place_key, width, shape)
     drawn = cell * width + place - 0.5 * len(noise.weights) * width
     return jnp.where(cell < 0, 0.0, drawn)
+
+
+def _cells(key: Key, weights: tuple[int, ...], shape: tuple[int, ...]) -> Reals:
+    """Cells by their whole weights, the first of them 0."""
+    ends = jnp.cumsum(jnp.asarray(weights, dtype=jnp.int64))
+    pick = whole_draws.uniform_below(key, jnp.asarray(float(sum(weights))), shape)
+    return 1.0 * jnp.searchsorted(ends, pick.astype(jnp.int64), side="right")

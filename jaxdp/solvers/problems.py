@@ -19,6 +19,7 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
@@ -257,7 +258,7 @@ def bounded_smoothness(
 
 def private_smoothness(
     problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
-) -> tuple[Smoothness, PureDP]:
+) -> tuple[Smoothness, Drawn]:
     """The smoothness of a regression, released by the Laplace mechanism, and what that costs.
 
     Args:
@@ -268,18 +269,17 @@ def private_smoothness(
         key: of the noise; use it once and keep it secret.
 
     Returns:
-        A `Smoothness` of origin "released", floored at 1e-3 of its bound, and a `PureDP`: hand it
-        to the plan as `spent`.
+        A `Smoothness` of origin "released", floored at 1e-3 of its bound, and its cost, a `PureDP`
+        and what draws add: hand it to the plan as `spent`.
 
     A mean over n (public) records moves by at most c bound_j^2 / n, replacing, adding or removing
-    one; the noise is from a lattice.
-    Source: Mangold et al., ICML 2022, section 5.
+    one; noise is from a lattice. Source: Mangold et al., ICML 2022, section 5.
 
     >>> import jax
     >>> import jaxdp as dp
     >>> problem = dp.glm([[1.0, 0.0], [1.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
     >>> smoothness, spent = dp.private_smoothness(problem, 1.0, 0.5, jax.random.key(0))
-    >>> smoothness.origin, float(spent.epsilon_bound)
+    >>> smoothness.origin, float(spent.exact.epsilon_bound)
     ('released', 0.5)
     """
     epsilon = checks.positive("epsilon", epsilon)
@@ -296,4 +296,5 @@ def private_smoothness(
     values = jnp.clip(noise.to(total / records), _SMOOTHNESS_FLOOR * bounds, bounds)
     if problem.intercept:
         values = jnp.append(values, _CURVATURE[problem.loss])
-    return Smoothness(values, "released"), PureDP(epsilon)
+    error = lattice.sampling_error(coordinates, "lattice")
+    return Smoothness(values, "released"), Drawn(PureDP(epsilon), error)

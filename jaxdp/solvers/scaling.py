@@ -19,7 +19,7 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.records import number_of_records
-from jaxdp._core.types import Key
+from jaxdp._core.types import Key, Reals
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
@@ -47,8 +47,8 @@ def release(
     Args:
         values: (n, p); those beyond the bounds are clipped.
         lower, upper: public bounds, (p,).
-        spent: what the release costs: a `GDP` adds Gaussian noise, a `PureDP` Laplace noise, "inid"
-            of `allocate`.
+        spent: what the release costs, with exact draws (`sampling_error` is theirs): a `GDP` adds
+            Gaussian noise, a `PureDP` Laplace noise, "inid" of `allocate`.
         key: of the noise: use it once.
         relation: "replace_one" or "add_remove".
 
@@ -87,6 +87,11 @@ def release(
     found = np.maximum(squares - means**2, np.sqrt(variances[1]))
     found = np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0)
     return middle + half * means, half * np.sqrt(found)
+
+
+def sampling_error(coordinates: int) -> Reals:
+    """Total variation that draws of `release` are off by, of so many columns."""
+    return lattice.sampling_error(2 * coordinates, "lattice")
 
 
 def _coordinates(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> int:

@@ -18,7 +18,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.base import BudgetLike
-from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.solvers import covariance
 
 # Of coordinate descent on the released moments. chosen: it reads no record, and costs no budget
@@ -36,7 +36,7 @@ def lasso(
     relation: str,
     intercept: bool = False,
     release: str = "lattice",
-) -> tuple[Vector, GDP]:
+) -> tuple[Vector, Drawn]:
     """A private LASSO from one release of the second moment of the rows, and what it cost.
 
     Args:
@@ -51,7 +51,7 @@ def lasso(
         intercept: theta's last coordinate, not penalised.
 
     Returns:
-        theta of min theta^T A theta / 2 - b^T theta + strength ||theta||_1, and its `GDP`.
+        theta of min theta^T A theta / 2 - b^T theta + strength ||theta||_1; its plan's guarantee.
 
     A and b are blocks of the released second moment, A with eigenvalues within the noise's spectrum
     raised to its end, scale sqrt(2 (p + 1)); 3,000 passes of coordinate descent on A. NaN and bad
@@ -61,7 +61,7 @@ def lasso(
     >>> import jaxdp as dp
     >>> theta, cost = dp.solvers.sufficient_statistics.lasso([[1.0], [-1.0]], [1.0, -1.0], 0.1,
     ...     (1.0, 1e-5), jax.random.key(0), row_bound=2.0, relation="add_remove")
-    >>> print(theta.shape, f"{cost.mu:.4f}")
+    >>> print(theta.shape, f"{cost.exact.mu:.4f}")
     (1,) 0.2681
     """
     x, y = _checked_records(features, targets)
@@ -84,7 +84,7 @@ def lasso(
     # Where the spectrum of the noise ends: smaller eigenvalues say nothing.
     floor = plan.scales[1] * jnp.sqrt(2.0 * rows.shape[1])
     theta = lasso_of_moments(moment[:-1, :-1], moment[:-1, -1], strengths, floor)
-    return theta, GDP(plan.ratio)
+    return theta, plan.guarantee
 
 
 def _checked_records(features: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -149,11 +149,41 @@ def test_extreme_sensitivities_do_not_overflow():
         (lambda: dp.allocate("gaussian", [1.0], dp.PureDP(1.0)), "budget"),
         (lambda: dp.allocate("laplace", [1.0], dp.GDP(1.0)), "budget"),
         (lambda: dp.allocation_error("gaussian", [-1.0]), "scales"),
+        (lambda: dp.allocate("discrete_laplace", [0.5], BUDGET), "sensitivities must be whole"),
+        (lambda: dp.allocate("discrete_gaussian", [1.0], dp.GDP(1.0)), "budget"),
     ],
 )
 def test_bad_input(call, name):
     with pytest.raises(ValueError, match=name):
         call()
+
+
+@pytest.mark.parametrize("budget", [(2.0, 0.0), dp.PureDP(2.0)])
+def test_pure_discrete_laplaces_have_the_scales_of_laplaces(budget):
+    sensitivities, counts = np.array([1, 5, 0]), np.array([3, 1, 1])
+    scales = dp.allocate("discrete_laplace", sensitivities, budget, counts=counts)
+    closed = dp.allocate("laplace", sensitivities, budget, counts=counts)
+    np.testing.assert_array_equal(scales, closed)
+    noise = dp.DiscreteLaplace(scales[:2])
+    spent = np.sum(counts[:2] * noise.pure_epsilon(sensitivities[:2]))
+    assert 2.0 * (1.0 - 1e-12) < spent <= 2.0
+    error = dp.allocation_error("discrete_laplace", scales)
+    np.testing.assert_allclose(error, np.sum(noise.variance()), rtol=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["discrete_gaussian", "discrete_laplace"])
+def test_noise_on_integers_keeps_the_budget_under_exact_composition(family):
+    sensitivities, counts = np.array([1, 5]), np.array([2, 1])
+    found, closed = (
+        dp.allocate(name, sensitivities, (1.0, 1e-6), counts=counts)
+        for name in (family, family.removeprefix("discrete_"))
+    )
+    np.testing.assert_allclose(found[1] / found[0], closed[1] / closed[0], rtol=1e-12)
+    noise = {"discrete_gaussian": dp.DiscreteGaussian, "discrete_laplace": dp.DiscreteLaplace}
+    released = dp.Mechanism(noise[family](found), sensitivities)
+    total = (counts * dp.privacy_loss(released)).sum()
+    assert 0.9e-6 < total.delta(1.0) <= 1e-6
 
 
 def test_bad_traced_input_is_never_little_noise():

@@ -51,6 +51,15 @@ def test_never_on_the_unsafe_side(epsilon, log_delta, family):
 
 
 @pytest.mark.long
+def test_discrete_gaussians_are_feasible_where_delta_does_not_fall_with_the_scale():
+    scales = jnp.linspace(0.3, 1.0, 701)
+    assert np.any(np.diff(dp.DiscreteGaussian(scales).log_delta(1.0, 3.0)) > 0.01)
+    budget = dp.Budget(3.0, jnp.logspace(-8.0, -1.0, 40))
+    noise = dp.fit_noise("discrete_gaussian", budget, 1.0)
+    assert np.all(noise.delta(1.0, 3.0) <= budget.delta)
+
+
+@pytest.mark.long
 def test_flipped_huber_on_its_plateau():
     """alpha shift = gamma^2 epsilon: the optimum of one dimension, where delta is a closed form."""
     for row in records("flipped_huber", "plateau_var"):
@@ -160,6 +169,10 @@ def test_bad_input():
         (lambda: dp.fit_noise("laplace", budget, 1.0, accounting="guess"), "accounting"),
         (lambda: dp.fit_noise("laplace", budget, 1.0, accounting="sufficient"), "flipped_huber"),
         (lambda: dp.fit_noise("discrete_laplace", budget, 0.5), "sensitivity must be whole"),
+        (
+            lambda: dp.fit_noise("discrete_laplace", budget, dp.JointSensitivity(2, linf=0.5)),
+            "sensitivity must be whole",
+        ),
         (lambda: dp.JointSensitivity(2.5, l1=1.0), "dimension must be whole"),
         (lambda: dp.JointSensitivity(2, l1=-1.0), "l1 must lie in"),
     ):

@@ -49,7 +49,7 @@ TINY = {
         BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, records=10
     ),
     "descent": lambda: descent(clip=1e-308),
-    "descent, subnormal": lambda: descent(dp.Budget(1e8, 1e-6), clip=1e-290, allocation="spr"),
+    "descent, subnormal": lambda: descent(dp.Budget(np.inf, 0.5), clip=1e-290, allocation="spr"),
     "exponential": lambda: exponential(row_bound=1e-160),
     "exponential, radius": lambda: exponential(radius=1e-300),
     "exponential, penalty": lambda: exponential(penalty=dp.L2(1e200)),

@@ -72,12 +72,12 @@ def test_values_computed_from_the_records_need_a_budget():
 def test_released_scales_are_paid_from_the_budget():
     features, targets = regression()
     model = dp.DPLasso(**UNIT, scaling_share=0.2, step=1.0).fit(features, targets)
-    assert isinstance(model.privacy_, dp.GDP)
+    assert isinstance(model.privacy_.exact, dp.GDP)
     assert 1e-5 * (1 - 1e-9) < float(model.privacy_.delta(1.0)) <= 1e-5
-    spent = float(model.plan_.spent.mu)
-    assert spent == pytest.approx(0.2**0.5 * float(model.privacy_.mu), rel=1e-12)
+    spent = float(model.plan_.spent.exact.mu)
+    assert spent == pytest.approx(0.2**0.5 * float(model.privacy_.exact.mu), rel=1e-12)
     rest = float(np.sqrt(2.0 * model.plan_.rho))
-    assert np.hypot(rest, spent) == pytest.approx(float(model.privacy_.mu), rel=1e-12)
+    assert np.hypot(rest, spent) == pytest.approx(float(model.privacy_.exact.mu), rel=1e-12)
     # M_j = 1/3 for a uniform feature.
     np.testing.assert_allclose(1.0 / np.asarray(model.plan_.steps[:3]), 1 / 3, atol=0.05)
     public = dp.DPLasso(**UNIT, scaling_share=0.0, step=1.0).fit(features, targets)
@@ -90,7 +90,7 @@ def test_laplace_noise_releases_scales_by_laplace_noise():
     """Pure epsilon: 0.1 for the scales, 0.9 for the descent."""
     features, targets = regression()
     model = dp.DPLasso(**{**UNIT, "delta": 0.0}, noise="laplace", passes=2).fit(features, targets)
-    assert float(model.plan_.spent.epsilon_bound) == pytest.approx(0.1, rel=1e-12)
+    assert float(model.plan_.spent.exact.epsilon_bound) == pytest.approx(0.1, rel=1e-12)
     assert float(np.sum(model.plan_.visits * model.plan_.ratios)) == pytest.approx(0.9, rel=1e-6)
 
 
@@ -175,6 +175,6 @@ def test_one_record_moves_the_released_statistics_by_at_most_the_sensitivity():
     moved = []
     for extreme in (1.0, -1.0):
         features[0] = extreme
-        scaler = DPStandardScaler(epsilon=1e6, delta=0.5, feature_bounds=(-1, 1), random_state=1)
+        scaler = DPStandardScaler(epsilon=25.0, delta=0.5, feature_bounds=(-1, 1), random_state=1)
         moved.append(scaler.fit(features).center_[0])
-    assert moved[0] - moved[1] == pytest.approx(2 / 100, rel=1e-6)
+    assert moved[0] - moved[1] == pytest.approx(2 / 100, rel=1e-3)

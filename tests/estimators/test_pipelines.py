@@ -34,7 +34,9 @@ def test_the_fits_of_a_search_have_no_total():
     labels = np.digitize(targets, [0.0, 0.4])
     many = OneVsRestClassifier(dp.DPLogisticRegression(**UNIT)).fit(features, labels)
     one = next(iter(many.estimators_)).privacy_
-    assert float(total_privacy(many).mu) == pytest.approx(3**0.5 * float(one.mu), rel=1e-12)
+    assert float(total_privacy(many).exact.mu) == pytest.approx(
+        3**0.5 * float(one.exact.mu), rel=1e-12
+    )
     with pytest.raises(ValueError, match="around private estimators"):
         total_privacy(TransformedTargetRegressor(dp.DPLasso(**UNIT)))
 
@@ -65,9 +67,13 @@ def test_a_pipeline_with_a_private_scaler_adds_up():
     np.testing.assert_allclose(scaler.scale_, features.std(axis=0), rtol=0.2)
     np.testing.assert_allclose(scaler.center_, 0.0, atol=0.05)
     total = total_privacy(pipeline)
-    assert isinstance(total, dp.GDP)
-    np.testing.assert_allclose(total.mu, np.hypot(scaler.privacy_.mu, model.privacy_.mu))
+    assert isinstance(total.exact, dp.GDP)
+    each = [step.privacy_.exact.mu for step in (scaler, model)]
+    np.testing.assert_allclose(total.exact.mu, np.hypot(*each))
     assert float(scaler.privacy_.delta(0.5)) <= 1e-6
+    errors = [step.privacy_.sampling_error for step in (scaler, model)]
+    np.testing.assert_allclose(total.sampling_error, sum(errors), rtol=1e-12)
+    assert errors[0] > 6 * 2.0**-74
     assert float(total.epsilon(2e-6)) < 1.0
     assert np.abs(scaler.transform(features)).max() <= 2.5
     with pytest.raises(ValueError, match="with privacy_"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_draws import WholeLaw
+from jaxdp.noise.kernels import whole_draws, whole_laws
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 
 SIZE = 1_000_000
 # Least probability of a step that the sampler's 117 bits tell from 0.
@@ -51,8 +51,8 @@ def in_support(noise, size_of_draw, fine):
     law = WholeLaw(kind, scale, jnp.ones(()), jnp.ones(()))
     block_size = np.ceil(0.5 * float(scale))
     block, place = np.divmod(size_of_draw, block_size)
-    candidate = whole_draws._Candidate(jnp.asarray(block), jnp.asarray(place), block_size)
-    chance = np.exp(-np.asarray(whole_draws._exponent(law, candidate)))
+    candidate = whole_laws.Candidate(jnp.asarray(block), jnp.asarray(place), block_size)
+    chance = np.exp(-np.asarray(whole_laws.exponent(law, candidate)))
     return (block < whole_draws._BLOCKS[kind]) & (chance > LEAST)
 
 

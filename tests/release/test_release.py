@@ -17,13 +17,14 @@ NOISES = {
     "histogram": dp.Histogram(0.5, [1, 2, 4, 8, 4, 2, 1], atom=0.01),
     "discrete_gaussian": dp.DiscreteGaussian(3.0),
     "discrete_laplace": dp.DiscreteLaplace(2.0),
+    "discrete_histogram": dp.DiscreteHistogram([1, 2, 4, 2, 1]),
 }
 
 
 @pytest.mark.parametrize("name", NOISES)
 def test_moments_and_guarantee(name):
     noise = NOISES[name]
-    whole = noise.on_integers
+    whole = name.startswith("discrete")
     shape = (20_000,)
     batch = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), noise)
     scalar = name in ("gaussian", "laplace", "discrete_laplace")
@@ -81,6 +82,21 @@ def test_trees_keys_and_transformations():
     traced = jax.jit(lambda k, x: dp.release(GAUSSIAN, x, k).value)(key, jnp.asarray([1.0, 2.0]))
     np.testing.assert_array_equal(traced, eager.value)
     assert (GAUSSIAN.release(np.zeros(9)).value != GAUSSIAN.release(np.zeros(9)).value).all()
+
+
+def test_laplaces_cover_vectors_and_trees_in_the_sum_of_absolute_values():
+    tree = {"a": np.full((2, 3), 7), "b": np.zeros(4, dtype=int)}
+    counts = dp.Mechanism(dp.DiscreteLaplace(2.0), 1.0).release(tree, jax.random.key(1))
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), counts.value) == {
+        "a": ((2, 3), jnp.int64),
+        "b": ((4,), jnp.int64),
+    }
+    assert counts.mechanism.sensitivity == 1.0
+    reals = jax.tree.map(lambda x: x + 0.3, tree)
+    sums = dp.Mechanism(dp.Laplace(2.0), 1.0).release(reals, jax.random.key(1))
+    # Ten entries are each rounded by a step of 2^-31 at most, between neighbours.
+    assert 1.0 + 10 * 2.0**-31 <= sums.mechanism.sensitivity < 1.0 + 10.1 * 2.0**-31
+    assert sums.half_width(0.9) == dp.Laplace(2.0).quantile(0.95) + sums.granularity
 
 
 def test_huge_whole_numbers_are_clipped_where_doubles_are_dense():

@@ -8,8 +8,8 @@ import pytest
 
 from jaxdp._core.random_key import secure_key
 from jaxdp._numeric.double_double import Double
-from jaxdp.noise.kernels import precise_exponential, whole_draws
-from jaxdp.noise.kernels.whole_draws import WholeLaw
+from jaxdp.noise.kernels import precise_exponential, whole_draws, whole_laws
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 
 ONE = jnp.ones(())
 # About 6 deviations of a chi-square statistic.
@@ -86,17 +86,18 @@ def test_refined_decisions_agree_with_fast_ones(kind):
     size = jnp.full(500, jnp.ceil(0.5 * given.scale))
     block = jnp.asarray(np.random.default_rng(0).integers(0, 9, 500), jnp.float64)
     place = jnp.floor(jax.random.uniform(k1, (500,)) * size)
-    candidate = whole_draws._Candidate(block, place, size)
+    candidate = whole_laws.Candidate(block, place, size)
     bits = jnp.floor(jax.random.uniform(k2, (500,)) * 2.0**32) * 2.0**-32
-    chance = jnp.exp(-whole_draws._exponent(given, candidate))
+    chance = jnp.exp(-whole_laws.exponent(given, candidate))
     certain = jnp.abs(bits - chance) > 1e-8
     # A block of its own pick, so that it stays.
     pick = jnp.asarray(whole_draws._thresholds(given.proposal)[0])
     middle = jnp.concatenate([jnp.zeros(1, jnp.int32), pick])[block.astype(int)] + 1
     everywhere = jnp.ones(500, bool)
-    again, taken = whole_draws._refined(
-        k3, given, candidate, (middle, bits), (everywhere, ~everywhere)
+    made = whole_draws._Decided(
+        *(candidate, None, middle, bits, everywhere), taken=~everywhere, is_open=everywhere
     )
+    again, taken = whole_draws._refined(k3, given, made)
     np.testing.assert_array_equal(again, block)
     np.testing.assert_array_equal(taken[certain], (bits < chance)[certain])
 

@@ -27,7 +27,7 @@ def test_the_run_is_the_written_algorithm():
     ):
         y = targets if loss == "squared" else (targets > 0).astype(float)
         problem = dp.glm(features, y, loss=loss, penalty=penalty)
-        plan = make_plan(iterate=iterate, records=300, budget=dp.Budget(50.0, 0.1))
+        plan = make_plan(iterate=iterate, records=300, budget=dp.Budget(20.0, 0.1))
         object.__setattr__(
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
         )

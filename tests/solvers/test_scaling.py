@@ -62,8 +62,8 @@ def test_a_descent_keeps_the_rest_of_the_budget(share):
         spent=dp.GDP(mu * share),
         order="cyclic",
     )
-    assert isinstance(plan.guarantee, dp.GDP)
-    assert mu * (1 - 1e-13) < float(plan.guarantee.mu) <= mu
+    assert isinstance(plan.guarantee.exact, dp.GDP)
+    assert mu * (1 - 1e-13) < float(plan.guarantee.exact.mu) <= mu
     assert float(2 * plan.rho) == pytest.approx(mu**2 * (1 - share**2), rel=1e-12)
     assert float(plan.delta(0.7)) <= 1e-7
 

@@ -19,17 +19,17 @@ from __future__ import annotations
 import decimal
 import functools
 import math
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import Bools, Key, Reals, Shape
-from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
-from jaxdp.noise.kernels.precise_exponential import exp_pair, product
+from jaxdp._numeric.double_double import total_pair
+from jaxdp.noise.kernels.precise_exponential import exp_pair
+from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exponent, exponent_pair
 
 # Total variation between a draw's law and the true one. derived: 1e-25 a refined comparison, and
 # thresholds of blocks to 2^-95, 180 of them
@@ -44,43 +44,25 @@ _BLOCKS = {"normal": 24, "exponential": 140}
 _CANDIDATES = {"normal": 1.25, "exponential": 1.33}
 # Draws from which on no more than are wanted are made. chosen: a second of them
 _PADDED = 2**20
+# Candidates that one word counts. derived: its bits
+_ROW = 64
+# Whole multiples of it are drawn where there are many. derived: words that ChaCha20 makes at a time
+# on a CPU, two a candidate: none are left over, and none are copied
+_CHUNK = 2**14
 # The least of 31 bits that blocks beyond the compared ones may begin at. derived
 _TOP = 2**31 - 1
 
-Kind = Literal["normal", "exponential", "huber", "offset"]
 
+class _Decided(NamedTuple):
+    """Candidates, the bits that they are made of, and which float64 takes or leaves open."""
 
-@final
-@pytree
-class WholeLaw:
-    """h of one kind with its scale s, up to `bound`, at least 0; all numbers if None.
-
-    "huber" and "offset" with alpha and gamma as well, s = gamma^2 / alpha.
-    """
-
-    kind: Kind = static()
-    scale: Reals
-    alpha: Reals
-    gamma: Reals
-    bound: Reals | None = None
-
-    @property
-    def proposal(self) -> str:
-        """The law of the blocks."""
-        return "normal" if self.kind == "normal" else "exponential"
-
-    @property
-    def start(self) -> Reals:
-        """The number from which on the square in h counts."""
-        return self.alpha if self.kind == "huber" else jnp.zeros(())
-
-
-class _Candidate(NamedTuple):
-    """A block, a place in it, the block's size, and the random word that decides."""
-
-    block: Reals
-    place: Reals
-    size: Reals
+    candidate: Candidate
+    sign: Reals
+    pick: jax.Array
+    first_bits: Reals
+    fair: Bools
+    taken: Bools
+    is_open: Bools
 
 
 @functools.cache
@@ -132,138 +114,116 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
 @functools.partial(jax.jit, static_argnums=2)
 def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
     share = _CANDIDATES[law.proposal]
-    tried = int(share * count + 8.0 * math.sqrt(count)) + 32
+    least = int(share * count + 8.0 * math.sqrt(count))
+    row = _ROW if least < 4 * _CHUNK else _CHUNK
+    tried = row * (least // row + 1)
 
     def fill(state: tuple[Reals, jax.Array, jax.Array]) -> tuple[Reals, jax.Array, jax.Array]:
         values, filled, turn = state
-        drawn, taken = _candidates(jax.random.fold_in(key, turn), law, (tried,))
-        places = filled + jnp.cumsum(taken, dtype=jnp.int32) - 1
-        places = jnp.where(taken, places, count)
+        drawn = _candidates(jax.random.fold_in(key, turn), law, (tried,))
+        taken = ~jnp.isnan(drawn)
+        before, total = _counted(taken)
+        places = jnp.where(taken, filled + before, count)
         values = values.at[places].set(drawn, mode="drop")
-        return values, filled + jnp.sum(taken, dtype=jnp.int32), turn + 1
+        return values, filled + total, turn + 1
 
     start = jnp.zeros(count), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32)
     return lax.while_loop(lambda state: state[1] < count, fill, start)[0]
 
 
+def _counted(taken: Bools) -> tuple[jax.Array, jax.Array]:
+    """How many are taken before each one, and in all: words of 64 bits and their bits' counts.
+
+    A cumulative sum of all would be the dearest step of a draw.
+    """
+    bit = np.uint64(1) << np.arange(_ROW, dtype=np.uint64)[None]
+    words = jnp.sum(jnp.where(taken.reshape(-1, _ROW), bit, np.uint64(0)), axis=1)
+    counts = lax.population_count(words).astype(jnp.int32)
+    ends = jnp.cumsum(counts)
+    within = lax.population_count(words[:, None] & (bit - np.uint64(1))).astype(jnp.int32)
+    return ((ends - counts)[:, None] + within).reshape(-1), ends[-1]
+
+
 @functools.partial(jax.jit, static_argnums=2)
 def _one_by_one(key: Key, law: WholeLaw, count: int) -> Reals:
-    def fill(state: tuple[Reals, Bools, jax.Array]) -> tuple[Reals, Bools, jax.Array]:
-        values, done, turn = state
-        drawn, taken = _candidates(jax.random.fold_in(key, turn), law, (count,))
-        return jnp.where(taken & ~done, drawn, values), done | taken, turn + 1
+    def fill(state: tuple[Reals, jax.Array]) -> tuple[Reals, jax.Array]:
+        values, turn = state
+        drawn = _candidates(jax.random.fold_in(key, turn), law, (count,))
+        return jnp.where(jnp.isnan(values), drawn, values), turn + 1
 
-    start = jnp.zeros(count), jnp.zeros(count, bool), jnp.zeros((), jnp.uint32)
-    return lax.while_loop(lambda state: ~jnp.all(state[1]), fill, start)[0]
+    start = jnp.full(count, jnp.nan), jnp.zeros((), jnp.uint32)
+    return lax.while_loop(lambda state: jnp.any(jnp.isnan(state[0])), fill, start)[0]
 
 
-def _candidates(key: Key, law: WholeLaw, shape: Shape) -> tuple[Reals, Bools]:
-    """Signed candidates, and whether they are taken."""
+def _candidates(key: Key, law: WholeLaw, shape: Shape) -> Reals:
+    """Signed candidates; NaN where one is refused."""
     first, second = jax.random.split(key)
     words = jax.random.bits(first, (2, *shape), dtype=jnp.uint64)
-    sign = jnp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
+    fast = _decided(words, law)
+    # One array, which XLA makes in one pass; infinite where float64 decides nothing.
+    known = _signed(fast, law, fast.candidate.block, fast.taken)
+    known = jnp.where(fast.is_open & fast.fair, jnp.inf, known)
+
+    def refine(state: tuple[Reals, jax.Array]) -> tuple[Reals, jax.Array]:
+        # What depends on the turn, which is 1: XLA would compute all else before the loop, and
+        # write arrays that are hardly ever needed.
+        again = _decided(words ^ (state[1] - 1).astype(jnp.uint64), law)
+        more = jax.random.fold_in(second, state[1])
+        return _signed(again, law, *_refined(more, law, again)), jnp.uint32(0)
+
+    # A loop of one turn at most: under `vmap` a condition would always be computed.
+    start = known, jnp.any(known == jnp.inf).astype(jnp.uint32)
+    return lax.while_loop(lambda state: state[1] > 0, refine, start)[0]
+
+
+def _decided(words: jax.Array, law: WholeLaw) -> _Decided:
+    """Candidates of two words each, (2, ...), and what float64 decides."""
     pick = ((words[0] >> np.uint64(1)) & np.uint64(_TOP)).astype(jnp.int32)
     high, _ = _thresholds(law.proposal)
-    block, tie = jnp.zeros(shape, jnp.int32), pick == _TOP
+    block, tie = jnp.zeros(pick.shape, jnp.int32), pick == _TOP
     for threshold in high[high < _TOP].tolist():
         block += (pick >= threshold).astype(jnp.int32)
         tie |= pick == threshold
-    size = jnp.broadcast_to(jnp.ceil(0.5 * law.scale), shape)
+    size = jnp.broadcast_to(jnp.ceil(0.5 * law.scale), pick.shape)
     count = size.astype(jnp.uint64)
     place = words[1] % count
     # 2^64 less a remainder is a multiple of the count: no place is likelier than another.
     fair = words[1] - place <= np.uint64(2**64 - 1) - (count - np.uint64(1))
-    candidate = _Candidate(block.astype(jnp.float64), place.astype(jnp.float64), size)
-    chance = jnp.exp(-_exponent(law, candidate))
+    candidate = Candidate(block.astype(jnp.float64), place.astype(jnp.float64), size)
+    chance = jnp.exp(-exponent(law, candidate))
     first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
     taken = first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (first_bits < chance * (1.0 + _CERTAIN)) | tie
-
-    def refine(state: tuple[Reals, Bools, jax.Array]) -> tuple[Reals, Bools, jax.Array]:
-        # Bits that depend on the turn: XLA would compute what does not before the loop.
-        key = jax.random.fold_in(second, state[2])
-        bits = pick, first_bits
-        return *_refined(key, law, candidate, bits, (is_open, taken)), jnp.uint32(0)
-
-    # A loop of one turn at most: under `vmap` a condition would always be computed.
-    start = candidate.block, taken, jnp.any(is_open & fair).astype(jnp.uint32)
-    block, taken, _ = lax.while_loop(lambda state: state[2] > 0, refine, start)
-    value = block * size + candidate.place
-    taken &= fair & ((sign > 0) | (value > 0))
-    return sign * value, taken if law.bound is None else taken & (value <= law.bound)
+    sign = jnp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
+    return _Decided(candidate, sign, pick, first_bits, fair, taken, is_open)
 
 
-def _exponent(law: WholeLaw, candidate: _Candidate) -> Reals:
-    """h(n) - h of the block, a sum of parts that are not negative: relative error 8 ulp."""
-    k, j, size = candidate
-    beyond = (j + k * (size - 0.5 * law.scale)) / law.scale
-    if law.kind == "normal":
-        return 0.5 * beyond * (beyond + k)
-    if law.kind == "exponential":
-        return beyond
-    return beyond + 0.5 * (jnp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
+def _signed(made: _Decided, law: WholeLaw, block: Reals, taken: Bools) -> Reals:
+    """Signed numbers of these blocks; NaN for those that are not taken, or do not count."""
+    value = block * made.candidate.size + made.candidate.place
+    taken &= made.fair & ((made.sign > 0) | (value > 0))
+    taken = taken if law.bound is None else taken & (value <= law.bound)
+    return jnp.where(taken, made.sign * value, jnp.nan)
 
 
-def _refined(
-    key: Key,
-    law: WholeLaw,
-    candidate: _Candidate,
-    bits: tuple[jax.Array, Reals],
-    state: tuple[Bools, Bools],
-) -> tuple[Reals, Bools]:
+def _refined(key: Key, law: WholeLaw, made: _Decided) -> tuple[Reals, Bools]:
     """Blocks and decisions where they are open, from 117 more bits and with 32 digits."""
-    open_, taken = state
-    shape = candidate.block.shape
+    shape = made.pick.shape
     more = jax.random.bits(key, (2, *shape), dtype=jnp.uint64)
     block = jnp.zeros(shape)
     highs, lows = (jnp.asarray(x) for x in _thresholds(law.proposal))
 
     def count_block(index: jax.Array, block: Reals) -> Reals:
         high, low = highs[index], lows[index]
-        reached = (bits[0] > high) | ((bits[0] == high) & (more[0] >= low))
+        reached = (made.pick > high) | ((made.pick == high) & (more[0] >= low))
         return block + reached.astype(jnp.float64)
 
     block = lax.fori_loop(0, highs.size, count_block, block)
-    block = jnp.where(open_, block, candidate.block)
-    chance = exp_pair(_exponent_pair(law, candidate._replace(block=block)))
+    block = jnp.where(made.is_open, block, made.candidate.block)
+    chance = exp_pair(exponent_pair(law, made.candidate._replace(block=block)))
     rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
-    gap = total_pair(chance, -bits[1], -rest)
-    return block, jnp.where(open_, gap.high > 0, taken)
-
-
-def _exponent_pair(law: WholeLaw, candidate: _Candidate) -> Double:
-    """`_exponent` to 1e-30."""
-    k, j, size = candidate
-    everywhere = jnp.ones(k.shape, bool)
-    zero = jnp.zeros(k.shape)
-
-    def exactly(x: Reals) -> Double:
-        return Double(jnp.broadcast_to(x, k.shape), zero)
-
-    inside = size - 0.5 * law.scale
-    n = k * size + j
-    if law.kind in ("huber", "offset"):
-        slope = _ratio_pair(law, k.shape)
-        centre = total_pair(product(exactly(n), slope), -0.5 * k)
-        outside = total_pair(exactly(n), exactly(-law.start))
-        share = divide(outside, exactly(law.gamma), outside.high > 0)
-        square = scaled(product(share, share), 0.5)
-        return total_pair(centre, Double(*(jnp.where(outside.high > 0, x, 0.0) for x in square)))
-    part = product(exactly(k), exactly(inside))
-    above = total_pair(part, j)
-    beyond = divide(above, exactly(law.scale), everywhere)
-    if law.kind == "exponential":
-        return beyond
-    return scaled(product(beyond, total_pair(beyond, k)), 0.5)
-
-
-def _ratio_pair(law: WholeLaw, shape: Shape) -> Double:
-    """alpha / gamma^2 to 1e-30."""
-    zero, everywhere = jnp.zeros(shape), jnp.ones(shape, bool)
-    gamma = Double(jnp.broadcast_to(law.gamma, shape), zero)
-    return divide(
-        Double(jnp.broadcast_to(law.alpha, shape), zero), product(gamma, gamma), everywhere
-    )
+    gap = total_pair(chance, -made.first_bits, -rest)
+    return block, jnp.where(made.is_open, gap.high > 0, made.taken)
 
 
 def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:

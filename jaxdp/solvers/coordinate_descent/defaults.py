@@ -23,7 +23,7 @@ from jaxdp.solvers.coordinate_descent.schedule import Schedule
 
 # Passes at most: with more, ill-conditioned problems gain little for their time. measured:
 # benchmarks/bench_estimators.py, as all below
-_MOST_PASSES = 100
+MOST_PASSES = 100
 # C_j = sqrt(M_j) t, t = 1 at this r: with less noise a wider, less biased threshold costs little.
 # measured: there
 _UNIT_CLIP = 60.0
@@ -80,7 +80,7 @@ def defaults(
     # Bounded, so that its square is a number.
     ratio = min(max(records * rate / coordinates * 2.0 / shift_factor(relation), 1e-6), 1e6)
     if passes is None:
-        passes = int(min(max(-(-ratio // 1.0), 1.0), _MOST_PASSES))
+        passes = int(min(max(-(-ratio // 1.0), 1.0), MOST_PASSES))
     factor = min(max(ratio / _UNIT_CLIP, _LEAST_CLIP), _MOST_CLIP)
     clip = factor * target_scale * float(jnp.sqrt(jnp.sum(curvature)))
     first = 1.0 / (1.0 + ratio**-2.0)

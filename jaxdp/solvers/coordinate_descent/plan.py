@@ -29,10 +29,8 @@ from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
-from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
-from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.drawn import Drawn, as_drawn, left_for_exact
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
@@ -75,7 +73,7 @@ class Plan:
     sensitivities: Vector  # of the clipped mean gradient, between neighbours
     scales: Vector  # by which the noise is multiplied
     noise: Noise
-    spent: Spent | None  # before the first update, on the smoothness
+    spent: Drawn | None  # before the first update, on the smoothness
     records: int | None = static()  # that the sensitivities hold for; None without noise
     iterate: str = static()
     relation: str = static()
@@ -84,8 +82,9 @@ class Plan:
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
-        return lattice.sampling_error(self.sequence.size, self.release)
+        """Total variation that draws are off by, those of `spent` included; 1: floating point."""
+        before = 0.0 if self.spent is None else self.spent.sampling_error
+        return before + lattice.sampling_error(self.sequence.size, self.release)
 
     @property
     def visits(self) -> Vector:
@@ -108,16 +107,18 @@ class Plan:
         return 0.5 * self.visits * self.ratios**2 / self.rho
 
     @property
-    def guarantee(self) -> GDP | ZCDP | PrivacyLoss:
-        """Total guarantee of all updates, `spent` included; see `accounting.composed`."""
+    def guarantee(self) -> Drawn:
+        """Guarantee of all updates, with `spent` (see `accounting.composed`) and what draws add."""
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None
             ratios = jnp.full_like(ratios, self.noise.certificate.sensitivity)
-        return composed(self.noise, ratios, self.visits, self.spent, self.accounting)
+        before = None if self.spent is None else self.spent.exact
+        exact = composed(self.noise, ratios, self.visits, before, self.accounting)
+        return Drawn(exact, self.sampling_error)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of all updates together."""
+        """log delta of all updates together, with what draws add."""
         return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -142,14 +143,14 @@ def plan(
     accounting: str = "exact",
     iterate: str = "last",
     penalty: Penalty | None = None,
-    spent: Spent | None = None,
+    spent: Drawn | Spent | None = None,
     key: Key | None = None,
     release: str = "lattice",
 ) -> Plan:
     """The schedule of a private coordinate descent, with noise that keeps a budget.
 
     Args:
-        budget: a `Budget` or (epsilon, delta) of the whole run, epsilon in nats.
+        budget: a `Budget` or (epsilon, delta) of the run, epsilon in nats, what draws add included.
         smoothness: M_j, (p,), public (a bare array is your word for it) or released.
         clip: bound on each record's partial derivative: C_j, (p,), or C, see the module.
         records: their number n, public and fixed.
@@ -161,7 +162,7 @@ def plan(
         noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
         accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
         iterate: "last", or "average": each pass ends in the mean of its iterates.
-        penalty, spent: the problem's; what `private_smoothness` cost, a part of the budget.
+        penalty, spent: the problem's; the cost of `private_smoothness`, a part of the budget.
         key: of the order, which is drawn here.
         release: "lattice", or "float": noise whose last bits leak, for research.
 
@@ -184,8 +185,8 @@ def plan(
     clips = _clips(curvature, clip, records, relation)
     sequence = sequence_of(order, passes, len(curvature), updates, key)
     base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
-    words = records, iterate, relation, accounting, release
-    return _calibrated(Plan(sequence, *steps, *clips, shape, base, spent, *words), budget)
+    before, words = spent and as_drawn(spent), (records, iterate, relation, accounting, release)
+    return _calibrated(Plan(sequence, *steps, *clips, shape, base, before, *words), budget)
 
 
 def _counts(records: int | None, passes: int) -> tuple[int, int]:
@@ -208,11 +209,12 @@ def _clips(
 
 def _calibrated(shaped: Plan, budget: Budget) -> Plan:
     """The plan, whose scales are known up to a factor, with the least that keeps the budget."""
+    budget = left_for_exact(budget, shaped.sampling_error)
     base, shape, sensitivities = shaped.noise, shaped.scales, shaped.sensitivities
     if isinstance(base, Histogram):
         made_for = checked_histogram(base, shape, sensitivities)
         return _within(budget, _scaled(shaped, round_up(sensitivities / made_for, 8)))
-    ratios, spent = sensitivities / shape, shaped.spent
+    ratios, spent = sensitivities / shape, None if shaped.spent is None else shaped.spent.exact
     factor = least_factor(base, ratios, shaped.visits, budget, spent, shaped.accounting)
     if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
         raise ValueError(
@@ -242,11 +244,12 @@ def _check_choices(
 
 
 def _within(budget: Budget, plan: Plan) -> Plan:
-    """The plan, if the noise that it was given keeps the budget."""
-    if not bool(excess_log_delta(plan.log_delta(budget.epsilon), budget.delta) <= 0):
+    """The plan, if exact draws of the noise that it was given keep the budget."""
+    spent = plan.guarantee.exact.log_delta(budget.epsilon)
+    if not bool(excess_log_delta(spent, budget.delta) <= 0):
         raise ValueError(
             f"noise must keep {plan.sequence.size} updates within the budget, got delta "
-            f"{float(plan.delta(budget.epsilon)):.3g} at epsilon {float(budget.epsilon):g}: "
+            f"{float(exp_up(spent)):.3g} at epsilon {float(budget.epsilon):g}: "
             "make it for `update_budget`"
         )
     return plan

@@ -19,8 +19,10 @@ from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
@@ -50,14 +52,19 @@ class Plan:
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws add: (1 + e^epsilon) times it to delta; 1: floating point."""
-        return lattice.sampling_error(self.dimension * (self.dimension + 1) / 2, self.release)
+        """Total variation that draws are off by; 1: floating point."""
+        return _sampling_error(self.dimension, self.release)
+
+    @property
+    def guarantee(self) -> Drawn:
+        """Of exact draws a GDP, or one Laplace at the sum of all shifts; and what draws add."""
+        normal = self.family == "gaussian"
+        exact = GDP(self.ratio) if normal else Mechanism(Laplace(1.0), self.ratio)
+        return Drawn(exact, self.sampling_error)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of the release: exact GDP, or of one Laplace at the sum of all shifts."""
-        if self.family == "gaussian":
-            return GDP(self.ratio).log_delta(epsilon)
-        return Laplace(1.0).log_delta(self.ratio, epsilon)
+        """log delta of the release, with what draws add."""
+        return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -80,8 +87,9 @@ def plan(
     """The noise on a private second moment that meets a budget, decided before a row is read.
 
     Args:
-        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats; for Gaussian
-            noise also a `GDP`, a share of a larger budget.
+        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats, what draws add
+            to delta included; for Gaussian noise also a `GDP` of exact draws, a share of a larger
+            budget.
         dimension, records: d and n of the rows, public.
         relation: "replace_one", or "add_remove" with `records` fixed in the mean.
         row_bound: of the norm of a row; longer ones are shortened.
@@ -109,6 +117,8 @@ def plan(
     lattice.require(release, Laplace(1.0))
     dimension = checks.positive_integer("dimension", dimension)
     records = checks.positive_integer("records", records)
+    if isinstance(budget, Budget):
+        budget = left_for_exact(budget, _sampling_error(dimension, release))
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
     level = _level(budget, family)
     clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
@@ -119,6 +129,10 @@ def plan(
         scales = _scales_at_once(family, method, moved, level)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
+
+
+def _sampling_error(dimension: int, release: str) -> Reals:
+    return lattice.sampling_error(dimension * (dimension + 1) / 2, release)
 
 
 def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:

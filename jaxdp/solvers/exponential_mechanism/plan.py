@@ -12,8 +12,9 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import log1p, round_up
+from jaxdp._numeric.elementary import log1p
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.base import exp_up
 from jaxdp.solvers.problems import L2
@@ -50,9 +51,7 @@ class Plan:
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log delta of the chain's last state: the exact draw's, and what the chain adds."""
-        epsilon = checks.real("epsilon", epsilon)
-        added = jnp.logaddexp(0.0, epsilon) + jnp.log(checks.guard(self.total_variation))
-        return jnp.minimum(round_up(jnp.logaddexp(self.exact.log_delta(epsilon), added), -8), 0.0)
+        return Drawn(self.exact, self.total_variation).log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""

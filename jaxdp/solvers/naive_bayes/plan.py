@@ -16,10 +16,10 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.design.allocate import allocate
-from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
@@ -29,6 +29,7 @@ from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
+from jaxdp.released import whole_noise_error
 
 # Levels of the squares over those of the values, with Gaussian noise: a record's two sums of a
 # column move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more
@@ -73,8 +74,13 @@ class Plan:
         return _square_levels(self.levels, isinstance(self.sum_noise, Gaussian))
 
     @property
-    def privacy(self) -> GDP | PrivacyLoss:
-        """Guarantee of all tables and sums together: exactly GDP where both noises are Gaussian."""
+    def sampling_error(self) -> Reals:
+        """Total variation that draws are off by."""
+        return _sampling_error((self.count_noise, self.sum_noise), self.classes, self.categories)
+
+    @property
+    def privacy(self) -> Drawn:
+        """Guarantee of all tables and sums: a GDP where noises are Gaussian; and what draws add."""
         together = isinstance(self.sum_noise, Gaussian)
         parts = _releases(self.categories, self.levels, self.relation, together)
         noises = (self.count_noise, self.sum_noise)
@@ -84,7 +90,7 @@ class Plan:
             each = [count * GDP(shift / noise.scale) for noise, shift, count in held]  # pyright: ignore[reportAttributeAccessIssue]
         else:
             each = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in held]
-        return functools.reduce(operator.add, each)
+        return Drawn(functools.reduce(operator.add, each), self.sampling_error)
 
 
 @in_float64
@@ -101,7 +107,7 @@ def plan(
     """The noise on the tables and sums of a private naive Bayes that keeps a budget.
 
     Args:
-        budget: a `Budget` or (epsilon, delta) of all statistics, epsilon in nats.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats, of all, what draws add included.
         classes: how many.
         categories: values of each column; 0: continuous.
         feature_bounds: (lower, upper) of the continuous columns, numbers or one each; public.
@@ -138,7 +144,8 @@ def plan(
         checks.one_of("noise", noise, FAMILIES)
         if "gaussian" in noise and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
-        made = _calibrated(budget, noise, values, levels, relation)
+        error = _sampling_error((_FAMILIES[noise](1.0),) * 2, classes, values)
+        made = _calibrated(left_for_exact(budget, error), noise, values, levels, relation)
     else:
         made = _given(noise, continuous)
     if relation == "replace_one" and isinstance(made[1], Histogram | DiscreteHistogram):
@@ -158,12 +165,25 @@ def _categories(categories: Sequence[int]) -> tuple[int, ...]:
 
 def _require_kept(drawn: Plan, budget: Budget) -> None:
     """The noises that were given keep the budget together."""
-    spent = drawn.privacy.delta(budget.epsilon)
-    if not bool(spent <= budget.delta):
+    left = left_for_exact(budget, drawn.sampling_error)
+    spent = drawn.privacy.exact.delta(budget.epsilon)
+    if not bool(spent <= left.delta):
         raise ValueError(
             f"noise does not keep the budget: delta({budget.epsilon}) of all statistics is "
             f"{spent}, above {budget.delta}"
         )
+
+
+def _sampling_error(
+    noises: tuple[Noise, Noise | None], classes: int, categories: tuple[int, ...]
+) -> Reals:
+    """Total variation of all draws of the counts, tables and sums: see `model.release`."""
+    continuous = categories.count(0)
+    counts = classes * (1 + (len(categories) - continuous) * max(categories))
+    error = whole_noise_error(noises[0], counts)
+    if noises[1] is None:
+        return error
+    return error + whole_noise_error(noises[1], 2 * classes * continuous)
 
 
 def _square_levels(levels: int, together: bool) -> int:
@@ -197,20 +217,8 @@ def _calibrated(
         parts = parts[:1]
     shifts, counts = (jnp.array(x, dtype=jnp.float64) for x in zip(*parts, strict=True))
     weights = jnp.array([1.0, 1.0 / levels**2])[: len(parts)]
-    closed = "gaussian" if "gaussian" in family else "laplace"
-    scales = allocate(closed, shifts, budget, weights, counts=counts)
+    scales = allocate(family, shifts, budget, weights, counts=counts)
     build = _FAMILIES[family]
-    # Of pure guarantees the discrete Laplace has the continuous one's.
-    if family not in FAMILIES[:2] and not (closed == "laplace" and bool(budget.delta == 0)):
-
-        def composed(factor: Reals) -> PrivacyLoss:
-            each = [
-                count * privacy_loss(Mechanism(build(factor * scale), shift))
-                for scale, (shift, count) in zip(scales, parts, strict=True)
-            ]
-            return functools.reduce(operator.add, each)
-
-        scales = scales * calibrate(composed, budget, lower=1e-2, upper=1e2)
     noises = [build(checks.noise_scale("scale of the noise", scale)) for scale in scales]
     return noises[0], noises[1] if len(parts) == 2 else None
 

@@ -1,0 +1,116 @@
+"""Guarantees of draws that are nearly exact: what their total variation adds to delta.
+
+If, whatever the records, the law of what is released is within eta in total variation of one that
+keeps (epsilon, delta), then P'(S) <= P(S) + eta <= e^epsilon Q(S) + delta + eta <= e^epsilon Q'(S)
++ delta + (1 + e^epsilon) eta. The etas of several releases add up. A guarantee of delta = 0 becomes
+one of delta > 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import log_add, round_up
+from jaxdp.guarantee.base import Budget, is_no_release, repeated
+from jaxdp.noise.base import exp_up
+
+# Relative, of a delta that is parted and added up again. chosen: above the rounding of both
+_ROUNDING = 1e-13
+
+
+@final
+@in_float64
+@pytree
+class Drawn:
+    """A guarantee, and what draws are off by: `log_delta` and `epsilon` have both.
+
+    exact: of exact draws, a guarantee, a mechanism or a `PrivacyLoss`. sampling_error: total
+    variation between the law of all draws and the exact one; 1 where nothing is known of it.
+    a + b composes, where b is another or a guarantee of exact draws, n * a repeats: exact parts
+    compose, errors add.
+    """
+
+    exact: Any
+    sampling_error: Reals
+
+    def __init__(self, exact: Any, sampling_error: ArrayLike = 0.0):
+        error = jnp.minimum(checks.nonnegative("sampling_error", sampling_error), 1.0)
+        assign(self, exact=exact, sampling_error=error)
+
+    # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
+    __array_ufunc__ = None
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """log of delta + (1 + e^epsilon) sampling_error, rounded up, and at most 0."""
+        epsilon = checks.real("epsilon", epsilon)
+        error = checks.guard(self.sampling_error)
+        safe = jnp.where(error == 0, 1.0, error)
+        extra = jnp.where(error == 0, -jnp.inf, jnp.log(safe) + jnp.logaddexp(0.0, epsilon))
+        return jnp.minimum(round_up(log_add(self.exact.log_delta(epsilon), extra), 4), 0.0)
+
+    def delta(self, epsilon: ArrayLike) -> Reals:
+        """exp(log_delta), rounded up."""
+        return exp_up(self.log_delta(epsilon))
+
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
+        delta = checks.probability("delta", delta)
+        # With more than enough taken off a delta, what is left over is for the exact draws.
+        enough = self.exact.epsilon(0.5 * delta)
+        lost = round_up((1.0 + jnp.exp(enough)) * self.sampling_error, 4)
+        none = self.sampling_error == 0
+        spare = jnp.where(none, delta, delta * (1.0 - 1e-15) - lost)
+        least = self.exact.epsilon(jnp.maximum(spare, 0.0))
+        return jnp.where(none | ((spare >= 0.5 * delta) & (spare > 0)), least, jnp.inf)
+
+    def __add__(self, other: Any) -> Drawn:
+        if is_no_release(other):
+            return self
+        other = as_drawn(other)
+        error = round_up(self.sampling_error + other.sampling_error, 2)
+        return Drawn(self.exact + other.exact, error)
+
+    def __radd__(self, other: Any) -> Drawn:
+        """`other` is a guarantee of exact draws, or the 0 with which `sum` begins."""
+        return self + other
+
+    def __rmul__(self, count: ArrayLike) -> Drawn:
+        times = checks.whole("count", count)
+        error = repeated("sampling_error", times, self.sampling_error)
+        return Drawn(count * self.exact, error)
+
+    def __mul__(self, count: ArrayLike) -> Drawn:
+        return self.__rmul__(count)
+
+
+def as_drawn(guarantee: Any) -> Drawn:
+    """The guarantee of exact draws where it does not say what they are off by."""
+    return guarantee if isinstance(guarantee, Drawn) else Drawn(guarantee)
+
+
+def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
+    """The budget of exact draws with which draws of such an error keep `budget`.
+
+    delta less (1 + e^epsilon) sampling_error, rounded down; where that takes more than half of it,
+    `ValueError` (traced, a delta of NaN). Left as they are: a delta of 0, which only exact draws
+    meet; an infinite epsilon, which promises nothing; any budget where the error is 1 or more, that
+    of floating point.
+    """
+    error = jnp.asarray(sampling_error)
+    epsilon, delta = budget.epsilon, budget.delta
+    lost = jnp.where(error == 0, 0.0, round_up((1.0 + jnp.exp(epsilon)) * error, 8))
+    kept, enough = (delta == 0) | (epsilon == jnp.inf) | (error >= 1.0), 2.0 * lost <= delta
+    if checks.all_concrete(kept, enough) and not bool(jnp.all(kept | enough)):
+        raise ValueError(
+            f"budget must have a delta of at least 2 (1 + e^epsilon) {float(jnp.max(error)):.1e}, "
+            "for what draws may be off in total variation: take a smaller epsilon, got epsilon "
+            f"{epsilon} and delta {delta}"
+        )
+    left = jnp.where(enough, delta * (1.0 - _ROUNDING) - lost, jnp.nan)
+    return Budget(epsilon, jnp.where(kept, delta, left))
