@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import ledger
-from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
+from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
 from jaxdp.solvers.dp_sgd.plan import Plan
 
@@ -40,10 +40,10 @@ class Checkpoint:
         self._plan = _digest(plan)
         self._held = self._read()
         if self._held is None:
-            self.key = secure_key() if key is None else checked_key(key)
+            self.key = secure_key() if key is None else key
             return
         self.key = _array(self._held["key"])
-        if key is not None and _told(checked_key(key)) != self._held["key"]:
+        if key is not None and _told(key) != self._held["key"]:
             raise ValueError(f"key must be the one that {path} was started with, or None")
 
     def reached(self, params: Any, state: Any) -> tuple[int, Any, Any]:

@@ -14,7 +14,7 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.progress import with_bar
-from jaxdp._core.random_key import key_for
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
 from jaxdp.solvers.dp_sgd.batches import batches_of, require_records
@@ -113,6 +113,7 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    key = None if key is None else checked_key(key)
     course = _Course(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
 
