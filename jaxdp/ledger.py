@@ -115,11 +115,8 @@ def from_hex(values: Sequence[str]) -> tuple[float, ...]:
     return tuple(float.fromhex(value) for value in values)
 
 
-def write_atomically(path: str | os.PathLike[str], text: str, *, new: bool = False) -> None:
-    """All or nothing: written beside `path`, put on the disk, and moved over it.
-
-    A `new` one takes the place of no other: `FileExistsError`.
-    """
+def write_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """All or nothing: written beside `path`, put on the disk, and moved over it."""
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -127,9 +124,10 @@ def write_atomically(path: str | os.PathLike[str], text: str, *, new: bool = Fal
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        (os.link if new else os.replace)(name, target)
-    finally:
+        os.replace(name, target)
+    except BaseException:
         Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _digest(body: dict[str, Any]) -> str:

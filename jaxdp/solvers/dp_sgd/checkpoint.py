@@ -49,7 +49,8 @@ class Checkpoint:
     def reached(self, params: Any, state: Any) -> tuple[int, Any, Any]:
         """Steps made, parameters and state: those of the file, or the first ones, which make it."""
         if self._held is None:
-            self.write(0, params, state, new=True)
+            self._reserve()
+            self.write(0, params, state)
             return 0, params, state
         leaves, structure = jax.tree.flatten((params, state))
         found = self._held["leaves"]
@@ -59,14 +60,19 @@ class Checkpoint:
             )
         return self._held["done"], *jax.tree.unflatten(structure, map(_array, found))
 
-    def write(self, done: int, params: Any, state: Any, *, new: bool = False) -> None:
+    def write(self, done: int, params: Any, state: Any) -> None:
         """Put what `done` steps led to in the file's place."""
         if self._path is None:
             return
         leaves = [_told(leaf) for leaf in jax.tree.leaves((params, state))]
         body = {"plan": self._plan, "key": _told(self.key), "done": done, "leaves": leaves}
+        ledger.write_atomically(self._path, ledger.sealed(_FORMAT, body))
+
+    def _reserve(self) -> None:
+        """The place of a new file, which one run alone may take."""
         try:
-            ledger.write_atomically(self._path, ledger.sealed(_FORMAT, body), new=new)
+            if self._path is not None:
+                self._path.touch(mode=0o600, exist_ok=False)
         except FileExistsError as error:
             raise ValueError(f"path must be free, another run began at {self._path}") from error
 
