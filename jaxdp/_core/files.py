@@ -46,13 +46,12 @@ def write_atomically(
     path: str | os.PathLike[str],
     content: str | bytes,
     *,
-    new: bool = False,
     mode: int = 0o666,
     survives_power_loss: bool = True,
 ) -> None:
     """All or nothing: written beside `path` and moved over it.
 
-    new: it takes the place of no other, `FileExistsError`. mode: of access, less the umask.
+    mode: of access, less the umask.
     survives_power_loss: on the disk before it is moved; else only a killed process does no harm.
     """
     target = Path(path)
@@ -64,9 +63,10 @@ def write_atomically(
             if survives_power_loss:
                 file.flush()
                 os.fsync(file.fileno())
-        (os.link if new else os.replace)(partial, target)
-    finally:
+        partial.replace(target)
+    except BaseException:
         partial.unlink(missing_ok=True)
+        raise
 
 
 def sealed(form: Format, payload: dict[str, Any]) -> str:

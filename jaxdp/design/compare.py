@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.progress import with_bar
+from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.families import FAMILIES, MEMBERS
@@ -133,7 +133,7 @@ def compare(
     _check_families(names, count, profile)
     _check_integers(names, largest)
     rows = []
-    for family in with_bar(names, "families", len(names), progress):
+    for family in shown(names, "families", progress):
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and not isinstance(sensitivity, JointSensitivity):

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.files import Format, sealed, unsealed, write_atomically
-from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
+from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.training_plan import Plan
 
@@ -40,16 +40,17 @@ class Checkpoint:
         self._plan = _digest(plan)
         self._held = self._read()
         if self._held is None:
-            self.key = secure_key() if key is None else checked_key(key)
+            self.key = secure_key() if key is None else key
             return
         self.key = _array(self._held["key"])
-        if key is not None and _told(checked_key(key)) != self._held["key"]:
+        if key is not None and _told(key) != self._held["key"]:
             raise ValueError(f"key must be the one that {path} was started with, or None")
 
     def reached(self, params: Any, state: Any) -> tuple[int, Any, Any]:
         """Steps made, parameters and state: those of the file, or the first ones, which make it."""
         if self._held is None:
-            self.write(0, params, state, new=True)
+            self._reserve()
+            self.write(0, params, state)
             return 0, params, state
         leaves, structure = jax.tree.flatten((params, state))
         found = self._held["leaves"]
@@ -59,15 +60,20 @@ class Checkpoint:
             )
         return self._held["done"], *jax.tree.unflatten(structure, map(_array, found))
 
-    def write(self, done: int, params: Any, state: Any, *, new: bool = False) -> None:
+    def write(self, done: int, params: Any, state: Any) -> None:
         """Put what `done` steps led to in the file's place."""
         if self._path is None:
             return
         leaves = [_told(leaf) for leaf in jax.tree.leaves((params, state))]
         body = {"plan": self._plan, "key": _told(self.key), "done": done, "leaves": leaves}
+        # It holds the key of the noise.
+        write_atomically(self._path, sealed(_FORMAT, body), mode=0o600)
+
+    def _reserve(self) -> None:
+        """The place of a new file, which one run alone may take."""
         try:
-            # It holds the key of the noise.
-            write_atomically(self._path, sealed(_FORMAT, body), new=new, mode=0o600)
+            if self._path is not None:
+                self._path.touch(mode=0o600, exist_ok=False)
         except FileExistsError as error:
             raise ValueError(f"path must be free, another run began at {self._path}") from error
 

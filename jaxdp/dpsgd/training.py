@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.progress import with_bar
-from jaxdp._core.random_key import key_for
+from jaxdp._core.progress import shown
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
 from jaxdp.dpsgd.batches import batches_of, require_records
@@ -113,6 +113,7 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    key = None if key is None else checked_key(key)
     course = _Course(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
 
@@ -145,8 +146,8 @@ def _run(
     step, sampling = _step(private), jax.random.fold_in(file.key, 1)
     done, params, state = file.reached(params, private.init(params))
     batches = _batches(plan, sampling, records, course.part, done)
-    shown = with_bar(batches, "steps", plan.steps, course.progress, done)
-    for made, batch in enumerate(shown, done + 1):
+    left = shown(range(done + 1, plan.steps + 1), "steps", course.progress)
+    for made, batch in zip(left, batches, strict=True):
         sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
         if made % course.every == 0 or made == plan.steps:
