@@ -93,11 +93,9 @@ def test_refined_decisions_agree_with_fast_ones(kind):
     # A block of its own pick, so that it stays.
     pick = jnp.asarray(whole_draws._thresholds(given.proposal)[0])
     middle = jnp.concatenate([jnp.zeros(1, jnp.int32), pick])[block.astype(int)] + 1
-    everywhere = jnp.ones(500, bool)
-    made = whole_draws._Decided(
-        *(candidate, None, middle, bits, everywhere), taken=~everywhere, is_open=everywhere
-    )
-    again, taken = whole_draws._refined(k3, given, made)
+    sign = jnp.ones(500)
+    parts = whole_draws._Parts(sign, middle, bits, place, size, fair=sign > 0)
+    again, taken = whole_draws._refined(k3, given, parts)
     np.testing.assert_array_equal(again, block)
     np.testing.assert_array_equal(taken[certain], (bits < chance)[certain])
 

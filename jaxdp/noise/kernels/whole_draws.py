@@ -53,16 +53,15 @@ _CHUNK = 2**14
 _TOP = 2**31 - 1
 
 
-class _Decided(NamedTuple):
-    """Candidates, the bits that they are made of, and which float64 takes or leaves open."""
+class _Parts(NamedTuple):
+    """Parts of candidates that their words hold: `pick` decides the block, `first_bits` whether."""
 
-    candidate: Candidate
     sign: Reals
     pick: jax.Array
     first_bits: Reals
+    place: Reals
+    size: Reals
     fair: Bools
-    taken: Bools
-    is_open: Bools
 
 
 @functools.cache
@@ -159,71 +158,71 @@ def _candidates(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     """Signed candidates; NaN where one is refused."""
     first, second = jax.random.split(key)
     words = jax.random.bits(first, (2, *shape), dtype=jnp.uint64)
-    fast = _decided(words, law)
-    # One array, which XLA makes in one pass; infinite where float64 decides nothing.
-    known = _signed(fast, law, fast.candidate.block, fast.taken)
-    known = jnp.where(fast.is_open & fast.fair, jnp.inf, known)
+    # One array, which XLA makes in one pass.
+    known = _decided(law, _parts(words, law))
 
     def refine(state: tuple[Reals, jax.Array]) -> tuple[Reals, jax.Array]:
         # What depends on the turn, which is 1: XLA would compute all else before the loop, and
         # write arrays that are hardly ever needed.
-        again = _decided(words ^ (state[1] - 1).astype(jnp.uint64), law)
-        more = jax.random.fold_in(second, state[1])
-        return _signed(again, law, *_refined(more, law, again)), jnp.uint32(0)
+        again = _parts(words ^ (state[1] - 1).astype(jnp.uint64), law)
+        refined = _refined(jax.random.fold_in(second, state[1]), law, again)
+        return _signed(law, again, *refined), jnp.uint32(0)
 
     # A loop of one turn at most: under `vmap` a condition would always be computed.
     start = known, jnp.any(known == jnp.inf).astype(jnp.uint32)
     return lax.while_loop(lambda state: state[1] > 0, refine, start)[0]
 
 
-def _decided(words: jax.Array, law: WholeLaw) -> _Decided:
-    """Candidates of two words each, (2, ...), and what float64 decides."""
+def _parts(words: jax.Array, law: WholeLaw) -> _Parts:
+    """Parts of candidates from two words each, (2, ...)."""
+    sign = jnp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
     pick = ((words[0] >> np.uint64(1)) & np.uint64(_TOP)).astype(jnp.int32)
-    high, _ = _thresholds(law.proposal)
-    block, tie = jnp.zeros(pick.shape, jnp.int32), pick == _TOP
-    for threshold in high[high < _TOP].tolist():
-        block += (pick >= threshold).astype(jnp.int32)
-        tie |= pick == threshold
+    first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
     size = jnp.broadcast_to(jnp.ceil(0.5 * law.scale), pick.shape)
     count = size.astype(jnp.uint64)
     place = words[1] % count
     # 2^64 less a remainder is a multiple of the count: no place is likelier than another.
     fair = words[1] - place <= np.uint64(2**64 - 1) - (count - np.uint64(1))
-    candidate = Candidate(block.astype(jnp.float64), place.astype(jnp.float64), size)
-    chance = jnp.exp(-exponent(law, candidate))
-    first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
-    taken = first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
-    is_open = ~taken & (first_bits < chance * (1.0 + _CERTAIN)) | tie
-    sign = jnp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
-    return _Decided(candidate, sign, pick, first_bits, fair, taken, is_open)
+    return _Parts(sign, pick, first_bits, place.astype(jnp.float64), size, fair)
 
 
-def _signed(made: _Decided, law: WholeLaw, block: Reals, taken: Bools) -> Reals:
+def _decided(law: WholeLaw, parts: _Parts) -> Reals:
+    """Signed numbers by float64, NaN where refused; infinite where it decides nothing."""
+    high, _ = _thresholds(law.proposal)
+    block, tie = jnp.zeros(parts.pick.shape, jnp.int32), parts.pick == _TOP
+    for threshold in high[high < _TOP].tolist():
+        block += (parts.pick >= threshold).astype(jnp.int32)
+        tie |= parts.pick == threshold
+    block = block.astype(jnp.float64)
+    chance = jnp.exp(-exponent(law, Candidate(block, parts.place, parts.size)))
+    taken = parts.first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
+    is_open = ~taken & (parts.first_bits < chance * (1.0 + _CERTAIN)) | tie
+    return jnp.where(is_open & parts.fair, jnp.inf, _signed(law, parts, block, taken))
+
+
+def _signed(law: WholeLaw, parts: _Parts, block: Reals, taken: Bools) -> Reals:
     """Signed numbers of these blocks; NaN for those that are not taken, or do not count."""
-    value = block * made.candidate.size + made.candidate.place
-    taken &= made.fair & ((made.sign > 0) | (value > 0))
+    value = block * parts.size + parts.place
+    taken &= parts.fair & ((parts.sign > 0) | (value > 0))
     taken = taken if law.bound is None else taken & (value <= law.bound)
-    return jnp.where(taken, made.sign * value, jnp.nan)
+    return jnp.where(taken, parts.sign * value, jnp.nan)
 
 
-def _refined(key: Key, law: WholeLaw, made: _Decided) -> tuple[Reals, Bools]:
-    """Blocks and decisions where they are open, from 117 more bits and with 32 digits."""
-    shape = made.pick.shape
+def _refined(key: Key, law: WholeLaw, parts: _Parts) -> tuple[Reals, Bools]:
+    """Blocks and decisions from 117 more bits and with 32 digits."""
+    shape = parts.pick.shape
     more = jax.random.bits(key, (2, *shape), dtype=jnp.uint64)
-    block = jnp.zeros(shape)
     highs, lows = (jnp.asarray(x) for x in _thresholds(law.proposal))
 
     def count_block(index: jax.Array, block: Reals) -> Reals:
         high, low = highs[index], lows[index]
-        reached = (made.pick > high) | ((made.pick == high) & (more[0] >= low))
+        reached = (parts.pick > high) | ((parts.pick == high) & (more[0] >= low))
         return block + reached.astype(jnp.float64)
 
-    block = lax.fori_loop(0, highs.size, count_block, block)
-    block = jnp.where(made.is_open, block, made.candidate.block)
-    chance = exp_pair(exponent_pair(law, made.candidate._replace(block=block)))
+    block = lax.fori_loop(0, highs.size, count_block, jnp.zeros(shape))
+    chance = exp_pair(exponent_pair(law, Candidate(block, parts.place, parts.size)))
     rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
-    gap = total_pair(chance, -made.first_bits, -rest)
-    return block, jnp.where(made.is_open, gap.high > 0, made.taken)
+    return block, total_pair(chance, -parts.first_bits, -rest).high > 0
 
 
 def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
