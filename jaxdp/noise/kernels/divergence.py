@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.decay import decay_mean, decay_means
+from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
 
@@ -62,7 +62,7 @@ class _Halves(NamedTuple):
 def log1p_ratio(rate: Reals, s: Reals) -> Reals:
     """log(1 + s rate) / s for s >= 0; `rate` at s = 0."""
     value = log1p(s * rate)
-    return rate * jnp.exp(-value) / decay_mean(value)
+    return rate * jnp.exp(-value) / decay_means(value)[0]
 
 
 def log1p_ratio_above(rate: Reals, top: Reals, s: Reals) -> Reals:
@@ -88,19 +88,17 @@ def divergence(
     where the integrand is not smooth. Infinite where the exponents overflow, with s shift above
     1e100 widths of the density.
     """
+    parameters = jax.tree.map(lambda x: _of_rank(x, shift.ndim), parameters)
     peak = law(parameters, shift, jnp.zeros_like(shift))[0]
     width = jnp.exp(-peak)
 
     def exponent(point: tuple[P, Reals, Reals, Reals], t: Reals) -> tuple[Reals, Reals, Reals]:
         """The exponent of the integrand over the density's peak, the loss, and s times it."""
-
-        def along(x: Reals) -> Reals:
-            return jnp.reshape(x, (1,) * (t.ndim - jnp.ndim(x)) + jnp.shape(x))
-
-        own, m, s, peak = jax.tree.map(along, point)
+        own, m, s, peak = jax.tree.map(lambda x: _of_rank(x, t.ndim), point)
         log_density, loss = law(own, m, t)
         loss = jnp.maximum(loss, 0.0)
-        grown = jnp.where(s > 0, s * loss, 0.0)
+        # 0 times an infinite loss is 0 here.
+        grown = s * jnp.where(s > 0, loss, jnp.minimum(loss, _LARGEST_EXPONENT))
         value = log_density - peak + grown
         nothing = jnp.isnan(value) | (log_density == -jnp.inf)
         return jnp.where(nothing, -jnp.inf, value), jnp.where(nothing, 0.0, loss), grown
@@ -113,7 +111,7 @@ def divergence(
 
     def term(nodes: Reals) -> tuple[Reals, Reals]:
         size, loss, grown = exponent(point, _places(halves, low[None] + length[None] * nodes))
-        factor = loss * decay_mean(grown) * -jnp.expm1(-grown - loss)
+        factor = loss * decay_means(grown)[0] * -jnp.expm1(-grown - loss)
         return size, factor * (length / width[None])[None]
 
     tops, sums = accumulate_exponentials(graded_gauss_legendre(_NODES), term, low)
@@ -123,6 +121,11 @@ def divergence(
     endless = (top > _LARGEST_EXPONENT) | (jnp.maximum(s, 1.0) * shift > _LARGEST_TILT * width)
     value = jnp.where(endless, jnp.inf, value)
     return jnp.where(jnp.isnan(peak + shift + s), jnp.nan, value)
+
+
+def _of_rank(x: Reals, rank: int) -> Reals:
+    """An array with axes of length 1 before its own."""
+    return jnp.reshape(x, (1,) * (rank - jnp.ndim(x)) + jnp.shape(x))
 
 
 def _halves(shift: Reals, width: Reals, s: Reals, kinks: tuple[Reals, ...]) -> _Halves:
