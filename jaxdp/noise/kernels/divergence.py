@@ -7,7 +7,8 @@ With g the density, l(t) = log g(t) / g(t + m) the loss at t and s = order - 1,
 as l is odd about -m / 2 and not negative beyond: no term is negative. So log(E[e^(s L)]) / s keeps
 all its digits as m -> 0 and as s -> 0, where it is the Kullback-Leibler divergence. The line is cut
 at kinks of g, the pieces in halves; on each half samples close in on what lies within 44 nats of
-its top, and Gauss-Legendre nodes, graded towards the kink, sum that. Relative error: 1e-14.
+its top, and Gauss-Legendre nodes, graded towards the kink, sum that. Relative error: 1e-14, of a
+Subbotin of power 100 4e-11, of power 1,000 1e-8.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
 
-# Nodes on each half of a piece. measured: 64 lose 1e-13 where a kink is of a power near 1
+# Nodes on each half of a piece. measured: 64 lose 3e-11 of a flipped Huber's, 96 nothing
 _NODES = 96
 # Where the integrand has lost this many nats from its top it is cut off. derived: e^-44 is 1e-19
 _DROP = 44.0
