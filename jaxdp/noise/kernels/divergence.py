@@ -30,9 +30,12 @@ from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_lege
 _NODES = 96
 # Where the integrand has lost this many nats from its top it is cut off. derived: e^-44 is 1e-19
 _DROP = 44.0
-# Distances from a kink that are looked at first, in parts of the largest. chosen: from e^-70
-# widths of the density on; what has one top is seen from all sides
-_FIRST = np.append(0.0, np.exp(np.linspace(-110.0, 0.0, 31)))
+# log of the least distance from a kink that is looked at, in parts of the largest. chosen: e^-70
+# widths of the density
+_LOG_NEAREST = -110.0
+# Distances that are looked at first, evenly by their logarithm. chosen: few where there is one top
+# on each half, which is seen from afar; 8 % apart where a second one may lie 200 widths away
+ONE_TOP, ANY_TOPS = 31, 1400
 # log of the largest distance in widths of the density, next to the tilt's own. chosen
 _LOG_REACH = 40.0
 # Samples of each closer look, and looks at most. derived: to 1e-8 of the distance; narrower tops,
@@ -41,11 +44,12 @@ _SAMPLES = np.linspace(0.0, 1.0, 12)
 _LOOKS = 13
 # Looks end where each interval keeps this share of its length. chosen: a quarter of the nodes lost
 _KEPT = 0.75
-# Beyond, exponents overflow before they are largest: the divergence is said to be infinite.
-_LARGEST_TILT = 1e100
-# Exponentials above are not taken. chosen: products with them are numbers
+# Exponentials of more are not taken. chosen: products with them are numbers
 _LARGE_EXPONENT = 300.0
+# Beyond, exponents overflow before they are largest: the divergence is said to be infinite. chosen
 _LARGEST_EXPONENT = 1e290
+# So it is of tilts by more widths of the density. chosen: squares of it are numbers
+_LARGEST_TILT = 1e100
 
 P = TypeVar("P")
 # (log g(t), l(t)) of parameters, a shift and places t, all of as many axes.
@@ -81,13 +85,18 @@ def growth_ratio(x: Reals) -> Reals:
 
 
 def divergence(
-    law: Law[P], parameters: P, shift: Reals, s: Reals, kinks: tuple[Reals, ...] = ()
+    law: Law[P],
+    parameters: P,
+    shift: Reals,
+    s: Reals,
+    kinks: tuple[Reals, ...] = (),
+    looks: int = ONE_TOP,
 ) -> Reals:
     """The divergence of order 1 + s >= 1 at a finite shift, for arrays of one shape.
 
     `parameters` of the law are arrays that broadcast to that shape; `kinks`: places other than 0
-    where the integrand is not smooth. Infinite where the exponents overflow, with s shift above
-    1e100 widths of the density.
+    where the integrand is not smooth; `looks`: how closely its tops are looked for. Infinite where
+    the exponents overflow, with s shift above 1e100 widths of the density.
     """
     parameters = jax.tree.map(lambda x: _of_rank(x, shift.ndim), parameters)
     peak = law(parameters, shift, jnp.zeros_like(shift))[0]
@@ -107,7 +116,7 @@ def divergence(
     point = parameters, shift, s, peak
     still = lax.stop_gradient(point)
     halves = lax.stop_gradient(_halves(shift, width, s, kinks))
-    low, high = _ends(lambda t: exponent(still, t)[0], halves)
+    low, high = _ends(lambda t: exponent(still, t)[0], halves, looks)
     length = high - low
 
     def term(nodes: Reals) -> tuple[Reals, Reals]:
@@ -150,7 +159,7 @@ def _places(halves: _Halves, y: Reals) -> Reals:
     return halves.origin[None] + halves.direction[None] * y
 
 
-def _ends(exponent: Callable[[Reals], Reals], halves: _Halves) -> tuple[Reals, Reals]:
+def _ends(exponent: Callable[[Reals], Reals], halves: _Halves, looks: int) -> tuple[Reals, Reals]:
     """Least and largest distance on each half that count."""
 
     def narrow(y: Reals) -> tuple[Reals, Reals]:
@@ -173,5 +182,6 @@ def _ends(exponent: Callable[[Reals], Reals], halves: _Halves) -> tuple[Reals, R
     def on(state: tuple[Reals, Reals, Bools, Index]) -> Bools:
         return state[2] & (state[3] < _LOOKS)
 
-    ends = narrow(halves.length[None] * along(_FIRST))
+    first = np.append(0.0, np.exp(np.linspace(_LOG_NEAREST, 0.0, looks)))
+    ends = narrow(halves.length[None] * along(first))
     return lax.while_loop(on, look, (*ends, jnp.ones((), bool), jnp.zeros((), int)))[:2]
