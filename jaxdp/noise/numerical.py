@@ -14,7 +14,7 @@ from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
-from jaxdp.noise.kernels.divergence import divergence
+from jaxdp.noise.kernels.divergence import ANY_TOPS, divergence
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
 
 # Bisections. derived: to an ulp
@@ -129,10 +129,8 @@ class NumericalNoise(Noise):
             here = noise.log_density(t)
             return here, here - noise.log_density(t + shift)
 
-        places = self.kinks()
-        value = divergence(
-            law, cast(Noise, self), shift, excess, (*places, *(kink - shift for kink in places))
-        )
+        kinks = *self.kinks(), *(kink - shift for kink in self.kinks())
+        value = divergence(law, cast(Noise, self), shift, excess, kinks, ANY_TOPS)
         return jnp.where(self.is_consistent(), value, jnp.nan)
 
     @final

@@ -106,10 +106,16 @@ SLOW = {
     *(("gradients", name) for name in ("flipped_huber", "subbotin_low", "subbotin_high")),
     *(("gradients", name) for name in ("histogram", "offset_gaussian", "discrete_laplace")),
     ("gradients", "laplace"),
-    *((check, "subbotin_low") for check in ("bad_input_is_never_private", "delta", "renyi")),
+    *(
+        (check, "subbotin_low")
+        for check in ("bad_input_is_never_private", "delta", "divergence", "renyi")
+    ),
     *((check, "subbotin_high") for check in ("bad_input_is_never_private", "delta")),
-    *((check, "flipped_huber") for check in ("bad_input_is_never_private", "delta", "renyi")),
-    *((check, "offset_gaussian") for check in ("delta", "renyi")),
+    *(
+        (check, "flipped_huber")
+        for check in ("bad_input_is_never_private", "delta", "divergence", "renyi")
+    ),
+    *((check, "offset_gaussian") for check in ("delta", "divergence", "renyi")),
     *(("kullback_leibler", name) for name in ("flipped_huber", "offset_gaussian", "subbotin_low")),
 }
 CONTRACT = [

@@ -42,6 +42,22 @@ class Heavy(dp.NumericalNoise):
         return ()
 
 
+@dp.pytree
+class Unmarked(dp.NumericalNoise):
+    """A flipped Huber that does not tell its kinks at +-alpha: tilted, it may have two tops."""
+
+    alpha: jax.Array
+
+    def log_density(self, x):
+        return dp.FlippedHuber(self.alpha, 1.0).log_density(x)
+
+    def log_survival(self, x):
+        return dp.FlippedHuber(self.alpha, 1.0).log_survival(x)
+
+    def kinks(self):
+        return (jnp.zeros(()),)
+
+
 PLAIN, KNOWN = Plain(jnp.array(2.0)), dp.Laplace(2.0)
 
 
@@ -59,6 +75,14 @@ def test_one_release_is_that_of_the_closed_form():
     np.testing.assert_allclose(PLAIN.fisher_information(), 0.25, rtol=1e-11)
     draws = PLAIN.sample(jax.random.key(3), (20_000,))
     np.testing.assert_allclose(jnp.mean(jnp.abs(draws)), 2.0, rtol=0.05)
+
+
+def test_divergences_of_two_tops():
+    """Level near order 56: one at 0, one at 28."""
+    order = 1.0 + jnp.linspace(0.9, 1.1, 21) * 57.6
+    found = Unmarked(jnp.array(12.0)).renyi(0.5, order)
+    np.testing.assert_allclose(found, dp.FlippedHuber(12.0, 1.0).renyi(0.5, order), rtol=1e-8)
+    np.testing.assert_allclose(PLAIN.renyi(1.0, order), KNOWN.renyi(1.0, order), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

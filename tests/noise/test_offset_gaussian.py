@@ -162,7 +162,7 @@ def test_moments_at_any_power(power):
         assert abs(oracle.relative_error(value, truth)) < 2e-13, (h, power)
 
 
-@pytest.mark.parametrize("h", [0.1, 1.0, 6.0])
+@pytest.mark.parametrize("h", [0.1, 1.0, 3.0])
 def test_small_shifts_and_orders(h):
     for shift, z in itertools.product((1e-7, 1e-2, 1.5), (2.0**-20, 0.3, 8.0)):
         digits, excess = int(200 + ((2 * z + 1) * h) ** 2 * 0.3), mp.mpf(1.0 + z) - 1

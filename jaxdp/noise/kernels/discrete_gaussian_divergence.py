@@ -38,4 +38,4 @@ def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
     dual = plus(jnp.exp(-j * j * turn) * jnp.sin(jnp.pi * j * part) ** 2 for j in (2, 1))
     total = 1.0 + 2.0 * plus(jnp.exp(-j * j * turn) for j in (2, 1))
     smooth = 0.5 * (safe + 1.0) * mu * mu + log1p(-4.0 * dual / total) / safe
-    return jnp.where(s > 0, jnp.where(wide, smooth, narrow), 0.5 * mu * mu)
+    return jnp.where(s > 0, jnp.where(wide, smooth, narrow), 0.5 * (s + 1.0) * mu * mu)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.decay import decay_mean
+from jaxdp._numeric.decay import decay_means
 from jaxdp.noise.kernels.divergence import log1p_ratio_above
 from jaxdp.noise.kernels.staircase_loss import atoms
 
@@ -29,9 +29,9 @@ def _run(most: Reals, unit: Reals, s: Reals, by_series: Bools) -> Reals:
     sums = v * (v + 1.0) * (v + 2.0) * (1.0 / 3.0 + squares * fourth + sixth * power_six)
     series = drop * jnp.exp(-(0.5 * unit + tau) * v) * half * unit * sums
     last, kept = jnp.exp(-(v + 1.0) * unit), -jnp.expm1(-(v + 1.0) * unit)
-    closed = drop * kept * v * decay_mean(tau * v)
-    closed += 2.0 * last * drop * (v + 1.0) * decay_mean(2.0 * tau * (v + 1.0))
-    closed -= 2.0 * b * kept * decay_mean(2.0 * tau) * jnp.exp(-tau * v)
+    closed = drop * kept * v * decay_means(tau * v)[0]
+    closed += 2.0 * last * drop * (v + 1.0) * decay_means(2.0 * tau * (v + 1.0))[0]
+    closed -= 2.0 * b * kept * decay_means(2.0 * tau)[0] * jnp.exp(-tau * v)
     fall = -jnp.expm1(jnp.where(by_series, -1.0, -2.0 * tau - unit))
     return jnp.where(most < 0, 0.0, jnp.where(by_series, series, unit * closed / fall))
 
@@ -48,7 +48,7 @@ def divergence(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, s: R
 
     def pair(j: Reals) -> Reals:
         j = jnp.maximum(j, 0.0)
-        grown = j * unit * decay_mean(s * j * unit) * -jnp.expm1(-(s + 1.0) * j * unit)
+        grown = j * unit * decay_means(s * j * unit)[0] * -jnp.expm1(-(s + 1.0) * j * unit)
         return jnp.exp(s * (j - reach) * unit) * grown
 
     def run(most: Reals) -> Reals:
