@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.families import FAMILIES, MEMBERS
@@ -134,7 +133,7 @@ def compare(
     _check_families(names, count, profile)
     _check_integers(names, largest)
     rows = []
-    for family in _shown(names, progress):
+    for family in shown(names, "families", progress):
         noise = fit_noise(family, budget, largest, count, objective)
         scales = None
         if profile and not isinstance(sensitivity, JointSensitivity):
@@ -168,17 +167,6 @@ def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
     rows = [row for row in rows if np.isfinite(row.variance)]
     gaussian = next((row.variance for row in rows if row.family == "gaussian"), float("nan"))
     return [row._replace(ratio_to_gaussian=row.variance / gaussian) for row in rows]
-
-
-def _shown(names: Sequence[str], progress: bool | None) -> Iterable[str]:
-    """The families one by one, with a bar where it is wanted and can be."""
-    if not (sys.stderr.isatty() if progress is None else progress):
-        return names
-    try:
-        tqdm = importlib.import_module("tqdm")
-    except ImportError:
-        return names
-    return tqdm.tqdm(names, desc="families", leave=False, file=sys.stderr)
 
 
 def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bool) -> list[str]:

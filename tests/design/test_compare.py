@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._core.progress import shown
 from jaxdp.design.families import FAMILIES
 
 FEW = ("gaussian", "laplace", "truncated_laplace", "staircase", "discrete_laplace")
@@ -88,10 +89,8 @@ def test_a_profile_and_a_joint_sensitivity():
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys, monkeypatch):
-    shown = importlib.import_module("jaxdp.design.compare")._shown
-
     def run(progress):
-        assert list(shown(FEW, progress)) == list(FEW)
+        assert list(shown(FEW, "families", progress)) == list(FEW)
         return capsys.readouterr()
 
     assert "families" in run(True).err
