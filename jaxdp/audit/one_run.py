@@ -95,8 +95,9 @@ def audit_one_run(
         A `OneRunAudit`. That nothing was refuted proves nothing: the test may be weak.
 
     One run cannot tell a mechanism from one that reveals all canaries at once with a probability of
-    1 - confidence or less, so bounds stay below the truth however many there are. Source: see the
-    module. Scores that are NaN or of another shape, and bad arguments: `ValueError`.
+    1 - confidence or less, so bounds stay below the truth however many there are; those on epsilon
+    are 0 unless `canaries` times `delta` is well below that. Source: see the module. Scores that
+    are NaN or of another shape, and bad arguments: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
