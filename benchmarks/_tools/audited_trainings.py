@@ -118,9 +118,9 @@ SCHEMES: Cases = {
     "all records, equal scales": partial(steps, "gaussian", "iid"),
     "all records, Laplace": partial(steps, "laplace", "inid"),
     "Poisson": partial(scheme, None, 3, _ALONE, poisson_ratio),
-    "truncated Poisson": partial(scheme, S.TruncatedPoisson(0.4, 3, 6), 1, _AMONG, None),
+    "truncated Poisson": partial(scheme, S.TruncatedPoisson(0.9, 3, 6), 1, _AMONG, None),
     "truncated Poisson, three steps": partial(
-        scheme, S.TruncatedPoisson(0.4, 3, 6), 3, _AMONG, None
+        scheme, S.TruncatedPoisson(0.9, 3, 6), 3, _AMONG, None
     ),
     "without replacement": partial(scheme, S.WithoutReplacement(3, 6), 1, _AMONG, None),
     "without replacement, three steps": partial(
