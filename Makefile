@@ -42,6 +42,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_solvers
 	$(BIN)/python -m benchmarks.bench_estimators
 	$(BIN)/python -m benchmarks.bench_release
+	$(BIN)/python -m benchmarks.bench_audit
 
 reproduce: $(STAMP)
 	$(BIN)/python -m benchmarks.reproductions.noises

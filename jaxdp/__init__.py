@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jaxdp.adaptive.ledger_file import Ledger as Ledger
     from jaxdp.adaptive.odometer import Odometer as Odometer
     from jaxdp.audit import audit as audit
+    from jaxdp.audit import audit_one_run as audit_one_run
+    from jaxdp.audit.one_run import OneRunAudit as OneRunAudit
     from jaxdp.audit.run import Audit as Audit
     from jaxdp.composition.privacy_loss import PrivacyLoss as PrivacyLoss
     from jaxdp.composition.privacy_loss import privacy_loss as privacy_loss
@@ -116,7 +118,8 @@ else:
         "adaptive.filter": "BudgetExceededError Filter",
         "adaptive.ledger_file": "Ledger",
         "adaptive.odometer": "Odometer",
-        "audit": "audit",
+        "audit": "audit audit_one_run",
+        "audit.one_run": "OneRunAudit",
         "audit.run": "Audit",
         "composition.privacy_loss": "PrivacyLoss privacy_loss",
         "design.allocate": "allocate allocation_error",

@@ -121,7 +121,7 @@ NOT_CALLED = {
     "enable_cache": "a folder", "pytree": "a decorator", "secure_key": "no argument",
     "sweep": "files and processes: tests/sweep", "release_table": "records: tests/tables",
     "ReleasedTable": "a result", "TablePlan": "a result", "Ledger": "a file: tests/release",
-    "Audit": "a result", "BudgetExceededError": "an error",
+    "Audit": "a result", "OneRunAudit": "a result", "BudgetExceededError": "an error",
     "Law": "a record", "Smooth": "a record", "Kinks": "a record", "Lattice": "a record",
     "Noise": "abstract", "NumericalNoise": "abstract", "DominatingPair": "abstract",
     "Guarantee": "abstract", "law_on": "of one's own law", "panels": "of one's own law",

@@ -6,7 +6,6 @@ the bounds, so that one test is made and its confidence is what it says.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,17 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.progress import shown
 from jaxdp._core.random_key import checked_key, secure_key
 from jaxdp._core.types import Key
 from jaxdp.audit.bounds import best_event, least_epsilon, least_mu, rates_of
+from jaxdp.guarantee.base import require_both_directions
 from jaxdp.mechanism import Mechanism
 
 # Entries up to which their covariance is used. chosen: a few trials estimate it
 _LONGEST = 50
-# Attributes of a fitted estimator that make its output. chosen: those of scikit-learn
+# Attributes of a fitted estimator that make its output. chosen: those of scikit-learn and ours
 _FITTED = (
-    *("coef_", "intercept_", "components_", "covariance_", "theta_", "var_", "mean_", "scale_"),
-    *("class_log_prior_", "feature_log_prob_"),
+    *("coef_", "intercept_", "components_", "explained_variance_", "covariance_", "mean_"),
+    *("center_", "scale_", "theta_", "var_", "class_count_", "class_log_prior_"),
+    *("feature_log_prob_", "model_"),
 )
 
 
@@ -56,7 +58,8 @@ def audit(
     claim: Any = None,
     confidence: float = 0.95,
     key: Key | None = None,
-    progress: bool = True,
+    chunk: int | None = None,
+    progress: bool | None = None,
 ) -> Audit:
     """A lower confidence bound on epsilon, from running a mechanism on two neighbours.
 
@@ -66,10 +69,15 @@ def audit(
         neighbours: two data sets; of an estimator, tuples of what `fit` takes.
         trials: outputs of either neighbour, 4 or more; half choose the test.
         delta: at which epsilon is bounded.
-        claim: what has `epsilon(delta)`, or that epsilon as a number; None: the mechanism itself.
+        claim: what has `epsilon(delta)`, for both directions, or that epsilon as a number; None:
+            the mechanism itself.
         confidence: that the bounds hold: 1 less the rate of false alarms.
-        key: of the draws; None takes one from the operating system. Estimators draw their own.
-        progress: print a bar of the trials on stderr, if that is a terminal.
+        key: of the draws; None takes one from the operating system. It sets what estimators have
+            as `random_state`: a fixed one would draw the same noise in every trial.
+        chunk: trials that one call makes: the function gets keys (chunk,), as `jax.vmap` maps it
+            over them, and its outputs have a leading axis. None: one key, one output.
+        progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
+            stderr is a terminal.
 
     Returns:
         An `Audit`. That nothing was refuted proves nothing: the test may be weak.
@@ -89,14 +97,11 @@ def audit(
         raise ValueError(f"trials must be at least 4, got {trials}")
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
-    delta = float(checks.probability("delta", delta))
-    level = float(checks.probability("confidence", confidence))
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"confidence must lie in (0, 1), got {level}")
-    claimed = _claimed(mechanism if claim is None else claim, delta)
+    delta, level = checked_terms(delta, confidence)
+    claimed = claimed_epsilon(mechanism if claim is None else claim, delta)
     keys = jax.random.split(secure_key() if key is None else checked_key(key), 2)
     first, second = (
-        _outputs(mechanism, data, trials, each, progress)
+        _outputs(mechanism, data, jax.random.split(each, trials), chunk, progress)
         for data, each in zip(neighbours, keys, strict=True)
     )
     return _tested(first, second, (delta, level, claimed))
@@ -122,40 +127,52 @@ def _tested(first: np.ndarray, second: np.ndarray, terms: tuple[float, float, fl
     return Audit(epsilon, mu, delta, level, claimed, epsilon > claimed, event.score, trials)
 
 
-def _claimed(claim: Any, delta: float) -> float:
-    """The epsilon that is promised; infinite where nothing is."""
+def checked_terms(delta: float, confidence: float) -> tuple[float, float]:
+    """delta in [0, 1] and confidence in (0, 1)."""
+    level = float(checks.probability("confidence", confidence))
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"confidence must lie in (0, 1), got {level}")
+    return float(checks.probability("delta", delta)), level
+
+
+def claimed_epsilon(claim: Any, delta: float) -> float:
+    """The epsilon that is promised in both directions; infinite where nothing is."""
     if isinstance(claim, int | float):
         return float(checks.real("claim", claim, 0.0))
+    require_both_directions(claim)
     promise = getattr(claim, "epsilon", None)
     return float(np.max(np.asarray(promise(delta)))) if callable(promise) else float("inf")
 
 
-def _outputs(mechanism: Any, data: Any, trials: int, key: Key, progress: bool) -> np.ndarray:
+def _outputs(
+    mechanism: Any, data: Any, keys: jax.Array, chunk: int | None, progress: bool | None
+) -> np.ndarray:
     """The outputs, a flat row each, padded with NaN to one length."""
+    trials = len(keys)
     if isinstance(mechanism, Mechanism):
         value = np.asarray(data)
         if mechanism.sensitivity.shape or value.shape:
             raise ValueError("mechanism must be one release of a number: give a function of others")
         spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (trials,)), mechanism)
-        drawn = np.asarray(spread.release(np.full(trials, value), key).value)
+        drawn = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
         return drawn[:, None].astype(float)
-    keys = jax.random.split(key, trials)
-    outputs = []
-    for index in range(trials):
-        outputs.append(_flat(_run_once(mechanism, data, keys[index])))
-        if progress and sys.stderr.isatty():
-            end = "\n" if index + 1 == trials else ""
-            print(f"\raudit {index + 1}/{trials}", end=end, file=sys.stderr, flush=True)
-    padded = np.full((trials, max(1, *(x.size for x in outputs))), np.nan)
-    for row, output in zip(padded, outputs, strict=True):
-        row[: output.size] = output
+    size = 1 if chunk is None else checks.positive_integer("chunk", chunk)
+    blocks: list[np.ndarray] = []
+    for start in shown(range(0, trials, size), "audit", progress):
+        part = keys[start] if chunk is None else keys[start : start + size]
+        leaves = jax.tree.leaves(_run_once(mechanism, data, part))
+        rows = 1 if chunk is None else len(part)
+        flat = [np.asarray(x, dtype=float).reshape(rows, -1) for x in leaves]
+        blocks.append(np.hstack([*flat, np.zeros((rows, 0))]))
+    padded = np.full((trials, max(1, *(x.shape[1] for x in blocks))), np.nan)
+    for index, block in enumerate(blocks):
+        padded[index * size : index * size + len(block), : block.shape[1]] = block
     return padded
 
 
-def _run_once(mechanism: Any, data: Any, key: Key) -> Any:
+def _run_once(mechanism: Any, data: Any, key: jax.Array) -> Any:
     if hasattr(mechanism, "fit"):
-        clone = checks.extra("sklearn.base", "learn").clone
-        fitted = clone(mechanism).fit(*data)
+        fitted = _reseeded(mechanism, key).fit(*data)
         return [getattr(fitted, name) for name in _FITTED if hasattr(fitted, name)]
     if not callable(mechanism):
         raise ValueError(
@@ -165,9 +182,14 @@ def _run_once(mechanism: Any, data: Any, key: Key) -> Any:
     return mechanism(data, key)
 
 
-def _flat(output: Any) -> np.ndarray:
-    leaves = [np.asarray(x, dtype=float).ravel() for x in jax.tree.leaves(output)]
-    return np.concatenate(leaves) if leaves else np.zeros(0)
+def _reseeded(estimator: Any, key: jax.Array) -> Any:
+    """A copy whose randomness, and that of its parts, comes from the key."""
+    copy = checks.extra("sklearn.base", "learn").clone(estimator)
+    names = [name for name in sorted(copy.get_params()) if name.endswith("random_state")]
+    seeds = np.asarray(jax.random.bits(key, (len(names),), dtype=np.uint32))
+    state_of = checks.extra("sklearn.utils", "learn").check_random_state
+    states = {name: state_of(int(s)) for name, s in zip(names, seeds, strict=True)}
+    return copy.set_params(**states)
 
 
 def _direction(first: np.ndarray, second: np.ndarray) -> np.ndarray:

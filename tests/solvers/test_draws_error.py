@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp import dpsgd
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.solvers import coordinate_descent, covariance, dp_sgd, lattice, naive_bayes
+from jaxdp.solvers import coordinate_descent, covariance, lattice, naive_bayes
 
 BUDGET, EACH = (1.0, 1e-3), 2.0**-20
 KNOWN = {"records": 1000, "relation": "replace_one"}
@@ -27,7 +28,7 @@ PLANS = {
     "descent": descent,
     "descent, zcdp": lambda: descent(accounting="zcdp"),
     "dp_sgd": lambda: (
-        dp_sgd.plan(
+        dpsgd.plan(
             BUDGET, {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=1.0, steps=2, records=100
         ).privacy
     ),

@@ -1,0 +1,165 @@
+"""Solvers to audit, each on a few records of which one is replaced, or is not there."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxdp as dp
+from benchmarks._tools.audited import Case, Cases
+from jaxdp.solvers import (
+    coordinate_descent,
+    covariance,
+    exponential_mechanism,
+    naive_bayes,
+    proximal_descent,
+    scaling,
+    sufficient_statistics,
+)
+
+DELTA = 1e-2
+BUDGET = (2.0, DELTA)
+TRIALS = 4000
+# Of solvers that work on the host, one call a trial.
+HOST_TRIALS = 1000
+
+
+def problem(loss: str, values: tuple[float, float]) -> dp.Problem:
+    """Three records that pull nowhere, and one with a feature and a target."""
+    features = np.array([[0.0], [0.0], [0.0], [values[0]]])
+    targets = np.array([0.0, 1.0, 0.0, values[1]])
+    classes = [0, 1] if loss == "logistic" else None
+    return dp.glm(features, targets, loss=loss, penalty=dp.L1(1e-2), classes=classes)
+
+
+def descent(loss: str, noise: str | dp.Noise, relation: str) -> Case:
+    """Three updates, small enough for the gradient to stay at its threshold."""
+    plan = coordinate_descent.plan(
+        BUDGET,
+        smoothness=[1.0],
+        clip=1.0,
+        records=4,
+        passes=3,
+        relation=relation,
+        step=1e-3,
+        order="cyclic",
+        noise=noise,
+    )
+    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
+    there = (1.0, 9.0) if loss == "squared" else (9.0, 1.0)
+    other = (there[0], -9.0 if loss == "squared" else 0.0)
+    pair = problem(loss, there), problem(loss, other if relation == "replace_one" else (0.0, 0.0))
+    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS, TRIALS)
+
+
+def proximal(noise: str) -> Case:
+    plan = proximal_descent.plan(
+        (1.0, 0.02), coordinates=1, records=4, key=jax.random.key(0), noise=noise, passes=2
+    )
+    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
+    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    pair = problem("logistic", (1.0, 1.0)), problem("logistic", (1.0, 0.0))
+    return Case(mechanism, pair, plan.guarantee, 0.05, TRIALS, TRIALS)
+
+
+def moment(method: str, family: str, relation: str) -> Case:
+    plan = covariance.plan(
+        BUDGET, dimension=2, records=2, relation=relation, method=method, family=family
+    )
+    drawn = jax.jit(jax.vmap(covariance.release, (None, None, 0)))
+    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    gaussian = family == "gaussian"
+    claim = dp.GDP(plan.ratio) if gaussian else dp.Mechanism(dp.Laplace(1.0), plan.ratio)
+    # The largest l1 norm of the triangle is that of a diagonal row.
+    row = np.array([1.0, 0.0]) if gaussian else np.array([1.0, 1.0]) * 0.5**0.5
+    turned = row * (0.0 if relation == "add_remove" else 1.0)
+    other = turned[::-1] if gaussian else turned * [1.0, -1.0]
+    pair = tuple(np.stack([np.zeros(2), each]) for each in (row, other))
+    return Case(mechanism, (pair[0], pair[1]), claim, DELTA, TRIALS, TRIALS)
+
+
+def moments_lasso() -> Case:
+    known = {"row_bound": 2.0**0.5, "relation": "replace_one"}
+
+    def mechanism(targets, keys):
+        x, y = np.ones((2, 1)), np.asarray(targets)
+        draw = lambda key: sufficient_statistics.lasso(x, y, 1e-3, BUDGET, key, **known)[0]  # noqa: E731
+        return jax.vmap(draw)(keys)
+
+    return Case(mechanism, ([0.0, 1.0], [0.0, -1.0]), BUDGET[0], DELTA, TRIALS, TRIALS)
+
+
+def centres(spent: Any) -> Case:
+    ends = np.array([-1.0]), np.array([1.0])
+
+    def mechanism(value, key):
+        values = np.array([[0.0], [0.0], [value]])
+        return scaling.release(values, *ends, spent, key, relation="replace_one")
+
+    return Case(mechanism, (1.0, -1.0), spent, DELTA, HOST_TRIALS)
+
+
+def bayes(noise: str, relation: str) -> Case:
+    """A categorical column and one of numbers; the last record changes its class and all else."""
+    plan = naive_bayes.plan(
+        BUDGET, classes=2, categories=[2, 0], relation=relation, noise=noise, levels=16
+    )
+    records = np.array([[0.0, 0.0], [1.0, 0.0]] * 10 + [[0.0, 1.0], [1.0, -1.0]])
+    labels = np.array([0, 1] * 10 + [0, 1])
+    first, other = [*range(20), 20], [*range(20), 21]
+
+    def mechanism(rows, key):
+        return naive_bayes.release(records[rows], labels[rows], plan, key)
+
+    pair = (first, other if relation == "replace_one" else first[:-1])
+    return Case(mechanism, pair, plan.privacy, DELTA, HOST_TRIALS)
+
+
+def exponential(relation: str) -> Case:
+    penalty = dp.L2(0.1)
+    plan = exponential_mechanism.plan(
+        BUDGET, dimension=1, records=2, radius=2.0, relation=relation, penalty=penalty
+    )
+
+    def mechanism(value, keys):
+        data = dp.glm([[0.0], [value]], [0, 1], loss="logistic", penalty=penalty, classes=[0, 1])
+        return jax.vmap(lambda key: exponential_mechanism.sample(data, plan, key))(keys)
+
+    other = -1.0 if relation == "replace_one" else 0.0
+    return Case(mechanism, (1.0, other), BUDGET[0], DELTA, TRIALS, TRIALS)
+
+
+SOLVERS: Cases = {
+    "coordinate descent, lasso": partial(descent, "squared", "gaussian", "replace_one"),
+    "coordinate descent, lasso, record added": partial(
+        descent, "squared", "gaussian", "add_remove"
+    ),
+    "coordinate descent, lasso, Laplace": partial(descent, "squared", "laplace", "replace_one"),
+    "coordinate descent, lasso, flipped Huber": partial(
+        descent, "squared", dp.FlippedHuber(0.5, 1.0), "replace_one"
+    ),
+    "coordinate descent, logistic": partial(descent, "logistic", "gaussian", "replace_one"),
+    "coordinate descent, logistic, record added": partial(
+        descent, "logistic", "gaussian", "add_remove"
+    ),
+    "proximal descent": partial(proximal, "analytic_gaussian"),
+    "proximal descent, truncated Laplace": partial(proximal, "truncated_laplace"),
+    "covariance, goe": partial(moment, "goe", "gaussian", "replace_one"),
+    "covariance, goe, record added": partial(moment, "goe", "gaussian", "add_remove"),
+    "covariance, iid": partial(moment, "iid", "gaussian", "replace_one"),
+    "covariance, inid": partial(moment, "inid", "gaussian", "replace_one"),
+    "covariance, iid Laplace": partial(moment, "iid", "laplace", "replace_one"),
+    "covariance, inid Laplace": partial(moment, "inid", "laplace", "add_remove"),
+    "sufficient statistics": moments_lasso,
+    "scaling, Gaussian": partial(centres, dp.GDP(1.0)),
+    "scaling, Laplace": partial(centres, dp.PureDP(2.0)),
+    "naive Bayes, Gaussian": partial(bayes, "gaussian", "replace_one"),
+    "naive Bayes, Gaussian, record added": partial(bayes, "gaussian", "add_remove"),
+    "naive Bayes, Laplace": partial(bayes, "laplace", "replace_one"),
+    "naive Bayes, discrete Gaussian": partial(bayes, "discrete_gaussian", "add_remove"),
+    "naive Bayes, discrete Laplace": partial(bayes, "discrete_laplace", "add_remove"),
+    "exponential mechanism": partial(exponential, "replace_one"),
+    "exponential mechanism, record added": partial(exponential, "add_remove"),
+}
