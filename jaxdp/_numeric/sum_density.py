@@ -135,8 +135,12 @@ def _scanned(
     def step(state: tuple[LogDensity, Reals], bit: Reals) -> tuple[tuple[LogDensity, Reals], None]:
         density, count = state
         density, count = _doubled(density, sigma, spread, 2.0 * count, points), 2.0 * count
-        more = _one_more(density, single, sigma, spread, count + 1.0, points)
-        density = jax.tree.map(lambda x, y: jnp.where(bit > 0, y, x), density, more)
+        density = lax.cond(
+            bit > 0,
+            lambda x: _one_more(x, single, sigma, spread, count + 1.0, points),
+            lambda x: x,
+            density,
+        )
         return (density, count + bit), None
 
     return lax.scan(step, (single, jnp.ones(())), bits)[0][0]
