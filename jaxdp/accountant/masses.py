@@ -105,7 +105,7 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
     value, error = side.log_delta(asked), side.profile_error(asked)
     log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
     # What is beyond the last point is taken for infinite: in T, tilted, it might be all.
-    last = jnp.where(ended[-1], facts.log_infinite, value[-1])
+    last = jnp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
     infinite = jnp.where(left, facts.exchanged_infinite, last)
     ended |= ~left & (value <= last)
     value, more = _finite_log_delta(value, infinite, ended)
