@@ -264,10 +264,15 @@ def _epsilon(mechanism: Mechanism, delta: Reals) -> Reals:
 
 @jax.jit
 def _worse_log_delta(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
-    bounds = [pair.log_delta(epsilon) for pair in pairs]
-    return jnp.maximum(bounds[0], bounds[-1])
+    return _worse_of(tuple(pair.prepared() for pair in pairs), epsilon)
 
 
 @jax.jit
 def _epsilon_of_pairs(pairs: tuple[DominatingPair, ...], delta: Reals) -> Reals:
-    return epsilon_of(lambda epsilon: _worse_log_delta(pairs, epsilon), delta)
+    prepared = tuple(pair.prepared() for pair in pairs)
+    return epsilon_of(lambda epsilon: _worse_of(prepared, epsilon), delta)
+
+
+def _worse_of(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
+    bounds = [pair.log_delta(epsilon) for pair in pairs]
+    return jnp.maximum(bounds[0], bounds[-1])

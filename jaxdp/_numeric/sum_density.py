@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
@@ -134,14 +135,18 @@ def _scanned(
     def step(state: tuple[LogDensity, Reals], bit: Reals) -> tuple[tuple[LogDensity, Reals], None]:
         density, count = state
         density, count = _doubled(density, sigma, spread, 2.0 * count, points), 2.0 * count
-        more = _one_more(density, single, sigma, spread, count + 1.0, points)
-        density = jax.tree.map(lambda x, y: jnp.where(bit > 0, y, x), density, more)
+        density = lax.cond(
+            bit > 0,
+            lambda x: _one_more(x, single, sigma, spread, count + 1.0, points),
+            lambda x: x,
+            density,
+        )
         return (density, count + bit), None
 
     return lax.scan(step, (single, jnp.ones(())), bits)[0][0]
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(compiled, static_argnums=2)
 @partial(jax.vmap, in_axes=(0, 0, None))
 def _single(sigma: Reals, spread: Reals, nodes: int) -> LogDensity:
     still = lax.stop_gradient(sigma)
@@ -163,7 +168,7 @@ def _empty(centre: Reals, width: Reals, left: Reals, right: Reals, nodes: int) -
     return LogDensity(centre, width, low, step, jnp.zeros(nodes))
 
 
-@partial(jax.jit, static_argnums=4)
+@partial(compiled, static_argnums=4)
 def _doubled(
     density: LogDensity, sigma: Reals, spread: Reals, count: Reals, points: int
 ) -> LogDensity:
@@ -177,7 +182,7 @@ def _doubled(
     return jax.vmap(lane)(density, sigma, spread)
 
 
-@partial(jax.jit, static_argnums=5)
+@partial(compiled, static_argnums=5)
 def _one_more(
     density: LogDensity,
     single: LogDensity,
@@ -190,9 +195,11 @@ def _one_more(
 
     def lane(density: LogDensity, single: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
         out = _frame(density, single, _jump(sigma, spread), spread)
-        places = out.nodes[0]
-        halves = _half(density, single, places, points), _half(single, density, places, points)
-        return _restored(out, jnp.logaddexp(*halves), count)
+        # Side by side: one program of both.
+        smaller = jax.tree.map(lambda x, y: jnp.stack([x, y]), density, single)
+        larger = jax.tree.map(lambda x: x[::-1], smaller)
+        halves = jax.vmap(_half, (0, 0, None, None))(smaller, larger, out.nodes[0], points)
+        return _restored(out, jnp.logaddexp(halves[0], halves[1]), count)
 
     return jax.vmap(lane)(density, single, sigma, spread)
 

@@ -15,6 +15,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.allocation import AnyAllocation
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.noise.base import ratio_of
@@ -87,6 +88,11 @@ def is_gaussian(term: Term) -> bool:
 def is_sampled_gaussian(term: Term) -> bool:
     """True if the releases are Poisson-sampled Gaussians, a record added or removed."""
     return isinstance(term.pair, Poisson) and _adds_gaussian(term.pair.base)
+
+
+def is_allocation(term: Term) -> bool:
+    """True if the releases are epochs of random allocation."""
+    return isinstance(term.pair, AnyAllocation)
 
 
 def _adds_gaussian(pair: DominatingPair) -> bool:

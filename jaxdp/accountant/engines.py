@@ -8,10 +8,12 @@
 |   plain ones; where known and wider than .1         | `grid`           | the bracket             |
 | everything else: first                              | `contour`        | what it finds           |
 | where that is wider than 1e-6 (few releases, atoms) | `grid`           | the bracket             |
-| sampled Gaussians in more phases wider than 1e-3    | `grid`           | the bracket             |
+| sampled Gaussians in more phases wider than 1e-3,   | `grid`           | the bracket             |
+|   random allocations where known                    |                  |                         |
 
 The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
-Gaussians the grid is asked of known values only, as it would double a user's program. What is wide
+Gaussians and random allocations the grid is asked of known values only, as it would double a user's
+program. What is wide
 goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
 reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bounds: on log delta
 at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
@@ -37,6 +39,7 @@ from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Terms,
+    is_allocation,
     is_gaussian,
     is_sampled_gaussian,
 )
@@ -50,7 +53,7 @@ _SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are 
 _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
 _USELESS = 0.1  # width of what says little of sampled Gaussians: noise far below a sensitivity
-_COARSE = 1e-3  # below which a grid is no nearer for unequal sampled Gaussians. measured: mostly
+_COARSE = 1e-3  # below which a grid is no nearer for these. measured: mostly
 
 
 class Step(NamedTuple):
@@ -103,8 +106,11 @@ class _Table(NamedTuple):
             first = Step(by_sampled, _NEAR, of_whole_lanes=True)
             known = checks.all_concrete(terms)
             return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
-        smooth = all(is_gaussian(term) or is_sampled_gaussian(term) for term in terms)
-        return self.many_phases if smooth else self.on_contour
+        allocated = any(map(is_allocation, terms))
+        if not all(is_gaussian(t) or is_sampled_gaussian(t) or is_allocation(t) for t in terms):
+            return self.on_contour
+        known = checks.all_concrete(terms) or not allocated
+        return self.many_phases if known else self.many_phases[:1]
 
 
 def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -98,11 +98,16 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
     moved = loss * (1.0 - 4.0 * ULP) + facts.drift
     off = 4.0 * ULP * jnp.abs(facts.drift)
     epsilon = jnp.where(left, -moved, moved) - off
-    infinite = jnp.where(left, facts.exchanged_infinite, facts.log_infinite)
     ended = epsilon >= jnp.where(left, facts.smallest, facts.largest)
     # Where delta is 0 its logarithm has no derivative.
     asked = jnp.where(ended, 0.0, epsilon)
-    value = selected(left, pair, pair.reversed()).log_delta(asked)
+    side = selected(left, pair, pair.reversed()).prepared()
+    value, error = side.log_delta(asked), side.profile_error(asked)
+    log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
+    # What is beyond the last point is taken for infinite: in T, tilted, it might be all.
+    last = jnp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
+    infinite = jnp.where(left, facts.exchanged_infinite, last)
+    ended |= ~left & (value <= last)
     value, more = _finite_log_delta(value, infinite, ended)
     log_t = value + jnp.where(left, loss + facts.drift, 0.0)
     alive = log_t > -jnp.inf
@@ -111,8 +116,9 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
     sizes = size + jnp.abs(loss) + jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm)
     up = lax.stop_gradient(ULP * (8.0 * more + 2.0 * sizes))
     tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + up), 0.0)
-    relative = lax.stop_gradient(PROFILE * more * (1.0 + size) + 2.0 * up)
-    return Values(tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(value[-1]))
+    relative = more * (PROFILE * (1.0 + size) + jnp.expm1(jnp.minimum(error, 1.0)))
+    relative = lax.stop_gradient(relative + 2.0 * up)
+    return Values(tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(log_last))
 
 
 def _settled(slope: Reals, left: Bools, right: Bools, fall: Reals) -> Reals:

@@ -20,16 +20,18 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
     """Bounds on log delta of single releases; none of several."""
     (term,) = terms
     # A profile is no higher than the truth a few ulps of epsilon below, where it may be far higher.
-    both = term.pair.log_delta(jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1))
+    pair, at = term.pair.prepared(), jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
+    both, error = pair.log_delta(at), pair.profile_error(at)
     upper, beyond = both[..., 0], lax.stop_gradient(both[..., 1])
     width = _PROFILE * (1.0 + jnp.abs(jnp.where(beyond > -jnp.inf, beyond, 0.0)))
+    width += lax.stop_gradient(jnp.broadcast_to(error, both.shape)[..., 1])
     return _only_one(term, LogBounds(jnp.minimum(beyond, upper) - width, upper))
 
 
 def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
     """Bounds on the least epsilon of single releases; none of several."""
     (term,) = terms
-    pair = jax.tree.map(lambda x: x[..., 0], term.pair)
+    pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()
     upper = epsilon_of(pair.log_delta, delta)
     return _only_one(term, LogBounds(upper * (1.0 - _PROFILE), upper))
 

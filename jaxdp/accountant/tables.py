@@ -101,7 +101,8 @@ def table_of(term: Term) -> Table:
     """The releases of one term."""
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
-    law, other = term.pair.law(), term.pair.reversed().law()
+    pair = term.pair.prepared()
+    law, other = pair.law(), pair.reversed().law()
     # Of masses that do not add up nothing is known: no number of them.
     number = jnp.where(is_whole(law) | (term.count == 0), term.count, jnp.nan)
     log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, other))

@@ -57,7 +57,7 @@ Singularities: TypeAlias = Smooth | Kinks | Lattice
 
 
 class DominatingPair(abc.ABC):
-    """A pair of laws, as arrays of one shape; every engine asks for these six members alone.
+    """A pair of laws, as arrays of one shape; every engine asks for these members alone.
 
     A final subclass is a pytree of arrays. Bad concrete values raise where it is made, bad traced
     values make NaN.
@@ -85,6 +85,14 @@ class DominatingPair(abc.ABC):
     @abc.abstractmethod
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
+
+    def prepared(self) -> DominatingPair:
+        """The pair itself, or an equal one that has found what the answers of its members share."""
+        return self
+
+    def profile_error(self, epsilon: ArrayLike) -> Reals:
+        """By how much `log_delta` may exceed the truth beyond 2e-12 (1 + |log delta|); nats."""
+        return jnp.zeros(())
 
     def log_hit(self) -> Reals:
         """log of the probability that a release touches the record: 0 unless a subclass says less.

@@ -101,8 +101,6 @@ def expected_hits(parameters):
 
 @pytest.mark.parametrize("kind", kinds())
 def test_the_grid_brackets_what_is_known(kind):
-    if kind == "random_allocation":
-        pytest.xfail("its grid says nothing of deltas below 1e-6")
     loss, epsilon, known, known_error = frozen(kind, 2)
     lower, upper = (np.log(np.asarray(x)) for x in loss.bounds(epsilon))
     assert np.all(lower <= known)

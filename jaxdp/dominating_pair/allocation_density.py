@@ -1,0 +1,157 @@
+"""Density of the loss of a random allocation, log(S / t) under Q, with the error of its logarithm.
+
+Known ratios are run again with more nodes where two runs differ by too much; a traced one carries
+the derivative of its nodes, found beside them by a forward pass.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Reals
+from jaxdp._numeric.mills import log_normal_survival
+from jaxdp._numeric.sum_density import LogDensity, Resolution, log_normal_sum
+
+# Nodes of a density and points of its integrals. measured: 1e-11 of delta mostly
+_FEW = Resolution(200, 80)
+# Those of lanes that the few leave doubtful. measured: 1e-8 of delta at worst
+_MANY = Resolution(320, 144)
+# Nodes that are kept. measured: read between them it is off by less than the density itself
+KEPT = 320
+# By how much wider the nodes of the second run reach.
+_WIDER = 1.25
+# Share of what it differs by that is stated as the error. derived: of Lagrange's polynomial through
+# 10 nodes the second run's is 1.25^10 = 9 times as large; measured: 6.6 times at least
+_SHARE = 0.3
+# Relative error of a density beyond which twice the nodes are taken. chosen: below 1e-6 of delta
+_DOUBTFUL = 5e-8
+# Least log mass of nodes whose errors count there. chosen: no smaller delta is asked for mostly
+_SEEN = -37.0
+# Stretches of nodes whose largest error is kept. chosen: 5 nodes each
+STRETCHES = 64
+# Relative error where two runs agree. chosen: above the rounding of a read
+_ROUNDING = 1e-12
+# Ratio beyond which the record's step is taken for known. chosen: no delta is small there
+_LARGEST_RATIO = 12.0
+# And the least, to which a pair lifts smaller ones are lifted. chosen: the loss keeps its digits
+LEAST_RATIO = 1e-4
+
+
+class Lane(NamedTuple):
+    """One pair's density under Q, the errors of its logarithm, and what lies beyond."""
+
+    density: LogDensity
+    errors: Reals  # (STRETCHES,)
+    log_left_out: Reals
+    ratio: Reals
+
+    def error_at(self, v: Reals) -> Reals:
+        """The largest error of the stretch of nodes at v."""
+        node = (v - self.density.low) / self.density.step
+        index = jnp.floor(node * (STRETCHES / KEPT))
+        return self.errors[jnp.clip(index, 0, STRETCHES - 1).astype(int)]
+
+
+def known_lanes(ratio: Reals, steps: int) -> Lane:
+    """Lanes of known ratios (L,): those that are doubtful by more nodes."""
+    density, error = _density(ratio, steps, _FEW)
+    index = np.flatnonzero(np.asarray(_doubt(density, error)) > _DOUBTFUL)
+    density, error = _kept(density, error)
+    if index.size:
+        again = _kept(*_density(ratio[index], steps, _MANY))
+        found = density, error
+        density, error = jax.tree.map(lambda x, y: x.at[index].set(y), found, again)
+    return _lane(density, error, ratio, steps)
+
+
+def traced_lane(ratio: Reals, steps: int) -> Lane:
+    """The lane of a traced ratio, of shape ()."""
+    density, errors = _traced(ratio, steps)
+    return _lane(density, errors, ratio, steps)
+
+
+def _lane(density: LogDensity, errors: Reals, ratio: Reals, steps: int) -> Lane:
+    beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
+    left_out = jnp.logaddexp(log_normal_survival(jnp.full_like(ratio, 10.5)), beyond) + np.log(2.0)
+    centre = density.centre - np.log(steps)
+    return Lane(density._replace(centre=centre), errors, jax.lax.stop_gradient(left_out), ratio)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _traced(ratio: Reals, steps: int) -> tuple[LogDensity, Reals]:
+    found = _kept(*_density(ratio[None], steps, _FEW))
+    return jax.tree.map(lambda x: x[0], found)
+
+
+@_traced.defjvp
+def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
+    found, slopes = jax.jvp(
+        lambda ratio: jax.tree.map(lambda x: x[0], _kept(*_density(ratio[None], steps, _FEW))),
+        primals,
+        (jnp.ones(()),),
+    )
+    return found, jax.tree.map(lambda x: x * tangents[0], slopes)
+
+
+def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensity, Reals]:
+    """The density of each lane, and what that of a coarser run differs by at its nodes."""
+    size = ratio.size
+    safe = jnp.minimum(ratio, _LARGEST_RATIO)
+    spread = jnp.concatenate([jnp.ones(size), jnp.full(size, _WIDER)])
+    both = log_normal_sum(jnp.concatenate([safe, safe]), spread, steps, resolution)
+    fine, coarse = (jax.tree.map(lambda x, i=i: x[i : i + size], both) for i in (0, size))
+    error = _difference(fine, coarse)
+    if steps == 1 or (checks.is_concrete(ratio) and bool(jnp.all(ratio <= _LARGEST_RATIO))):
+        return fine, error
+    # A step that is known: its law is one log-normal's, moved as the sum is divided.
+    alone = log_normal_sum(ratio, jnp.ones(size), 1, resolution)
+    alone = alone._replace(centre=alone.centre + np.log(steps))
+    large = ratio > _LARGEST_RATIO
+
+    def choose(x: Reals, y: Reals) -> Reals:
+        return jnp.where(large.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+
+    return jax.tree.map(choose, alone, fine), jnp.where(large[:, None], 0.0, error)
+
+
+@partial(compiled, static_argnums=())
+@jax.vmap
+def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
+    again = coarse.read(coarse.at_place(fine.nodes[0]))
+    return jax.lax.stop_gradient(jnp.minimum(jnp.abs(fine.values - again), 1.0))
+
+
+@partial(compiled, static_argnums=())
+@jax.vmap
+def _doubt(density: LogDensity, error: Reals) -> Reals:
+    """The largest error where either law has mass."""
+    place, dl = density.nodes
+    mass = density.values + jnp.log(dl)
+    larger = jnp.maximum(mass, mass + place - density.centre)
+    return _SHARE * jnp.max(jnp.where(larger > _SEEN, error, 0.0))
+
+
+@partial(compiled, static_argnums=())
+@jax.vmap
+def _kept(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
+    """The density at the nodes that are kept, and the largest errors of its stretches.
+
+    What reading between those nodes misses is one of them.
+    """
+    step = (density.high - density.low) / (KEPT - 1.0)
+    v = density.low + step * jnp.arange(1.0 * KEPT)
+    kept = density._replace(step=step, values=density.read(v))
+    middle = v + 0.5 * step
+    missed = jnp.abs(kept.read(middle) - density.read(middle))
+    index = jnp.clip((v - density.low) / density.step, 0.0, error.size - 1.0)
+    near = error[jnp.floor(index).astype(int)], error[jnp.ceil(index).astype(int)]
+    each = _SHARE * jnp.maximum(*near) + missed + _ROUNDING
+    each = jnp.maximum(each, jnp.append(each[1:], each[-1]))
+    return kept, jax.lax.stop_gradient(jnp.max(each.reshape(STRETCHES, -1), axis=-1))
