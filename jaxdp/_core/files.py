@@ -33,8 +33,8 @@ class Saved(abc.ABC):
         """Record from what `to_json` wrote; `ValueError` for anything else or changed text."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file, all or nothing."""
-        write_atomically(path, self.to_json())
+        """`to_json` into a file that its owner alone may read, all or nothing."""
+        write_atomically(path, self.to_json(), mode=0o600)
 
     @classmethod
     def load(cls: type[T], path: str | os.PathLike[str]) -> T:
