@@ -36,6 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_profile
 	$(BIN)/python -m benchmarks.bench_noises
 	$(BIN)/python -m benchmarks.bench_accountant
+	$(BIN)/python -m benchmarks.bench_sampling
 	$(BIN)/python -m benchmarks.bench_sweep
 	$(BIN)/python -m benchmarks.bench_inid
 	$(BIN)/python -m benchmarks.bench_optimal_noise

@@ -8,7 +8,6 @@ dp_accounting's upper bounds are no lower than our lower ones. CPU seconds are o
 import functools
 import importlib
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from benchmarks._tools.measure import write
+from benchmarks._tools.measure import write_sections
 from jaxdp.accountant import evaluate
 
 ROOT = Path(__file__).parents[1]
@@ -287,6 +286,4 @@ SECTIONS: dict[str, Callable[[], Any]] = {
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
     # Sections may be named on the command line; the last two take minutes.
-    results: dict[str, Any] = {name: SECTIONS[name]() for name in sys.argv[1:] or SECTIONS}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    write("accountant", results | {"peak_memory_gib": memory})
+    write_sections("accountant", SECTIONS, sys.argv[1:])

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from benchmarks._tools.measure import write
+from benchmarks._tools.measure import write_sections
 
 ROOT = Path(__file__).parents[1]
 VALUES = json.loads((ROOT / "tests" / "reference" / "sampling.json").read_text())
@@ -198,4 +198,4 @@ SECTIONS: dict[str, Callable[[], Any]] = {
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    write("sampling", {name: SECTIONS[name]() for name in sys.argv[1:] or SECTIONS})
+    write_sections("sampling", SECTIONS, sys.argv[1:])

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -110,3 +110,24 @@ def write(name: str, results: dict[str, Any]) -> None:
     partial.write_text(text)
     os.replace(partial, RESULTS / f"{name}.json")
     print(text)
+
+
+def write_sections(
+    name: str, sections: Mapping[str, Callable[[], Any]], wanted: Sequence[str]
+) -> None:
+    """Run the wanted sections, or all, and store them; the others of results/NAME.json stay.
+
+    `commits` says at which commit each was run.
+    """
+    path = RESULTS / f"{name}.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    commits = known.pop("commits", {})
+    known.pop("environment", None)
+    for section in wanted or sections:
+        known[section] = sections[section]()
+        commits[section] = environment()["commit"]
+    write(
+        name,
+        {section: known[section] for section in sections if section in known}
+        | {"commits": commits},
+    )
