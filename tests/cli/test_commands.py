@@ -192,7 +192,7 @@ def table(tmp_path):
 
 
 def test_a_lasso_is_trained_and_written(run, table):
-    options = ["--model", "lasso", "--epsilon", "50", "--delta", "1e-5", "--feature-bounds", "-1:1"]
+    options = ["--model", "lasso", "--epsilon", "20", "--delta", "1e-5", "--feature-bounds", "-1:1"]
     out = table / "model.json"
     place = ["--target", "y", "--target-bounds", "-3:3", "--out", str(out)]
     done = run("train", str(table / "line.csv"), *options, *place)
@@ -200,12 +200,12 @@ def test_a_lasso_is_trained_and_written(run, table):
     model = json.loads(out.read_text())
     assert model["features"] == ["a", "b"]
     assert model["coefficients"][0] == pytest.approx(3.0, abs=0.3)
-    assert "delta 1e-05 at epsilon 50" in model["guarantee"] in done.stdout
+    assert "delta 1e-05 at epsilon 20" in model["guarantee"] in done.stdout
     assert not list(table.glob("*.partial"))
 
 
 def test_a_logistic_regression_is_trained(run, table):
-    options = ["--model", "logistic", "--epsilon", "50", "--delta", "1e-5", "--target", "label"]
+    options = ["--model", "logistic", "--epsilon", "20", "--delta", "1e-5", "--target", "label"]
     bounds = ["--feature-bounds", "-1:1,-1:1", "--out", str(table / "model.json"), "--json"]
     done = run("train", str(table / "labels.csv"), *options, *bounds, "--classes", "no,yes")
     model = json.loads(done.stdout)

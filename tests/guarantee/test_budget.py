@@ -48,7 +48,8 @@ def test_no_public_function_takes_a_budget_alone():
                 names = [n for hint in hints if hint is not None for n in ast.walk(hint)]
                 if any(isinstance(n, ast.Name) and n.id == "Budget" for n in names):
                     found.add(node.name)
-    assert found == {"largest_laplace_ratio", "least_factor", "defaults"}  # inner ones
+    inner = {"largest_laplace_ratio", "least_factor", "defaults", "left_for_exact"}
+    assert found == inner
 
 
 @pytest.mark.parametrize("bad", [(1.0,), (1.0, 1e-6, 2.0), 1.0, "12", dp.GDP(1.0), None])
