@@ -7,7 +7,7 @@ QUICK := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes
 QUICKEST := $(QUICK) --xla_backend_optimization_level=0
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: install demo test test-long fuzz bench reproduce docs notebooks dist format clean
+.PHONY: install demo test check test-long fuzz bench reproduce docs notebooks dist format clean
 
 install: $(STAMP)
 
@@ -25,6 +25,16 @@ test: $(STAMP)
 	$(BIN)/pyright
 	XLA_FLAGS="$(QUICKEST)" $(PYTEST) -m 'not long and not heavy'
 	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long and heavy'
+
+# The house, three noises, and one composition of each engine: in two minutes.
+NOISES := offset truncated discrete histogram staircase subbotin
+OTHERS := $(foreach noise,$(NOISES),and not $(noise))
+ENGINES := laplace-None or discrete_laplace or removed_gaussian
+check: $(STAMP)
+	$(BIN)/ruff check .
+	XLA_FLAGS="$(QUICKEST)" $(PYTEST) -m 'not long and not heavy' tests/test_floors.py \
+	  tests/noise/test_noise.py tests/accountant/test_accountant_contract.py \
+	  -k 'test_floors or (test_contract $(OTHERS)) or (log_delta_lies and ($(ENGINES)))'
 
 test-long: $(STAMP)
 	$(PYTEST)
