@@ -187,12 +187,10 @@ def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsil
     held = jnp.where(near_one, complement, 0.25)
     large = log1m_near(held)
     exponent = jnp.where(held > 0, -jnp.log(jnp.where(held > 0, held, 1.0)), 0.0)
-    error = jnp.where(
-        near_one,
-        jnp.abs(large) * (_VALUE_ULPS + _EXPONENT_ULPS * exponent),
-        _VALUE_ULPS + _EXPONENT_ULPS * jnp.abs(small),
-    )
-    value = jnp.where(near_one, large, small) + ULP * jax.lax.stop_gradient(error)
+    # As a factor: what is added to a value next to the least normal number would be subnormal, 0.
+    part = ULP * jax.lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * exponent)
+    error = ULP * jax.lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * jnp.abs(small))
+    value = jnp.where(near_one, large * (1.0 - part), small + error)
     value = jnp.where(value > 0, 0.0, value)
     value = jnp.where(zero & ~backward, -jnp.inf, value)
     known = (split > 0) & (unit > 0) & ~jnp.isnan(epsilon)
