@@ -10,7 +10,7 @@ SolverRelation: TypeAlias = Literal["replace_one", "add_remove"]
 
 
 class Neighbours(NamedTuple):
-    """How two neighbours of a relation lie to each other."""
+    """Directions and distances of two neighbouring data sets under a relation."""
 
     directions: tuple[Literal["remove", "add"], ...]  # whose worst is reported
     factor: float  # times what one record adds at most: how far a sum of all records moves

@@ -29,7 +29,7 @@ from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite
 
 
 class _Releases(NamedTuple):
-    """What the end depends on, arrays (lanes, releases)."""
+    """Largest losses and their probabilities, one of each release: arrays (lanes, releases)."""
 
     number: Reals  # how many there are
     largest: Reals  # finite loss of one

@@ -38,8 +38,10 @@ _SHARE = 0.1
 _LINES = np.linspace(0.0, 2.0, 33)
 # Of a sum of rates. derived: far above the rounding of 1e6 steps
 _ROUNDING = 1e-9
-# Of epsilon and mu, at which bisection ends, and the largest that are tried. chosen
-_CLOSE, _LARGEST = 1e-4, 64.0
+# Width of epsilon or mu at which bisection ends. chosen
+_CLOSE = 1e-4
+# The largest epsilon or mu that is tried. chosen
+_LARGEST = 64.0
 
 
 class OneRunAudit(NamedTuple):

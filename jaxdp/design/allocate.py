@@ -37,8 +37,10 @@ FAMILIES = tuple(_KINDS)
 METHODS = ("inid", "spr", "iid")
 # Smaller sensitivities get the noise of this share of the largest. chosen: no power underflows
 _LEAST_SHARE = 1e-100
-# Of scales on the integers, over those of the closed form. chosen: these compose nearly alike
-_NEAREST, _FARTHEST = 1e-2, 1e2
+# Least scale on the integers that is tried, over that of the closed form. chosen: far below it
+_NEAREST = 1e-2
+# The largest one. chosen: these compose nearly alike
+_FARTHEST = 1e2
 
 
 @in_float64

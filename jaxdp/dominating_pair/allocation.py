@@ -52,7 +52,7 @@ class _Prepared(DominatingPair):
         return self._log_deltas(epsilon)[..., 0]
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
-        """What the errors of the density make, and what lies beyond its nodes."""
+        """Error of `log_delta` in nats: of the density, and of losses beyond its nodes."""
         higher, lower = jnp.moveaxis(self._log_deltas(epsilon), -1, 0)
         return higher - lower
 
@@ -98,11 +98,11 @@ class AnyAllocation(DominatingPair):
         """See `DominatingPair.prepared`."""
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """Of one release."""
+        """log delta of one release, an upper bound; see `DominatingPair.log_delta`."""
         return self.prepared().log_delta(epsilon)
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
-        """What the errors of the density make."""
+        """Error of `log_delta` in nats; see `DominatingPair.profile_error`."""
         return self.prepared().profile_error(epsilon)
 
     def law(self) -> Law:

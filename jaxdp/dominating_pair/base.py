@@ -91,7 +91,7 @@ class DominatingPair(abc.ABC):
         return self
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
-        """By how much `log_delta` may exceed the truth beyond 2e-12 (1 + |log delta|); nats."""
+        """Error of `log_delta` in nats: excess over the truth beyond 2e-12 (1 + |log delta|)."""
         return jnp.zeros(())
 
     def log_hit(self) -> Reals:

@@ -119,7 +119,7 @@ def train(
 
 
 class _Course(NamedTuple):
-    """What a training does beside its steps; as the arguments of `train`."""
+    """Settings of a training beside its steps, as the arguments of `train`."""
 
     part: int
     every: int

@@ -141,7 +141,7 @@ class Noise(abc.ABC):
         """The Renyi divergence log E[exp((a - 1) L)] / (a - 1) of an order a >= 1.
 
         Of order 1 the Kullback-Leibler divergence E[L]; of infinite order `pure_epsilon`. Relative
-        error: 1e-13.
+        error: 1e-13, where the noise does not say another.
         """
         order = checks.real("order", order, 1.0)
         return _renyi(self, self.pure_epsilon(shift), checks.real("shift", shift), order)

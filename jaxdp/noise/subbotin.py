@@ -24,6 +24,9 @@ from jaxdp.noise.laplace import Laplace
 
 # The largest power. chosen: the law is the uniform one to four digits
 _LARGEST_POWER = 1e4
+# Share of a divergence, by p^2, that the quadrature may lose. measured: below 1e-13 at p = 20,
+# where nothing is added, 4e-11 at 100, 8e-9 at 1,000
+_LOST = 3e-14
 
 
 @final
@@ -33,7 +36,8 @@ class Subbotin(Noise):
 
     The power lies in [1, 1e4]: 1 is the Laplace, 2 the Gaussian of that scale, both exactly;
     below 1 the density is not log-concave. Sensitivity: of one coordinate. Units, bad input:
-    `Noise`. An infinite `scale` is legal and private.
+    `Noise`. An infinite `scale` is legal and private. Renyi divergences of powers above 20 are
+    rounded up by 3e-14 p^2 of them.
     Source: Subbotin, Mat. Sb. 31, 1923; as a noise: Liu, IEEE TKDE 31, 2019.
     """
 
@@ -99,10 +103,11 @@ class Subbotin(Noise):
         return _log_delta(self.scale, self.power, shift, checks.real("epsilon", epsilon))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Quadrature: see `kernels.divergence`."""
+        """Quadrature (`kernels.divergence`), for p > 20 rounded up by 3e-14 (p^2 - 400) of it."""
         power = _guarded_power(self.power)
         r, power, excess = jnp.broadcast_arrays(ratio_of(shift, self.scale), power, excess)
-        return subbotin_zcdp.own_divergence(power, r, excess)
+        lost = _LOST * jnp.maximum(power**2 - 400.0, 0.0)
+        return subbotin_zcdp.own_divergence(power, r, excess) * (1.0 + lost)
 
     def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
         """(0, rho): rho as for `Laplace` at p = 1, r^2 / 2 at p = 2, r = shift / scale.

@@ -33,9 +33,11 @@ _DROP = 44.0
 # log of the least distance from a kink that is looked at, in parts of the largest. chosen: e^-70
 # widths of the density
 _LOG_NEAREST = -110.0
-# Distances that are looked at first, evenly by their logarithm. chosen: few where there is one top
-# on each half, which is seen from afar; 8 % apart where a second one may lie 200 widths away
-ONE_TOP, ANY_TOPS = 31, 1400
+# Distances that are looked at first, evenly by their logarithm, of one top on each half. chosen: it
+# is seen from afar
+ONE_TOP = 31
+# And of several. chosen: 8 % apart, for a second one 200 widths away
+ANY_TOPS = 1400
 # log of the largest distance in widths of the density, next to the tilt's own. chosen
 _LOG_REACH = 40.0
 # Samples of each closer look, and looks at most. derived: to 1e-8 of the distance; narrower tops,

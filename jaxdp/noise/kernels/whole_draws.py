@@ -131,7 +131,7 @@ def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
 
 
 def _counted(taken: Bools) -> tuple[jax.Array, jax.Array]:
-    """How many are taken before each one, and in all: words of 64 bits and their bits' counts.
+    """Numbers of draws taken before each one, and in all: words of 64 bits and their bits' counts.
 
     A cumulative sum of all would be the dearest step of a draw.
     """
