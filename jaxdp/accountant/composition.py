@@ -18,6 +18,8 @@ from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.allocation import AnyAllocation
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.public_coin import PublicCoin
+from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
@@ -86,8 +88,9 @@ def is_gaussian(term: Term) -> bool:
 
 
 def is_sampled_gaussian(term: Term) -> bool:
-    """True if the releases are Poisson-sampled Gaussians, a record added or removed."""
-    return isinstance(term.pair, Poisson) and _adds_gaussian(term.pair.base)
+    """True if the releases are sampled Gaussians, a record or a user added or removed."""
+    pair = term.pair
+    return all(map(_is_mixture, pair.pairs if isinstance(pair, PublicCoin) else (pair,)))
 
 
 def is_allocation(term: Term) -> bool:
@@ -95,13 +98,19 @@ def is_allocation(term: Term) -> bool:
     return isinstance(term.pair, AnyAllocation)
 
 
+def _is_mixture(pair: DominatingPair) -> bool:
+    """True for a Gaussian against a mixture of Gaussians on one side."""
+    sampled = isinstance(pair, Poisson) and _adds_gaussian(pair.base)
+    return sampled or isinstance(pair, SampledGroup)
+
+
 def _adds_gaussian(pair: DominatingPair) -> bool:
     return isinstance(pair, Additive) and isinstance(pair.noise, Gaussian)
 
 
 def ratios_of(term: Term) -> Reals:
-    """Sensitivity over scale of each Gaussian."""
-    pair = term.pair.base if isinstance(term.pair, Poisson) else term.pair
+    """Sensitivity over scale of each Gaussian that is not sampled."""
+    pair = term.pair
     assert isinstance(pair, Additive)
     assert isinstance(pair.noise, Gaussian)
     return ratio_of(pair.shift, pair.noise.scale)

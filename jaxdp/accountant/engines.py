@@ -4,8 +4,9 @@
 |-----------------------------------------------------|------------------|-------------------------|
 | one release; Gaussians, which are one               | its own profile  | 2e-12 (1 + |log delta|) |
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
-| Poisson-sampled Gaussians in up to 8 phases, beside | `sampled`        | 1e-6, or what it finds  |
-|   plain ones; where known and wider than .1         | `grid`           | the bracket             |
+| Gaussians sampled by Poisson, truncated or not, or  | `sampled`        | 1e-6, or what it finds  |
+|   in fixed batches, groups too, in up to 8 phases,  |                  |                         |
+|   beside plain ones; where known and wider than .1  | `contour` `grid` | what it finds           |
 | everything else: first                              | `contour`        | what it finds           |
 | where that is wider than 1e-6 (few releases, atoms) | `grid`           | the bracket             |
 | sampled Gaussians in more phases wider than 1e-3,   | `grid`           | the bracket             |
@@ -105,7 +106,8 @@ class _Table(NamedTuple):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
             first = Step(by_sampled, _NEAR, of_whole_lanes=True)
             known = checks.all_concrete(terms)
-            return (first, self.on_contour[-1]._replace(above=_USELESS)) if known else (first,)
+            others = (step._replace(above=_USELESS) for step in self.on_contour)
+            return (first, *others) if known else (first,)
         allocated = any(map(is_allocation, terms))
         if not all(is_gaussian(t) or is_sampled_gaussian(t) or is_allocation(t) for t in terms):
             return self.on_contour

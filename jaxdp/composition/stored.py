@@ -23,6 +23,7 @@ from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedRespon
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.public_coin import PublicCoin
 from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.flipped_huber import FlippedHuber
@@ -39,7 +40,7 @@ _KINDS: dict[str, type] = {
         *(Gaussian, Laplace, TruncatedLaplace, Staircase, FlippedHuber, OffsetGaussian, Subbotin),
         *(DiscreteGaussian, DiscreteLaplace, Additive, Poisson, Replaced),
         *(Response, RandomisedResponse, BoundedRange, Finite),
-        *(PublicCoin, FixedBatch, GaussianMixture, Allocation),
+        *(PublicCoin, FixedBatch, GaussianMixture, SampledGroup, Allocation),
     )
 }
 # By how much the masses of a finite loss may miss 1. chosen: far above their rounding.

@@ -18,6 +18,7 @@ from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.replaced import Replaced, require_log_concave
+from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
 
@@ -73,7 +74,7 @@ def require_few(release: Release) -> None:
         raise ValueError(f"group_size must lie in [1, {MOST_RECORDS}], got {release.group_size}")
 
 
-def binomial_group(release: Release, q: Reals, *, replaced: bool) -> GaussianMixture:
+def binomial_group(release: Release, q: Reals, *, replaced: bool) -> DominatingPair:
     """Binomially many records of a group take part: on one side, or on both if it is replaced."""
     size = release.group_size
     hit, missed = log_probability(q), log1m(q)
@@ -87,5 +88,6 @@ def binomial_group(release: Release, q: Reals, *, replaced: bool) -> GaussianMix
     means = tuple(k * release.sensitivity for k in range(size + 1))
     shares = tuple(log_share(k) for k in range(size + 1))
     assert isinstance(release.noise, Gaussian)
-    other = (means, shares) if replaced else ((), ())
-    return GaussianMixture.of_logs(means, shares, release.noise.scale, *other)
+    if not replaced:
+        return SampledGroup(release.noise, release.sensitivity, shares)
+    return GaussianMixture.of_logs(means, shares, release.noise.scale, means, shares)

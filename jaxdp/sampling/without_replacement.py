@@ -16,8 +16,8 @@ from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.fixed_batch import FixedBatch
-from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
+from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import MOST_RECORDS, Pairs, Release, Scheme, require_known
 from jaxdp.sampling.poisson import require_few
@@ -82,13 +82,12 @@ class WithoutReplacement(Scheme):
         return PoissonPair(Additive(release.noise, moved), rate, jnp.zeros(()))
 
 
-def _group(release: Release, batch: Reals, size: Reals) -> GaussianMixture:
+def _group(release: Release, batch: Reals, size: Reals) -> SampledGroup:
     """Hypergeometrically many records of a group take others' places."""
     k = release.group_size
     shares = [_log_hypergeometric(j, k, batch, size) for j in range(k + 1)]
-    means = tuple(2.0 * j * release.sensitivity for j in range(k + 1))
     assert isinstance(release.noise, Gaussian)
-    return GaussianMixture.of_logs(means, tuple(shares), release.noise.scale)
+    return SampledGroup(release.noise, 2.0 * release.sensitivity, shares)
 
 
 def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:

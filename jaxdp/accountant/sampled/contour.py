@@ -70,7 +70,7 @@ def line(stage: Stage, releases: Releases, held: Held) -> Line:
     power = releases.power(held.tilt)
     psi = log_psi(real, power)
     loss = loss_above(releases, held.x, held.height)
-    weight = _weight_above(stage, held, loss, power, psi)
+    weight = _weight_above(stage, releases, held, loss, psi)
     powers = transform.prepared(weight, loss, held.step, stage)
     scale = composed(releases, psi, held.tilt) - held.tilt * held.epsilon - held.log_unit
     return Line(powers, psi, scale)
@@ -104,15 +104,18 @@ def slope_of(held: Held, found: Block) -> Pair:
     return held.tilt * re - t * im, held.tilt * im + t * re
 
 
-def _weight_above(stage: Stage, held: Held, loss: Pair, power: Reals, psi: Reals) -> Pair:
+def _weight_above(stage: Stage, releases: Releases, held: Held, loss: Pair, psi: Reals) -> Pair:
     """Tilted weights of nodes at the contour's height, psi divided out."""
+    power = releases.power(held.tilt)
     x, y = held.x, held.height
     log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + jnp.log(held.spacing) - psi
-    log_modulus, angle = log_modulus + power * loss[0], power * loss[1] - x * y
+    angle = -x * y
     if stage.smooth:
         tables = top.tables(stage.nodes, stage.height)
         log_modulus += jnp.asarray(tables.modulus)[:, None, None]
         angle += jnp.asarray(tables.angle)[:, None, None]
+    log_modulus = (releases.log_coin[:, None] + log_modulus).reshape(loss[0].shape)
+    log_modulus, angle = log_modulus + power * loss[0], releases.on_all(angle) + power * loss[1]
     modulus = jnp.where(log_modulus > LEAST_LOG, jnp.exp(log_modulus), 0.0)
     return modulus * jnp.cos(angle), modulus * jnp.sin(angle)
 

@@ -14,14 +14,14 @@ from jaxdp.accountant.sampled.law import Releases, Stage
 
 def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Releases, Reals]:
     """Derivatives of log delta in every parameter, and in epsilon, where terms are centred."""
-    phases, lanes = releases.sigma.shape
-    differentiable = releases._replace(sign=jnp.zeros((0, lanes)))
+    lanes = releases.variance.size
+    fixed = {"strip", "sign"} | ({"coin"} if releases.mixtures == 1 else set())
+    moving = {name: x for name, x in releases._asdict().items() if name not in fixed}
 
-    def value(parameters: Releases, epsilon: Reals) -> Reals:
-        own = parameters._replace(sign=releases.sign)
-        return _log_sum(stage, own, held._replace(epsilon=epsilon))
+    def value(moving: dict[str, Reals], epsilon: Reals) -> Reals:
+        return _log_sum(stage, releases._replace(**moving), held._replace(epsilon=epsilon))
 
-    leaves, tree = jax.tree.flatten((differentiable, held.epsilon))
+    leaves, tree = jax.tree.flatten((moving, held.epsilon))
     sizes = [x.size // lanes for x in leaves]
 
     def along(direction: Reals) -> Reals:
@@ -37,8 +37,8 @@ def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Rele
     slopes = jnp.where(jnp.isfinite(slopes), slopes, 0.0)
     parts = jnp.split(slopes, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
     found = [x.reshape(y.shape) for x, y in zip(parts, leaves, strict=True)]
-    of_releases, of_epsilon = jax.tree.unflatten(tree, found)
-    return of_releases._replace(sign=jnp.zeros((phases, lanes))), of_epsilon
+    of_moving, of_epsilon = jax.tree.unflatten(tree, found)
+    return jax.tree.map(jnp.zeros_like, releases)._replace(**of_moving), of_epsilon
 
 
 def _log_sum(stage: Stage, releases: Releases, held: Held) -> Reals:

@@ -1,4 +1,4 @@
-"""Bounds on delta and epsilon of Poisson-sampled Gaussians in few phases, beside plain Gaussians.
+"""Bounds on delta and epsilon of sampled Gaussians in few phases, beside plain Gaussians.
 
 A release that samples everything is a plain Gaussian. Derivatives are those of the contour's sum,
 with nodes and contour held, and of its inverse; they are found only when they are asked for, and
@@ -14,23 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Lanes, Reals
-from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import (
-    Term,
-    Terms,
-    is_gaussian,
-    is_sampled_gaussian,
-    ratios_of,
-    with_unused,
-)
+from jaxdp.accountant.composition import Terms, is_gaussian, is_sampled_gaussian, with_unused
 from jaxdp.accountant.mapped import in_traces
 from jaxdp.accountant.sampled import ladder
 from jaxdp.accountant.sampled.ladder import Batch, Enough, Question
 from jaxdp.accountant.sampled.law import Releases
-from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.accountant.sampled.releases import releases_of
 
 MOST_PHASES = 8  # chosen: beyond, the general contour costs less
 FEW_LANES = 8  # of several phases that are padded to as many. chosen: a compilation is saved
@@ -50,7 +41,7 @@ def log_bounds(terms: Terms, epsilon: Lanes, ways: int, enough: Enough | None = 
 
     `enough`: true of bounds of the worse direction that need not be any nearer.
     """
-    releases, log_hit = _releases(_padded(terms))
+    releases, log_hit = releases_of(_padded(terms))
     at = jnp.minimum(epsilon, LARGEST_EPSILON)
     found = _bounds("log delta", ways, Batch(releases, at), enough)
     bad = jnp.isnan(_sum_of(releases) + epsilon)
@@ -61,7 +52,7 @@ def log_bounds(terms: Terms, epsilon: Lanes, ways: int, enough: Enough | None = 
 
 def epsilon_bounds(terms: Terms, delta: Lanes, ways: int) -> LogBounds:
     """Bounds on the least epsilon >= 0 at each delta: safe above."""
-    releases, log_hit = _releases(_padded(terms))
+    releases, log_hit = releases_of(_padded(terms))
     inside = (delta > 0) & (delta < 1)
     safe = jnp.where(inside, delta, 0.5)
     found = _bounds("epsilon", ways, Batch(releases, safe))
@@ -100,42 +91,11 @@ def _answered(
     if question == "epsilon":  # It does not fall below 0.
         above = found.upper > 0
         slopes = jax.tree.map(
-            lambda x: jnp.where(above if x.ndim == 1 else above[:, None], x, 0.0), slopes
+            lambda x: jnp.where(above.reshape(-1, *[1] * (x.ndim - 1)), x, 0.0), slopes
         )
     return LogBounds(found.lower, found.upper), slopes
 
 
 def _sum_of(releases: Releases) -> Reals:
-    parts = (jnp.sum(x, -1) for x in releases[:-1])
-    return sum(parts, start=releases.variance)
-
-
-@partial(compiled, static_argnums=())
-def _releases(terms: Terms) -> tuple[Releases, Reals]:
-    """Releases (lanes, phases), and log of the probability that a sample holds the record."""
-    sampled = [_phases(term) for term in terms if is_sampled_gaussian(term)]
-    variance = jnp.zeros(sampled[0][0].shape[:-1])
-    for term in terms:
-        if is_gaussian(term):
-            variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
-    ratio, q, sign, number = (jnp.concatenate(x, -1) for x in zip(*sampled, strict=True))
-    whole = (q >= 1) & (number > 0)
-    variance = variance + jnp.sum(jnp.where(whole, number * ratio**2, 0.0), -1)
-    used = ~whole & ~(q == 0) & ~(number == 0) & ~(ratio == 0)
-    missed = jnp.sum(jnp.where(used, number * log1m(jnp.where(used, q, 0.5)), 0.0), -1)
-    log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
-    releases = Releases(
-        1.0 / jnp.where(used, ratio, 1.0),
-        jnp.where(used, q, 0.5),
-        jnp.where(used, number, 0.0),
-        sign,
-        variance,
-    )
-    return releases, jnp.where(variance > 0, 0.0, log_hit)
-
-
-def _phases(term: Term) -> tuple[Reals, ...]:
-    assert isinstance(term.pair, Poisson)
-    sign = jnp.where(term.pair.added > 0, -1.0, 1.0)
-    q = checks.guard(term.pair.sampling_prob, 1.0)
-    return ratios_of(term), q, sign, term.count
+    parts = (jnp.sum(x, tuple(range(1, x.ndim))) for x in releases)
+    return sum(parts, start=jnp.zeros(()))

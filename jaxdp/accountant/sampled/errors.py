@@ -51,16 +51,15 @@ class Errors(NamedTuple):
 
 def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Reals:
     """Height of a contour's nodes (phases, lanes); NaN where none is inside the strip."""
-    strip = jnp.pi * releases.sigma
     if stage.smooth:
         height = stage.height * nodes.spacing
-        return jnp.where(height < STRIP * strip, height, jnp.nan)
-    return jnp.minimum(_height_of_fall(stage, releases, plan), 0.5 * strip)
+        return jnp.where(height < STRIP * releases.strip, height, jnp.nan)
+    return jnp.minimum(_height_of_fall(stage, releases, plan), 0.5 * releases.strip)
 
 
 def _height_of_fall(stage: Stage, releases: Releases, plan: Plan) -> Reals:
     end = 2.0 * jnp.pi * stage.points / plan.period  # of one block
-    most = jnp.minimum(HIGHEST, 0.9 * jnp.pi * releases.sigma)
+    most = jnp.minimum(HIGHEST, 0.9 * releases.strip)
     return jnp.clip(end * plan.spread, LOWEST, jnp.maximum(most, LOWEST))
 
 
@@ -124,26 +123,32 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
     end = held.step * stage.points * held.blocks
     spacing = nodes.spacing
     common = jnp.log(stride * spacing) - line.log_psi - 0.5 * x * x - LOG_SQRT_2PI
+    common = (releases.log_coin[:, None] + common).reshape(-1, *common.shape[1:])
 
     def each(curve: tuple[Reals, Reals]) -> Row:
         height, leaning = curve
         across, up = loss_above(releases, x, height)
-        log = common + 0.5 * height * height + power * across
+        grown = 0.5 * height * height
         if stage.smooth:
-            log += _top_bound(stage, height / spacing, stride)
-        modulus = jnp.exp(jnp.minimum(log, LARGEST_LOG)) * jnp.sqrt(1.0 + leaning * leaning)
+            grown = grown + _top_bound(stage, height / spacing, stride)
+        log = common + releases.on_all(grown) + power * across
+        leaning = releases.on_all(jnp.sqrt(1.0 + leaning * leaning))
+        modulus = jnp.exp(jnp.minimum(log, LARGEST_LOG)) * leaning
         # Each |e^(z l) - 1| is at most |z l| times the larger of 1 and |e^(z l)|.
         untilted = jnp.exp(jnp.clip(-power * across, 0.0, LARGEST_LOG))
         turns = jnp.sum(modulus * jnp.hypot(across, up) * untilted, 0)
         damped = jnp.sum(modulus * jnp.exp(jnp.minimum(-end * up, LARGEST_LOG)), 0)
-        return Row(jnp.sum(modulus, 0), turns, damped, modulus[0] + modulus[-1])
+        # Of an angle that is not known nothing is.
+        turns, damped = (jnp.where(jnp.isnan(x), jnp.inf, x) for x in (turns, damped))
+        ends = releases.by_mixture(modulus)[:, jnp.asarray([0, -1])]
+        return Row(jnp.sum(modulus, 0), turns, damped, jnp.sum(ends, (0, 1)))
 
     return lax.map(each, curves)
 
 
 def _of_bulk(stage, releases, nodes, plan, held, line, end):
     """Quadrature, truncation and ends of a law that ends sharply."""
-    strip, spacing = jnp.pi * releases.sigma, nodes.spacing
+    strip, spacing = releases.strip, nodes.spacing
     fall = _height_of_fall(stage, releases, plan)
     rise = jnp.minimum(STRIP * strip, jnp.maximum(held.height + ABOVE[0], ABOVE[1]))
     down = -jnp.minimum(BELOW, 0.75 * strip)
@@ -154,7 +159,8 @@ def _of_bulk(stage, releases, nodes, plan, held, line, end):
     main = jnp.hypot(*line.powers.weight)
     of_main = jnp.sum(main * jnp.exp(-end * line.powers.loss[1]), 0)
     falls = jnp.log(jnp.minimum(of_main, row.damped[2]))
-    edge = jnp.maximum(jnp.max(row.ends, 0), main[0] + main[-1])
+    main = releases.by_mixture(main)
+    edge = jnp.maximum(jnp.max(row.ends, 0), jnp.sum(main[:, 0] + main[:, -1], 0))
     edge *= 4.0 + 2.0 * held.height / spacing
     never = jnp.full_like(above, jnp.inf)
     return OF_ALL * above, never, jnp.sum(releases.number * falls, 0), edge
@@ -162,7 +168,7 @@ def _of_bulk(stage, releases, nodes, plan, held, line, end):
 
 def _of_smooth(stage, releases, nodes, plan, held, line, end):
     """The same of a law with a smooth top, by bounds on every other node."""
-    spacing, strip = nodes.spacing, STRIP * jnp.pi * releases.sigma
+    spacing, strip = nodes.spacing, STRIP * releases.strip
     rises = stage.height + jnp.asarray((*RISES, -stage.height))[:, None, None]
     heights = rises * spacing  # the last is the real axis, below the contour
     inside = heights < strip
@@ -184,25 +190,28 @@ def _of_smooth(stage, releases, nodes, plan, held, line, end):
     others = jnp.sum(releases.number * jnp.log(row.damped[count + 1 :]), 1)
     truncated = jnp.minimum(truncated, jnp.min(others, 0))
     # The law goes on beyond its last node, or where it does not fall there, ends sharply.
-    does_fall = (main[-1] <= 0.5 * main[-2]) & (main[0] <= 0.5 * main[1])
+    main = releases.by_mixture(main)
+    does_fall = (main[:, -1] <= 0.5 * main[:, -2]) & (main[:, 0] <= 0.5 * main[:, 1])
+    does_fall, last = jnp.all(does_fall, 0), jnp.sum(main[:, 0] + main[:, -1], 0)
     ends = jnp.max(jnp.where(inside[:count], row.ends[:count], 0.0), 0)
-    sharp = (4.0 + 2.0 * (stage.height + RISES[-1])) * jnp.maximum(ends, main[0] + main[-1])
-    edge = jnp.where(does_fall, jnp.minimum(4.0 * (main[0] + main[-1]), sharp), sharp)
+    sharp = (4.0 + 2.0 * (stage.height + RISES[-1])) * jnp.maximum(ends, last)
+    edge = jnp.where(does_fall, jnp.minimum(4.0 * last, sharp), sharp)
     return *found, truncated, edge
 
 
 def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]:
     """Heights and slopes of curves that rise like the loss, which damps small ones most.
 
-    Their height is a end q e^u / sigma, a = 1 / (1 + 1 / sigma^2) and parts of it, up to
+    Their height is end times the mean of a m e^u, a = 1 / (1 + m^2) and parts of it, up to
     `MOST_FALL` nodes: to first order a body's exponent is left what the variance of l has.
     """
-    x, sigma, most = nodes.x[::2], releases.sigma, MOST_FALL * nodes.spacing
-    slope = end * releases.sampling_prob * sigma / (sigma * sigma + 1.0)
-    risen = jnp.exp(jnp.minimum(x / sigma - 0.5 / sigma**2, 300.0))
-    ratio = jnp.asarray(FALLS)[:, None, None, None] * slope * risen / most
+    x, most = nodes.x[::2], MOST_FALL * nodes.spacing
+    mean, share = releases.mean, releases.coin * releases.share
+    u = jnp.minimum(mean[:, :, None] * x - 0.5 * (mean * mean)[:, :, None], 300.0)
+    risen = jnp.sum((share * mean / (1.0 + mean * mean))[:, :, None] * jnp.exp(u), (0, 1))
+    ratio = jnp.asarray(FALLS)[:, None, None, None] * end * risen / most
     height = most * ratio / (1.0 + ratio)
-    return height, height / (1.0 + ratio) / sigma
+    return height, height / (1.0 + ratio) * releases.largest_mean
 
 
 def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:

@@ -46,7 +46,7 @@ MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are no faste
 
 
 class Batch(NamedTuple):
-    """Releases (lanes, phases) or (lanes,), and the value that is asked at (lanes,)."""
+    """Releases with the axes of `Releases` reversed, and the value that is asked at (lanes,)."""
 
     releases: Releases
     value: Reals

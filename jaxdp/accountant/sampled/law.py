@@ -1,17 +1,20 @@
-"""Privacy loss of one Poisson-sampled Gaussian on the nodes of a batch: lanes are the last axis.
+"""Privacy loss of one sampled Gaussian on the nodes of a batch: lanes are the last axis.
 
-With x in units of the noise and u = x / sigma - 1 / (2 sigma^2), the ratio of
-(1 - q) N(0, 1) + q N(1 / sigma, 1) to N(0, 1) is 1 - q + q e^u; l is its logarithm. "remove" draws
-x from the mixture and its loss is l, "add" draws x from N(0, 1) and its loss is -l. Both have their
-moments E e^(theta loss) from one function, psi(p) = E_N(0,1) e^(p l), at p = 1 + theta or -theta.
+With x in units of the noise, m_i >= 0 what the records of a user add and s_i its probability, the
+ratio of sum_i s_i N(m_i, 1) to N(0, 1) is r = sum_i s_i e^(m_i x - m_i^2 / 2), m_0 = 0; l is its
+logarithm. "remove" draws x from the mixture and its loss is l, "add" draws x from N(0, 1) and its
+loss is -l. Both have their moments E e^(theta loss) from one function, psi(p) = E_N(0,1) e^(p l),
+at p = 1 + theta or -theta. Where a public coin decides which of several mixtures a release is, psi
+is the mean of theirs: their nodes, at the same places, lie one after the other.
 
-l is analytic for |Im x| < pi sigma. What no node stands for is bounded by `log_beyond_ends`.
+l is analytic for |Im x| < `strip`. What no node stands for is bounded by `log_beyond_ends`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,26 +25,56 @@ from jaxdp.accountant.sampled import top
 LARGE = 600.0  # of u, from where e^u is left out of sums. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # nats below the mode of the last node, at least. chosen
 LEAST_TOP = 8.7  # derived: N(0, 1) has 2e-18 above
+MOST_SPREAD = 1.8  # y^2 Var m up to which an angle is found. derived: the cosines stay positive at 2
 
 
 class Releases(NamedTuple):
-    """Poisson-sampled Gaussians in phases (phases, lanes) beside plain ones (lanes,)."""
+    """Sampled Gaussians in phases (phases, lanes) beside plain ones (lanes,).
 
-    sigma: Reals  # noise multiplier
-    sampling_prob: Reals
+    Mixtures are arrays (components, mixtures, phases, lanes) without the component of no record.
+    """
+
+    mean: Reals  # what the records add, in units of the noise
+    share: Reals  # its probability in the mixture
+    miss: Reals  # (mixtures, phases, lanes): probability that no record takes part
+    coin: Reals  # (mixtures, phases, lanes): probability of the mixture
+    strip: Reals  # half the width of where all losses of a phase are analytic
     number: Reals
     sign: Reals  # 1: the record is removed, -1: added
     variance: Reals  # (lanes,): mu^2 of the Gaussians that are not sampled
 
     @property
+    def mixtures(self) -> int:
+        """Number of mixtures of a phase."""
+        return self.coin.shape[0]
+
+    @property
+    def largest_mean(self) -> Reals:
+        """The largest that records add (phases, lanes)."""
+        return jnp.max(self.mean, (0, 1))
+
+    @property
+    def log_coin(self) -> Reals:
+        """log of the probability of each mixture."""
+        return _log_share(self.coin)
+
+    @property
     def log_hits(self) -> Reals:
-        """log of how many samples hold the record, in expectation (lanes,)."""
-        hits = jnp.sum(self.number * self.sampling_prob, 0)
+        """log of how many samples hold a record, in expectation (lanes,)."""
+        hits = jnp.sum(self.number * jnp.sum(self.coin * jnp.sum(self.share, 0), 0), 0)
         return jnp.log(jnp.maximum(hits, 1e-300))
 
     def power(self, tilt: Reals) -> Reals:
         """The power of the ratio at a tilt of the loss: (..., phases, lanes) of (..., lanes)."""
         return 0.5 * (1.0 + self.sign) + self.sign * tilt[..., None, :]
+
+    def on_all(self, x: Reals) -> Reals:
+        """Values of nodes (nodes, phases, lanes) for the nodes of all mixtures."""
+        return jnp.tile(x, (self.mixtures, 1, 1)) if x.shape[0] > 1 else x
+
+    def by_mixture(self, x: Reals) -> Reals:
+        """Values of the nodes of all mixtures as (mixtures, nodes, phases, lanes)."""
+        return x.reshape(self.mixtures, -1, *x.shape[1:])
 
 
 class Stage(NamedTuple):
@@ -66,18 +99,18 @@ class Stage(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Real nodes (nodes, phases, lanes): psi(p) is the sum of e^(log_weight + p loss)."""
+    """Real nodes: psi(p) is the sum of e^(log_weight + p loss)."""
 
-    x: Reals
+    x: Reals  # (nodes, phases, lanes)
     spacing: Reals  # (phases, lanes)
-    loss: Reals
+    loss: Reals  # (mixtures times nodes, phases, lanes)
     log_weight: Reals
 
 
 def placed(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Reals, Reals]:
     """Places and spacing of nodes that leave out e^-depth of delta."""
     fall = jnp.maximum(releases.log_hits - log_delta + stage.depth, LEAST_FALL)
-    last = jnp.maximum(jnp.sqrt(2.0 * fall)[None] + 1.0 / releases.sigma, LEAST_TOP)
+    last = jnp.maximum(jnp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_TOP)
     beyond = top.BEYOND if stage.smooth else 0
     spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
     index = jnp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
@@ -89,48 +122,86 @@ def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Node
     log_weight = -0.5 * x * x - LOG_SQRT_2PI + jnp.log(spacing)
     if stage.smooth:
         log_weight += jnp.asarray(top.tables(stage.nodes, stage.height).below)[:, None, None]
-    return Nodes(x, spacing, _loss(releases, x), log_weight)
+    log_weight = releases.log_coin[:, None] + log_weight
+    return Nodes(x, spacing, _loss(releases, x), log_weight.reshape(-1, *x.shape[1:]))
+
+
+def _log_share(share: Reals) -> Reals:
+    """log of a probability, whose slope is 0 where it is 0."""
+    some = share > 0
+    return jnp.where(some, jnp.log(jnp.where(some, share, 1.0)), -jnp.inf)
+
+
+def _exponents(releases: Releases, x: Reals) -> Reals:
+    """u of every component (components, mixtures, nodes, phases, lanes)."""
+    mean = releases.mean[:, :, None]
+    return mean * x - 0.5 * mean * mean
 
 
 def _loss(releases: Releases, x: Reals) -> Reals:
-    u = x / releases.sigma - 0.5 / releases.sigma**2
-    q = releases.sampling_prob
-    near = log1p(q * jnp.expm1(jnp.minimum(u, LARGE)))
-    return jnp.where(u > LARGE, u + jnp.log(q), near)
+    u, share = _exponents(releases, x), releases.share[:, :, None]
+    small = jnp.minimum(u, LARGE)
+    excess = jnp.sum(share * jnp.expm1(small), 0)
+    near = excess > -0.5
+    total = releases.miss[:, None] + jnp.sum(share * jnp.exp(small), 0)
+    value = log1p(jnp.where(near, excess, 0.0))
+    value = jnp.where(near, value, jnp.log(jnp.where(near, 1.0, total)))
+    far = jax.nn.logsumexp(u + _log_share(share), axis=0)
+    largest = jnp.max(jnp.where(share > 0, u, -jnp.inf), 0)
+    return jnp.where(largest > LARGE, far, value).reshape(-1, *x.shape[1:])
 
 
 def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Reals]:
-    """Real and imaginary part of the loss at x + i height."""
-    grown = jnp.expm1(jnp.minimum(x / releases.sigma - 0.5 / releases.sigma**2, LARGE))
-    sine, half = jnp.sin(height / releases.sigma), jnp.sin(0.5 * height / releases.sigma)
-    lost, q = 2.0 * half * half, releases.sampling_prob
-    a, b = q * (grown * (1.0 - lost) - lost), q * (grown + 1.0) * sine
+    """Real and imaginary part of the loss at x + i height, on the nodes of all mixtures.
+
+    The imaginary part is continuous along every vertical line: of one component its angle lies
+    within pi, of several it is y E m and what is left of it, and NaN where that might be more.
+    """
+    u, share = jnp.minimum(_exponents(releases, x), LARGE), releases.share[:, :, None]
+    mean = releases.mean[:, :, None]
+    grown, sine, half = jnp.expm1(u), jnp.sin(mean * height), jnp.sin(0.5 * mean * height)
+    lost = 2.0 * half * half
+    a = jnp.sum(share * (grown * (1.0 - lost) - lost), 0)
+    b = jnp.sum(share * (grown + 1.0) * sine, 0)
     square = 2.0 * a + a * a + b * b
     near = square > -0.5
     modulus = jnp.where(near, 1.0, (1.0 + a) ** 2 + b * b)
     modulus = jnp.where(near, log1p(jnp.where(near, square, 0.0)), jnp.log(modulus))
-    return 0.5 * modulus, jnp.arctan2(b, 1.0 + a)
+    if releases.mean.shape[0] == 1:
+        angle = jnp.arctan2(b, 1.0 + a)
+    else:
+        weight = share * jnp.exp(u)
+        total = releases.miss[:, None] + jnp.sum(weight, 0)
+        centre = jnp.sum(mean * weight, 0) / total
+        spread = jnp.sum(mean * mean * weight, 0) / total - centre * centre
+        turn = height * centre
+        c, s = jnp.cos(turn), jnp.sin(turn)
+        angle = turn + jnp.arctan2(b * c - (1.0 + a) * s, (1.0 + a) * c + b * s)
+        known = (height * height * spread < MOST_SPREAD) & (jnp.max(u, 0) < LARGE)
+        angle = jnp.where(known, angle, jnp.nan)
+    return tuple(v.reshape(-1, *v.shape[2:]) for v in (0.5 * modulus, angle))  # pyright: ignore
 
 
 def log_beyond_ends(
     stage: Stage, releases: Releases, nodes: Nodes, tilt: Reals
 ) -> tuple[Reals, Reals]:
     """log of E e^(p l) below and above what the nodes stand for, bounds (phases, lanes)."""
-    power, sigma = releases.power(tilt), releases.sigma
+    power, mean, share = releases.power(tilt), releases.mean, releases.share
     ends = []
     for at, side in ((0, -1.0), (-1, 1.0)):
-        x, loss = nodes.x[at], nodes.loss[at]
-        u = x / sigma - 0.5 / sigma**2
-        steepness = releases.sampling_prob * jnp.exp(jnp.minimum(u - loss, 0.0))
+        x, loss = nodes.x[at], releases.by_mixture(nodes.loss)[:, at]
+        part = share * jnp.exp(jnp.minimum(mean * x - 0.5 * mean * mean - loss, LARGE))
         # p l lies below its tangent where p < 0; else below its end, or its steepest rise.
-        steepest = jnp.where(power > 0, 1.0 if side > 0 else 0.0, jnp.minimum(steepness, 1.0))
-        rate = power * steepest / sigma
+        steepness = jnp.minimum(jnp.sum(mean * part, 0), jnp.max(mean, 0))
+        steepest = jnp.where(power > 0, jnp.max(mean, 0) if side > 0 else 0.0, steepness)
+        rate = power * steepest
         tail = _log_normal_below(side * (rate - x))
-        ends.append(power * loss - rate * x + 0.5 * rate * rate + tail)
+        each = releases.log_coin + power * loss - rate * x + 0.5 * rate * rate + tail
+        ends.append(jax.nn.logsumexp(each, axis=0) if releases.mixtures > 1 else each[0])
     below, above = ends
     if stage.smooth:
         tables = top.tables(stage.nodes, stage.height)
-        cut = jnp.asarray(tables.above - tables.below)[:, None, None]
+        cut = releases.on_all(jnp.asarray(tables.above - tables.below)[:, None, None])
         terms = nodes.log_weight + cut + power * nodes.loss
         largest = jnp.max(terms, 0)
         rest = largest + jnp.log(jnp.sum(jnp.exp(terms - largest), 0))

@@ -77,11 +77,12 @@ def saddle(releases: Releases, nodes: Nodes, log_delta: Reals) -> Plan:
         next_ = jnp.clip(state.next + step, -12.0, 14.0)
         return _Saddle(next_, tilt, spread, epsilon, found.variance)
 
-    q, zero = releases.sampling_prob, jnp.zeros_like(log_delta)
-    each = releases.number * q * q * jnp.expm1(jnp.minimum(releases.sigma**-2, 50.0))
+    zero = jnp.zeros_like(log_delta)
+    each = releases.share**2 * jnp.expm1(jnp.minimum(releases.mean**2, 50.0))
+    each = releases.number * jnp.sum(releases.coin * jnp.sum(each, 0), 0)
     spread = jnp.sum(each, 0) + releases.variance + 1e-12
     start = 0.5 * jnp.log(-2.0 * jnp.minimum(log_delta, -0.1) / spread)
-    start = _Saddle(jnp.clip(start, -8.0, 9.0), zero, zero, zero, jnp.zeros_like(q))
+    start = _Saddle(jnp.clip(start, -8.0, 9.0), zero, zero, zero, jnp.zeros_like(each))
     found = lax.fori_loop(0, NEWTON_STEPS, newton, start)
     tilt, epsilon = found.tilt, jnp.maximum(found.epsilon, 0.0)
     above = tilt + jnp.asarray(ABOVE) / jnp.sqrt(found.spread)
@@ -122,7 +123,8 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
         power = releases.power(tilt)
         exponent = half.log_weight + power * half.loss
         exponent -= log_psi(half, power)
-        edge = jnp.max(exponent[-1] + jnp.log(releases.number), 0) + stage.log_rise
+        last = jnp.max(releases.by_mixture(exponent)[:, -1], 0)
+        edge = jnp.max(last + jnp.log(releases.number), 0) + stage.log_rise
         fall = jnp.maximum(scale, 0.0) + TRUNCATED
         height = _height_of_fall(releases, jnp.exp(exponent), half.loss, fall)
         period = _period(bounds, tilt, excess)
@@ -137,7 +139,7 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
     best = jnp.argmin(costs, 0)[None]
     tilt = jnp.take_along_axis(bounds.tilts[1:], best, 0)[0]
     period = jnp.take_along_axis(periods, best, 0)[0]
-    spread = jnp.zeros_like(releases.sigma)
+    spread = jnp.zeros_like(releases.number)
     return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
 
 

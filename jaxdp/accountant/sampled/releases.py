@@ -1,0 +1,121 @@
+"""The sampled Gaussians of a composition as arrays of lanes, whatever scheme draws them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import log1m, log1mexp
+from jaxdp.accountant.composition import Term, Terms, is_gaussian, is_sampled_gaussian, ratios_of
+from jaxdp.accountant.sampled.law import Releases
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.public_coin import PublicCoin
+from jaxdp.dominating_pair.sampled_group import SampledGroup
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.gaussian import Gaussian
+
+# Step of means that do not move. derived: its strip is a number
+_LEAST_STEP = 1e-300
+
+
+class _Mixture(NamedTuple):
+    """What one mixture of every release is (lanes, phases), components along a last axis."""
+
+    mean: Reals
+    share: Reals
+    miss: Reals
+    step: Reals  # of means
+    added: Reals
+
+
+@partial(compiled, static_argnums=())
+def releases_of(terms: Terms) -> tuple[Releases, Reals]:
+    """Releases, axes reversed, and log of the probability that a sample holds a record."""
+    phases = [_phases(term) for term in terms if is_sampled_gaussian(term)]
+    mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
+    padded = [_padded(p, mixtures, components) for p in phases]
+    each = Releases(*(jnp.concatenate(x, 1) if x[0].ndim > 1 else x[0] for x in zip(*padded, strict=True)))
+    variance = each.variance
+    for term in terms:
+        if is_gaussian(term):
+            variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
+
+    # A release that samples everything is a plain Gaussian.
+    is_whole = (each.share >= 1) & (each.coin >= 1)[..., None] & (each.number > 0)[..., None, None]
+    variance += jnp.sum(
+        jnp.where(is_whole, each.number[..., None, None] * each.mean**2, 0.0), (1, 2, 3)
+    )
+    hits = jnp.sum(each.coin * jnp.sum(each.share, -1), -1)
+    moves = jnp.sum(each.coin * jnp.sum(each.share * each.mean, -1), -1)
+    used = ~jnp.any(is_whole, (-2, -1)) & ~(each.number == 0) & ~(moves == 0)
+    missed = jnp.sum(jnp.where(used, each.number * log1m(jnp.where(used, hits, 0.5)), 0.0), -1)
+    log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
+    unused = Releases(1.0, 0.5, 0.5, 1.0, jnp.pi, 0.0, each.sign, variance)
+    releases = Releases(
+        *(
+            jnp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y) if x.ndim > 1 else x
+            for x, y in zip(each._replace(variance=variance), unused, strict=True)
+        )
+    )
+    return releases, jnp.where(variance > 0, 0.0, log_hit)
+
+
+def _phases(term: Term) -> Releases:
+    """The releases of one term, axes reversed."""
+    pair = term.pair
+    if isinstance(pair, PublicCoin):
+        mixtures = [_mixture(each) for each in pair.pairs]
+        coin = jnp.stack([jnp.exp(log_share) for log_share in pair.log_shares], -1)
+    else:
+        mixtures, coin = [_mixture(pair)], jnp.ones((*term.count.shape, 1))
+    components = max(m.mean.shape[-1] for m in mixtures)
+    mean, share = (
+        jnp.stack([_to(x, components, -1) for x in parts], -2)
+        for parts in zip(*((m.mean, m.share) for m in mixtures), strict=True)
+    )
+    step = jnp.max(jnp.stack([m.step for m in mixtures]), 0)
+    return Releases(
+        mean,
+        share,
+        jnp.stack([m.miss for m in mixtures], -1),
+        coin,
+        jnp.pi / jnp.maximum(step, _LEAST_STEP),
+        term.count,
+        jnp.where(mixtures[0].added > 0, -1.0, 1.0),
+        jnp.zeros(term.shape),
+    )
+
+
+def _mixture(pair: DominatingPair) -> _Mixture:
+    if isinstance(pair, SampledGroup):
+        ratio = ratio_of(pair.shift, pair.noise.scale)
+        each = [jnp.broadcast_to(jnp.exp(x), ratio.shape) for x in pair.log_probabilities]
+        means = jnp.stack([k * ratio for k in range(1, len(each))], -1)
+        return _Mixture(means, jnp.stack(each[1:], -1), each[0], ratio, pair.added)
+    assert isinstance(pair, Poisson)
+    assert isinstance(pair.base, Additive)
+    assert isinstance(pair.base.noise, Gaussian)
+    ratio = ratio_of(pair.base.shift, pair.base.noise.scale)
+    q = checks.guard(pair.sampling_prob, 1.0)
+    return _Mixture(ratio[..., None], q[..., None], 1.0 - q, ratio, pair.added)
+
+
+def _padded(phases: Releases, mixtures: int, components: int) -> Releases:
+    """The phases with mixtures and components of no probability."""
+    mean, share = (_to(_to(x, components, -1), mixtures, -2) for x in (phases.mean, phases.share))
+    miss, coin = (_to(x, mixtures, -1) for x in (phases.miss, phases.coin))
+    return phases._replace(mean=mean, share=share, miss=miss, coin=coin)
+
+
+def _to(x: Reals, size: int, axis: int) -> Reals:
+    """x padded with zeros along an axis."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, size - x.shape[axis])
+    return jnp.pad(x, widths)

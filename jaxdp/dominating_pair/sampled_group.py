@@ -1,0 +1,84 @@
+"""Several records of one user in a sample under Gaussian noise, the user added or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import jax.numpy as jnp
+
+from jaxdp._core import checks
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities
+from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
+from jaxdp.noise.gaussian import Gaussian
+
+
+@final
+@pytree
+class SampledGroup(DominatingPair):
+    """sum_k p_k N(k shift, scale^2) against N(0, scale^2), exchanged where `added` is 1.
+
+    p_k is the probability that k records take part. Their number is a sum of independent
+    indicators, as binomial and hypergeometric ones are: all roots of sum p_k z^k are real, so that
+    the ratio of the densities has no zero at |Im x| < pi scale^2 / shift (factors e^(-a k^2) keep
+    roots real: Laguerre; Polya & Schur, Crelle 144, 1914).
+    """
+
+    noise: Gaussian
+    shift: Reals
+    log_probabilities: tuple[Reals, ...]
+    added: Reals
+
+    def __init__(
+        self,
+        noise: Gaussian,
+        shift: ArrayLike,
+        log_probabilities: Sequence[Any],
+        added: ArrayLike = 0.0,
+    ):
+        assign(
+            self,
+            noise=noise,
+            shift=checks.nonnegative("shift", shift),
+            log_probabilities=tuple(log_probabilities),
+            added=checks.probability("added", added),
+        )
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """See `GaussianMixture.log_delta`."""
+        return self._mixture().log_delta(epsilon)
+
+    def law(self) -> Law:
+        """See `GaussianMixture.law`."""
+        return self._mixture().law()
+
+    def singularities(self) -> Singularities:
+        """Smooth."""
+        return self._mixture().singularities()
+
+    def reversed(self) -> SampledGroup:
+        """`added` exchanged."""
+        return SampledGroup(self.noise, self.shift, self.log_probabilities, 1.0 - self.added)
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """See `GaussianMixture.renyi`."""
+        return self._mixture().renyi(order)
+
+    def log_hit(self) -> Reals:
+        """log of the probability that a record takes part."""
+        return self._mixture().log_hit()
+
+    def _mixture(self) -> GaussianMixture:
+        means = tuple(k * self.shift for k in range(len(self.log_probabilities)))
+        is_added = self.added > 0
+        none = (0.0, *[-jnp.inf] * (len(means) - 1))
+        sides = [
+            tuple(
+                jnp.where(is_mixed, log_probability, log_certain)
+                for log_probability, log_certain in zip(self.log_probabilities, none, strict=True)
+            )
+            for is_mixed in (~is_added, is_added)
+        ]
+        return GaussianMixture.of_logs(means, sides[0], self.noise.scale, means, sides[1])
