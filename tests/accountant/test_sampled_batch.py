@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
-from jaxdp.accountant import evaluate
-from jaxdp.accountant.sampled import curve, errors, ladder
-from jaxdp.accountant.sampled.law import Releases
+from jaxdp.accountant import engines, evaluate
+from jaxdp.accountant.sampled import curve, engine, errors, ladder
+from jaxdp.accountant.sampled.releases import releases_of
 
 # Brackets of what few releases hit, and the share that is narrower.
 _WIDE, _FAR = 1e-5, 1e-3
@@ -60,10 +60,8 @@ def test_every_stage_brackets_the_same_value():
     sigma, q, steps, delta = (
         np.concatenate(x) for x in zip(language_models(rng, 8), ordinary_runs(rng, 8), strict=True)
     )
-    for sign in (1.0, -1.0):
-        columns = [x[:, None] for x in (sigma, q, steps, np.full(16, sign))]
-        releases = Releases(columns[0], columns[1], columns[2], columns[3], np.zeros(16))
-        batch = ladder.Batch(releases, delta)
+    for relation in ("remove", "add"):
+        batch = ladder.Batch(releases_of(training(sigma, q, steps, relation).terms)[0], delta)
         lower, upper = np.zeros(16), np.full(16, np.inf)
         for index, blocks in ((0, 1), (1, 1), (1, 4), (1, 16)):
             program = ladder._PROGRAMS["epsilon", index, False]
@@ -166,8 +164,9 @@ def test_single_releases_beside_many_are_calibrated():
 
 def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
     """Whether it is counted as it is or tilted, Chernoff's epsilon grows by it."""
-    unknown, one = jnp.full(1, jnp.nan), jnp.ones((1, 1))
-    batch = Releases(one, 0.01 * one, 1000.0 * one, one, jnp.zeros(1))
+    unknown = jnp.full(1, jnp.nan)
+    releases = releases_of(training(np.ones(1), 0.01, 1000.0, "remove").terms)[0]
+    batch = jax.tree.map(jnp.transpose, releases)
     shares = {"none": (0.0, 0.0), "plain": (0.4, 0.0), "tilted": (0.0, 0.4)}
     found = {}
     for name, share in shares.items():
@@ -180,3 +179,53 @@ def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
         found[name] = float(answer.upper[0])
     assert found["none"] < found["plain"]
     assert found["none"] < found["tilted"]
+
+
+SCHEMES = {
+    "truncated": {"sampling": dp.sampling.TruncatedPoisson(0.01, 112, 10_000)},
+    "group": {"sampling": dp.sampling.Poisson(0.004), "group_size": 3},
+    "fixed": {"sampling": dp.sampling.WithoutReplacement(40, 10_000), "group_size": 2},
+}
+
+
+def quick(chosen):
+    """The schemes, all but one of them long."""
+    return [pytest.param(x, marks=() if x == chosen else pytest.mark.long) for x in SCHEMES]
+
+
+def scheme_training(name, sigma, steps, relation="add_remove"):
+    mechanism = dp.Mechanism(dp.Gaussian(sigma), 1.0, relation=relation, **SCHEMES[name])
+    return steps * dp.privacy_loss(mechanism)
+
+
+@pytest.mark.parametrize("name", quick("group"))
+def test_schemes_are_in_the_brackets_of_the_contour(name):
+    """Both engines bracket one value, in both directions; of mixtures the nodes are other ones."""
+    rng = np.random.default_rng(7)
+    sigma, steps = rng.uniform(0.6, 4.0, 16), np.ceil(10 ** rng.uniform(0, 4, 16))
+    delta = 10 ** rng.uniform(-10, -4, 16)
+    widths = []
+    for relation in ("remove", "add"):
+        terms = scheme_training(name, sigma, steps, relation).terms
+        here = engine.epsilon_bounds(terms, delta, 1)
+        there = engines.epsilon_by_contour(terms, delta)
+        assert np.all(here.lower <= there.upper * (1 + 1e-12))
+        assert np.all(there.lower <= here.upper * (1 + 1e-12))
+        widths.append(width(here))
+    assert np.mean(np.concatenate(widths) < 1e-6) >= 0.8
+
+
+@pytest.mark.parametrize("name", quick("truncated"))
+def test_slopes_of_schemes(name):
+    """In the noise and the number of steps, within a trace, mapped: those of differences."""
+
+    def epsilon(sigma, steps):
+        return scheme_training(name, sigma, steps).epsilon(1e-6)
+
+    at = 1.3, 700.0
+    slopes = jax.jit(jax.vmap(jax.grad(epsilon, (0, 1))))(*(jnp.full(3, x) for x in at))
+    for i, step in ((0, 1e-3), (1, 1.0)):
+        moved = [[x + side * step * (j == i) for j, x in enumerate(at)] for side in (-2, -1, 1, 2)]
+        each = np.asarray(epsilon(*map(np.asarray, zip(*moved, strict=True))))
+        differences = (each[0] - 8 * each[1] + 8 * each[2] - each[3]) / (12 * step)
+        np.testing.assert_allclose(slopes[i], differences, rtol=2e-5 if i == 0 else 1e-3)

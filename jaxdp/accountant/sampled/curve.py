@@ -67,9 +67,9 @@ class _Curve(NamedTuple):
         scale = jnp.where(log_scale < contour.LEAST_LOG, 0.0, scale)
         return scale * sums[0], scale * sums[1]
 
-    def off(self, epsilon: Reals) -> tuple[Reals, Reals]:
-        """Errors of the sum: too high by at most, too low by at most."""
-        return errors.bounds_of_sum(self.errors, self.held, epsilon)
+    def off(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
+        """Errors of the sum `value`: too high by at most, too low by at most."""
+        return errors.bounds_of_sum(self.errors, self.held, epsilon, value)
 
 
 def log_delta_bounds(
@@ -85,7 +85,8 @@ def log_delta_bounds(
     log_delta = jnp.clip(_or(about, log_delta), plan.LEAST_UNIT, -0.05)
     nodes, planned = _planned(stage, releases, blocks, log_delta, epsilon)
     curve = _curve(stage, releases, nodes, planned._replace(epsilon=epsilon), blocks)
-    (value, _), (high, low) = curve.at(epsilon), curve.off(epsilon)
+    value, _ = curve.at(epsilon)
+    high, low = curve.off(epsilon, value)
     unit = planned.log_unit
     lost = curve.errors.lost + curve.errors.tilted_lost
     least = jnp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
@@ -173,7 +174,8 @@ def _curve(
     state = (empty, empty), (empty, empty), common.truncation
     value, slope, noise = contour.over_blocks(stage, blocks, of_block, state)
     lost = errors.lost(stage, releases, nodes, planned, line)
-    off = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period)
+    relative = errors.of_coins(releases)
+    off = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
     return _Curve(stage, value, slope, off, held)
 
 
@@ -210,7 +212,8 @@ def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]
 def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     """A step: on the logarithm within a bracket for the root, past the goal for an end."""
     at = state.at
-    (value, slope), (high, low) = curve.at(at), curve.off(at)
+    value, slope = curve.at(at)
+    high, low = curve.off(at, value)
     gap = value + jnp.where(side == 0, 0.0, jnp.where(side < 0, -high, low)) - goal
     # An end goes a little beyond, so that it is safe.
     beyond = STEP_BEYOND * jnp.abs(gap / slope) + 1e-12 / curve.held.tilt + 4.0 * ULP * at

@@ -36,6 +36,7 @@ FALLS = (0.3, 1.0, 3.0)
 MOST_FALL = 2.0  # nodes, up to which those may lie. chosen
 OF_ALL = 4.0  # quadrature of psi and 1 on both lines, in parts of one. derived
 TURN = 40.0  # ulps of an angle and a modulus. derived
+COIN = 4e-12  # by which a public coin's probabilities may be too low, relative. derived: rounding
 
 
 class Errors(NamedTuple):
@@ -47,6 +48,7 @@ class Errors(NamedTuple):
     tilted_lost: Reals  # above, falling with e^(-tilt epsilon)
     bounds: Bounds
     period: Reals
+    relative: Reals  # of delta: public coins whose probabilities are a little off, once a release
 
 
 def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Reals:
@@ -244,8 +246,13 @@ def lost(
     return plain, tilted
 
 
-def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals) -> tuple[Reals, Reals]:
-    """Errors of the sum at an epsilon, in the contour's unit: too high by, too low by."""
+def of_coins(releases: Releases) -> Reals:
+    """Relative error of delta by public coins: P and Q are up to a factor one release's each."""
+    return (COIN if releases.mixtures > 1 else 0.0) * jnp.sum(releases.number, 0)
+
+
+def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
+    """Errors of the sum `value` at an epsilon, in the contour's unit: too high, too low by."""
     move = epsilon - held.epsilon
     log_scale = errors.log_scale - held.tilt * move
     scale = jnp.exp(jnp.minimum(log_scale, LARGEST_LOG))
@@ -259,4 +266,5 @@ def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals) -> tuple[Reals, Re
     below = jnp.min(jnp.where(gap < -apart, images, jnp.inf), 0)
     aliased = jnp.exp(jnp.minimum(above, LARGEST_LOG)) + jnp.exp(jnp.minimum(below, LARGEST_LOG))
     lost = errors.lost + errors.tilted_lost * jnp.exp(jnp.minimum(-held.tilt * move, LARGEST_LOG))
+    noise = noise + jnp.abs(value) * errors.relative
     return noise + aliased, noise + lost

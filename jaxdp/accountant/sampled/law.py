@@ -25,7 +25,9 @@ from jaxdp.accountant.sampled import top
 LARGE = 600.0  # of u, from where e^u is left out of sums. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # nats below the mode of the last node, at least. chosen
 LEAST_TOP = 8.7  # derived: N(0, 1) has 2e-18 above
-MOST_SPREAD = 1.8  # y^2 Var m up to which an angle is found. derived: the cosines stay positive at 2
+MOST_SPREAD = (
+    1.8  # y^2 Var m up to which an angle is found. derived: the cosines stay positive at 2
+)
 
 
 class Releases(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
@@ -40,31 +41,29 @@ def releases_of(terms: Terms) -> tuple[Releases, Reals]:
     """Releases, axes reversed, and log of the probability that a sample holds a record."""
     phases = [_phases(term) for term in terms if is_sampled_gaussian(term)]
     mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
-    padded = [_padded(p, mixtures, components) for p in phases]
-    each = Releases(*(jnp.concatenate(x, 1) if x[0].ndim > 1 else x[0] for x in zip(*padded, strict=True)))
-    variance = each.variance
+    padded = (_padded(p, mixtures, components)[:-1] for p in phases)
+    parts = (jnp.concatenate(x, 1) for x in zip(*padded, strict=True))
+    found = Releases(*parts, variance=jnp.zeros(()))
+    # A release that samples everything is a plain Gaussian.
+    number, coin = found.number[..., None, None], found.coin[..., None]
+    is_whole = (found.share >= 1) & (coin >= 1) & (number > 0)
+    variance = jnp.sum(jnp.where(is_whole, number * found.mean**2, 0.0), (1, 2, 3))
     for term in terms:
         if is_gaussian(term):
             variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
-
-    # A release that samples everything is a plain Gaussian.
-    is_whole = (each.share >= 1) & (each.coin >= 1)[..., None] & (each.number > 0)[..., None, None]
-    variance += jnp.sum(
-        jnp.where(is_whole, each.number[..., None, None] * each.mean**2, 0.0), (1, 2, 3)
+    hits, moved = (
+        jnp.sum(coin * found.share, (2, 3)),
+        jnp.sum(coin * found.share * found.mean, (2, 3)),
     )
-    hits = jnp.sum(each.coin * jnp.sum(each.share, -1), -1)
-    moves = jnp.sum(each.coin * jnp.sum(each.share * each.mean, -1), -1)
-    used = ~jnp.any(is_whole, (-2, -1)) & ~(each.number == 0) & ~(moves == 0)
-    missed = jnp.sum(jnp.where(used, each.number * log1m(jnp.where(used, hits, 0.5)), 0.0), -1)
+    used = ~jnp.any(is_whole, (2, 3)) & ~(found.number == 0) & ~(moved == 0)
+    missed = jnp.sum(jnp.where(used, found.number * log1m(jnp.where(used, hits, 0.5)), 0.0), -1)
     log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
-    unused = Releases(1.0, 0.5, 0.5, 1.0, jnp.pi, 0.0, each.sign, variance)
-    releases = Releases(
-        *(
-            jnp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y) if x.ndim > 1 else x
-            for x, y in zip(each._replace(variance=variance), unused, strict=True)
-        )
+    nothing = 1.0, 0.5, 0.5, 1.0, jnp.pi, 0.0, found.sign
+    usable = (
+        jnp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y)
+        for x, y in zip(found[:-1], nothing, strict=True)
     )
-    return releases, jnp.where(variance > 0, 0.0, log_hit)
+    return Releases(*usable, variance=variance), jnp.where(variance > 0, 0.0, log_hit)
 
 
 def _phases(term: Term) -> Releases:
@@ -72,7 +71,8 @@ def _phases(term: Term) -> Releases:
     pair = term.pair
     if isinstance(pair, PublicCoin):
         mixtures = [_mixture(each) for each in pair.pairs]
-        coin = jnp.stack([jnp.exp(log_share) for log_share in pair.log_shares], -1)
+        # Shares that are rounded up add up to a little more than 1.
+        coin = jax.nn.softmax(jnp.stack(jnp.broadcast_arrays(*pair.log_shares), -1))
     else:
         mixtures, coin = [_mixture(pair)], jnp.ones((*term.count.shape, 1))
     components = max(m.mean.shape[-1] for m in mixtures)
