@@ -9,7 +9,7 @@ engines are functions of tables and never see a noise, so that they compile once
 * `contour`: delta by inversion of the moment generating function along a vertical line
   (`contour_plan`: tilt, step, aliasing; `line`: values; `contour_sum`: their sum, atoms smoothed;
   `truncation`: what lies beyond its end; `rare_losses`: large ones are dropped and counted).
-* `sampled`: batches of Poisson-sampled Gaussians in a few phases, lanes side by side, on complex
+* `sampled`: batches of sampled Gaussians in a few phases, lanes side by side, on complex
   nodes; a short sum for all, longer ones for the lanes that need them.
 * `grid`: chord masses (`masses`) on a grid (`window`) and one FFT (`convolution`); the bound below
   by a coupling. Exact where losses lie on a lattice. The one engine that needs profiles, not nodes.

@@ -6,7 +6,8 @@
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
 | Gaussians sampled by Poisson, truncated or not, or  | `sampled`        | 1e-6, or what it finds  |
 |   in fixed batches, groups too, in up to 8 phases,  |                  |                         |
-|   beside plain ones; where known and wider than .1  | `contour` `grid` | what it finds           |
+|   beside plain ones; where known and wider than     | `contour`        | what it finds           |
+|   1e-3, then where wider than .1                    | `grid`           | the bracket             |
 | everything else: first                              | `contour`        | what it finds           |
 | where that is wider than 1e-6 (few releases, atoms) | `grid`           | the bracket             |
 | sampled Gaussians in more phases wider than 1e-3,   | `grid`           | the bracket             |
@@ -53,8 +54,9 @@ Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 _SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
 _NEAR = 1e-6  # width beyond which the next engine is asked. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
-_USELESS = 0.1  # width of what says little of sampled Gaussians: noise far below a sensitivity
-_COARSE = 1e-3  # below which a grid is no nearer for these. measured: mostly
+# Widths of what is known of sampled Gaussians, above which the next engine is asked.
+_COARSE = 1e-3  # below, a grid is no nearer. measured: mostly
+_USELESS = 0.1  # above, the noise is far below a sensitivity. chosen: a grid takes a second a lane
 
 
 class Step(NamedTuple):
@@ -106,7 +108,8 @@ class _Table(NamedTuple):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
             first = Step(by_sampled, _NEAR, of_whole_lanes=True)
             known = checks.all_concrete(terms)
-            others = (step._replace(above=_USELESS) for step in self.on_contour)
+            along, on_grid = self.on_contour
+            others = along._replace(above=_COARSE), on_grid._replace(above=_USELESS)
             return (first, *others) if known else (first,)
         allocated = any(map(is_allocation, terms))
         if not all(is_gaussian(t) or is_sampled_gaussian(t) or is_allocation(t) for t in terms):

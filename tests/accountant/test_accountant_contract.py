@@ -36,7 +36,7 @@ WIDTHS = {
     "sampled_discrete_laplace": 0.05,
     "sampled_discrete_gaussian": 0.05,
     "sampled_truncated_laplace": KINKED,
-    "truncated_poisson": 1e-6,
+    "truncated_poisson": 1e-4,
     "without_replacement": 1e-6,
     "gaussian_mixture": 1e-5,
 }

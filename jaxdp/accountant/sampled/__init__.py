@@ -1,6 +1,7 @@
-"""Bounds for Poisson-sampled Gaussians: a batch is inverted at once, lanes along the last axis.
+"""Bounds for sampled Gaussians: a batch is inverted at once, lanes along the last axis.
 
-`engine` is the door. A lane passes `ladder`'s stages: each plans a contour (`plan`, `guess`), sums
-along it (`law`, `top`, `transform`, `contour`), bounds what the sum may be off by (`cumulant`,
-`errors`) and inverts it (`curve`). `derivative` differentiates the sum.
+`engine` is the door, `releases` what it makes of pairs. A lane passes `ladder`'s stages: each plans
+a contour (`plan`, `guess`), sums along it (`law`, `top`, `transform`, `contour`), bounds what the
+sum may be off by (`cumulant`, `errors`) and inverts it (`curve`). `derivative` differentiates the
+sum.
 """
