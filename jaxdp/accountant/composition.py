@@ -23,6 +23,9 @@ from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
+# Components of a group that is one of the sampled Gaussians. chosen: for more, nodes are too few
+MOST_COMPONENTS = 33
+
 
 @final
 @pytree
@@ -100,8 +103,9 @@ def is_allocation(term: Term) -> bool:
 
 def _is_mixture(pair: DominatingPair) -> bool:
     """True for a Gaussian against a mixture of Gaussians on one side."""
-    sampled = isinstance(pair, Poisson) and _adds_gaussian(pair.base)
-    return sampled or isinstance(pair, SampledGroup)
+    if isinstance(pair, SampledGroup):
+        return len(pair.log_probabilities) <= MOST_COMPONENTS
+    return isinstance(pair, Poisson) and _adds_gaussian(pair.base)
 
 
 def _adds_gaussian(pair: DominatingPair) -> bool:

@@ -17,7 +17,8 @@ from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.sampled.law import Nodes, Releases
 
 SLACK = 0.5  # nats that every other real node may be off by. measured: below 1e-3
-MOST_GAP = 0.3  # of log psi with every other node, up to which its square bounds an error. chosen
+MOST_GAP = 0.3  # share of log psi that every other node is off by, of which more is known. chosen
+WIDEST = 0.5  # spacing of nodes beyond which two sums may miss alike. chosen: half of the noise
 CUMULANT = 64.0  # ulps of a sum of weights. derived: arguments of exp down to -37, and the sum
 
 
@@ -45,12 +46,13 @@ class Psi(NamedTuple):
 def log_psi_and_gap(nodes: Nodes, power: Reals) -> Psi:
     """log psi at a power (phases, lanes), and how far every other node is off."""
     _, risen, largest = _parts(nodes, power)
-    return _psi(risen, largest)
+    return _psi(risen, largest, nodes.spacing)
 
 
-def _psi(risen: Reals, largest: Reals) -> Psi:
+def _psi(risen: Reals, largest: Reals, spacing: Reals) -> Psi:
     log = _log_of(jnp.sum(risen, 0), largest)
-    return Psi(log, jnp.abs(log - _log_of(2.0 * jnp.sum(risen[::2], 0), largest)))
+    gap = jnp.abs(log - _log_of(2.0 * jnp.sum(risen[::2], 0), largest))
+    return Psi(log, jnp.where(spacing < WIDEST, gap, jnp.inf))
 
 
 def log_psi_in_parts(
@@ -65,7 +67,7 @@ def log_psi_in_parts(
     blocks = jnp.where(is_falling, blocks[::-1], blocks)
     below = jnp.maximum(jnp.cumsum(blocks, 0), 1e-300)
     above = jnp.cumsum(blocks[::-1], 0)[::-1] - blocks
-    return _psi(risen, largest), largest + jnp.log(below), above / below
+    return _psi(risen, largest, nodes.spacing), largest + jnp.log(below), above / below
 
 
 def _parts(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
@@ -125,12 +127,17 @@ def chernoff(releases: Releases, nodes: Nodes, tilts: Reals) -> Bounds:
 def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: Reals) -> Reals:
     """log of Chernoff's bound at a tilt, for epsilon 0; `largest`: of the losses on nodes.
 
-    Errors of the trapezoidal rule fall like e^(-c / h^2) with its spacing, or like e^(-c / h): that
-    of the nodes is at most the square of what nodes twice as far apart are off by.
+    As l is convex no peak of e^(p l) under N(0, 1) is narrower than that where p > 0. Where p < 0
+    one may be: errors of the trapezoidal rule fall like e^(-c / h^2) with its spacing, or like
+    e^(-c / h), and are, in parts of log psi, at most the square of what nodes twice as far apart
+    are off by.
     """
     rounded = ULP * (CUMULANT + 8.0 * jnp.abs(power) * largest)
     rounded = rounded * jnp.minimum(jnp.abs(psi.log), 1.0) + 4.0 * ULP * jnp.abs(psi.log)
-    rounded += jnp.where(psi.gap < MOST_GAP, psi.gap**2, jnp.inf)
+    share = psi.gap / jnp.maximum(jnp.abs(psi.log), 1e-300)
+    off = jnp.where(share < MOST_GAP, psi.gap * share, jnp.inf)
+    rounded += jnp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
+    rounded = jnp.where(psi.gap < jnp.inf, rounded, jnp.inf)
     lost = jnp.sum(jnp.where(releases.number > 0, releases.number * rounded, 0.0), 0)
     return composed(releases, psi.log, tilt) + lost + log_most(tilt) + SLACK
 

@@ -51,10 +51,8 @@ def releases_of(terms: Terms) -> tuple[Releases, Reals]:
     for term in terms:
         if is_gaussian(term):
             variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
-    hits, moved = (
-        jnp.sum(coin * found.share, (2, 3)),
-        jnp.sum(coin * found.share * found.mean, (2, 3)),
-    )
+    hits = jnp.minimum(jnp.sum(coin * found.share, (2, 3)), 1.0)
+    moved = jnp.sum(coin * found.share * found.mean, (2, 3))
     used = ~jnp.any(is_whole, (2, 3)) & ~(found.number == 0) & ~(moved == 0)
     missed = jnp.sum(jnp.where(used, found.number * log1m(jnp.where(used, hits, 0.5)), 0.0), -1)
     log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
