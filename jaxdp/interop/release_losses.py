@@ -12,8 +12,8 @@ from jaxdp.interop.scheme_events import scheme_loss
 def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
     """One batch for every kind, summed."""
     kinds: dict[str, list[tuple[float, ...]]] = {}
-    for release, often in counts.items():
-        kinds.setdefault(release.kind, []).append((often, *release.parameters))
+    for release, count in counts.items():
+        kinds.setdefault(release.kind, []).append((count, *release.parameters))
     losses = [_of_kind(kind, *np.array(rows).T) for kind, rows in kinds.items()]
     total = losses[0]
     for loss in losses[1:]:
@@ -21,6 +21,8 @@ def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
     return total
 
 
-def _of_kind(kind: str, often: np.ndarray, *columns: np.ndarray) -> PrivacyLoss:
-    one = scheme_loss(kind, columns)
-    return loss_of_kind(kind, often, *columns) if one is None else (often * one).sum()
+def _of_kind(kind: str, numbers: np.ndarray, *columns: np.ndarray) -> PrivacyLoss:
+    single_loss = scheme_loss(kind, columns)
+    if single_loss is None:
+        return loss_of_kind(kind, numbers, *columns)
+    return (numbers * single_loss).sum()

@@ -48,35 +48,35 @@ EVERYTHING = Release("everything", ())
 def zcdp_of(counts: dict[Release, float]) -> ZCDP:
     """Total zCDP of the events that state zCDP, rounded up."""
     stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
-    often, xi, rho = np.array(stated or [(0.0, 0.0, 0.0)]).T
-    up = 1.0 + 4e-16 * (2.0 + often.size)
-    return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
+    numbers, xi, rho = np.array(stated or [(0.0, 0.0, 0.0)]).T
+    round_up = 1.0 + 4e-16 * (2.0 + numbers.size)
+    return ZCDP(float(numbers @ xi) * round_up, float(numbers @ rho) * round_up)
 
 
-def loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
+def loss_of_kind(kind: str, numbers: np.ndarray, first: np.ndarray, *second: np.ndarray):
     """The loss of all releases of one kind, whose parameters are columns."""
     if kind == "gaussian":
         # Gaussians compose to one: upwards, by what the square root and the sum lose.
-        size = np.sqrt(np.sum(often * (second[0] / first) ** 2))
-        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + often.size))))
+        size = np.sqrt(np.sum(numbers * (second[0] / first) ** 2))
+        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + numbers.size))))
     if kind == "laplace":
-        one = privacy_loss(Mechanism(Laplace(first), second[0]))
+        loss = privacy_loss(Mechanism(Laplace(first), second[0]))
     elif kind == "discrete_gaussian":
-        one = privacy_loss(Mechanism(DiscreteGaussian(first), second[0]))
+        loss = privacy_loss(Mechanism(DiscreteGaussian(first), second[0]))
     elif kind == "discrete_laplace":
-        one = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
+        loss = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
     elif kind in SAMPLED:
         noise, relation = SAMPLED[kind]
-        one = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
+        loss = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
     elif kind == "sampled_discrete_laplace":
         noise = DiscreteLaplace((1.0 - 4e-16) / first)
-        one = privacy_loss(Mechanism(noise, second[0], second[1], "add_remove"))
+        loss = privacy_loss(Mechanism(noise, second[0], second[1], "add_remove"))
     elif kind == "response":
-        one = privacy_loss(RandomisedResponse(first, second[0]))
+        loss = privacy_loss(RandomisedResponse(first, second[0]))
     elif kind == "pure":
-        one = privacy_loss(PureDP(first))
+        loss = privacy_loss(PureDP(first))
     elif kind == "approximate":
-        one = privacy_loss(ApproxDP(first, second[0]))
+        loss = privacy_loss(ApproxDP(first, second[0]))
     else:
-        one = privacy_loss(ExponentialMechanism(first))
-    return (often * one).sum()
+        loss = privacy_loss(ExponentialMechanism(first))
+    return (numbers * loss).sum()

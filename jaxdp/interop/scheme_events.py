@@ -18,8 +18,10 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 
-# Kinds of release, by what they begin with; the relation follows.
-_TRUNCATED, _FIXED, _MIXTURE = "truncated_", "fixed_", "mixture_"
+# Prefixes of kinds of release. chosen: distinct; the relation, or the number of sizes, follows
+_TRUNCATED = "truncated_"
+_FIXED = "fixed_"
+_MIXTURE = "mixture_"
 
 
 def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
@@ -46,9 +48,9 @@ def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
     is_tree = isinstance(event, events.SingleEpochTreeAggregationDpEvent)
     if is_tree and name != "add_remove":
         counts = np.atleast_1d(np.asarray(event.step_counts))
-        moved = max(tree_sensitivity(int(count)) for count in counts)
-        moved *= shift_factor(name)
-        return _noisy("gaussian", float(event.noise_multiplier), (moved,))
+        sensitivity = max(tree_sensitivity(int(count)) for count in counts)
+        sensitivity *= shift_factor(name)
+        return _noisy("gaussian", float(event.noise_multiplier), (sensitivity,))
     return None
 
 
@@ -69,9 +71,9 @@ def scheme_loss(kind: str, columns: tuple[np.ndarray, ...]) -> PrivacyLoss | Non
     for start, scheme in ((_TRUNCATED, TruncatedPoisson), (_FIXED, WithoutReplacement)):
         if kind.startswith(start):
             relation: Any = kind.removeprefix(start)
-            drawn = scheme(*columns[1:])
+            drawn_scheme = scheme(*columns[1:])
             loss = privacy_loss(
-                Mechanism(Gaussian(columns[0]), 1.0, sampling=drawn, relation=relation)
+                Mechanism(Gaussian(columns[0]), 1.0, sampling=drawn_scheme, relation=relation)
             )
             # A record that adds nothing is the special one: both directions count.
             return PrivacyLoss(loss.terms, "add_remove") if relation == "zero_out" else loss
@@ -86,7 +88,7 @@ def _noisy(kind: str, scale: float, parameters: tuple[float, ...]) -> Release:
 
 
 def _relation(relation: Any) -> Relation:
-    for name, known in NEIGHBOURS.items():
-        if known.alias == relation.name:
+    for name, neighbours in NEIGHBOURS.items():
+        if neighbours.alias == relation.name:
             return name
     raise ValueError(f"neighboring_relation must be one that jaxdp knows, got {relation}")
