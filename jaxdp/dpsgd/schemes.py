@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
+from jaxdp._core.samplings import SAMPLINGS
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -22,11 +22,6 @@ from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 
-# How batches are drawn, by name; see `scheme_of`.
-Sampling: TypeAlias = Literal[
-    "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
-]
-SAMPLINGS = ("poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins")
 # Of which a step is a release by itself; the others allocate records to the steps of an epoch.
 SAMPLED_BY_STEP = SAMPLINGS[:3]
 # Asked for by many, and no bound that is any good is known.
@@ -85,19 +80,19 @@ def refuse_shuffled(sampling: str, noise_multiplier: ArrayLike, rate: Reals, ste
     if sampling not in _SHUFFLED:
         return
     numbers = (noise_multiplier, rate, steps)
-    known = ""
+    bounds = ""
     if checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
         scale, q, count = (float(np.asarray(x).item()) for x in numbers)
         if q > 0 and count >= 1:
-            each = max(math.floor(1.0 / q), 1)
-            passes = math.ceil(count / each)
-            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=each, epochs=passes)
-            known = (
+            size = max(math.floor(1.0 / q), 1)
+            passes = math.ceil(count / size)
+            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=size, epochs=passes)
+            bounds = (
                 f" (at delta {_TOLD_DELTA:g} epsilon is no less than {lower:.4g} after one pass, "
                 f"and certainly at most {upper:.4g})"
             )
     raise ValueError(
-        f"sampling must not be shuffled fixed batches, of which no useful bound is known{known}; "
+        f"sampling must not be shuffled fixed batches, of which no useful bound is known{bounds}; "
         "`dp.dpsgd.shuffled_bounds` says what is. Run 'random_allocation' (each record joins one "
         "random step of every epoch) or 'truncated' instead"
     )
@@ -159,17 +154,17 @@ def batch_size_limit(
     rate = float(checks.probability("batch_size / dataset_size", mean / size))
     noise = Gaussian(noise_multiplier)
 
-    def spent(scheme: Scheme | None) -> float:
+    def epsilon_of(scheme: Scheme | None) -> float:
         prob = rate if scheme is None else 1.0
         mechanism = Mechanism(noise, 1.0, prob, relation, sampling=scheme)
         return float((steps * privacy_loss(mechanism)).epsilon(delta))
 
-    most = spent(None) * (1.0 + excess)
+    largest = epsilon_of(None) * (1.0 + excess)
     low, high = max(math.floor(mean) - 1, 0), math.ceil(mean + 12.0 * math.sqrt(mean) + 12.0)
     high = min(high, size)
     while high - low > 1:
         middle = (low + high) // 2
-        if spent(TruncatedPoisson(rate, middle, size)) <= most:
+        if epsilon_of(TruncatedPoisson(rate, middle, size)) <= largest:
             high = middle
         else:
             low = middle
@@ -230,8 +225,8 @@ def shuffled_bounds(
 
     def log_below(mean: float) -> Reals:
         """log P[the largest of all sums <= C], one of which has this mean."""
-        each = log_normal_survival(-cuts) * (steps - 1.0)
-        return log_normal_survival(-(cuts - mean / scale)) + each
+        log_others = log_normal_survival(-cuts) * (steps - 1.0)
+        return log_normal_survival(-(cuts - mean / scale)) + log_others
 
     p, q = (-np.expm1(np.asarray(log_below(mean))) for mean in (2.0, 1.0))
     low, high = 0.0, 1e4
