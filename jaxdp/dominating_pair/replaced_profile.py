@@ -31,11 +31,11 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     which is joint convexity.
     delta(-e) = 1 - e^-e + e^-e delta(e).
     """
-    given = noise, sampling_prob, shift, epsilon
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(given)))
+    arguments = noise, sampling_prob, shift, epsilon
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(arguments)))
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     noise, q, shift, epsilon = lax.optimization_barrier(
-        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), given)
+        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), arguments)
     )
     size = jnp.abs(epsilon)
     convex = round_up(noise.log_delta(2.0 * shift, size) + jnp.log(q), 4)
@@ -52,10 +52,10 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
 
 
-def replaced_largest(most: Reals, sampling_prob: Reals) -> Reals:
-    """The largest loss where that of the whole release is `most`: those of both directions add."""
+def replaced_largest(largest: Reals, sampling_prob: Reals) -> Reals:
+    """The largest loss, from that of the whole release: those of both directions add."""
     zero = jnp.zeros_like(sampling_prob)
-    sides = (sampled_largest(most, sampling_prob, side) for side in (zero, zero + 1.0))
+    sides = (sampled_largest(largest, sampling_prob, side) for side in (zero, zero + 1.0))
     return round_up(sum(sides, start=zero), 1)
 
 
@@ -75,15 +75,15 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     # delta is stationary in t, whose error is of no importance.
     t = lax.stop_gradient(jnp.where(epsilon == 0, 0.0, width * jnp.exp(high)))
     top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
-    whole = noise.log_density(t - shift) - noise.log_density(t + shift)
-    whole, most = lax.stop_gradient(jnp.maximum(whole, epsilon)), noise.pure_epsilon(2.0 * shift)
-    ended = whole >= most * (1.0 - 8.0 * ULP)
-    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, whole)) - top)
-    gained, whole = jnp.where(ended, 0.0, gained), jnp.where(ended, most, whole)
-    gained -= jnp.exp(whole + far - top) * jnp.expm1(epsilon - whole)
-    lost = jnp.expm1(epsilon) * jnp.exp(centre - top)
-    value = q * gained - (1.0 - q) * lost
-    sizes = q * gained + (1.0 - q) * lost
+    loss = noise.log_density(t - shift) - noise.log_density(t + shift)
+    loss, largest = lax.stop_gradient(jnp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
+    ended = loss >= largest * (1.0 - 8.0 * ULP)
+    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, loss)) - top)
+    gained, loss = jnp.where(ended, 0.0, gained), jnp.where(ended, largest, loss)
+    gained -= jnp.exp(loss + far - top) * jnp.expm1(epsilon - loss)
+    loss_part = jnp.expm1(epsilon) * jnp.exp(centre - top)
+    value = q * gained - (1.0 - q) * loss_part
+    sizes = q * gained + (1.0 - q) * loss_part
     value += ULP * (64.0 + 8.0 * jnp.abs(top)) * sizes
-    found = top + jnp.log(value)
-    return jnp.where(value > 0, round_up(found, 4), jnp.nan)
+    log_tail = top + jnp.log(value)
+    return jnp.where(value > 0, round_up(log_tail, 4), jnp.nan)

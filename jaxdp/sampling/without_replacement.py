@@ -72,14 +72,14 @@ class WithoutReplacement(Scheme):
     def _pair(self, release: Release) -> DominatingPair:
         batch, size = jnp.broadcast_arrays(self.batch_size, self.dataset_size)
         rate = checks.guard(batch / size, 1.0)
-        moved = 2.0 * release.sensitivity
+        shift = 2.0 * release.sensitivity
         if release.group_size > 1:
             return _group(release, batch, size)
         if release.relation == "replace_one":
-            return FixedBatch(release.noise, moved, rate)
+            return FixedBatch(release.noise, shift, rate)
         if release.relation == "zero_out":
             return zeroed_in_full_batch(release, rate)
-        return PoissonPair(Additive(release.noise, moved), rate, jnp.zeros(()))
+        return PoissonPair(Additive(release.noise, shift), rate, jnp.zeros(()))
 
 
 def _group(release: Release, batch: Reals, size: Reals) -> GaussianMixture:
