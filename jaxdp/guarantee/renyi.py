@@ -74,10 +74,10 @@ class RDP(Guarantee):
         concrete = checks.is_concrete(self.order) and checks.is_concrete(other.order)
         if orders[0] != orders[1] or (concrete and not _equal(self.order, other.order)):
             raise ValueError(f"order must be the same in both, got {self.order} and {other.order}")
-        left, right, ours, theirs = jnp.broadcast_arrays(
+        order, other_order, value, other_value = jnp.broadcast_arrays(
             self.order, other.order, self.value, other.value
         )
-        return RDP(left, jnp.where(left == right, sum_up(ours, theirs), jnp.nan))
+        return RDP(order, jnp.where(order == other_order, sum_up(value, other_value), jnp.nan))
 
     def __rmul__(self, count: ArrayLike) -> RDP:
         count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
