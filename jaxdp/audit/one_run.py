@@ -124,9 +124,8 @@ def audit_one_run(
     correct = _correct(scores, included, count)
     counts = correct, count, canaries
     refuted = curve is not None and is_refuted(curve, *counts, 1.0 - level)
-    return OneRunAudit(
-        *_bounds(delta, *counts, 1.0 - level), delta, level, claimed, refuted, *counts
-    )
+    bounds = _bounds(delta, *counts, 1.0 - level)
+    return OneRunAudit(*bounds, delta, level, claimed, refuted, *counts)
 
 
 def _bounds(
