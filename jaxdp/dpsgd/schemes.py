@@ -13,7 +13,7 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.samplings import SAMPLINGS
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.mills import log_normal_survival
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
@@ -58,12 +58,12 @@ def scheme_of(
     if sampling == "truncated":
         assert batch_size_limit is not None
         return (
-            TruncatedPoisson(rate, batch_size_limit, _sized(sampling, dataset_size)),
+            TruncatedPoisson(rate, batch_size_limit, _required_size(sampling, dataset_size)),
             steps,
             steps,
         )
     if sampling == "without_replacement":
-        size = _sized(sampling, dataset_size)
+        size = _required_size(sampling, dataset_size)
         if batch_size is None:
             raise ValueError("batch_size must be given with sampling='without_replacement'")
         batch = checks.whole("batch_size", batch_size, 1.0)
@@ -98,7 +98,7 @@ def refuse_shuffled(sampling: str, noise_multiplier: ArrayLike, rate: Reals, ste
     )
 
 
-def _sized(sampling: str, dataset_size: ArrayLike | None) -> ArrayLike:
+def _required_size(sampling: str, dataset_size: ArrayLike | None) -> ArrayLike:
     if dataset_size is None:
         raise ValueError(f"dataset_size must be given with sampling={sampling!r}: it is public")
     return dataset_size
@@ -236,12 +236,3 @@ def shuffled_bounds(
         low, high = (middle, high) if attacked > target else (low, middle)
     upper = float(GDP(math.sqrt(checks.positive_integer("epochs", epochs)) / scale).epsilon(target))
     return low, upper
-
-
-def loss_of_scheme(
-    noise_multiplier: Reals, scheme: Scheme, relation: Relation, group_size: int
-) -> PrivacyLoss:
-    """The privacy loss of one release of a scheme, of sensitivity 1."""
-    noise = Gaussian(noise_multiplier)
-    mechanism = Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
-    return privacy_loss(mechanism)
