@@ -1,7 +1,6 @@
 """`jaxdp train`: a private linear model of a CSV file."""
 
 import dataclasses
-import functools
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -171,12 +170,11 @@ def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
     k = header.index(target)
     names = header[:k] + header[k + 1 :]
     cells = [row[:k] + row[k + 1 :] for row in rows]
-    number = functools.partial(_numbers, names)
-    return names, np.array([number(i, row) for i, row in enumerate(cells)]), [r[k] for r in rows]
-
-
-def _numbers(names: list[str], row: int, cells: list[str]) -> list[float]:
-    return [_number(cell, row, name) for name, cell in zip(names, cells, strict=True)]
+    numbers = [
+        [_number(cell, i, name) for name, cell in zip(names, row, strict=True)]
+        for i, row in enumerate(cells)
+    ]
+    return names, np.array(numbers), [row[k] for row in rows]
 
 
 def _number(cell: str, row: int, name: str) -> float:
