@@ -57,8 +57,11 @@ class _Prepared(DominatingPair):
         return higher - lower
 
     def _log_deltas(self, epsilon: ArrayLike) -> Reals:
-        of_lane = (self.lanes, self.panels)
-        return _by_lane(_log_deltas, of_lane, checks.real("epsilon", epsilon), self.added)
+        def of_lane(lane: Lane, panels: Panels, epsilon: Reals, added: Reals) -> Reals:
+            return log_deltas(lane, panels, epsilon, added > 0)
+
+        lanes = self.lanes, self.panels
+        return _by_lane(of_lane, lanes, checks.real("epsilon", epsilon), self.added)
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
@@ -221,10 +224,6 @@ def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Re
     axes = (*(None if is_single else 0 for _ in of_lane), *(0 for _ in flat_values))
     results = jax.vmap(function, axes)(*jax.tree.map(flat, of_lane), *flat_values)
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
-
-
-def _log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Reals) -> Reals:
-    return log_deltas(lane, panels, epsilon, added > 0)
 
 
 def _law_columns(lane: Lane, added: Reals) -> tuple[Reals, ...]:

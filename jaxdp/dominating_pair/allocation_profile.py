@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import ULP, log1m, log1mexp
+from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
 from jaxdp.dominating_pair.allocation_density import KEPT, STRETCHES, Lane
+from jaxdp.noise.base import mirrored_log_delta
 
 # Points of a panel's integral. measured: 1e-14 of it
 _POINTS = 12
@@ -46,11 +47,7 @@ def log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Real
     size, backward = jnp.abs(epsilon), epsilon < 0
     # delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
     value = _log_tails(lane, panels, size, added ^ backward)
-    mixed = -jnp.expm1(-size) + jnp.exp(value - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(value) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored += ULP * (8.0 + 8.0 * jnp.abs(mirrored))
+    mirrored = mirrored_log_delta(value, size, 1.0) + 8.0 * ULP
     return jnp.minimum(jnp.where(backward, mirrored, value), 0.0)
 
 

@@ -17,7 +17,7 @@ from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
 
 
@@ -54,11 +54,7 @@ class FixedBatch(DominatingPair):
         size, backward = jnp.abs(epsilon), epsilon < 0
         base = Additive(self.noise, self.shift)
         upper = sampled_log_delta(base, self._rate, jnp.zeros(()), size)
-        mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-        near_one = mixed > 0.5
-        close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-        mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-        return jnp.where(backward, jnp.minimum(round_up(mirrored, 8), 0.0), upper)
+        return jnp.where(backward, mirrored_log_delta(upper, size, 1.0), upper)
 
     def law(self) -> Law:
         """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""

@@ -157,7 +157,8 @@ class GaussianMixture(DominatingPair):
 
     def _from_components(self, order: Reals) -> Reals:
         """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
-        sides = Sides(*(x.reshape(x.shape[0], *_ranked(x, order)) for x in self._sides()))
+        ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
+        sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
         a = jnp.minimum(order, 1e150)[None, None]
         excess = jnp.maximum(a - 1.0, 2.0**-30)
         distances = sides.up[:, None] + sides.down[None]
@@ -177,11 +178,6 @@ class GaussianMixture(DominatingPair):
         )
         n = len(self.sensitivities)
         return Sides(*(jnp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
-
-
-def _ranked(x: Reals, ties: Reals) -> tuple[int, ...]:
-    """The batch of components with as many axes as `ties` has."""
-    return (1,) * (ties.ndim - x.ndim + 1) + x.shape[1:]
 
 
 def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1m, log1mexp, log1p
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
+from jaxdp.noise.base import mirrored_log_delta
 
 # Bisections of the place where the loss is epsilon. derived: to an ulp, and some
 _BISECTIONS = 110
@@ -88,11 +89,7 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     )
     size = jnp.abs(epsilon)
     upper = _forward(chosen, size)
-    mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored = jnp.minimum(mirrored + 8.0 * ULP * (1.0 + jnp.abs(mirrored)), 0.0)
+    mirrored = jnp.minimum(mirrored_log_delta(upper, size, 1.0) + 8.0 * ULP, 0.0)
     certain = log1mexp(jnp.where(backward, size, 1.0))
     mirrored = jnp.where(upper == -jnp.inf, certain, mirrored)
     value = jnp.where(backward, mirrored, upper)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_profile import sampled_largest
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, mirrored_log_delta
 
 # Bisections of t. derived: to an ulp.
 _BISECTIONS = 70
@@ -43,12 +43,7 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     upper = jnp.where(tails < convex, tails, convex)
     outside = (q == 0) | (size >= replaced_largest(noise.pure_epsilon(shift), q))
     upper = jnp.where(outside, -jnp.inf, jnp.minimum(upper, 0.0))
-    mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored = jnp.minimum(round_up(mirrored, 8), 0.0)
-    value = jnp.where(epsilon < 0, mirrored, upper)
+    value = jnp.where(epsilon < 0, mirrored_log_delta(upper, size, 1.0), upper)
     return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
 
 

@@ -96,7 +96,8 @@ def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:
 
     That is C(k, j) times the probability that given j of k draws lie among b of n.
     """
-    value = jnp.full(jnp.broadcast_shapes(jnp.shape(batch), jnp.shape(size)), _log_ways(k, j))
+    shape = jnp.broadcast_shapes(jnp.shape(batch), jnp.shape(size))
+    value = jnp.full(shape, math.log(math.comb(k, j)))
     for i in range(k):
         among = jnp.maximum(size - i, 1.0)
         # Of those beyond j the share that is not drawn, which may be close to 1.
@@ -104,7 +105,3 @@ def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:
         near = log1m((batch - j) / among) if i >= j else jnp.log(jnp.where(share > 0, share, 1.0))
         value = value + jnp.where(share > 0, near, -jnp.inf)
     return value
-
-
-def _log_ways(k: int, j: int) -> float:
-    return math.log(math.comb(k, j))
