@@ -37,6 +37,6 @@ def epsilon_of(table: Table, delta: Reals) -> Reals:
         values = cumulants(factors, tilts) + cumulant_errors(factors, tilts)
         return (values + log_largest_weight(tilts) - log_finite_delta) / tilts
 
-    bound_at_best = bound(best_tilt(bound, ROUNDS, LOG_TILTS)[None])[0]
-    upper = jnp.minimum(jnp.maximum(bound_at_best, 0.0), table.total(table.largest))
-    return jnp.where((finite_delta > 0) & jnp.isfinite(bound_at_best), upper, jnp.inf)
+    least = best_tilt(bound, ROUNDS, LOG_TILTS)[1]
+    upper = jnp.minimum(jnp.maximum(least, 0.0), table.total(table.largest))
+    return jnp.where((finite_delta > 0) & jnp.isfinite(least), upper, jnp.inf)

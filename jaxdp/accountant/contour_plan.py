@@ -66,12 +66,12 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
 
 def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
     """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
-    return _least(plan.log_moments - plan.others * epsilon)
+    return _least_finite(plan.log_moments - plan.others * epsilon)
 
 
 def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
-    return _least((plan.log_moments - log_delta) / plan.others)
+    return _least_finite((plan.log_moments - log_delta) / plan.others)
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
@@ -96,22 +96,26 @@ def log_largest_weight(tilt: Reals) -> Reals:
     return -jnp.log1p(tilt) - tilt * jnp.log1p(1.0 / tilt)
 
 
-def best_tilt(height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]) -> Reals:
-    """The tilt of the least height(tilts), each round between the neighbours of the best."""
+def best_tilt(
+    height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]
+) -> tuple[Reals, Reals]:
+    """The tilt of the least height(tilts), each round between the neighbours of the best; that."""
 
-    def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
+    def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         points = jnp.linspace(state[0], state[1], _TRIED)
         heights = height(jnp.exp(points))
-        best = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
+        heights = jnp.where(jnp.isfinite(heights), heights, jnp.inf)
+        best = jnp.argmin(heights)
         low, high = points[jnp.maximum(best - 1, 0)], points[jnp.minimum(best + 1, _TRIED - 1)]
-        return low, high, points[best]
+        return low, high, points[best], heights[best]
 
     low, high = (jnp.asarray(x) for x in ends)
-    return jnp.exp(lax.fori_loop(0, rounds, narrow, (low, high, low))[2])
+    log_tilt, least = lax.fori_loop(0, rounds, narrow, (low, high, low, low))[2:]
+    return jnp.exp(log_tilt), least
 
 
 def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Reals | None) -> Plan:
-    tilt = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
+    tilt, _ = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
     tilts = jnp.append(tilt * jnp.asarray(_BESIDE), tilt)
     values, errors = cumulants(factors, tilts), cumulant_errors(factors, tilts)
     log_scale = values[-1] - jnp.log(tilt) - jnp.log1p(tilt)
@@ -131,6 +135,6 @@ def _with_step(plan: Plan, epsilon: Reals) -> Plan:
     return plan._replace(step=2.0 * jnp.pi / jnp.maximum(from_above, from_below))
 
 
-def _least(bounds: Reals) -> Reals:
+def _least_finite(bounds: Reals) -> Reals:
     least_bound = jnp.min(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf))
     return jnp.where(least_bound == jnp.inf, jnp.nan, least_bound)

@@ -96,12 +96,12 @@ def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogB
 def _releases(terms: Terms) -> _Releases:
     """All releases of a composition; one program for each kind of pair, whatever is composed."""
     lib: Any = np if checks.all_concrete(terms) else jnp
-    releases_of_terms = [_of_term(term) for term in terms]
+    releases_of_terms = [_releases_of(term) for term in terms]
     return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
 
 
 @partial(compiled, static_argnums=(), by_lanes=True)
-def _of_term(term: Term) -> _Releases:
+def _releases_of(term: Term) -> _Releases:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
     law, shape = term.pair.law(), term.count.shape

@@ -99,12 +99,12 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
-    bounds = _searched(terms, delta, both)
+    bounds = _search_epsilon(terms, delta, both)
     upper = jnp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
     return LogBounds(jnp.minimum(bounds.lower, upper), upper)
 
 
-def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
+def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
     steps, ask = engines.inverses_of(terms, _directions(both)), engines.searched_by(terms)
     # What no engine is asked to mend is not searched for either.

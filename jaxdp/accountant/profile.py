@@ -25,7 +25,7 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
     upper, log_next = log_deltas[..., 0], lax.stop_gradient(log_deltas[..., 1])
     width = _PROFILE * (1.0 + jnp.abs(jnp.where(log_next > -jnp.inf, log_next, 0.0)))
     width += lax.stop_gradient(jnp.broadcast_to(error, log_deltas.shape)[..., 1])
-    return _only_one(term, LogBounds(jnp.minimum(log_next, upper) - width, upper))
+    return _if_single(term, LogBounds(jnp.minimum(log_next, upper) - width, upper))
 
 
 def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
@@ -33,10 +33,10 @@ def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
     (term,) = terms
     pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()
     upper = epsilon_of(pair.log_delta, delta)
-    return _only_one(term, LogBounds(upper * (1.0 - _PROFILE), upper))
+    return _if_single(term, LogBounds(upper * (1.0 - _PROFILE), upper))
 
 
-def _only_one(term: Term, bounds: LogBounds) -> LogBounds:
+def _if_single(term: Term, bounds: LogBounds) -> LogBounds:
     count = term.count[..., 0]
     lower = jnp.where(count == 1, bounds.lower, -jnp.inf)
     upper = jnp.where(count == 1, bounds.upper, jnp.inf)
