@@ -49,10 +49,8 @@ def poisson_batch(
     >>> indices.shape, int(mask.sum())
     ((2, 5), 8)
     """
-    records, size = (
-        checks.positive_integer(name, value)
-        for name, value in (("records", records), ("size", size))
-    )
+    records = checks.positive_integer("records", records)
+    size = checks.positive_integer("size", size)
     sampling_prob = checks.probability("sampling_prob", sampling_prob)
     uniform = jax.random.uniform(key_for("sample", key), (records,))
     index = np.flatnonzero(np.asarray(uniform < sampling_prob))

@@ -164,12 +164,9 @@ def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) 
 
 
 def _check_choices(allocation: str, noise: str, relation: str) -> None:
-    for name, value, choices in (
-        ("allocation", allocation, ALLOCATIONS),
-        ("noise", noise, FAMILIES),
-        ("relation", relation, WITH_OR_WITHOUT),
-    ):
-        checks.one_of(name, value, choices)
+    checks.one_of("allocation", allocation, ALLOCATIONS)
+    checks.one_of("noise", noise, FAMILIES)
+    checks.one_of("relation", relation, WITH_OR_WITHOUT)
 
 
 def _clips(clip: ArrayLike, groups: int) -> Vector:

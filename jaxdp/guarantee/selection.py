@@ -141,11 +141,8 @@ def above_threshold(
     """
     shift = checks.nonnegative("sensitivity", sensitivity)
     count = checks.positive_integer("answers", answers)
-    scales = (
-        checks.positive(name, value)
-        for name, value in (("threshold_scale", threshold_scale), ("query_scale", query_scale))
-    )
-    threshold, query = scales
+    threshold = checks.positive("threshold_scale", threshold_scale)
+    query = checks.positive("query_scale", query_scale)
     total = shift / threshold + 2.0 * count * (shift / query)
     return PureDP(total if _is_exact(threshold, query) else round_up(total, 4))
 

@@ -23,15 +23,15 @@ def exp_below(epsilon: float) -> Fraction:
         return Fraction(math.floor(value * _SCALE) - 1, _SCALE)
 
 
-def whole_weights(masses: np.ndarray, total: int = TOTAL) -> np.ndarray:
-    """Masses as whole numbers of sum `total`, each off by less than one unit.
+def whole_weights(masses: np.ndarray) -> np.ndarray:
+    """Masses as whole numbers of sum 2^40, each off by less than one unit.
 
     What is left over by rounding down goes to the masses with the largest remainders.
     """
     shares = np.maximum(masses, 0.0)
-    shares = shares / shares.sum() * total
+    shares = shares / shares.sum() * TOTAL
     weights = np.floor(shares)
-    n_left = round(total - weights.sum())
+    n_left = round(TOTAL - weights.sum())
     weights[np.argsort(weights - shares, kind="stable")[:n_left]] += 1
     return weights.astype(np.int64)
 

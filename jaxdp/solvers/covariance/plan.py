@@ -136,12 +136,9 @@ def _sampling_error(dimension: int, release: str) -> Reals:
 
 
 def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:
-    for name, value, choices in (
-        ("method", method, METHODS),
-        ("family", family, FAMILIES),
-        ("relation", relation, SOLVER_RELATIONS),
-    ):
-        checks.one_of(name, value, choices)
+    checks.one_of("method", method, METHODS)
+    checks.one_of("family", family, FAMILIES)
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     if method == "goe" and family != "gaussian":
         raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
     if entry_bounds is not None and method != "inid":
