@@ -103,6 +103,10 @@ class Phase:
         scale, *others = jax.tree.leaves(self)
         return jax.tree.unflatten(jax.tree.structure(self), [scale * factor, *others])
 
+    def loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
+        """The privacy loss of all its steps."""
+        return self.releases * self.release_loss(relation, group_size)
+
     def release_loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
         """The privacy loss of one release of the scheme, of sensitivity 1: a step's if Poisson."""
         checks.one_of("relation", relation, RELATIONS)
@@ -159,5 +163,4 @@ def rate_of(
 
 def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:
     """The privacy loss of all phases, one after the other."""
-    losses = [phase.releases * phase.release_loss(relation, group_size) for phase in phases]
-    return functools.reduce(operator.add, losses)
+    return functools.reduce(operator.add, (phase.loss(relation, group_size) for phase in phases))
