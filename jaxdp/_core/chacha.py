@@ -23,12 +23,15 @@ from jaxdp._core.types import Shape
 
 # Name of the generator, as `jax.random.key_impl` gives it.
 NAME = "chacha20"
-# Words of a key and of a block. derived: RFC 8439, section 2.3
-_KEY_WORDS, _BLOCK_WORDS = 8, 16
+_KEY_WORDS = 8  # words of a key. derived: RFC 8439, section 2.3
+_BLOCK_WORDS = 16  # words of a block. derived: RFC 8439, section 2.3
 # "expand 32-byte k" as little-endian words. derived: RFC 8439, section 2.3
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 # Purposes: the third word of the input. chosen: distinct
-_BITS, _SPLIT, _FOLD, _SEED = 1, 2, 3, 4
+_BITS = 1  # of a draw
+_SPLIT = 2  # of the children of `split`
+_FOLD = 3  # of the children of `fold_in`
+_SEED = 4  # of keys from seeds
 # Blocks of one draw are below this. derived: the low word of the counter
 _MOST_BLOCKS = 2**32
 # Blocks at a time on a CPU. measured: 4.1 Gbit/s; 0.8 with all at once, out of the cache

@@ -79,8 +79,8 @@ def _tails_jvp(primals: tuple[Reals, Reals, Reals], tangents: tuple[Reals, Reals
         jnp.where(inside, jnp.exp(log_rate - jnp.where(inside, x, 0.0)), 0.0)
         for x in (above, below)
     )
-    up, down = slopes
-    return (above, below), (up * tangents[2], -down * tangents[2])
+    upper_slope, lower_slope = slopes
+    return (above, below), (upper_slope * tangents[2], -lower_slope * tangents[2])
 
 
 def _log_far_tail(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
@@ -112,14 +112,14 @@ def _log_far_tail(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
 
 def _log_probability(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
     """log P[Bin(n, p) = k], p = q or 1 - q, by deviances."""
-    rest = n - k
+    misses = n - k
     hit, miss = jnp.where(is_q, q, 1.0 - q), jnp.where(is_q, 1.0 - q, q)
     log_hit, log_miss = (
         jnp.where(is_q, jnp.log(q), log1m(q)),
         jnp.where(is_q, log1m(q), jnp.log(q)),
     )
-    corner = (k == 0) | (rest == 0)
-    safe_k, safe_rest = jnp.maximum(k, 1.0), jnp.maximum(rest, 1.0)
+    corner = (k == 0) | (misses == 0)
+    safe_k, safe_rest = jnp.maximum(k, 1.0), jnp.maximum(misses, 1.0)
     body = _stirling(n) - _stirling(safe_k) - _stirling(safe_rest)
     body -= _deviance(safe_k, n * hit) + _deviance(safe_rest, n * miss)
     body += 0.5 * (jnp.log(n) - jnp.log(safe_k) - jnp.log(safe_rest)) - LOG_SQRT_2PI
@@ -129,14 +129,14 @@ def _log_probability(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
 
 def _deviance(x: Reals, mean: Reals) -> Reals:
     """x log(x / mean) + mean - x >= 0, without a difference of what is nearly equal."""
-    off = (mean - x) / x
-    near = jnp.abs(off) < 0.1
-    safe = jnp.where(near, off, 0.0)
+    excess = (mean - x) / x
+    near = jnp.abs(excess) < 0.1
+    safe = jnp.where(near, excess, 0.0)
     # off - log(1 + off) by its series.
     series = jnp.zeros_like(safe)
     for power in range(24, 1, -1):
         series = series * safe + (1.0 if power % 2 == 0 else -1.0) / power
-    far = off - log1p(jnp.where(near, 0.0, off))
+    far = excess - log1p(jnp.where(near, 0.0, excess))
     return x * jnp.where(near, series * safe * safe, far)
 
 

@@ -69,13 +69,13 @@ def last_feasible(
 
 def _confirmed(
     function: Callable[[Reals], Reals],
-    found: Reals,
+    value: Reals,
     safe: Reals,
     otherwise: float,
     compiled: bool,
 ) -> Reals:
-    """A few ulps from `found` towards `safe`, where function <= 0 there, else `otherwise`."""
-    aside = _GIVE_WAY * jnp.finfo(jnp.float64).eps * jnp.sign(safe - found)
+    """A few ulps from `value` towards `safe`, where function <= 0 there, else `otherwise`."""
+    aside = _GIVE_WAY * jnp.finfo(jnp.float64).eps * jnp.sign(safe - value)
 
     def check(state: tuple[Reals, Bools, Index]) -> tuple[Reals, Bools, Index]:
         x, holds, checks = state
@@ -85,7 +85,7 @@ def _confirmed(
     def unsettled(state: tuple[Reals, Bools, Index]) -> Bools:
         return (state[2] < _CHECKS) & ~jnp.all(state[1])
 
-    state = found, jnp.zeros(found.shape, bool), jnp.zeros((), int)
+    state = value, jnp.zeros(value.shape, bool), jnp.zeros((), int)
     if compiled:
         state = lax.while_loop(unsettled, check, state)
     else:
@@ -99,29 +99,27 @@ def last_feasible_quick(
     safe: Reals,
     unsafe: Reals,
     slack: Reals,
-    otherwise: float = jnp.inf,
     close: float = 5e-12,
-    known: Callable[[], tuple[Reals, Bools]] | None = None,
 ) -> Reals:
     """`last_feasible` for a dear and smooth residual: about 14 evaluations, not 66.
 
     The ITP method (Oliveira & Takahashi, ACM TOMS 47, 2020) in log x: at most 12 steps more than
     bisection in the worst case. The result lies within 2 `close`, relatively, of the root. One loop
-    holds every evaluation, the ends included, because each costs a compilation. `known` gives
-    roots, and where they are sure: where all are nothing is searched for, under `vmap` as well.
+    holds every evaluation, the ends included, because each costs a compilation. Infinite where
+    nothing passes.
     """
 
-    def search(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
         near, far = jnp.log(start), jnp.log(unsafe)
         radius = 0.5 * jnp.abs(far - near)
-        most = jnp.ceil(jnp.log2(jnp.maximum(radius / close, 1.0))) + _EXTRA_STEPS
+        max_steps = jnp.ceil(jnp.log2(jnp.maximum(radius / close, 1.0))) + _EXTRA_STEPS
 
         def wide(state: _Bracket) -> Bools:
             open_ends = jnp.any(jnp.abs(state.bad - state.good) > 2.0 * close)
             return (state.steps < 2) | (open_ends & (state.steps < _MOST_STEPS))
 
         def step(state: _Bracket) -> _Bracket:
-            aim = _aim(state, radius, most, close)
+            aim = _aim(state, radius, max_steps, close)
             x = jnp.where(
                 state.steps == 0, start, jnp.where(state.steps == 1, unsafe, jnp.exp(aim))
             )
@@ -140,26 +138,10 @@ def last_feasible_quick(
         nothing = jnp.full_like(near, jnp.nan)
         first = _Bracket(near, nothing, start, far, nothing, jnp.zeros(()))
         end = lax.while_loop(wide, step, first)
-        return jnp.where(end.at_good <= 0, end.found, otherwise)
-
-    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        return _unless(known() if known else None, lambda: search(function, start))
+        return jnp.where(end.at_good <= 0, end.found, jnp.inf)
 
     root = lax.custom_root(residual, safe, solve, _slope_solve)
     return jnp.where(root == unsafe, unsafe, root)
-
-
-def _unless(known: tuple[Reals, Bools] | None, search: Callable[[], Reals]) -> Reals:
-    """The known roots where they are sure, others searched for, if there are any."""
-    if known is None:
-        return search()
-    found, sure = known
-    # A loop of one step or none: of a batch of conditions `vmap` makes both branches.
-    return lax.while_loop(
-        lambda state: ~state[1],
-        lambda state: (jnp.where(sure, state[0], search()), state[1] | True),
-        (found, jnp.all(sure)),
-    )[0]
 
 
 class _Bracket(NamedTuple):
@@ -171,7 +153,7 @@ class _Bracket(NamedTuple):
     steps: Reals
 
 
-def _aim(state: _Bracket, radius: Reals, most: Reals, close: float) -> Reals:
+def _aim(state: _Bracket, radius: Reals, max_steps: Reals, close: float) -> Reals:
     """Next point: between the chord's root, pushed towards the middle, and the middle."""
     good, at_good, bad, at_bad, steps = state[0], state[1], *state[3:]
     middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
@@ -181,7 +163,7 @@ def _aim(state: _Bracket, radius: Reals, most: Reals, close: float) -> Reals:
     side = jnp.sign(middle - chord)
     push = jnp.maximum(0.05 * width * width / radius, 0.5 * close)
     aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
-    room = jnp.maximum(close * 2.0 ** (most - steps) - 0.5 * width, 0.0)
+    room = jnp.maximum(close * 2.0 ** (max_steps - steps) - 0.5 * width, 0.0)
     return jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
 
 
@@ -199,16 +181,16 @@ def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) 
     """
 
     def shrink(_: Index, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high, best = state
+        low, high, least = state
         width = _GOLDEN * (high - low)
         left, right = function(jnp.exp(high - width)), function(jnp.exp(low + width))
         keep_left = left <= right
-        best = jnp.minimum(best, jnp.minimum(left, right))
+        least = jnp.minimum(least, jnp.minimum(left, right))
         return (
             jnp.where(keep_left, low, high - width),
             jnp.where(keep_left, low + width, high),
-            best,
+            least,
         )
 
-    best = jnp.minimum(function(lower), function(upper))
-    return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (jnp.log(lower), jnp.log(upper), best))[2]
+    least = jnp.minimum(function(lower), function(upper))
+    return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (jnp.log(lower), jnp.log(upper), least))[2]

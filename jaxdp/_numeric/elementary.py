@@ -44,8 +44,8 @@ def log1p(x: Reals) -> Reals:
     """log(1 + x) for x >= -1. Relative error: 2 ulp."""
     near = jnp.abs(x) <= 0.5
     sum_near = jnp.where(near, 1.0 + x, 1.0)
-    lost = jnp.where(near, x, 0.0) - (sum_near - 1.0)
-    return jnp.log(1.0 + x) + lost / sum_near
+    rounding = jnp.where(near, x, 0.0) - (sum_near - 1.0)
+    return jnp.log(1.0 + x) + rounding / sum_near
 
 
 def log1m(y: Reals) -> Reals:

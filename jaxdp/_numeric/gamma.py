@@ -85,12 +85,12 @@ def gamma_pair(beta: Reals, a: Reals, log_a: Reals, gap: Reals, growth: Reals) -
     its relative accuracy as gap / A -> 0 and as A underflows. Relative error: 1e-14.
     """
     small = a < _EDGE
-    both = small & (a + gap < _REACH)
+    both_small = small & (a + gap < _REACH)
     # The series, and what it leaves: Gamma(s, x) = e^-x - W(x) + Gamma(s) - 1.
     low_a = jnp.where(small, a, 0.5)
-    low_gap = jnp.where(both, gap, 0.25)
+    low_gap = jnp.where(both_small, gap, 0.25)
     low_b = low_a + low_gap
-    low_growth = jnp.where(both, growth, 0.5)
+    low_growth = jnp.where(both_small, growth, 0.5)
     low_log = jnp.where(small, log_a, -0.5)
     order = 1.0 - beta
     first, first_b, first_slope, second, second_b, second_slope = _sums(order, low_a, low_b)
@@ -101,11 +101,11 @@ def gamma_pair(beta: Reals, a: Reals, log_a: Reals, gap: Reals, growth: Reals) -
     rise = change * first_b + drop * low_gap * first_slope
     rise += beta * low_gap * (second_b + low_a * second_slope)
     excess = gamma_excess(beta)
-    left = excess - w  # Gamma(s, A) - e^-A
-    series = jnp.exp(low_gap) * rise - jnp.expm1(low_gap) * left
+    missing = excess - w  # Gamma(s, A) - e^-A
+    series = jnp.exp(low_gap) * rise - jnp.expm1(low_gap) * missing
     # The integral from 1 or A upward.
     base = jnp.where(small, 1.0, a)
-    width = jnp.where(small, jnp.where(both, 0.5, a + gap - 1.0), gap)
+    width = jnp.where(small, jnp.where(both_small, 0.5, a + gap - 1.0), gap)
 
     def term(node: Reals, weight: Reals) -> tuple[Reals, Reals, Reals]:
         log_z = jnp.log(base + node)
@@ -121,12 +121,12 @@ def gamma_pair(beta: Reals, a: Reals, log_a: Reals, gap: Reals, growth: Reals) -
     # U(A) - U(B), U(B) and U(B) - 1, U(x) = e^x Gamma(s, x).
     integral, far, far_excess = accumulate(_RULE, term, (zero, zero, zero))
     decay = jnp.exp(-low_a)
-    mixed = left - decay * far_excess
-    difference = jnp.where(small, jnp.where(both, series, mixed), integral)
-    upper = jnp.where(small, left + decay, far + integral)
-    far = jnp.where(small, jnp.where(both, upper - series, decay * far), far)
+    mixed = missing - decay * far_excess
+    difference = jnp.where(small, jnp.where(both_small, series, mixed), integral)
+    upper = jnp.where(small, missing + decay, far + integral)
+    far = jnp.where(small, jnp.where(both_small, upper - series, decay * far), far)
     terms = jnp.abs(change) * first_b + jnp.expm1(low_gap) * (excess + jnp.abs(w))
-    terms = jnp.where(both, terms, excess + jnp.abs(w))
+    terms = jnp.where(both_small, terms, excess + jnp.abs(w))
     error = jnp.where(small, 4.0 * terms, 2.0 * integral)
     return GammaPair(jnp.where(small, 0.0, a), power * first, upper, far, difference, error)
 
@@ -144,10 +144,10 @@ def _change(
     close = jnp.where(apart, 0.5, growth)
     fall = jnp.expm1(-beta * log_b)
     tall = jnp.where(apart, a * fall - drop, power * jnp.expm1(-beta * close))
-    wide = jnp.where(
+    by_powers = jnp.where(
         apart, jnp.exp((1.0 - beta) * log_b) - power, power * jnp.expm1((1.0 - beta) * close)
     )
-    return jnp.where(beta < 0.5, gap * fall + tall, wide - gap)
+    return jnp.where(beta < 0.5, gap * fall + tall, by_powers - gap)
 
 
 def _sums(order: Reals, a: Reals, b: Reals) -> tuple[Reals, ...]:

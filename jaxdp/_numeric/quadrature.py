@@ -18,9 +18,6 @@ from jax import lax
 from jaxdp._core.types import Reals
 
 Sums = TypeVar("Sums")
-# The ends of `tanh_sinh`: beyond them lies 1e-15 of the length.
-TANH_SINH_END = 3.1
-
 # Nodes of `accumulate_exponentials` at a time. chosen: loops cost more than memory below
 _TOGETHER = 16
 
@@ -71,20 +68,8 @@ def exponential_decay(step: float) -> Rule:
     x = step * np.arange(-64, 65)
     nodes = np.exp(x - np.exp(-x))
     weights = step * nodes * (1.0 + np.exp(-x)) * np.exp(-nodes)
-    kept = weights > 1e-18
-    return Rule(nodes[kept], weights[kept])
-
-
-def tanh_sinh(count: int) -> Rule:
-    """The trapezoid rule in y for x = (1 + tanh(pi/2 sinh y)) / 2 on [0, 1], y in [-3.1, 3.1].
-
-    It follows any power at the ends. Of an odd `count`, every second node makes the rule of twice
-    the step: the difference tells the error. Source: as `exponential_decay`.
-    """
-    y = np.linspace(-TANH_SINH_END, TANH_SINH_END, count)
-    steepness = 0.5 * np.pi * np.cosh(y) / np.cosh(0.5 * np.pi * np.sinh(y)) ** 2
-    nodes = 1.0 / (1.0 + np.exp(-np.pi * np.sinh(y)))
-    return Rule(nodes, 0.5 * steepness * (y[1] - y[0]))
+    is_kept = weights > 1e-18
+    return Rule(nodes[is_kept], weights[is_kept])
 
 
 def accumulate(rule: Rule, term: Callable[[Reals, Reals], Sums], start: Sums) -> Sums:

@@ -49,8 +49,8 @@ class _Ends(NamedTuple):
         good = jnp.where(passes, state.aim, state.good)
         bad = jnp.where(passes, state.bad, state.aim)
         root = state.aim - value / slope
-        done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | (state.aim == far))
-        done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & (state.aim == near))
+        is_done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | (state.aim == far))
+        is_done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & (state.aim == near))
         middle = 0.5 * (good + bad)
         steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
         inside = (root - good) * (root - bad) < 0
@@ -60,9 +60,9 @@ class _Ends(NamedTuple):
         aim = jnp.where(one_sided, state.aim + step, aim)
         aim = jnp.where((aim - near) * inward >= 0, near, aim)
         # Where even the end may pass it is looked at itself.
-        beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
-        beyond &= jnp.abs(far - state.aim) <= _REACH
-        aim = jnp.where(beyond, far, aim)
+        is_beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
+        is_beyond &= jnp.abs(far - state.aim) <= _REACH
+        aim = jnp.where(is_beyond, far, aim)
         keep = state.done
         return _Secant(
             jnp.where(keep, state.aim, aim),
@@ -72,7 +72,7 @@ class _Ends(NamedTuple):
             jnp.where(keep, state.good, good),
             jnp.where(keep, state.bad, bad),
             jnp.where(passes & ~keep, x, state.found),
-            keep | done,
+            keep | is_done,
             state.steps + 1.0,
         )
 
@@ -88,9 +88,9 @@ def _begin(
     ends = _Ends(safe, unsafe, near, far, jnp.asarray(close))
     aim = jnp.clip(jnp.log(guess), jnp.minimum(near, far), jnp.maximum(near, far))
     aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
-    nothing, never = jnp.full_like(near, jnp.nan), jnp.zeros(near.shape, dtype=bool)
+    nothing, is_done = jnp.full_like(near, jnp.nan), jnp.zeros(near.shape, dtype=bool)
     slope = jnp.full_like(near, slope)
-    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, never, jnp.zeros(()))
+    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, is_done, jnp.zeros(()))
     return ends, start
 
 
@@ -101,15 +101,15 @@ def secants(
     guess: Reals,
     slope: float,
     close: float,
-    most: int,
+    max_steps: int,
 ) -> Reals:
     """A root of a known residual from a guess of it and of its slope in log x.
 
     Secants within the bracket, whose ends are looked at only when the steps lead there; after 6 of
     them every other step halves the bracket. The last step ends `close` on the safe side, where the
-    residual is at most 0. NaN where nothing has passed within `most` steps.
+    residual is at most 0. NaN where nothing has passed within `max_steps` steps.
     """
     ends, state = _begin(safe, unsafe, guess, slope, close)
-    while state.steps < most and not np.all(state.done):
+    while state.steps < max_steps and not np.all(state.done):
         state = _moved(ends, state, residual(_place(ends, state)))
     return state.found

@@ -122,7 +122,7 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
         if bit:
             count += 1
             of_all = jnp.asarray(1.0 * count)
-            density = _one_more(density, single, sigma, spread, of_all, resolution.points)
+            density = _with_one_more(density, single, sigma, spread, of_all, resolution.points)
     return density
 
 
@@ -137,7 +137,7 @@ def _scanned(
         density, count = _doubled(density, sigma, spread, 2.0 * count, points), 2.0 * count
         density = lax.cond(
             bit > 0,
-            lambda x: _one_more(x, single, sigma, spread, count + 1.0, points),
+            lambda x: _with_one_more(x, single, sigma, spread, count + 1.0, points),
             lambda x: x,
             density,
         )
@@ -175,15 +175,15 @@ def _doubled(
     """The sum of two independent ones of this density, of `count` variables in all."""
 
     def lane(density: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
-        out = _frame(density, density, _jump(sigma, spread), spread)
-        values = jnp.log(2.0) + _half(density, density, out.nodes[0], points)
-        return _restored(out, values, count)
+        result = _frame(density, density, _jump(sigma, spread), spread)
+        values = jnp.log(2.0) + _half(density, density, result.nodes[0], points)
+        return _restored(result, values, count)
 
     return jax.vmap(lane)(density, sigma, spread)
 
 
 @partial(compiled, static_argnums=5)
-def _one_more(
+def _with_one_more(
     density: LogDensity,
     single: LogDensity,
     sigma: Reals,
@@ -194,12 +194,12 @@ def _one_more(
     """The sum with one more variable, of `count` in all."""
 
     def lane(density: LogDensity, single: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
-        out = _frame(density, single, _jump(sigma, spread), spread)
+        result = _frame(density, single, _jump(sigma, spread), spread)
         # Side by side: one program of both.
         smaller = jax.tree.map(lambda x, y: jnp.stack([x, y]), density, single)
         larger = jax.tree.map(lambda x: x[::-1], smaller)
-        halves = jax.vmap(_half, (0, 0, None, None))(smaller, larger, out.nodes[0], points)
-        return _restored(out, jnp.logaddexp(halves[0], halves[1]), count)
+        halves = jax.vmap(_half, (0, 0, None, None))(smaller, larger, result.nodes[0], points)
+        return _restored(result, jnp.logaddexp(halves[0], halves[1]), count)
 
     return jax.vmap(lane)(density, single, sigma, spread)
 
@@ -210,9 +210,9 @@ def _frame(a: LogDensity, b: LogDensity, jump: Reals, spread: Reals) -> LogDensi
     pa, pb = (
         jax.nn.softmax(lax.stop_gradient(x.values) + jnp.log(d)) for x, d in ((a, da), (b, db))
     )
-    both = jnp.logaddexp(la[:, None], lb[None])
-    mean = pa @ both @ pb
-    deviation = jnp.sqrt(pa @ (both - mean) ** 2 @ pb)
+    log_sums = jnp.logaddexp(la[:, None], lb[None])
+    mean = pa @ log_sums @ pb
+    deviation = jnp.sqrt(pa @ (log_sums - mean) ** 2 @ pb)
     left = jnp.maximum(mean - _LEFT * spread * deviation, jnp.logaddexp(la[0], lb[0]))
     right = jnp.logaddexp(mean + _RIGHT * spread * deviation, jump)
     return _empty(mean, deviation, left, right, a.values.shape[-1])
@@ -223,28 +223,28 @@ def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
     x, share = gauss_legendre(points)
     top = jnp.minimum(a.at_place(places - jnp.log(2.0)), a.high)
     width = jnp.maximum(top - a.low, 0.0)
-    some = width > 0
-    v = a.low + jnp.where(some, width, 1.0)[:, None] * x[None]
+    has_width = width > 0
+    v = a.low + jnp.where(has_width, width, 1.0)[:, None] * x[None]
     first, last = a.place(v), places[:, None]
-    gap = jnp.where(some[:, None], last - first, 1.0)
+    gap = jnp.where(has_width[:, None], last - first, 1.0)
     second = last + log1mexp(jnp.maximum(gap, 1e-300))
     value = a.read(v) + b.read(b.at_place(second)) + (last - second) + a.log_slope(v)
-    value = jnp.where(some[:, None], value, _LEAST) + np.log(share)[None]
-    summed = jax.nn.logsumexp(value, axis=1) + jnp.log(jnp.where(some, width, 1.0))
-    return jnp.where(some, summed, _LEAST)
+    value = jnp.where(has_width[:, None], value, _LEAST) + np.log(share)[None]
+    summed = jax.nn.logsumexp(value, axis=1) + jnp.log(jnp.where(has_width, width, 1.0))
+    return jnp.where(has_width, summed, _LEAST)
 
 
-def _restored(out: LogDensity, values: Reals, count: Reals) -> LogDensity:
+def _restored(density: LogDensity, values: Reals, count: Reals) -> LogDensity:
     """The density with mass 1 and mean of e^l `count`: mixed with e^l times itself.
 
     Where that is no small correction only its mass is restored.
     """
     values = jnp.maximum(values, _LEAST)
-    place, dl = out.nodes
+    place, dl = density.nodes
     mass, ratio = jnp.exp(values) * dl, jnp.exp(place) / count
     m0, m1, m2 = (jnp.sum(mass * ratio**k) for k in range(3))
     beta = (m0 - m1) / jnp.maximum(m2 * m0 - m1 * m1, 1e-300)
     alpha = (1.0 - beta * m1) / m0
     small = jnp.abs(beta) * jnp.max(ratio) < 1e-3
     mixed = jnp.where(small, alpha + beta * ratio, 1.0)
-    return out._replace(values=values + jnp.where(small, jnp.log(mixed), -jnp.log(m0)))
+    return density._replace(values=values + jnp.where(small, jnp.log(mixed), -jnp.log(m0)))

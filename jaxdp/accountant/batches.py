@@ -27,13 +27,13 @@ def in_pieces(function: Callable[..., Any], lanes: Any, releases: int) -> Any:
     """
     size = jax.tree.leaves(lanes)[0].shape[0]
     pieces = _pieces(size, max(_MOST // releases, 1))
-    each = few_sizes(-(-size // pieces))
+    piece = few_sizes(-(-size // pieces))
     with outside_traces():
-        index = np.minimum(np.arange(each * pieces), size - 1).reshape(pieces, each)
+        index = np.minimum(np.arange(piece * pieces), size - 1).reshape(pieces, piece)
         calls = [jax.tree.map(lambda x, i=i: np.asarray(x)[i], lanes) for i in index]
         # In two threads the same would be compiled twice.
-        found = [function(*calls[0]), *in_threads(function, calls[1:])]
-        return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
+        results = [function(*calls[0]), *in_threads(function, calls[1:])]
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *results)
 
 
 def of_platform(sizes: dict[str, int]) -> int:
@@ -47,6 +47,6 @@ def few_sizes(size: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _pieces(size: int, most: int) -> int:
+def _pieces(size: int, most_lanes: int) -> int:
     few = min(cores(), max(size // _PIECE, 1))
-    return -(-size // most // few) * few if size > most * few else few
+    return -(-size // most_lanes // few) * few if size > most_lanes * few else few

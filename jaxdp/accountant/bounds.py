@@ -16,17 +16,17 @@ class LogBounds(NamedTuple):
     lower: Reals
     upper: Reals
 
-    def mirrored(self, where: Bools, size: Reals) -> LogBounds:
+    def mirrored(self, is_mirrored: Bools, size: Reals) -> LogBounds:
         """Bounds of the exchanged pair at -`size` in some lanes: 1 - e^-size + e^-size delta."""
         return LogBounds(
-            jnp.where(where, mirrored_log_delta(self.lower, size, -1.0), self.lower),
-            jnp.where(where, mirrored_log_delta(self.upper, size, 1.0), self.upper),
+            jnp.where(is_mirrored, mirrored_log_delta(self.lower, size, -1.0), self.lower),
+            jnp.where(is_mirrored, mirrored_log_delta(self.upper, size, 1.0), self.upper),
         )
 
 
-def nearer(known: LogBounds, found: LogBounds) -> LogBounds:
+def tighter(a: LogBounds, b: LogBounds) -> LogBounds:
     """The nearer bounds; of NaN the other."""
-    less = (found.upper < known.upper) | jnp.isnan(known.upper) | (known.upper == jnp.inf)
-    better = (found.lower > known.lower) | jnp.isnan(known.lower) & ~jnp.isnan(found.lower)
-    lower = jnp.where(better, found.lower, known.lower)
-    return LogBounds(lower, jnp.where(less, found.upper, known.upper))
+    is_less = (b.upper < a.upper) | jnp.isnan(a.upper) | (a.upper == jnp.inf)
+    is_more = (b.lower > a.lower) | jnp.isnan(a.lower) & ~jnp.isnan(b.lower)
+    lower = jnp.where(is_more, b.lower, a.lower)
+    return LogBounds(lower, jnp.where(is_less, b.upper, a.upper))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Reals
-from jaxdp.accountant.contour_plan import best_tilt, log_most
+from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
 from jaxdp.accountant.factors import cumulant_errors, cumulants, factors_of
 from jaxdp.accountant.tables import Table
 
@@ -30,13 +30,13 @@ def epsilon_of(table: Table, delta: Reals) -> Reals:
     """
     table, delta = lax.stop_gradient((table, delta))
     factors = factors_of(table)
-    left = delta + jnp.expm1(factors.log_finite) - jnp.exp(factors.log_left_out)
-    log_left = jnp.log(jnp.where(left > 0, left, 1.0))
+    finite_delta = delta + jnp.expm1(factors.log_finite) - jnp.exp(factors.log_left_out)
+    log_finite_delta = jnp.log(jnp.where(finite_delta > 0, finite_delta, 1.0))
 
     def bound(tilts: Reals) -> Reals:
         values = cumulants(factors, tilts) + cumulant_errors(factors, tilts)
-        return (values + log_most(tilts) - log_left) / tilts
+        return (values + log_largest_weight(tilts) - log_finite_delta) / tilts
 
-    least = bound(best_tilt(bound, ROUNDS, LOG_TILTS)[None])[0]
+    least = best_tilt(bound, ROUNDS, LOG_TILTS)[1]
     upper = jnp.minimum(jnp.maximum(least, 0.0), table.total(table.largest))
-    return jnp.where((left > 0) & jnp.isfinite(least), upper, jnp.inf)
+    return jnp.where((finite_delta > 0) & jnp.isfinite(least), upper, jnp.inf)

@@ -53,9 +53,9 @@ class Term:
         """Every release so many `times`, an array whose last axis composes."""
         return Term(self.pair, jnp.multiply(*jnp.broadcast_arrays(self.count, times)))
 
-    def total(self, each: Reals) -> Reals:
+    def total(self, values: Reals) -> Reals:
         """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
-        return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * each), axis=-1)
+        return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * values), axis=-1)
 
 
 Terms = tuple[Term, ...]
@@ -66,15 +66,15 @@ def merged(terms: Terms) -> Terms:
     kinds: dict[Any, list[Term]] = {}
     for term in terms:
         kinds.setdefault(jax.tree.structure(term), []).append(term)
-    return tuple(_joined(alike) for alike in kinds.values())
+    return tuple(_joined(terms_of_kind) for terms_of_kind in kinds.values())
 
 
-def _joined(alike: list[Term]) -> Term:
-    if len(alike) == 1:
-        return alike[0]
-    shape = jnp.broadcast_shapes(*(term.shape for term in alike))
-    wide = (term.broadcast(shape) for term in alike)
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *wide)
+def _joined(terms: list[Term]) -> Term:
+    if len(terms) == 1:
+        return terms[0]
+    shape = jnp.broadcast_shapes(*(term.shape for term in terms))
+    broadcast = (term.broadcast(shape) for term in terms)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *broadcast)
 
 
 def with_one_gaussian(terms: Terms) -> Terms:
@@ -128,19 +128,19 @@ def _one_release(term: Term) -> Term:
     safe = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
     mu = safe * jnp.sqrt(jnp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
     # Of one release it is that release's.
-    alone = (jnp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
-    mu = jnp.where(alone, mu, round_up(mu, 4))
+    is_single = (jnp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
+    mu = jnp.where(is_single, mu, round_up(mu, 4))
     return Term(Additive(Gaussian(jnp.ones_like(mu)), mu), jnp.ones_like(mu))
 
 
 def with_unused(term: Term, releases: int) -> Term:
     """The term of known values with releases of count 0 behind its own, so many in all."""
-    unused = releases - term.count.shape[-1]
-    widths = [(0, 0)] * (term.count.ndim - 1) + [(0, unused)]
+    spare = releases - term.count.shape[-1]
+    widths = [(0, 0)] * (term.count.ndim - 1) + [(0, spare)]
     padded = jax.tree.map(lambda x: np.pad(np.asarray(x), widths, mode="edge"), term)
     *parameters, count = jax.tree.leaves(padded)
-    if unused:
-        count[..., -unused:] = 0.0
+    if spare:
+        count[..., -spare:] = 0.0
     return jax.tree.unflatten(jax.tree.structure(term), [*parameters, count])
 
 
@@ -164,10 +164,10 @@ def _reversed(term: Term) -> Term:
     )
 
 
-def reversed_where(terms: Terms, where: Bools) -> Terms:
+def reversed_where(terms: Terms, is_reversed: Bools) -> Terms:
     """P and Q exchanged in some lanes of the batch."""
 
     def choose(x: Reals, y: Reals) -> Reals:
-        return jnp.where(where[..., None], y, x)
+        return jnp.where(is_reversed[..., None], y, x)
 
     return tuple(jax.tree.map(choose, term, _reversed(term)) for term in terms)

@@ -63,18 +63,18 @@ def epsilon_bounds(table: Table, delta: Reals) -> LogBounds:
 
 def _over_lanes(lane: Callable[..., LogBounds], table: Table, values: Reals) -> LogBounds:
     """lane(factors, value) of all lanes side by side, so many at once as memory allows."""
-    used, size = used_in(table), values.shape[0]
+    used_factors, size = used_in(table), values.shape[0]
     bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * ROOT + 400)
-    most = max(1, of_platform(_MEMORY) // bytes_of_lane)
-    chunk = -(-size // max(1, -(-size // most)))  # as equal as may be
-    each = jax.vmap(lambda table, value: lane(factors_of(table, used), value))
+    most_lanes = max(1, of_platform(_MEMORY) // bytes_of_lane)
+    chunk = -(-size // max(1, -(-size // most_lanes)))  # as equal as may be
+    by_lane = jax.vmap(lambda table, value: lane(factors_of(table, used_factors), value))
     if chunk == size:
-        return each(table, values)
+        return by_lane(table, values)
     spare = -size % chunk
     lanes = jax.tree.map(lambda x: jnp.concatenate([x, x[:spare]]), (table, values))
     lanes = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), lanes)
-    found = lax.map(lambda lane: each(*lane), lanes)
-    return LogBounds(*(x.reshape(-1)[:size] for x in found))
+    bounds = lax.map(lambda lane: by_lane(*lane), lanes)
+    return LogBounds(*(x.reshape(-1)[:size] for x in bounds))
 
 
 @jax.custom_jvp
@@ -85,9 +85,9 @@ def _log_bounds(factors: Factors, epsilon: Reals) -> LogBounds:
 @_log_bounds.defjvp
 def _log_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, epsilon = primals
-    bounds, line, known = _bounds_and_line(factors, epsilon)
+    bounds, line, has_slope = _bounds_and_line(factors, epsilon)
     # Where Chernoff's bound stands there is none: a NaN would reach lanes that are not asked.
-    slopes = jax.tree.map(lambda x: jnp.where(known, x, 0.0), _slopes(line, factors, epsilon))
+    slopes = jax.tree.map(lambda x: jnp.where(has_slope, x, 0.0), _slopes(line, factors, epsilon))
     slope = _dot(slopes, tangents)
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
@@ -102,41 +102,41 @@ def _epsilon_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBoun
     factors, delta = primals
     bounds, line, epsilon = _epsilon_and_line(factors, delta)
     slopes = _slopes(line, factors, epsilon)
-    known = jnp.isfinite(slopes[1]) & (bounds.lower > 0)
-    of_factors, of_epsilon = jax.tree.map(lambda x: jnp.where(known, x, 0.0), slopes)
-    of_epsilon = jnp.where(known, of_epsilon, jnp.inf)
-    moved = _dot(of_factors, tangents[0]) - tangents[1] / delta
-    slope = -moved / of_epsilon
+    has_slope = jnp.isfinite(slopes[1]) & (bounds.lower > 0)
+    of_factors, of_epsilon = jax.tree.map(lambda x: jnp.where(has_slope, x, 0.0), slopes)
+    of_epsilon = jnp.where(has_slope, of_epsilon, jnp.inf)
+    change = _dot(of_factors, tangents[0]) - tangents[1] / delta
+    slope = -change / of_epsilon
     return bounds, LogBounds(jnp.zeros_like(slope), slope)
 
 
 def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
     """Derivatives of log delta in the laws, the numbers of releases and epsilon; plan held."""
-    kept = jnp.where(
+    log_share = jnp.where(
         factors.each.law.log_mass > -jnp.inf,
         line.factors.each.law.log_mass - factors.each.law.log_mass,
         -jnp.inf,
     )
 
-    def log_delta(moving: Any, epsilon: Reals) -> Reals:
-        loss, log_mass, releases, variance, log_finite = moving
-        law = line.factors.each.law._replace(loss=loss, log_mass=log_mass + kept)
-        each = line.factors.each._replace(law=law, releases=releases)
-        moved = line.factors._replace(
-            each=each, variance=variance + line.smoothed, log_finite=log_finite
+    def log_delta(parameters: Any, epsilon: Reals) -> Reals:
+        loss, log_mass, releases, variance, log_finite = parameters
+        law = line.factors.each.law._replace(loss=loss, log_mass=log_mass + log_share)
+        factor = line.factors.each._replace(law=law, releases=releases)
+        factors_at = line.factors._replace(
+            each=factor, variance=variance + line.smoothed, log_finite=log_finite
         )
-        here = line._replace(values=values_on(moved, line.plan))
-        return jnp.log(here.total(epsilon)) + line.plan.log_size(moved, epsilon)
+        line_at = line._replace(values=values_on(factors_at, line.plan))
+        return jnp.log(line_at.total(epsilon)) + line.plan.log_size(factors_at, epsilon)
 
     law = factors.each.law
-    moving = law.loss, law.log_mass, factors.each.releases, factors.variance, factors.log_finite
+    parameters = law.loss, law.log_mass, factors.each.releases, factors.variance, factors.log_finite
     (loss, log_mass, releases, variance, log_finite), slope = jax.grad(log_delta, (0, 1))(
-        moving, epsilon
+        parameters, epsilon
     )
     zero = jax.tree.map(jnp.zeros_like, factors._replace(used=jnp.zeros(())))
     law = zero.each.law._replace(loss=loss, log_mass=log_mass)
-    each = zero.each._replace(law=law, releases=releases)
-    return zero._replace(each=each, variance=variance, log_finite=log_finite), slope
+    factor = zero.each._replace(law=law, releases=releases)
+    return zero._replace(each=factor, variance=variance, log_finite=log_finite), slope
 
 
 def _dot(slopes: Any, tangents: Any) -> Reals:
@@ -159,14 +159,14 @@ def _bounds_and_line(factors: Factors, epsilon: Reals) -> tuple[LogBounds, Conto
     log_size = line.plan.log_size(line.factors, epsilon)
     upper, lower = total + error, total - error - below
     log_upper = jnp.log(jnp.where(upper > 0, upper, 1.0)) + log_size
-    found = jnp.where(lower > 0, jnp.log(jnp.where(lower > 0, lower, 1.0)) + log_size, -jnp.inf)
-    sure = jnp.isfinite(log_upper) & (upper > 0)
-    found = jnp.where(sure, found, -jnp.inf)
+    log_lower = jnp.where(lower > 0, jnp.log(jnp.where(lower > 0, lower, 1.0)) + log_size, -jnp.inf)
+    is_known = jnp.isfinite(log_upper) & (upper > 0)
+    log_lower = jnp.where(is_known, log_lower, -jnp.inf)
     # Where the contour says nothing, or less than that, Chernoff's bound stands.
     bound = log_chernoff(plan, epsilon)
-    better = sure & (log_upper < bound)
-    log_upper = jnp.where(better, log_upper, bound)
-    return LogBounds(found, jnp.logaddexp(log_upper, line.dropped)), line, sure & (total > 0)
+    log_upper = jnp.where(is_known & (log_upper < bound), log_upper, bound)
+    bounds = LogBounds(log_lower, jnp.logaddexp(log_upper, line.dropped))
+    return bounds, line, is_known & (total > 0)
 
 
 def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contour, Reals]:
@@ -184,8 +184,8 @@ def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contou
 
     def step(_: Index | int, epsilon: Reals) -> Reals:
         value, slope = gap(epsilon)
-        most = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
-        return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -most, most)
+        largest_step = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
+        return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -largest_step, largest_step)
 
     log_size = plan.log_size(line.factors, jnp.zeros(()))
     epsilon = lax.fori_loop(0, _NEWTON_STEPS, step, epsilon)
@@ -193,10 +193,10 @@ def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contou
     total = line.total(epsilon)
     error, below = errors_of(line, epsilon)
     share = jnp.exp(line.dropped - log_delta)
-    wide = 2.0 * error / total + share + _SLACK
-    upper = epsilon + (value + wide) / slope
-    lower = epsilon + (value - wide - below / total) / slope
-    bad = ~(jnp.abs(value) < 1e-6) | ~(wide < 0.1)
+    margin = 2.0 * error / total + share + _SLACK
+    upper = epsilon + (value + margin) / slope
+    lower = epsilon + (value - margin - below / total) / slope
+    bad = ~(jnp.abs(value) < 1e-6) | ~(margin < 0.1)
     # There Chernoff's bound stands, with what is dropped counted as half of delta.
     bound = epsilon_chernoff(plan, log_delta - jnp.log(2.0))
     bound = jnp.where(share < 0.5, bound, jnp.nan)

@@ -56,22 +56,22 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     log_delta = jnp.log(delta)
 
     def bound(t: Reals, k: Reals) -> Reals:
-        return (k + log_most(t) - log_delta) / t
+        return (k + log_largest_weight(t) - log_delta) / t
 
     plan = _plan(factors, bound, None)
-    each = (plan.log_moments - log_delta) / plan.others
-    epsilon = jnp.maximum(jnp.nanmin(jnp.where(jnp.isfinite(each), each, jnp.inf)), 0.0)
+    bounds = (plan.log_moments - log_delta) / plan.others
+    epsilon = jnp.maximum(jnp.nanmin(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf)), 0.0)
     return _with_step(plan, epsilon), epsilon
 
 
 def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
     """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
-    return _least(plan.log_moments - plan.others * epsilon)
+    return _least_finite(plan.log_moments - plan.others * epsilon)
 
 
 def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
     """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
-    return _least((plan.log_moments - log_delta) / plan.others)
+    return _least_finite((plan.log_moments - log_delta) / plan.others)
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
@@ -81,56 +81,60 @@ def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
     M(s) e^(-s y) max_x (1 - e^-x) e^(-s x) at any tilt s, here on the right side of theta.
     """
     period = 2.0 * jnp.pi / plan.step
-    own = plan.log_scale - plan.tilt * epsilon
+    log_unit = plan.log_scale - plan.tilt * epsilon
     tilts, moments = jnp.append(plan.others, 0.0), jnp.append(plan.log_moments, 0.0)
-    way = jnp.abs(tilts - plan.tilt) * period
-    each = moments - tilts * epsilon - own - way - jnp.log(-jnp.expm1(-way))
-    each = jnp.where(jnp.isfinite(each), each, jnp.inf)
-    up = jnp.min(jnp.where(tilts > plan.tilt, each, jnp.inf))
-    down = jnp.min(jnp.where(tilts < plan.tilt, each, jnp.inf))
-    return jnp.logaddexp(up, down)
+    decay = jnp.abs(tilts - plan.tilt) * period
+    log_aliased = moments - tilts * epsilon - log_unit - decay - jnp.log(-jnp.expm1(-decay))
+    log_aliased = jnp.where(jnp.isfinite(log_aliased), log_aliased, jnp.inf)
+    from_above = jnp.min(jnp.where(tilts > plan.tilt, log_aliased, jnp.inf))
+    from_below = jnp.min(jnp.where(tilts < plan.tilt, log_aliased, jnp.inf))
+    return jnp.logaddexp(from_above, from_below)
 
 
-def log_most(tilt: Reals) -> Reals:
+def log_largest_weight(tilt: Reals) -> Reals:
     """log of the largest e^(-tilt y) (1 - e^-y)."""
     return -jnp.log1p(tilt) - tilt * jnp.log1p(1.0 / tilt)
 
 
-def best_tilt(height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]) -> Reals:
-    """The tilt of the least height(tilts), each round between the neighbours of the best."""
+def best_tilt(
+    height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]
+) -> tuple[Reals, Reals]:
+    """The tilt of the least height(tilts), each round between the neighbours of the best; that."""
 
-    def narrow(_: Index | int, state: tuple[Reals, Reals, Reals]) -> tuple[Reals, Reals, Reals]:
-        tried = jnp.linspace(state[0], state[1], _TRIED)
-        heights = height(jnp.exp(tried))
-        at = jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))
-        low, high = tried[jnp.maximum(at - 1, 0)], tried[jnp.minimum(at + 1, _TRIED - 1)]
-        return low, high, tried[at]
+    def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        points = jnp.linspace(state[0], state[1], _TRIED)
+        heights = height(jnp.exp(points))
+        heights = jnp.where(jnp.isfinite(heights), heights, jnp.inf)
+        best = jnp.argmin(heights)
+        low, high = points[jnp.maximum(best - 1, 0)], points[jnp.minimum(best + 1, _TRIED - 1)]
+        return low, high, points[best], heights[best]
 
     low, high = (jnp.asarray(x) for x in ends)
-    return jnp.exp(lax.fori_loop(0, rounds, narrow, (low, high, low))[2])
+    log_tilt, least = lax.fori_loop(0, rounds, narrow, (low, high, low, low))[2:]
+    return jnp.exp(log_tilt), least
 
 
 def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Reals | None) -> Plan:
-    tilt = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
+    tilt, _ = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
     tilts = jnp.append(tilt * jnp.asarray(_BESIDE), tilt)
     values, errors = cumulants(factors, tilts), cumulant_errors(factors, tilts)
     log_scale = values[-1] - jnp.log(tilt) - jnp.log1p(tilt)
-    moments = values + log_most(tilts) + errors
+    moments = values + log_largest_weight(tilts) + errors
     plan = Plan(tilt, jnp.ones(()), log_scale, errors[-1], tilts, moments)
     return lax.stop_gradient(plan if epsilon is None else _with_step(plan, epsilon))
 
 
 def _with_step(plan: Plan, epsilon: Reals) -> Plan:
     """The plan with the largest step at which little is aliased."""
-    own = plan.log_scale - plan.tilt * epsilon
-    more = jnp.append(plan.log_moments - plan.others * epsilon, 0.0) - own + _ALIASED
-    apart = jnp.append(plan.others, 0.0) - plan.tilt
-    needed = jnp.where(jnp.isfinite(more), jnp.maximum(more, 1.0) / jnp.abs(apart), jnp.inf)
-    up = jnp.min(jnp.where(apart > 0, needed, jnp.inf))
-    down = jnp.min(jnp.where(apart < 0, needed, jnp.inf))
-    return plan._replace(step=2.0 * jnp.pi / jnp.maximum(up, down))
+    log_unit = plan.log_scale - plan.tilt * epsilon
+    excess = jnp.append(plan.log_moments - plan.others * epsilon, 0.0) - log_unit + _ALIASED
+    distance = jnp.append(plan.others, 0.0) - plan.tilt
+    needed = jnp.where(jnp.isfinite(excess), jnp.maximum(excess, 1.0) / jnp.abs(distance), jnp.inf)
+    from_above = jnp.min(jnp.where(distance > 0, needed, jnp.inf))
+    from_below = jnp.min(jnp.where(distance < 0, needed, jnp.inf))
+    return plan._replace(step=2.0 * jnp.pi / jnp.maximum(from_above, from_below))
 
 
-def _least(each: Reals) -> Reals:
-    least = jnp.min(jnp.where(jnp.isfinite(each), each, jnp.inf))
-    return jnp.where(least == jnp.inf, jnp.nan, least)
+def _least_finite(bounds: Reals) -> Reals:
+    least_bound = jnp.min(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf))
+    return jnp.where(least_bound == jnp.inf, jnp.nan, least_bound)

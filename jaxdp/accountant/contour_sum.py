@@ -61,9 +61,9 @@ def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
     """The contour of a plan through its points, smoothed where it has to be."""
     points, theta = ROOT * ROOT, plan.tilt
     longest = plan.step * (points - 0.5)
-    beyond = log_beyond(factors, theta, longest)
-    plan, smoothed, truncation = _ended(
-        plan, beyond, (longest, resolved_end(factors, plan)), points
+    log_tails = log_beyond(factors, theta, longest)
+    plan, smoothed, truncation = _with_end(
+        plan, log_tails, (longest, resolved_end(factors, plan)), points
     )
     factors = factors._replace(variance=factors.variance + smoothed)
     values, errors = values_and_errors(factors, plan)
@@ -85,8 +85,8 @@ def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
     )
 
 
-def _ended(
-    plan: Plan, beyond: Reals, longest: tuple[Reals, Reals], points: int
+def _with_end(
+    plan: Plan, log_tails: Reals, longest: tuple[Reals, Reals], points: int
 ) -> tuple[Plan, Reals, Reals]:
     """The contour as long as it needs to be; the variance that smooths, and the truncation error.
 
@@ -94,15 +94,15 @@ def _ended(
     With x = log(T / theta) + 2 what is cut off is less than what smoothing by 2 x / T^2 adds.
     """
     ends, theta = longest[0] * jnp.asarray(HEIGHTS), plan.tilt
-    falls = (beyond - jnp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
-    last = jnp.maximum(jnp.sum(ends <= jnp.minimum(*longest)) - 1, 0)
-    at = jnp.where(jnp.any(falls), jnp.argmax(falls), last)
-    end = ends[at]
+    falls = (log_tails - jnp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
+    last_end = jnp.maximum(jnp.sum(ends <= jnp.minimum(*longest)) - 1, 0)
+    k = jnp.where(jnp.any(falls), jnp.argmax(falls), last_end)
+    end = ends[k]
     depth = jnp.log1p(end / theta) + 2.0
-    short = jnp.where(jnp.any(falls), 0.0, jnp.maximum(depth + beyond[at], 0.0))
-    smoothed = jnp.where(jnp.isnan(short), 0.0, 2.0 * short / end**2)
-    left = jnp.where(ends >= end, beyond - 0.5 * smoothed * ends**2, -jnp.inf)
-    truncation = theta * (theta + 1.0) * jnp.exp(jnp.max(left)) / (jnp.pi * end)
+    missing = jnp.where(jnp.any(falls), 0.0, jnp.maximum(depth + log_tails[k], 0.0))
+    smoothed = jnp.where(jnp.isnan(missing), 0.0, 2.0 * missing / end**2)
+    log_cut_off = jnp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -jnp.inf)
+    truncation = theta * (theta + 1.0) * jnp.exp(jnp.max(log_cut_off)) / (jnp.pi * end)
     return plan._replace(step=end / (points - 0.5)), smoothed, truncation
 
 
@@ -112,14 +112,14 @@ def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
     theta, sizes = plan.tilt, line.sizes
     # Rounding: of sums, of z epsilon, and of phases.
     sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * jnp.abs(epsilon))
-    turned = 8.0 * ULP * line.heights * (errors.mean + jnp.abs(epsilon))
-    each = (_grown(errors.doubt) + sums + turned) * sizes
-    error = line.truncation + jnp.sum(each)
+    turn_errors = 8.0 * ULP * line.heights * (errors.mean + jnp.abs(epsilon))
+    term_errors = (_grown(errors.value_error) + sums + turn_errors) * sizes
+    error = line.truncation + jnp.sum(term_errors)
     error += _grown(plan.error) * (jnp.abs(line.total(epsilon)) + error)
     # Terms of the density at epsilon are those of delta times z (z + 1); beyond the end T they are
     # at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
     real = sizes * jnp.cos(line.turned(epsilon) - line.angles)
-    density = line.smoothed * jnp.sum(line.poles * (real + each))
+    density = line.smoothed * jnp.sum(line.poles * (real + term_errors))
     excess = density + jnp.where(line.smoothed > 0, line.truncation, 0.0)
     excess *= jnp.exp(0.125 * line.smoothed)
     return error, jnp.exp(log_aliasing(plan, epsilon)) + excess

@@ -86,17 +86,17 @@ def _transform_error(points: int) -> float:
 
 
 def _power(spectrum: Complexes, count: Reals) -> Complexes:
-    some = jnp.abs(spectrum) > LEAST_SIZE
-    safe = jnp.where(some, spectrum, 1.0)
+    has_mass = jnp.abs(spectrum) > LEAST_SIZE
+    safe = jnp.where(has_mass, spectrum, 1.0)
     power = jnp.exp(count * jnp.log(jnp.abs(safe)) + 1j * count * jnp.angle(safe))
-    return jnp.where(count == 0, 1.0, jnp.where(some, power, 0.0))
+    return jnp.where(count == 0, 1.0, jnp.where(has_mass, power, 0.0))
 
 
 def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
     """log sum value e^(order loss), rounded up: orders of 1e20 leave nothing of a sum."""
-    most = jnp.max(jnp.where(value > 0, loss, -jnp.inf))
-    weights = jnp.exp(order * jnp.minimum(loss - most, 0.0))
-    top = order * most
+    largest = jnp.max(jnp.where(value > 0, loss, -jnp.inf))
+    weights = jnp.exp(order * jnp.minimum(loss - largest, 0.0))
+    top = order * largest
     return top + jnp.log(jnp.sum(value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
 
 
@@ -106,8 +106,8 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
     value, step = lax.stop_gradient((masses.value, grid.step))
     loss = lax.stop_gradient(grid.base) + step * jnp.arange(1.0 * points)
     norm = jnp.sqrt(jnp.sum(value**2))
-    on = jnp.where(exact, 1.0, 0.0)
-    each = _Sums(
+    on_grid = jnp.where(exact, 1.0, 0.0)
+    single = _Sums(
         masses.log_norm,
         grid.base,
         _transform_error(points) * norm + 8.0 * jnp.pi * ULP / jnp.sqrt(1.0 * points),
@@ -117,52 +117,52 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
         masses.below,
         masses.rounding,
         masses.excess,
-        on * masses.shared,
-        on * masses.off,
-        1.0 - on,
+        on_grid * masses.shared,
+        on_grid * masses.off,
+        1.0 - on_grid,
         lax.stop_gradient(1.0 + jnp.abs(masses.log_norm) + plan.tilt * jnp.abs(grid.base)),
     )
-    return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in each))
+    return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in single))
 
 
 def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> Total:
     """The total of all releases of a table (F,): one transform of each."""
 
     def body(state: Any, element: Any, values: Callable[..., Values]) -> tuple[Any, None]:
-        row, own, log_norm, base, exact = element
+        row, facts, log_norm, base, exact = element
 
-        def more(state: Any) -> Any:
-            spectrum, sums, infinite, beyond = state
+        def with_release(state: Any) -> Any:
+            spectrum, sums, log_infinite, log_beyond = state
             grid = Grid(base, plan.step, plan.tilt, log_norm)
-            masses = masses_of(values(row, own, grid), own, grid, points)
-            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), own.number)
-            now = _summand(masses, grid, plan, own.number, exact)
-            log_count = lax.stop_gradient(jnp.log(jnp.maximum(own.number, 1e-300)))
-            infinite = jnp.logaddexp(infinite, log_count + masses.log_infinite)
-            beyond = jnp.logaddexp(beyond, log_count + masses.log_beyond)
-            return spectrum, jax.tree.map(jnp.add, sums, now), infinite, beyond
+            masses = masses_of(values(row, facts, grid), facts, grid, points)
+            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), facts.number)
+            now = _summand(masses, grid, plan, facts.number, exact)
+            log_count = lax.stop_gradient(jnp.log(jnp.maximum(facts.number, 1e-300)))
+            log_infinite = jnp.logaddexp(log_infinite, log_count + masses.log_infinite)
+            log_beyond = jnp.logaddexp(log_beyond, log_count + masses.log_beyond)
+            return spectrum, jax.tree.map(jnp.add, sums, now), log_infinite, log_beyond
 
-        return lax.cond(own.number == 0, lambda x: x, more, state), None
+        return lax.cond(facts.number == 0, lambda x: x, with_release, state), None
 
     zero = jnp.zeros(())
-    nothing = jnp.full((), -jnp.inf)
-    state = (jnp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), nothing, nothing)
-    at = 0
+    log_zero = jnp.full((), -jnp.inf)
+    state = (jnp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), log_zero, log_zero)
+    start = 0
     for rows, values in profiles:
         size = jax.tree.leaves(rows)[0].shape[0]
-        here = slice(at, at + size)
-        own = jax.tree.map(lambda x, here=here: x[here], table)
-        each = rows, own, plan.log_norm[here], plan.base[here], plan.exact[here]
-        state = lax.scan(partial(body, values=values), state, each)[0]
-        at += size
-    spectrum, sums, infinite, beyond = state
-    return _placed(spectrum, sums, plan, points)._replace(
-        log_infinite=lax.stop_gradient(infinite),
-        log_beyond=lax.stop_gradient(jnp.logaddexp(infinite, beyond)),
+        place = slice(start, start + size)
+        own = jax.tree.map(lambda x, place=place: x[place], table)
+        rows_of_kind = rows, own, plan.log_norm[place], plan.base[place], plan.exact[place]
+        state = lax.scan(partial(body, values=values), state, rows_of_kind)[0]
+        start += size
+    spectrum, sums, log_infinite, log_beyond = state
+    return _in_window(spectrum, sums, plan, points)._replace(
+        log_infinite=lax.stop_gradient(log_infinite),
+        log_beyond=lax.stop_gradient(jnp.logaddexp(log_infinite, log_beyond)),
     )
 
 
-def _placed(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
+def _in_window(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
     """The masses in the window; what is outside of it, or smaller than the error, is left out."""
     step = lax.stop_gradient(plan.step)
     first = jnp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
@@ -170,21 +170,21 @@ def _placed(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
     value = jnp.fft.irfft(spectrum, points)
     value = jnp.roll(value, -jnp.mod(first, 1.0 * points).astype(int))
     loss = sums.base + plan.step * index
-    held, losses = lax.stop_gradient((value, loss))
-    own = (_transform_error(points) + 12.0 * ULP) * jnp.sqrt(jnp.sum(held**2))
+    values, losses = lax.stop_gradient((value, loss))
+    transform_error = (_transform_error(points) + 12.0 * ULP) * jnp.sqrt(jnp.sum(values**2))
     sums = sums._replace(error=lax.stop_gradient(sums.error))
-    error = sums.error * jnp.exp(sums.error * jnp.sqrt(1.0 * points)) + own
+    error = sums.error * jnp.exp(sums.error * jnp.sqrt(1.0 * points)) + transform_error
     high = jnp.minimum(plan.high, losses[-1])
     low = jnp.maximum(plan.low, losses[0])
     outside = jnp.exp(sums.high - plan.order_high * high)
     outside += jnp.exp(sums.low + plan.order_low * low)
-    kept = (held > error) & (losses >= low) & (losses <= high)
-    outside += jnp.sum(jnp.where(kept, 0.0, jnp.maximum(held, 0.0)))
-    nothing = jnp.full((), -jnp.inf)
-    return Total(jnp.where(kept, value, 0.0), loss, plan, sums, error, outside, nothing, nothing)
+    is_kept = (values > error) & (losses >= low) & (losses <= high)
+    outside += jnp.sum(jnp.where(is_kept, 0.0, jnp.maximum(values, 0.0)))
+    never = jnp.full((), -jnp.inf)
+    return Total(jnp.where(is_kept, value, 0.0), loss, plan, sums, error, outside, never, never)
 
 
-def _weight(total: Total, epsilon: Reals, off: Reals) -> Reals:
+def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
     """w(y + off), whose slope counts the masses next to epsilon by their distance.
 
     So that a derivative is that of a smooth law, right to h^2, and not that of the chord which
@@ -192,74 +192,74 @@ def _weight(total: Total, epsilon: Reals, off: Reals) -> Reals:
     """
     tilt, step = total.plan.tilt, lax.stop_gradient(total.plan.step)
     y = total.loss - epsilon
-    held = lax.stop_gradient(y)
+    fixed_y = lax.stop_gradient(y)
     # e^(-theta l) is the other half of a tilted mass, and moves with its loss alone.
     moving = total.loss - lax.stop_gradient(epsilon)
     shrunk = jnp.exp(-tilt * jnp.maximum(moving, 0.0))
-    value = shrunk * -jnp.expm1(-jnp.maximum(held + off, 0.0))
-    share = jnp.clip(0.5 * (1.0 + held / step), 0.0, 1.0)
-    share = jnp.where(total.sums.coupled > 0, share, jnp.where(held + off > 0, 1.0, 0.0))
-    slope = share * jnp.exp(-(tilt + 1.0) * jnp.where(share > 0, held, 0.0))
-    return value + lax.stop_gradient(slope) * (y - held)
+    value = shrunk * -jnp.expm1(-jnp.maximum(fixed_y + offset, 0.0))
+    share = jnp.clip(0.5 * (1.0 + fixed_y / step), 0.0, 1.0)
+    share = jnp.where(total.sums.coupled > 0, share, jnp.where(fixed_y + offset > 0, 1.0, 0.0))
+    slope = share * jnp.exp(-(tilt + 1.0) * jnp.where(share > 0, fixed_y, 0.0))
+    return value + lax.stop_gradient(slope) * (y - fixed_y)
 
 
-def _coupling(total: Total, epsilon: Reals, lost: Reals) -> Reals:
+def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
     """The most by which delta_U exceeds delta_P, in units of e^U."""
     tilt, step, n = total.plan.tilt, total.plan.step, total.sums.coupled
     y = total.loss - epsilon
     drift = 0.125 * n * step**2
     mean = jnp.sqrt(0.25 * n * step**2 + drift**2)
     root = jnp.sqrt(jnp.maximum(n, 1.0))
-    far = total.log_beyond - total.sums.log_norm + tilt * epsilon
+    log_far_mass = total.log_beyond - total.sums.log_norm + tilt * epsilon
 
-    def at(rate: float) -> Reals:
+    def at_rate(rate: float) -> Reals:
         lam = jnp.maximum(rate * 2.0 / (root * step), tilt)
         weight = jnp.exp(-tilt * y - lam * jnp.abs(y))
-        near = jnp.sum(total.value * weight) + lost
-        near += jnp.sqrt(jnp.sum(weight**2)) * total.error + jnp.exp(far)
+        near = jnp.sum(total.value * weight) + misplaced
+        near += jnp.sqrt(jnp.sum(weight**2)) * total.error + jnp.exp(log_far_mass)
         log_c = -lam * jnp.log1p(1.0 / lam) - jnp.log1p(lam)
         return near * jnp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
 
-    return jnp.where(n > 0, jnp.min(jnp.stack([at(rate) for rate in RATES])), 0.0)
+    return jnp.where(n > 0, jnp.min(jnp.stack([at_rate(rate) for rate in RATES])), 0.0)
 
 
-def _wrong(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
+def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Tilted mass that is misplaced, and what delta may be off by, in units of e^U."""
     tilt = total.plan.tilt
-    most = jnp.exp(-tilt * jnp.log1p(1.0 / tilt)) / (1.0 + tilt)
+    largest_weight = jnp.exp(-tilt * jnp.log1p(1.0 / tilt)) / (1.0 + tilt)
     # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
-    lost = 1.01 * (jnp.expm1(mass) + total.outside)
-    return lost, most * lost + 1.01 * jnp.expm1(profile)
+    misplaced = 1.01 * (jnp.expm1(mass) + total.outside)
+    return misplaced, largest_weight * misplaced + 1.01 * jnp.expm1(profile)
 
 
 def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
     """U; the rounding of log delta; that of y."""
     tilt, size = total.plan.tilt, total.sums.size
     span = jnp.max(jnp.abs(total.loss)) + jnp.abs(epsilon)
-    off = 8.0 * ULP * (span + size / tilt)
+    offset = 8.0 * ULP * (span + size / tilt)
     relative = ULP * (2.0 * total.value.size + 16.0 + 8.0 * (size + tilt * span))
     unit = total.sums.log_norm - tilt * lax.stop_gradient(epsilon)
-    return unit, *lax.stop_gradient((relative, off))
+    return unit, *lax.stop_gradient((relative, offset))
 
 
 def finite_upper(total: Total, epsilon: Reals) -> Reals:
     """Above log delta of the finite losses, at an epsilon less all drifts."""
-    unit, relative, off = _unit(total, epsilon)
-    weight = _weight(total, epsilon, off)
-    wrong = _wrong(total, total.sums.blur, total.sums.rounding)[1]
-    wrong += jnp.sqrt(jnp.sum(weight**2)) * total.error
-    found = jnp.sum(total.value * weight) + lax.stop_gradient(wrong)
-    return jnp.logaddexp(unit + jnp.log(found) + relative, total.log_infinite) + 8.0 * ULP
+    unit, relative, offset = _unit(total, epsilon)
+    weight = _weight(total, epsilon, offset)
+    error = _slack(total, total.sums.blur, total.sums.rounding)[1]
+    error += jnp.sqrt(jnp.sum(weight**2)) * total.error
+    finite_delta = jnp.sum(total.value * weight) + lax.stop_gradient(error)
+    return jnp.logaddexp(unit + jnp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
 
 
 def finite_lower(total: Total, epsilon: Reals) -> Reals:
     """Below log delta of the finite losses, at an epsilon less all drifts: -inf where unknown."""
-    unit, relative, off = _unit(total, epsilon)
+    unit, relative, offset = _unit(total, epsilon)
     sums = total.sums
-    weight = _weight(total, epsilon, -off - lax.stop_gradient(sums.off))
-    lost, wrong = _wrong(total, sums.blur + sums.below + sums.shared, sums.excess)
-    wrong += jnp.sqrt(jnp.sum(weight**2)) * total.error + _coupling(total, epsilon, lost)
-    found = jnp.sum(total.value * weight) - lax.stop_gradient(wrong)
-    some = found > 0
-    lower = unit + jnp.log(jnp.where(some, found, 1.0)) - relative
-    return jnp.where(some, lower, -jnp.inf)
+    weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.off))
+    misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
+    error += jnp.sqrt(jnp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)
+    finite_delta = jnp.sum(total.value * weight) - lax.stop_gradient(error)
+    is_positive = finite_delta > 0
+    lower = unit + jnp.log(jnp.where(is_positive, finite_delta, 1.0)) - relative
+    return jnp.where(is_positive, lower, -jnp.inf)

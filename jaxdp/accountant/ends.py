@@ -45,37 +45,37 @@ class _End(NamedTuple):
     rounding: Reals  # of log_infinite
 
 
-def bound_log_delta(terms: Terms, epsilon: Lanes, known: LogBounds) -> LogBounds:
-    """The `known` bounds on log delta at epsilon >= 0, or nearer ones from the end."""
-    return _bound_log_delta(_releases(terms), epsilon, known)
+def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
+    """The `bounds` on log delta at epsilon >= 0, or nearer ones from the end."""
+    return _bound_log_delta(_releases(terms), epsilon, bounds)
 
 
-def bound_epsilon(terms: Terms, delta: Lanes, known: LogBounds) -> LogBounds:
-    """The `known` bounds on the least epsilon that meets delta, or nearer ones from the end.
+def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
+    """The `bounds` on the least epsilon that meets delta, or nearer ones from the end.
 
     A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
     """
-    return _bound_epsilon(_releases(terms), delta, known)
+    return _bound_epsilon(_releases(terms), delta, bounds)
 
 
 @partial(compiled, static_argnums=(), by_lanes=True)
-def _bound_log_delta(releases: _Releases, epsilon: Reals, known: LogBounds) -> LogBounds:
+def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     # At an infinite epsilon delta is p, whether the finite losses end or not.
-    beyond = (epsilon == jnp.inf) & ~jnp.isnan(end.largest.high)
-    gap = jnp.where(beyond, -jnp.inf, gap_up(end.largest, epsilon))
+    at_infinity = (epsilon == jnp.inf) & ~jnp.isnan(end.largest.high)
+    gap = jnp.where(at_infinity, -jnp.inf, gap_up(end.largest, epsilon))
     inside = gap > 0
     finite = end.log_finite + log1mexp(jnp.where(inside, gap, 1.0))
-    most = log_add(end.log_infinite, jnp.where(inside, finite, -jnp.inf)) + end.rounding
-    most = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(most, 0.0))
-    least = end.log_infinite - end.rounding
-    upper = jnp.where(most < known.upper, most, known.upper)  # NaN is left
-    lower = jnp.where(least > known.lower, least, known.lower)
+    highest = log_add(end.log_infinite, jnp.where(inside, finite, -jnp.inf)) + end.rounding
+    highest = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(highest, 0.0))
+    lowest = end.log_infinite - end.rounding
+    upper = jnp.where(highest < bounds.upper, highest, bounds.upper)  # NaN is left
+    lower = jnp.where(lowest > bounds.lower, lowest, bounds.lower)
     return LogBounds(jnp.minimum(lower, upper), upper)
 
 
 @partial(compiled, static_argnums=(), by_lanes=True)
-def _bound_epsilon(releases: _Releases, delta: Reals, known: LogBounds) -> LogBounds:
+def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     largest, positive = end.largest.high, delta > 0
     log_delta = jnp.log(jnp.where(positive, delta, 1.0))
@@ -84,36 +84,36 @@ def _bound_epsilon(releases: _Releases, delta: Reals, known: LogBounds) -> LogBo
     # delta less p, rounded down: L gives way by -log(1 - that).
     spare = delta * (1.0 - 4.0 * ULP) - jnp.exp(end.log_infinite) * (1.0 + 2.0 * end.rounding)
     spared = (spare > 0) & jnp.isfinite(largest)
-    nearer = largest + log1m(jnp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
-    most = jnp.where(spared, jnp.clip(nearer, 0.0, largest), largest)
-    most = jnp.where(delta == 1, 0.0, jnp.where(met, most, jnp.inf))
-    most = jnp.where(jnp.isnan(largest + end.log_finite + delta), jnp.nan, most)
+    below_largest = largest + log1m(jnp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
+    highest = jnp.where(spared, jnp.clip(below_largest, 0.0, largest), largest)
+    highest = jnp.where(delta == 1, 0.0, jnp.where(met, highest, jnp.inf))
+    highest = jnp.where(jnp.isnan(largest + end.log_finite + delta), jnp.nan, highest)
     all_said = (delta == 0) | (delta == 1)
-    upper = jnp.where(all_said | (most < known.upper), most, known.upper)  # NaN is left
-    return LogBounds(jnp.where(all_said, upper, jnp.minimum(known.lower, upper)), upper)
+    upper = jnp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # NaN is left
+    return LogBounds(jnp.where(all_said, upper, jnp.minimum(bounds.lower, upper)), upper)
 
 
 def _releases(terms: Terms) -> _Releases:
     """All releases of a composition; one program for each kind of pair, whatever is composed."""
     lib: Any = np if checks.all_concrete(terms) else jnp
-    each = [_of_term(term) for term in terms]
-    return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *each)
+    releases_of_terms = [_releases_of(term) for term in terms]
+    return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
 
 
 @partial(compiled, static_argnums=(), by_lanes=True)
-def _of_term(term: Term) -> _Releases:
+def _releases_of(term: Term) -> _Releases:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
     law, shape = term.pair.law(), term.count.shape
-    each = term.count, law.largest, log_of_finite(law.log_infinite)
-    return _Releases(*(jnp.broadcast_to(x, shape).astype(jnp.float64) for x in each))
+    columns = term.count, law.largest, log_of_finite(law.log_infinite)
+    return _Releases(*(jnp.broadcast_to(x, shape).astype(jnp.float64) for x in columns))
 
 
 def _end_of(releases: _Releases) -> _End:
-    count, each, log_finite = releases
+    count, losses, log_finite = releases
     # An infinite loss is put in its place at last: a product with it has no derivative.
-    endless = jnp.any((each == jnp.inf) & (count != 0), axis=-1)
-    largest = dot_up(count, jnp.where(each == jnp.inf, 0.0, each))
+    endless = jnp.any((losses == jnp.inf) & (count != 0), axis=-1)
+    largest = dot_up(count, jnp.where(losses == jnp.inf, 0.0, losses))
     largest = Double(
         jnp.where(endless, jnp.inf, largest.high), jnp.where(endless, 0.0, largest.low)
     )

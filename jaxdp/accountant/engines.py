@@ -51,8 +51,8 @@ from jaxdp.dominating_pair.base import Lattice, log_of_infinite
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
-_SETTLED = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
-_NEAR = 1e-6  # width beyond which the next engine is asked. chosen
+_REFINE_ABOVE = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
+_NEXT_ENGINE_ABOVE = 1e-6  # width beyond which the next engine is asked. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
 # Widths of what is known of sampled Gaussians, above which the next engine is asked.
 _COARSE = 1e-3  # below, a grid is no nearer. measured: mostly
@@ -106,7 +106,7 @@ class _Table(NamedTuple):
             return self.on_lattice
         if sampled.serves(terms):
             by_sampled = partial(self.of_sampled, ways=ways, **options)
-            first = Step(by_sampled, _NEAR, of_whole_lanes=True)
+            first = Step(by_sampled, _NEXT_ENGINE_ABOVE, of_whole_lanes=True)
             known = checks.all_concrete(terms)
             along, on_grid = self.on_contour
             others = along._replace(above=_COARSE), on_grid._replace(above=_USELESS)
@@ -118,23 +118,23 @@ class _Table(NamedTuple):
         return self.many_phases if known else self.many_phases[:1]
 
 
-def _single_first(terms: Terms, single: Engine, others: tuple[Step, ...]) -> tuple[Step, ...]:
+def _single_first(terms: Terms, single: Engine, engines: tuple[Step, ...]) -> tuple[Step, ...]:
     """Steps that begin with the profile of one release where there may be one release."""
     counts, first = [term.count for term in terms], Step(single)
     if len(counts) > 1 or counts[0].shape[-1] > 1:
-        return others
+        return engines
     if is_gaussian(terms[0]):
         return (first,)
     if not checks.is_concrete(counts[0]):
-        return first, *others
+        return first, *engines
     ones = np.asarray(counts[0]) == 1
-    return (first,) if ones.all() else (first, *others) if ones.any() else others
+    return (first,) if ones.all() else (first, *engines) if ones.any() else engines
 
 
 def is_on_lattice(terms: Terms) -> bool:
     """True if the losses of every kind of pair lie on a lattice."""
-    found = (jax.eval_shape(lambda pair: pair.singularities(), term.pair) for term in terms)
-    return all(isinstance(singularities, Lattice) for singularities in found)
+    kinds = (jax.eval_shape(lambda pair: pair.singularities(), term.pair) for term in terms)
+    return all(isinstance(singularities, Lattice) for singularities in kinds)
 
 
 def by_profile(terms: Terms, epsilon: Lanes) -> LogBounds:
@@ -186,36 +186,36 @@ def _one_by_one(
 
     def one(i: int) -> LogBounds:
         # The table as a contour has it, so that no further program is compiled for the grid.
-        alone = jax.tree.map(lambda x: x[i : i + 1], terms)
-        lane = jax.tree.map(lambda x: x[0], padded(alone))
+        lane_terms = jax.tree.map(lambda x: x[i : i + 1], terms)
+        lane = jax.tree.map(lambda x: x[0], padded(lane_terms))
         releases = power_of_four(sum(term.count.size for term in lane))
-        table = jax.tree.map(lambda x: np.asarray(x)[0, :releases], tabled(alone))
+        table = jax.tree.map(lambda x: np.asarray(x)[0, :releases], tabled(lane_terms))
         return function(lane, table, jnp.asarray(values[i]))
 
-    found = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
-    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *found)
+    results = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
+    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
 
 
 def _contour(table: Table, epsilon: Reals) -> LogBounds:
-    return _with_infinite(table, contour.log_bounds(table, epsilon))
+    return with_infinite_losses(table, contour.log_bounds(table, epsilon))
 
 
-def _with_infinite(table: Table, found: LogBounds) -> LogBounds:
+def with_infinite_losses(table: Table, bounds: LogBounds) -> LogBounds:
     """Bounds on what finite losses make, and infinite ones."""
-    log_infinite = log_of_infinite(table.total(table.log_finite))
-    some = log_infinite != -jnp.inf  # NaN is left
-    found = LogBounds(*(jnp.where(some, jnp.logaddexp(x, log_infinite), x) for x in found))
-    upper = jnp.minimum(found.upper, table.log_hit)
-    return LogBounds(jnp.minimum(found.lower, upper), upper)
+    infinite = log_of_infinite(table.total(table.log_finite))
+    has_infinite = infinite != -jnp.inf  # NaN is left
+    bounds = LogBounds(*(jnp.where(has_infinite, jnp.logaddexp(x, infinite), x) for x in bounds))
+    upper = jnp.minimum(bounds.upper, table.log_hit)
+    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
 
 
 def _epsilon_of_contour(table: Table, delta: Reals) -> LogBounds:
-    left = delta + jnp.expm1(table.total(table.log_finite))
-    possible = left > 0
+    finite_delta = delta + jnp.expm1(table.total(table.log_finite))
+    possible = finite_delta > 0
 
-    found = contour.epsilon_bounds(table, jnp.where(possible, left, 0.5))
-    never = jnp.where(jnp.isnan(left), jnp.nan, jnp.inf)
-    return LogBounds(*(jnp.where(possible, x, never) for x in found))
+    bounds = contour.epsilon_bounds(table, jnp.where(possible, finite_delta, 0.5))
+    if_impossible = jnp.where(jnp.isnan(finite_delta), jnp.nan, jnp.inf)
+    return LogBounds(*(jnp.where(possible, x, if_impossible) for x in bounds))
 
 
 _profile_bounds, _profile_epsilon = (
@@ -224,7 +224,7 @@ _profile_bounds, _profile_epsilon = (
 _along, _inverse = (compiled(f, (), by_lanes=True) for f in (_contour, _epsilon_of_contour))
 
 
-def _in_turn(
+def _table(
     along: Engine,
     of_sampled: Callable[..., LogBounds],
     on_grid: Callable[..., LogBounds],
@@ -232,13 +232,13 @@ def _in_turn(
     few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
     first = Step(along)
     return _Table(
-        on_lattice=(Step(few), Step(many, _SETTLED, side_by_side=False)),
-        on_contour=(first, Step(many, _NEAR, side_by_side=False)),
+        on_lattice=(Step(few), Step(many, _REFINE_ABOVE, side_by_side=False)),
+        on_contour=(first, Step(many, _NEXT_ENGINE_ABOVE, side_by_side=False)),
         many_phases=(first, Step(many, _COARSE, side_by_side=False)),
         of_sampled=of_sampled,
     )
 
 
 # The order in which engines are asked, for delta and for epsilon.
-_BOUNDS = _in_turn(by_contour, sampled.log_bounds, by_grid)
-_INVERSES = _in_turn(epsilon_by_contour, sampled.epsilon_bounds, epsilon_by_grid)
+_BOUNDS = _table(by_contour, sampled.log_bounds, by_grid)
+_INVERSES = _table(epsilon_by_contour, sampled.epsilon_bounds, epsilon_by_grid)

@@ -21,7 +21,7 @@ from jaxdp._core.compilation import compiled, outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import ends, engines, inverse
 from jaxdp.accountant.batches import few_sizes, in_pieces
-from jaxdp.accountant.bounds import LogBounds, nearer
+from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import (
     Terms,
     add_up,
@@ -32,8 +32,8 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.accountant.tables import grown
-from jaxdp.accountant.traced import Last, traced_bounds
+from jaxdp.accountant.tables import grown_terms
+from jaxdp.accountant.traced import Finish, traced_bounds
 
 # Releases of a lane that is looked at in two copies. chosen: it takes less than a compilation
 _FEW_RELEASES = 64
@@ -77,14 +77,14 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
     terms = with_one_gaussian(terms)
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
 
-    def of_lanes(found: LogBounds) -> Any:
+    def of_lanes(bounds: LogBounds) -> Any:
         assert enough is not None
-        by_shape = LogBounds(*(x.reshape(shape) for x in found))
+        by_shape = LogBounds(*(x.reshape(shape) for x in bounds))
         return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
 
-    steps = engines.engines_of(terms, _ways(both))
+    steps = engines.engines_of(terms, _directions(both))
     if enough is not None and steps[0].of_whole_lanes:  # It sees all lanes, as `enough` does.
-        steps = engines.engines_of(terms, _ways(both), enough=of_lanes)
+        steps = engines.engines_of(terms, _directions(both), enough=of_lanes)
     return _at_epsilon(steps, terms, epsilon, both, enough)
 
 
@@ -99,37 +99,37 @@ def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBoun
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
-    found = _searched(terms, delta, both)
-    upper = jnp.asarray(inverse.falling(found.upper, delta, _alike(terms, found)))
-    return LogBounds(jnp.minimum(found.lower, upper), upper)
+    bounds = _search_epsilon(terms, delta, both)
+    upper = jnp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
+    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
 
 
-def _searched(terms: Terms, delta: Reals, both: bool) -> LogBounds:
+def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
-    steps, ask = engines.inverses_of(terms, _ways(both)), engines.searched_by(terms)
+    steps, ask = engines.inverses_of(terms, _directions(both)), engines.searched_by(terms)
     # What no engine is asked to mend is not searched for either.
-    near = max(inverse.NEAR, steps[-1].above)
+    tolerance = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        last = partial(inverse.searched_traced, ask[-1].engine) if ask else None
-        return _in_turn(_OF_EPSILON, steps, terms, delta, both, last=last)
-    found = _in_turn(_OF_EPSILON, steps, terms, delta, both)
+        finish = partial(inverse.searched_traced, ask[-1].engine) if ask else None
+        return _by_engines(_OF_EPSILON, steps, terms, delta, both, finish=finish)
+    bounds = _by_engines(_OF_EPSILON, steps, terms, delta, both)
     if not ask:
-        return found
-    shape, each, values = _laid_out(terms, delta, False)
-    near = inverse.searched(
-        LogBounds(*(jnp.ravel(x) for x in found)),
-        each,
+        return bounds
+    shape, lanes, values = _as_lanes(terms, delta, False)
+    tolerance = inverse.searched(
+        LogBounds(*(jnp.ravel(x) for x in bounds)),
+        lanes,
         values,
-        lambda some, at: _worst(inverse.chernoff_epsilon, some, at, both),
-        lambda some, at: _at_epsilon(ask, some, jnp.asarray(at), both).upper,
-        near,
+        lambda part, values_at: _worst_of(inverse.chernoff_epsilon, part, values_at, both),
+        lambda part, values_at: _at_epsilon(ask, part, jnp.asarray(values_at), both).upper,
+        tolerance,
     )
-    return LogBounds(*(x.reshape(shape) for x in near))
+    return LogBounds(*(x.reshape(shape) for x in tolerance))
 
 
-def _alike(terms: Terms, found: LogBounds) -> tuple[int, ...]:
+def _constant_axes(terms: Terms, bounds: LogBounds) -> tuple[int, ...]:
     """The axes of the batch along which the composition does not vary."""
-    size = found.upper.ndim
+    size = bounds.upper.ndim
     shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
     return tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
 
@@ -137,7 +137,7 @@ def _alike(terms: Terms, found: LogBounds) -> tuple[int, ...]:
 @_outside_traces
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """The Renyi divergence of an order from 1 on: the releases' add, of the worse direction."""
-    return _worst(_renyi, terms, order, both)
+    return _worst_of(_renyi, terms, order, both)
 
 
 @partial(compiled, static_argnums=())
@@ -145,16 +145,16 @@ def _renyi(terms: Terms, order: Reals) -> Reals:
     return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
 
 
-def _worst(
+def _worst_of(
     function: Callable[[Terms, Lanes], Reals], terms: Terms, values: Lanes, both: bool
 ) -> Reals:
     """The largest function(terms, values) of the directions."""
-    shape, terms, lanes = _laid_out(terms, values, both)
+    shape, terms, lanes = _as_lanes(terms, values, both)
     if checks.all_concrete(terms, lanes):
-        found = in_pieces(function, (terms, lanes), _releases(terms))
+        values_of_lanes = in_pieces(function, (terms, lanes), _releases(terms))
     else:
-        found = function(terms, lanes)
-    return _of_worse(found, shape, both)
+        values_of_lanes = function(terms, lanes)
+    return _worse_direction(values_of_lanes, shape, both)
 
 
 def _at_epsilon(
@@ -168,53 +168,53 @@ def _at_epsilon(
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, jnp.abs(epsilon)
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
-        wide = tuple(term.broadcast(shape) for term in terms)
-        terms = reversed_where(wide, jnp.broadcast_to(negative, shape))
-    found = _in_turn(_OF_LOG_DELTA, steps, terms, size, both, enough)
-    return found.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
+        expanded = tuple(term.broadcast(shape) for term in terms)
+        terms = reversed_where(expanded, jnp.broadcast_to(negative, shape))
+    bounds = _by_engines(_OF_LOG_DELTA, steps, terms, size, both, enough)
+    return bounds.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
 
 
-def _in_turn(
+def _by_engines(
     question: _Question,
     steps: tuple[Step, ...],
     terms: Terms,
     values: Lanes,
     both: bool,
     enough: Enough | None = None,
-    last: Last | None = None,
+    finish: Finish | None = None,
 ) -> LogBounds:
     """The first engine's bounds and what the end says; the next one's where wide, not `enough`.
 
-    Traced lanes end with `last`.
+    Traced lanes end with `finish`.
     """
-    shape, terms, values = _laid_out(terms, values, both)
+    shape, terms, values = _as_lanes(terms, values, both)
     width, first = question.width, _first(steps, question.by_end, terms)
     if not checks.all_concrete(terms, values):
-        asked = terms, values
-        found = traced_bounds((Step(first), *steps[1:]), width, asked, _ways(both), last)
-        return LogBounds(*(_of_worse(x, shape, both) for x in found))
-    found = first(terms, values)
-    ways = _ways(both)
+        rows = terms, values
+        bounds = traced_bounds((Step(first), *steps[1:]), width, rows, _directions(both), finish)
+        return LogBounds(*(_worse_direction(x, shape, both) for x in bounds))
+    bounds = first(terms, values)
+    ways = _directions(both)
     for step in steps[1:]:
-        each = LogBounds(*(x.reshape(ways, -1) for x in found))
-        worse = LogBounds(*(np.max(x, axis=0) for x in each))
+        by_way = LogBounds(*(x.reshape(ways, -1) for x in bounds))
+        worst = LogBounds(*(np.max(x, axis=0) for x in by_way))
         # A direction that is surely the better one need not be known any nearer.
-        wide = (np.asarray(width(worse)) > step.above) & ~(each.upper < worse.lower)
+        is_wide = (np.asarray(width(worst)) > step.above) & ~(by_way.upper < worst.lower)
         if enough is not None:
-            wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worse)))).ravel()
-        index = np.flatnonzero(wide.any(axis=0) if step.of_whole_lanes else wide)
+            is_wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worst)))).ravel()
+        index = np.flatnonzero(is_wide.any(axis=0) if step.of_whole_lanes else is_wide)
         if index.size == 0:
             continue
         # One lane alone would compile anew what two have compiled.
-        few = 2 if _releases(terms) <= _FEW_RELEASES else 1
-        index = np.resize(index, max(few_sizes(index.size), min(few, wide.size)))
+        fewest_lanes = 2 if _releases(terms) <= _FEW_RELEASES else 1
+        index = np.resize(index, max(few_sizes(index.size), min(fewest_lanes, is_wide.size)))
         if step.of_whole_lanes:
-            index = (index[None] + wide.shape[1] * np.arange(ways)[:, None]).ravel()
+            index = (index[None] + is_wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
-        again = nearer(LogBounds(*(x[index] for x in found)), step.engine(*lanes))
-        for old, new in zip(found, again, strict=True):
-            old[index] = np.asarray(new)
-    return LogBounds(*(_of_worse(x, shape, both) for x in found))
+        improved = tighter(LogBounds(*(x[index] for x in bounds)), step.engine(*lanes))
+        for bound, improved_bound in zip(bounds, improved, strict=True):
+            bound[index] = np.asarray(improved_bound)
+    return LogBounds(*(_worse_direction(x, shape, both) for x in bounds))
 
 
 def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
@@ -223,23 +223,23 @@ def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
     if len(steps) == 1 and is_gaussian(terms[0]):
         return first
 
-    def ended(terms: Terms, values: Lanes) -> LogBounds:
-        known = first(terms, values)
+    def with_end(terms: Terms, values: Lanes) -> LogBounds:
+        bounds = first(terms, values)
         if not checks.all_concrete(terms, values):
-            return by_end(terms, values, known)
-        many = terms if _releases(terms) == len(terms) else grown(terms)
-        return in_pieces(by_end, (many, values, known), _releases(terms))
+            return by_end(terms, values, bounds)
+        padded_terms = terms if _releases(terms) == len(terms) else grown_terms(terms)
+        return in_pieces(by_end, (padded_terms, values, bounds), _releases(terms))
 
-    return ended
+    return with_end
 
 
-def _laid_out(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
+def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
     """The batch's shape, and its lanes along one axis: those of the second direction last."""
     shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
-    known = checks.all_concrete(terms, values)
-    lib: Any = np if known else jnp
-    if known:
+    is_concrete = checks.all_concrete(terms, values)
+    lib: Any = np if is_concrete else jnp
+    if is_concrete:
         terms, values = jax.tree.map(np.asarray, (terms, values))
     values = lib.broadcast_to(values, shape).reshape(size)
 
@@ -253,13 +253,13 @@ def _laid_out(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...],
     return shape, lanes, values
 
 
-def _of_worse(found: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
+def _worse_direction(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     """The larger of both directions, in the batch's shape."""
-    found = jnp.asarray(found)
-    return jnp.max(found.reshape(2, *shape), axis=0) if both else found.reshape(shape)
+    lanes = jnp.asarray(lanes)
+    return jnp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
 
 
-def _ways(both: bool) -> int:
+def _directions(both: bool) -> int:
     return 2 if both else 1
 
 
@@ -267,10 +267,10 @@ def _releases(terms: Terms) -> int:
     return sum(term.count.shape[-1] for term in terms)
 
 
-def _width(found: LogBounds) -> Reals:
+def _width(bounds: LogBounds) -> Reals:
     """Width of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
-    width = jnp.subtract(found.upper, found.lower)
-    width = jnp.where(found.upper == -jnp.inf, 0.0, width)
+    width = jnp.subtract(bounds.upper, bounds.lower)
+    width = jnp.where(bounds.upper == -jnp.inf, 0.0, width)
     return jnp.where(jnp.isnan(width), jnp.inf, width)
 
 

@@ -49,33 +49,33 @@ class Factors(NamedTuple):
     used: Index | int  # factors from this one on have no releases
 
 
-def factors_of(table: Table, used: Index | None = None) -> Factors:
+def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
     """Factors of a table in one lane; Gaussians that are not sampled are the variance.
 
-    `used`: of all lanes of a batch, so that a loop over the factors is as long for each.
+    `used_factors`: of all lanes of a batch, so that a loop over the factors is as long for each.
     """
-    others = jnp.where(table.variance > 0, 0.0, table.number)
-    each = jnp.where(others == 0, -jnp.inf, jnp.log(others) + table.law.log_left_out)
-    left_out = lax.stop_gradient(jax.nn.logsumexp(each))
+    numbers = jnp.where(table.variance > 0, 0.0, table.number)
+    log_left_out = jnp.where(numbers == 0, -jnp.inf, jnp.log(numbers) + table.law.log_left_out)
+    left_out = lax.stop_gradient(jax.nn.logsumexp(log_left_out))
     loss, log_mass = table.law.check
     first, check = _total(table.law.log_mass), _total(log_mass)
     gap = lax.stop_gradient(jnp.abs(jnp.exp(first) - jnp.exp(check))[..., 0])
     gap = jnp.where(gap > MASS_ERROR, gap, 0.0)
     # Losses and masses have derivatives alone: reversed, an error's would be 0 times infinity.
-    held = lax.stop_gradient(table.law._replace(check=(loss, log_mass - check)))
-    law = held._replace(loss=table.law.loss, log_mass=table.law.log_mass - first)
+    fixed_law = lax.stop_gradient(table.law._replace(check=(loss, log_mass - check)))
+    law = fixed_law._replace(loss=table.law.loss, log_mass=table.law.log_mass - first)
     hit = jnp.where(table.log_missed > -jnp.inf, -jnp.expm1(table.log_missed), 1.0)
-    factor = Factor(law, others, *lax.stop_gradient((hit, gap)))
-    used = used_in(table) if used is None else used
+    factor = Factor(law, numbers, *lax.stop_gradient((hit, gap)))
+    used_factors = used_in(table) if used_factors is None else used_factors
     return Factors(
-        factor, table.total(table.variance), table.total(table.log_finite), left_out, used
+        factor, table.total(table.variance), table.total(table.log_finite), left_out, used_factors
     )
 
 
 def used_in(table: Table) -> Index:
     """One more than the last place at which some lane has releases."""
-    some = table.number != 0  # NaN is some
-    places = jnp.where(some, 1 + jnp.arange(some.shape[-1]), 0)
+    is_used = table.number != 0  # NaN is some
+    places = jnp.where(is_used, 1 + jnp.arange(is_used.shape[-1]), 0)
     return jnp.max(places)
 
 
@@ -90,8 +90,8 @@ def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) 
 
     def add(index: Index | int, total: Any) -> Any:
         factor = jax.tree.map(lambda x: x[index], factors.each)
-        unused = factor.releases == 0
-        return jax.tree.map(lambda a, b: a + jnp.where(unused, 0.0, b), total, value(factor))
+        is_unused = factor.releases == 0
+        return jax.tree.map(lambda a, b: a + jnp.where(is_unused, 0.0, b), total, value(factor))
 
     return lax.fori_loop(0, factors.used, add, start)
 
@@ -100,9 +100,9 @@ def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> An
     """`over_releases` with derivatives, which needs a loop of a length that is known."""
 
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
-        unused = factor.releases == 0
-        some = value(factor)
-        return jax.tree.map(lambda a, b: a + jnp.where(unused, 0.0, b), total, some), None
+        is_unused = factor.releases == 0
+        summand = value(factor)
+        return jax.tree.map(lambda a, b: a + jnp.where(is_unused, 0.0, b), total, summand), None
 
     return lax.scan(jax.checkpoint(add), start, factors.each)[0]
 
@@ -110,35 +110,36 @@ def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> An
 def log_phi(law: Law, tilts: Reals) -> Reals:
     """log phi at real tilts (T,) of one release."""
     exponent = tilts[:, None] * law.loss[None]
-    grown = law.log_mass[None] + jnp.maximum(exponent, 0.0)
-    top = lax.stop_gradient(jnp.maximum(jnp.max(grown, axis=-1), 0.0))
-    sizes = jnp.exp(grown - top[:, None]) * -jnp.expm1(-jnp.abs(exponent))
+    log_growth = law.log_mass[None] + jnp.maximum(exponent, 0.0)
+    top = lax.stop_gradient(jnp.maximum(jnp.max(log_growth, axis=-1), 0.0))
+    sizes = jnp.exp(log_growth - top[:, None]) * -jnp.expm1(-jnp.abs(exponent))
     excess = jnp.sum(jnp.where(exponent < 0, -sizes, sizes), axis=-1)
-    far = top > 0
-    near = log1p(jnp.where(far, 0.0, excess))
-    return jnp.where(far, top + jnp.log(jnp.where(far, excess + jnp.exp(-top), 1.0)), near)
+    is_large = top > 0
+    by_excess = log1p(jnp.where(is_large, 0.0, excess))
+    by_top = top + jnp.log(jnp.where(is_large, excess + jnp.exp(-top), 1.0))
+    return jnp.where(is_large, by_top, by_excess)
 
 
 def cumulants(factors: Factors, tilts: Reals, loop: Callable[..., Any] = over_releases) -> Reals:
     """K = log M at real tilts (T,)."""
-    own = factors.log_finite + 0.5 * factors.variance * tilts * (tilts + 1.0)
-    return loop(factors, own, lambda f: f.releases * log_phi(f.law, tilts))
+    start = factors.log_finite + 0.5 * factors.variance * tilts * (tilts + 1.0)
+    return loop(factors, start, lambda f: f.releases * log_phi(f.law, tilts))
 
 
 def cumulant_errors(factors: Factors, tilts: Reals) -> Reals:
     """Amounts by which K at tilts (T,) may be wrong: rounding, and three times the gap of rules."""
 
-    def each(factor: Factor) -> Reals:
+    def error_of(factor: Factor) -> Reals:
         law, check = factor.law, factor.by_check().law
-        here, there = log_phi(law, tilts), log_phi(check, tilts)
+        value, check_value = log_phi(law, tilts), log_phi(check, tilts)
         heavy = law.log_mass > _NO_MASS
         log_mass = jnp.where(heavy, law.log_mass, -jnp.inf)
-        tilted_mass = jnp.exp(log_mass[None] + tilts[:, None] * law.loss[None] - here[:, None])
+        tilted_mass = jnp.exp(log_mass[None] + tilts[:, None] * law.loss[None] - value[:, None])
         mass = tilted_mass + jnp.exp(log_mass)[None]
-        rounded = tilts * (mass @ jnp.where(heavy, lost_by(factor), 0.0))
-        return factor.releases * (rounded + 3.0 * (jnp.abs(here - there) + factor.mass_gap))
+        rounded = tilts * (mass @ jnp.where(heavy, rounding_of_nodes(factor), 0.0))
+        return factor.releases * (rounded + 3.0 * (jnp.abs(value - check_value) + factor.mass_gap))
 
-    return over_releases(factors, jnp.full_like(tilts, 64.0 * ULP), each)
+    return over_releases(factors, jnp.full_like(tilts, 64.0 * ULP), error_of)
 
 
 def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
@@ -148,7 +149,7 @@ def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
     return weight, lax.stop_gradient(jnp.sum(weight * law.loss))
 
 
-def lost_by(factor: Factor) -> Reals:
+def rounding_of_nodes(factor: Factor) -> Reals:
     """Error of each node's e^(i t l) by rounding per unit of t: of losses, masses and products.
 
     A loss is known to some ULP of itself and of the probability of a hit, times 1 + |log mass|,

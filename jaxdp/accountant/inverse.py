@@ -44,9 +44,9 @@ class Search(NamedTuple):
     @property
     def is_open(self) -> Bools:
         """True where the ends are apart."""
-        apart = self.high - self.low > CLOSE[0] + CLOSE[1] * jnp.minimum(self.high, MOST)
+        are_apart = self.high - self.low > CLOSE[0] + CLOSE[1] * jnp.minimum(self.high, MOST)
         endless = (self.high == jnp.inf) & (self.low >= MOST)
-        return apart & ~endless & (self.steps < STEPS)
+        return are_apart & ~endless & (self.steps < STEPS)
 
     @property
     def next(self) -> Reals:
@@ -54,50 +54,50 @@ class Search(NamedTuple):
         low, high = self.low, jnp.where(self.high < jnp.inf, self.high, 1.0)
         share = self.above / (self.above - self.below)
         chord = low + jnp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
-        unknown = jnp.where(low > 0, jnp.sqrt(low) * jnp.sqrt(high), 0.125 * high)
-        found = jnp.where(jnp.isnan(chord), jnp.maximum(unknown, low), chord)
-        first = jnp.maximum(high - (CLOSE[0] + CLOSE[1] * high), 0.5 * (low + high))
-        found = jnp.where(self.steps % 4 == 3, 0.5 * (low + high), found)
-        found = jnp.where(self.steps == 0, first, found)
-        return jnp.where(self.high < jnp.inf, found, jnp.maximum(GROWTH * low, 1.0))
+        without_chord = jnp.where(low > 0, jnp.sqrt(low) * jnp.sqrt(high), 0.125 * high)
+        epsilon = jnp.where(jnp.isnan(chord), jnp.maximum(without_chord, low), chord)
+        near_end = jnp.maximum(high - (CLOSE[0] + CLOSE[1] * high), 0.5 * (low + high))
+        epsilon = jnp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
+        epsilon = jnp.where(self.steps == 0, near_end, epsilon)
+        return jnp.where(self.high < jnp.inf, epsilon, jnp.maximum(GROWTH * low, 1.0))
 
     def moved(self, x: Reals, gap: Reals) -> Search:
         """The ends with one of them at x, where log delta exceeds its target by `gap`."""
         passes, is_open = gap <= 0, self.is_open
-        up, down = is_open & ~passes, is_open & passes
+        moves_low, moves_high = is_open & ~passes, is_open & passes
         # An end that stays twice counts half (Illinois).
-        above = jnp.where(down & (self.side < 0), 0.5 * self.above, self.above)
-        below = jnp.where(up & (self.side > 0), 0.5 * self.below, self.below)
+        above = jnp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
+        below = jnp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
         return Search(
-            jnp.where(up, x, self.low),
-            jnp.where(up, gap, above),
-            jnp.where(down, x, self.high),
-            jnp.where(down, gap, below),
+            jnp.where(moves_low, x, self.low),
+            jnp.where(moves_low, gap, above),
+            jnp.where(moves_high, x, self.high),
+            jnp.where(moves_high, gap, below),
             jnp.where(is_open, jnp.where(passes, -1.0, 1.0), self.side),
             self.steps + 1.0,
         )
 
 
-def started(found: LogBounds, bound: Reals) -> Search:
+def started(bounds: LogBounds, bound: Reals) -> Search:
     """A search below the engine's answer and Chernoff's bound, where that is not near."""
-    high = jnp.where(bound < found.upper, bound, found.upper)
+    high = jnp.where(bound < bounds.upper, bound, bounds.upper)
     high = jnp.where(jnp.isnan(high), bound, high)
-    low = jnp.minimum(jnp.where(found.lower > 0, found.lower, 0.0), high)
+    low = jnp.minimum(jnp.where(bounds.lower > 0, bounds.lower, 0.0), high)
     unknown = jnp.full_like(high, jnp.nan)
     return Search(low, unknown, high, unknown, jnp.zeros_like(high), jnp.zeros_like(high))
 
 
-def bounded(found: LogBounds, high: Reals) -> LogBounds:
+def bounded(bounds: LogBounds, high: Reals) -> LogBounds:
     """The answer, or what a search ended at."""
-    less = (high < found.upper) | (jnp.isnan(found.upper) & (high < jnp.inf))
-    upper = jnp.where(less, high, found.upper)
-    return LogBounds(jnp.minimum(found.lower, upper), upper)
+    is_less = (high < bounds.upper) | (jnp.isnan(bounds.upper) & (high < jnp.inf))
+    upper = jnp.where(is_less, high, bounds.upper)
+    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
 
 
-def width(found: LogBounds) -> Reals:
+def width(bounds: LogBounds) -> Reals:
     """Width of brackets on epsilon, relative where epsilon is large."""
-    size = jnp.subtract(found.upper, found.lower) / jnp.add(1.0, found.upper)
-    size = jnp.where(found.lower == jnp.inf, 0.0, size)
+    size = jnp.subtract(bounds.upper, bounds.lower) / jnp.add(1.0, bounds.upper)
+    size = jnp.where(bounds.lower == jnp.inf, 0.0, size)
     return jnp.where(jnp.isnan(size), jnp.inf, size)
 
 
@@ -116,44 +116,42 @@ _moved = compiled(lambda search, x, gap: search.moved(x, gap), ())
 
 
 def searched(
-    found: LogBounds,
+    bounds: LogBounds,
     terms: Any,
     delta: Lanes,
     bound: Callable[[Any, Lanes], Lanes],
     log_delta: Callable[[Any, Lanes], Lanes],
-    near: float = NEAR,
+    tolerance: float = NEAR,
 ) -> LogBounds:
-    """`found` of known lanes, with less where those are wider than `near`.
+    """`bounds` of known lanes, with less where those are wider than `tolerance`.
 
     `terms` is a tree of arrays by lanes; the functions map lanes of it, and values, to values.
     """
-    lower, upper = (np.array(x) for x in found)
+    lower, upper = (np.array(x) for x in bounds)
     target = np.asarray(delta)
-    wide = (np.asarray(width(found)) > near) & (target > 0) & (target < 1)
+    wide = (np.asarray(width(bounds)) > tolerance) & (target > 0) & (target < 1)
     index = np.flatnonzero(wide).tolist()
     if not index:
-        return found
+        return bounds
     size = 1 if len(index) == 1 else PACK
     states: dict[int, Search] = {}
 
     def picked(lanes: list[int]) -> tuple[Any, Any, Any]:
-        at = np.resize(lanes, size)
-        return at, *jax.tree.map(lambda x: np.asarray(x)[at], (terms, target))
+        rows = np.resize(lanes, size)
+        return rows, *jax.tree.map(lambda x: np.asarray(x)[rows], (terms, target))
 
-    def keep(at: Any, state: Search) -> None:
-        states.update((int(i), Search(*x)) for i, x in zip(at, np.stack(state, -1), strict=True))
+    def keep(rows: Any, state: Search) -> None:
+        states.update((int(i), Search(*x)) for i, x in zip(rows, np.stack(state, -1), strict=True))
 
     for start in range(0, len(index), size):
-        at, some, goal = picked(index[start : start + size])
-        keep(
-            at,
-            _started(LogBounds(jnp.asarray(lower[at]), jnp.asarray(upper[at])), bound(some, goal)),
-        )
-    while still := [i for i in index if states[i].is_open][:size]:
-        at, some, goal = picked(still)
-        state = Search(*np.stack([states[i] for i in at], -1))
+        rows, part, goal = picked(index[start : start + size])
+        answer = LogBounds(jnp.asarray(lower[rows]), jnp.asarray(upper[rows]))
+        keep(rows, _started(answer, bound(part, goal)))
+    while open_lanes := [i for i in index if states[i].is_open][:size]:
+        rows, part, goal = picked(open_lanes)
+        state = Search(*np.stack([states[i] for i in rows], -1))
         x = np.asarray(_next(state))
-        keep(at, _moved(state, x, np.asarray(log_delta(some, x)) - np.log(goal)))
+        keep(rows, _moved(state, x, np.asarray(log_delta(part, x)) - np.log(goal)))
     high = np.array([states[i].high for i in index])
     unknown = np.isnan(upper[index]) & ~np.isfinite(high)
     upper[index] = np.where(unknown, upper[index], np.fmin(upper[index], high))
@@ -161,20 +159,20 @@ def searched(
 
 
 def searched_traced(
-    engine: Callable[[Terms, Lanes], LogBounds], found: LogBounds, terms: Terms, delta: Lanes
+    engine: Callable[[Terms, Lanes], LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
 ) -> LogBounds:
     """The same of one traced lane that is wide, whose directions share an axis."""
-    worse = LogBounds(*(jnp.max(x) for x in found))
+    worse_bounds = LogBounds(*(jnp.max(x) for x in bounds))
 
     def step(state: Search) -> Search:
         x = state.next
         log_delta = jnp.max(engine(terms, jnp.full_like(delta, x)).upper)
         return state.moved(x, log_delta - jnp.log(delta[0]))
 
-    start = started(worse, jnp.max(chernoff_epsilon(terms, delta)))
+    start = started(worse_bounds, jnp.max(chernoff_epsilon(terms, delta)))
     end = lax.while_loop(lambda state: state.is_open, step, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
-    return bounded(found, jnp.where(inside, end.high, jnp.inf))
+    return bounded(bounds, jnp.where(inside, end.high, jnp.inf))
 
 
 def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
@@ -183,18 +181,18 @@ def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
         return upper
     lib: Any = np if checks.all_concrete(upper, delta) else jnp
     delta = lib.broadcast_to(delta, upper.shape)
-    last = tuple(range(-len(free), 0))
-    flat = lib.moveaxis(upper, free, last)
+    last_axes = tuple(range(-len(free), 0))
+    flat = lib.moveaxis(upper, free, last_axes)
     shape = flat.shape
     flat, size = (
-        lib.moveaxis(x, free, last).reshape(*shape[: len(shape) - len(free)], -1)
+        lib.moveaxis(x, free, last_axes).reshape(*shape[: len(shape) - len(free)], -1)
         for x in (upper, delta)
     )
     order = lib.argsort(size, axis=-1)
     ordered = lib.take_along_axis(flat, order, axis=-1)
     if lib is np:
-        least = np.minimum.accumulate(ordered, axis=-1)
+        least_so_far = np.minimum.accumulate(ordered, axis=-1)
     else:
-        least = lax.associative_scan(jnp.minimum, ordered, axis=-1)
-    back = lib.take_along_axis(least, lib.argsort(order, axis=-1), axis=-1)
-    return lib.moveaxis(back.reshape(shape), last, free)
+        least_so_far = lax.associative_scan(jnp.minimum, ordered, axis=-1)
+    unordered = lib.take_along_axis(least_so_far, lib.argsort(order, axis=-1), axis=-1)
+    return lib.moveaxis(unordered.reshape(shape), last_axes, free)

@@ -22,9 +22,9 @@ from jaxdp.accountant.contour_plan import Plan
 from jaxdp.accountant.factors import (
     Factor,
     Factors,
-    lost_by,
     over_all,
     over_releases,
+    rounding_of_nodes,
     tilted,
 )
 
@@ -53,7 +53,7 @@ class Values(NamedTuple):
 class Errors(NamedTuple):
     """Errors of the values of a line."""
 
-    doubt: Reals  # of each, (N,): log of 1 + its relative error
+    value_error: Reals  # of each, (N,): log of 1 + its relative error
     mean: Reals  # loss under the tilted law: the turn of the values per unit of height
 
 
@@ -68,13 +68,13 @@ def values_and_errors(factors: Factors, plan: Plan) -> tuple[Values, Errors]:
     Those by rounding, by the difference of both rules, and by phases that turn too far.
     """
 
-    def each(factor: Factor) -> tuple[Values, Errors]:
+    def of_factor(factor: Factor) -> tuple[Values, Errors]:
         values = _logs(factor, plan)
-        return values, _doubts(factor, plan, values.log_size)
+        return values, _errors(factor, plan, values.log_size)
 
-    own = jnp.abs(factors.variance) * (1.0 + plan.tilt)
-    start = _start(factors, plan), Errors(jnp.zeros(ROOT * ROOT), own)
-    return over_releases(factors, start, each)
+    mean_of_gaussian = jnp.abs(factors.variance) * (1.0 + plan.tilt)
+    start = _start(factors, plan), Errors(jnp.zeros(ROOT * ROOT), mean_of_gaussian)
+    return over_releases(factors, start, of_factor)
 
 
 def _start(factors: Factors, plan: Plan) -> Values:
@@ -91,18 +91,18 @@ def _logs(factor: Factor, plan: Plan) -> Values:
     return Values(factor.releases * log_size, factor.releases * angle)
 
 
-def _doubts(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
+def _errors(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
     """An error e of phi makes (1 + e / |phi|)^n - 1 of its power."""
     points, count = ROOT * ROOT, factor.releases
     heights, end = plan.step * jnp.arange(1.0 * points), plan.step * (points - 0.5)
     weight, mean = tilted(factor.law, plan.tilt)
     # Of a power, which so many products make, some ULP each.
     products = 8.0 * ROOT * ULP * jnp.abs(factor.law.loss - mean)
-    lost = jnp.sum(jnp.where(weight > 0, weight * (lost_by(factor) + products), 0.0))
-    off = _quadrature(factor, plan.tilt, end, points)
-    off += _unresolved(factor, weight, plan.step) + lost * heights
+    rounding = jnp.sum(jnp.where(weight > 0, weight * (rounding_of_nodes(factor) + products), 0.0))
+    error = _quadrature(factor, plan.tilt, end, points)
+    error += _unresolved(factor, weight, plan.step) + rounding * heights
     log_size = log_power / jnp.where(count == 0, 1.0, count)
-    return Errors(count * jnp.log1p(off * jnp.exp(-log_size)), count * jnp.abs(mean))
+    return Errors(count * jnp.log1p(error * jnp.exp(-log_size)), count * jnp.abs(mean))
 
 
 def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
@@ -111,9 +111,9 @@ def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
     near = excess > -0.5
     square = jnp.maximum((1.0 + real) ** 2 + imag * imag, 1e-300)
     log_square = jnp.where(near, log1p(jnp.where(near, excess, 0.0)), jnp.log(square))
-    some = square > 1e-300
+    is_normal = square > 1e-300
     return 0.5 * log_square, jnp.arctan2(
-        jnp.where(some, imag, 0.0), jnp.where(some, 1.0 + real, 1.0)
+        jnp.where(is_normal, imag, 0.0), jnp.where(is_normal, 1.0 + real, 1.0)
     )
 
 
@@ -131,10 +131,10 @@ def _excesses(weight: Reals, offset: Reals, step: Reals) -> tuple[Reals, Reals]:
 
 def _powers(turn: Reals, size: int) -> Reals:
     """Real and then imaginary parts of e^(i k turn) - 1 for k < size: (2 size, J)."""
-    one = _minus_one(turn)
+    first_power = _minus_one(turn)
 
     def step(power: Any, _: None) -> tuple[Any, Any]:
-        return _times(power, one), power
+        return _times(power, first_power), power
 
     start = jnp.zeros_like(turn), jnp.zeros_like(turn)
     return jnp.concatenate(lax.scan(step, start, None, length=size)[1])
@@ -145,25 +145,25 @@ def _minus_one(turn: Reals) -> tuple[Reals, Reals]:
     return -2.0 * half**2, 2.0 * half * jnp.cos(0.5 * turn)
 
 
-def _times(one: tuple[Reals, Reals], other: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+def _times(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
     """(1 + x) (1 + y) - 1 for complex x and y, as parts."""
-    (a, b), (c, d) = one, other
+    (a, b), (c, d) = x, y
     return a * c - b * d + a + c, a * d + b * c + b + d
 
 
 def resolved_end(factors: Factors, plan: Plan) -> Reals:
     """The height up to which phases between neighbouring nodes turn little enough."""
 
-    def each(factor: Factor) -> Reals:
+    def gap_of(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, plan.tilt)
-        apart = jnp.abs(jnp.diff(factor.law.loss, append=factor.law.loss[-1:]))
+        largest_gap = jnp.abs(jnp.diff(factor.law.loss, append=factor.law.loss[-1:]))
         matters = factor.releases * weight > _LEAST_ERROR
         matters &= jnp.isfinite(factor.law.log_density)
-        return jnp.max(jnp.where(matters & (factor.releases != 0), apart, 0.0))
+        return jnp.max(jnp.where(matters & (factor.releases != 0), largest_gap, 0.0))
 
     # The largest of all factors, not their sum.
-    apart = jnp.max(jax.vmap(each)(factors.each))
-    return jnp.where(apart > 0, _RESOLVED / apart, jnp.inf)
+    largest_gap = jnp.max(jax.vmap(gap_of)(factors.each))
+    return jnp.where(largest_gap > 0, _RESOLVED / largest_gap, jnp.inf)
 
 
 def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
@@ -188,12 +188,12 @@ def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
             return _times(power, power), power
 
         first = _minus_one(end * 2.0**-_HALVINGS * factor.law.loss)
-        last, powers = lax.scan(doubled, first, None, length=_HALVINGS)
+        full_turn, powers = lax.scan(doubled, first, None, length=_HALVINGS)
         half, quarter = (tuple(part[-i] for part in powers) for i in (1, 2))
         three_quarters = _times(half, quarter)
-        parts = zip(powers, three_quarters, last, strict=True)
+        parts = zip(powers, three_quarters, full_turn, strict=True)
         return jnp.stack([jnp.concatenate([x, y[None], z[None]]) @ weight for x, y, z in parts])
 
     gap = sums(factor) - sums(factor.by_check())
-    off = lax.cummax(jnp.pad(jnp.hypot(gap[0], gap[1]), (1, 0))) + factor.mass_gap
-    return off[np.searchsorted(_CHECKED, np.arange(points) / (points - 0.5))]
+    error = lax.cummax(jnp.pad(jnp.hypot(gap[0], gap[1]), (1, 0))) + factor.mass_gap
+    return error[np.searchsorted(_CHECKED, np.arange(points) / (points - 0.5))]

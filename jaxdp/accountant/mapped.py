@@ -24,7 +24,7 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
     """
 
     @jax.custom_jvp
-    def found(lanes: Any) -> LogBounds:
+    def bounds_of(lanes: Any) -> LogBounds:
         return _mapped(lambda lanes: answer(lanes, False), ways)(lanes)[0]
 
     def along(primals, tangents):
@@ -33,8 +33,8 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
         total = sum(parts, start=jnp.zeros_like(bounds.upper))
         return bounds, LogBounds(total, total)
 
-    found.defjvp(along, symbolic_zeros=True)
-    return found(lanes)
+    bounds_of.defjvp(along, symbolic_zeros=True)
+    return bounds_of(lanes)
 
 
 def _product(slope: Reals, tangent: Any) -> Reals:
@@ -51,17 +51,17 @@ def _mapped(answer: Callable[[Any], Any], ways: int) -> Callable[[Any], Any]:
     @mapped.def_vmap
     def rule(size: int, in_batched: Any, lanes: Any):
         def merged(x: Reals, is_mapped: bool) -> Reals:
-            wide = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
-            by_way = wide.reshape(size, ways, -1, *wide.shape[2:])
-            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *wide.shape[2:])
+            expanded = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+            by_way = expanded.reshape(size, ways, -1, *expanded.shape[2:])
+            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *expanded.shape[2:])
 
-        found = _mapped(answer, ways)(jax.tree.map(merged, lanes, in_batched[0]))
+        answers = _mapped(answer, ways)(jax.tree.map(merged, lanes, in_batched[0]))
 
         def parted(x: Reals) -> Reals:
             by_way = x.reshape(ways, size, -1, *x.shape[1:])
             return jnp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
 
-        parts = jax.tree.map(parted, found)
+        parts = jax.tree.map(parted, answers)
         return parts, jax.tree.map(lambda _: True, parts)
 
     return mapped

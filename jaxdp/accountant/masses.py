@@ -61,22 +61,22 @@ class Masses(NamedTuple):
     off: Reals  # and how far from it a loss that matters may lie
 
 
-def selected(where: Bools, pair: DominatingPair, other: DominatingPair) -> DominatingPair:
-    """`other` in some places; arrays that both share are left as they are."""
-    return jax.tree.map(lambda a, b: a if a is b else jnp.where(where, b, a), pair, other)
+def selected(swap: Bools, pair: DominatingPair, exchanged: DominatingPair) -> DominatingPair:
+    """`exchanged` in some places; arrays that both share are left as they are."""
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(swap, b, a), pair, exchanged)
 
 
 def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[Reals, Reals]:
     """log(delta - P[L = inf]), and how many times its relative error is that of delta."""
     infinite = jnp.exp(log_infinite) * (1.0 - 4.0 * ULP)
-    some = infinite > 0
-    delta = jnp.exp(jnp.where(some, value, 0.0))
+    has_infinite = infinite > 0
+    delta = jnp.exp(jnp.where(has_infinite, value, 0.0))
     finite = delta - infinite
-    left = some & ~(finite <= 0)  # NaN is left
-    safe = jnp.where(left, finite, 1.0)
-    log_finite = jnp.where(left, jnp.log(safe), -jnp.inf)
-    found = jnp.where(some, log_finite, value)
-    return jnp.where(ended, -jnp.inf, found), jnp.where(left, delta / safe, 1.0)
+    is_positive = has_infinite & ~(finite <= 0)  # NaN is left
+    safe = jnp.where(is_positive, finite, 1.0)
+    log_finite = jnp.where(is_positive, jnp.log(safe), -jnp.inf)
+    result = jnp.where(has_infinite, log_finite, value)
+    return jnp.where(ended, -jnp.inf, result), jnp.where(is_positive, delta / safe, 1.0)
 
 
 class Values(NamedTuple):
@@ -93,46 +93,46 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
     log T is log delta for loss >= 0; loss + log of the exchanged pair's delta(-loss) below.
     """
     loss = grid.base + grid.step * jnp.arange(1.0 * points)
-    left = loss < 0
+    is_negative = loss < 0
     # Nearer to 0, where T is larger, by more than the rounding of the product; then a little lower.
-    moved = loss * (1.0 - 4.0 * ULP) + facts.drift
-    off = 4.0 * ULP * jnp.abs(facts.drift)
-    epsilon = jnp.where(left, -moved, moved) - off
-    ended = epsilon >= jnp.where(left, facts.smallest, facts.largest)
+    shifted_loss = loss * (1.0 - 4.0 * ULP) + facts.drift
+    rounding = 4.0 * ULP * jnp.abs(facts.drift)
+    epsilon = jnp.where(is_negative, -shifted_loss, shifted_loss) - rounding
+    ended = epsilon >= jnp.where(is_negative, facts.smallest, facts.largest)
     # Where delta is 0 its logarithm has no derivative.
-    asked = jnp.where(ended, 0.0, epsilon)
-    side = selected(left, pair, pair.reversed()).prepared()
-    value, error = side.log_delta(asked), side.profile_error(asked)
+    safe_epsilon = jnp.where(ended, 0.0, epsilon)
+    side = selected(is_negative, pair, pair.reversed()).prepared()
+    value, error = side.log_delta(safe_epsilon), side.profile_error(safe_epsilon)
     log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
     # What is beyond the last point is taken for infinite: in T, tilted, it might be all.
-    last = jnp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
-    infinite = jnp.where(left, facts.exchanged_infinite, last)
-    ended |= ~left & (value <= last)
-    value, more = _finite_log_delta(value, infinite, ended)
-    log_t = value + jnp.where(left, loss + facts.drift, 0.0)
+    log_last_mass = jnp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
+    infinite = jnp.where(is_negative, facts.exchanged_infinite, log_last_mass)
+    ended |= ~is_negative & (value <= log_last_mass)
+    value, amplification = _finite_log_delta(value, infinite, ended)
+    log_t = value + jnp.where(is_negative, loss + facts.drift, 0.0)
     alive = log_t > -jnp.inf
     size = jnp.where(alive, jnp.abs(value), 0.0)
     exponent = jnp.where(log_t == -jnp.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
     sizes = size + jnp.abs(loss) + jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm)
-    up = lax.stop_gradient(ULP * (8.0 * more + 2.0 * sizes))
-    tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + up), 0.0)
-    relative = more * (PROFILE * (1.0 + size) + jnp.expm1(jnp.minimum(error, 1.0)))
-    relative = lax.stop_gradient(relative + 2.0 * up)
+    round_up = lax.stop_gradient(ULP * (8.0 * amplification + 2.0 * sizes))
+    tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + round_up), 0.0)
+    relative = amplification * (PROFILE * (1.0 + size) + jnp.expm1(jnp.minimum(error, 1.0)))
+    relative = lax.stop_gradient(relative + 2.0 * round_up)
     return Values(tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(log_last))
 
 
-def _settled(slope: Reals, left: Bools, right: Bools, fall: Reals) -> Reals:
+def _settled(slope: Reals, on_left: Bools, on_right: Bools, fall: Reals) -> Reals:
     """Minus the slopes of the cells, tilted, raised so that they fall; `fall`: of log tilts."""
     index = jnp.arange(1.0 * slope.size)
-    size = jnp.where(left, -slope, slope)
+    size = jnp.where(on_left, -slope, slope)
     log_size = jnp.log(jnp.maximum(size, 0.0)) - fall * index
-    key = jnp.where(right, log_size, jnp.where(left, -log_size, -jnp.inf))
+    key = jnp.where(on_right, log_size, jnp.where(on_left, -log_size, -jnp.inf))
     # On the left the maximum of -log runs over the left cells alone.
-    best = lax.cummax(jnp.where(right, key, -jnp.inf), reverse=True)
-    least = -lax.cummax(jnp.where(left, key, -jnp.inf), reverse=True)
-    raised = jnp.where(best > log_size, jnp.exp(best + fall * index), slope)
-    lowered = jnp.where(least < log_size, -jnp.exp(least + fall * index), jnp.minimum(slope, 0.0))
-    return jnp.where(right, raised, jnp.where(left, lowered, slope))
+    high = lax.cummax(jnp.where(on_right, key, -jnp.inf), reverse=True)
+    low = -lax.cummax(jnp.where(on_left, key, -jnp.inf), reverse=True)
+    raised = jnp.where(high > log_size, jnp.exp(high + fall * index), slope)
+    lowered = jnp.where(low < log_size, -jnp.exp(low + fall * index), jnp.minimum(slope, 0.0))
+    return jnp.where(on_right, raised, jnp.where(on_left, lowered, slope))
 
 
 def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
@@ -140,10 +140,10 @@ def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
     index = jnp.arange(1.0 * points)
     low = jnp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
     upper = jnp.expm1(-low) / jnp.expm1(-grid.step)
-    one = jnp.where(index == cell, (1.0 - upper) * jnp.exp(-grid.tilt * low), 0.0)
+    mass = jnp.where(index == cell, (1.0 - upper) * jnp.exp(-grid.tilt * low), 0.0)
     rise = jnp.exp(grid.tilt * (grid.step - low))
-    one = jnp.where(index == cell + 1.0, upper * rise, one)
-    return one * jnp.exp(log_finite - grid.log_norm)
+    mass = jnp.where(index == cell + 1.0, upper * rise, mass)
+    return mass * jnp.exp(log_finite - grid.log_norm)
 
 
 class _Parts(NamedTuple):
@@ -162,7 +162,7 @@ class _Parts(NamedTuple):
 def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
     """Error fields of `Masses`."""
     (value, relative, log_last), loss, mass = parts.values, parts.loss, parts.mass
-    whole = jnp.sum(mass)
+    total_mass = jnp.sum(mass)
     steep = jnp.maximum(jnp.abs(parts.left), jnp.abs(parts.right))
     size = jnp.abs(loss) + jnp.abs(drift)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
@@ -174,11 +174,11 @@ def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
     return {
         "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
         "log_beyond": jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
-        "blur": (ULP * jnp.sum(blur) + jnp.sum(parts.clipped)) / whole,
-        "below": mass[0] / whole,
-        "rounding": rounding / whole,
-        "excess": (jnp.max(excess) + rounding + parts.raised) / whole,
-        "shared": ON_GRID * shared / whole,
+        "blur": (ULP * jnp.sum(blur) + jnp.sum(parts.clipped)) / total_mass,
+        "below": mass[0] / total_mass,
+        "rounding": rounding / total_mass,
+        "excess": (jnp.max(excess) + rounding + parts.raised) / total_mass,
+        "shared": ON_GRID * shared / total_mass,
         "off": ON_GRID * largest,
     }
 
@@ -196,22 +196,22 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     growth = jnp.exp(grid.tilt * grid.step)
     raw = (value[:-1] - value[1:] / growth) / jnp.expm1(grid.step)
     cell = lax.stop_gradient(jnp.clip(jnp.floor(-grid.base / grid.step), 0.0, points - 2.0))
-    held, fall = lax.stop_gradient((raw, (grid.tilt + 1.0) * grid.step))
-    settled = _settled(held, index[:-1] < cell, index[:-1] > cell, fall)
-    slope = raw + lax.stop_gradient(settled - held)
+    fixed_slope, fall = lax.stop_gradient((raw, (grid.tilt + 1.0) * grid.step))
+    settled = _settled(fixed_slope, index[:-1] < cell, index[:-1] > cell, fall)
+    slope = raw + lax.stop_gradient(settled - fixed_slope)
     higher = jnp.append(-value[:1], slope * growth * jnp.exp(grid.step))
-    one = _kink(grid, cell, facts.log_finite, points)
-    mass = higher - jnp.append(slope, 0.0) + one
+    kink = _kink(grid, cell, facts.log_finite, points)
+    mass = higher - jnp.append(slope, 0.0) + kink
     clipped = lax.stop_gradient(jnp.maximum(-mass, 0.0))
     mass = mass + clipped
     # Beyond the last node there is only what rounding leaves of a bounded loss.
-    last = lax.stop_gradient(_last_node(facts.law)) - facts.drift
-    beyond = loss > last + 2.0 * grid.step
-    clipped += lax.stop_gradient(jnp.where(beyond, mass, 0.0))
-    mass = jnp.where(beyond, 0.0, mass)
-    whole = jnp.sum(mass)
-    log_norm = grid.log_norm + jnp.log(whole)
-    raised = jnp.sum(settled - held) * jnp.expm1(grid.step)
-    parts = _Parts(values, higher, jnp.append(slope, 0.0), mass, clipped, one, loss, raised)
+    last_node = lax.stop_gradient(_last_node(facts.law)) - facts.drift
+    is_beyond = loss > last_node + 2.0 * grid.step
+    clipped += lax.stop_gradient(jnp.where(is_beyond, mass, 0.0))
+    mass = jnp.where(is_beyond, 0.0, mass)
+    total_mass = jnp.sum(mass)
+    log_norm = grid.log_norm + jnp.log(total_mass)
+    raised = jnp.sum(settled - fixed_slope) * jnp.expm1(grid.step)
+    parts = _Parts(values, higher, jnp.append(slope, 0.0), mass, clipped, kink, loss, raised)
     errors = _errors(*lax.stop_gradient((parts, grid, facts.drift)))
-    return Masses(mass / whole, log_norm, **errors)
+    return Masses(mass / total_mass, log_norm, **errors)

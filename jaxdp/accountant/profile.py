@@ -20,12 +20,12 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
     """Bounds on log delta of single releases; none of several."""
     (term,) = terms
     # A profile is no higher than the truth a few ulps of epsilon below, where it may be far higher.
-    pair, at = term.pair.prepared(), jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
-    both, error = pair.log_delta(at), pair.profile_error(at)
-    upper, beyond = both[..., 0], lax.stop_gradient(both[..., 1])
-    width = _PROFILE * (1.0 + jnp.abs(jnp.where(beyond > -jnp.inf, beyond, 0.0)))
-    width += lax.stop_gradient(jnp.broadcast_to(error, both.shape)[..., 1])
-    return _only_one(term, LogBounds(jnp.minimum(beyond, upper) - width, upper))
+    pair, points = term.pair.prepared(), jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
+    log_deltas, error = pair.log_delta(points), pair.profile_error(points)
+    upper, log_next = log_deltas[..., 0], lax.stop_gradient(log_deltas[..., 1])
+    width = _PROFILE * (1.0 + jnp.abs(jnp.where(log_next > -jnp.inf, log_next, 0.0)))
+    width += lax.stop_gradient(jnp.broadcast_to(error, log_deltas.shape)[..., 1])
+    return _if_single(term, LogBounds(jnp.minimum(log_next, upper) - width, upper))
 
 
 def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
@@ -33,10 +33,11 @@ def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
     (term,) = terms
     pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()
     upper = epsilon_of(pair.log_delta, delta)
-    return _only_one(term, LogBounds(upper * (1.0 - _PROFILE), upper))
+    return _if_single(term, LogBounds(upper * (1.0 - _PROFILE), upper))
 
 
-def _only_one(term: Term, found: LogBounds) -> LogBounds:
-    one = term.count[..., 0] == 1
-    lower, upper = jnp.where(one, found.lower, -jnp.inf), jnp.where(one, found.upper, jnp.inf)
-    return LogBounds(lower, jnp.where(jnp.isnan(term.count[..., 0]), jnp.nan, upper))
+def _if_single(term: Term, bounds: LogBounds) -> LogBounds:
+    count = term.count[..., 0]
+    lower = jnp.where(count == 1, bounds.lower, -jnp.inf)
+    upper = jnp.where(count == 1, bounds.upper, jnp.inf)
+    return LogBounds(lower, jnp.where(jnp.isnan(count), jnp.nan, upper))

@@ -50,12 +50,12 @@ def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]
     """The factors of what is left, and log of the probability that is dropped."""
 
     def put(index: Index, state: tuple[Factor, Reals]) -> tuple[Factor, Reals]:
-        each, dropped = state
-        one, lost = _cut(jax.tree.map(lambda x: x[index], factors.each), depth)
-        return jax.tree.map(lambda x, y: x.at[index].set(y), each, one), dropped + lost
+        laws, dropped = state
+        factor, log_dropped = _cut(jax.tree.map(lambda x: x[index], factors.each), depth)
+        return jax.tree.map(lambda x, y: x.at[index].set(y), laws, factor), dropped + log_dropped
 
-    each, dropped = lax.fori_loop(0, factors.used, put, (factors.each, jnp.zeros(())))
-    return factors._replace(each=each), jnp.log(dropped)
+    cut_factors, dropped = lax.fori_loop(0, factors.used, put, (factors.each, jnp.zeros(())))
+    return factors._replace(each=cut_factors), jnp.log(dropped)
 
 
 def depth_for_delta(log_delta: Reals) -> Reals:
@@ -68,16 +68,16 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
     """The least depth that is negligible beside Chernoff's bound on delta with it."""
     depths, tilts = jnp.asarray(_DEPTHS), jnp.exp(jnp.asarray(_LOG_TILTS))
 
-    def each(factor: Factor) -> Reals:
+    def log_moments(factor: Factor) -> Reals:
         tail = _coarser(_tail(factor))
-        kept = jnp.sum(tail.log_beyond[None] > -depths[:, None], axis=-1) - 1
+        last_kept = jnp.sum(tail.log_beyond[None] > -depths[:, None], axis=-1) - 1
         moments = lax.cumlogsumexp(tail.log_mass[None] + tilts[:, None] * tail.loss[None], axis=1)
-        return factor.releases * moments[:, jnp.maximum(kept, 0)].T
+        return factor.releases * moments[:, jnp.maximum(last_kept, 0)].T
 
-    own = 0.5 * factors.variance * tilts * (tilts + 1.0)
-    start = jnp.broadcast_to(own, (depths.size, tilts.size))
-    own = tilts * epsilon + jnp.log(tilts) + jnp.log1p(tilts)
-    heights = over_releases(factors, start, each) - own[None]
+    log_weight = 0.5 * factors.variance * tilts * (tilts + 1.0)
+    start = jnp.broadcast_to(log_weight, (depths.size, tilts.size))
+    log_weight = tilts * epsilon + jnp.log(tilts) + jnp.log1p(tilts)
+    heights = over_releases(factors, start, log_moments) - log_weight[None]
     estimate = jnp.min(jnp.where(jnp.isnan(heights), jnp.inf, heights), axis=-1)
     negligible = (-depths <= estimate - _BELOW) | (depths == jnp.inf)
     return depths[jnp.argmax(negligible)]
@@ -85,20 +85,20 @@ def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
 
 def _tail(factor: Factor) -> _Tail:
     loss, log_mass = lax.sort((factor.law.loss, factor.law.log_mass), num_keys=1)
-    beyond = lax.cumsum(jnp.exp(log_mass), reverse=True)
-    return _Tail(loss, log_mass, jnp.log(beyond) + jnp.log(jnp.maximum(factor.releases, 1.0)))
+    mass_beyond = lax.cumsum(jnp.exp(log_mass), reverse=True)
+    return _Tail(loss, log_mass, jnp.log(mass_beyond) + jnp.log(jnp.maximum(factor.releases, 1.0)))
 
 
 def _coarser(tail: _Tail) -> _Tail:
     """Every few nodes in one, at their middle."""
     pad = -tail.loss.size % _NODES_IN_ONE
-    loss, beyond = (
+    loss, log_beyond = (
         jnp.pad(x, (0, pad), mode="edge").reshape(-1, _NODES_IN_ONE)
         for x in (tail.loss, tail.log_beyond)
     )
     log_mass = jnp.pad(tail.log_mass, (0, pad), constant_values=-jnp.inf)
     log_mass = jax.nn.logsumexp(log_mass.reshape(-1, _NODES_IN_ONE), axis=-1)
-    return _Tail(jnp.mean(loss, axis=-1), log_mass, beyond[:, 0])
+    return _Tail(jnp.mean(loss, axis=-1), log_mass, log_beyond[:, 0])
 
 
 def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
@@ -111,9 +111,9 @@ def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
         return jnp.where(absent, 0.0, jnp.log(0.5 * erfc((loss - centre) / width)))
 
     law = factor.law
-    kept, check = log_kept(law.loss), law.check[1] + log_kept(law.check[0])
-    log_mass, log_density = law.log_mass + kept, law.log_density + kept
-    share = jnp.where(law.log_mass > -jnp.inf, jnp.exp(law.log_mass) * -jnp.expm1(kept), 0.0)
+    log_share, check = log_kept(law.loss), law.check[1] + log_kept(law.check[0])
+    log_mass, log_density = law.log_mass + log_share, law.log_density + log_share
+    share = jnp.where(law.log_mass > -jnp.inf, jnp.exp(law.log_mass) * -jnp.expm1(log_share), 0.0)
     dropped = jnp.where(factor.releases == 0, 0.0, factor.releases * jnp.sum(share))
     check = law.check[0], check
     law = law._replace(log_mass=log_mass, log_density=log_density, check=check)

@@ -43,13 +43,13 @@ def _require_law(pair: DominatingPair) -> None:
     for part in jax.tree.leaves(pair, is_leaf=is_part):
         if isinstance(part, DominatingPair):
             _require_law(part)
-    total, left_out, whole = map(np.asarray, _total(pair))
-    wrong = ~whole & ~np.isnan(total)
-    if wrong.any():
+    total, left_out, adds_up = map(np.asarray, _total(pair))
+    is_wrong = ~adds_up & ~np.isnan(total)
+    if is_wrong.any():
         raise ValueError(
             f"the masses of the law of {type(pair).__name__} must add up to 1 less what it leaves "
-            f"out, exp(log_left_out) = {left_out[wrong].flat[0]:.3g}: they add up to "
-            f"{total[wrong].flat[0]:.12g}"
+            f"out, exp(log_left_out) = {left_out[is_wrong].flat[0]:.3g}: they add up to "
+            f"{total[is_wrong].flat[0]:.12g}"
         )
 
 
@@ -58,5 +58,5 @@ def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
     """Masses of the law added up, the probability that it leaves out, and whether both make 1."""
     law = pair.law()
     total = jnp.sum(jnp.exp(law.log_mass), axis=-1) + jnp.exp(law.log_infinite)
-    total, left_out, whole = jnp.broadcast_arrays(total, jnp.exp(law.log_left_out), is_whole(law))
-    return total, left_out, whole
+    total, left_out, adds_up = jnp.broadcast_arrays(total, jnp.exp(law.log_left_out), is_whole(law))
+    return total, left_out, adds_up

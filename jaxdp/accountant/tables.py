@@ -55,41 +55,41 @@ class Table(NamedTuple):
 
         delta at epsilon >= 0 is no more than that.
         """
-        seen = self.log_missed == -jnp.inf
+        always_hit = self.log_missed == -jnp.inf
         # Infinite numbers are not multiplied: a product with one has no derivative.
-        missed = self.total(jnp.where(seen, 0.0, self.log_missed))
-        always = jnp.any(seen & (self.number != 0), axis=-1)
-        value = log1mexp(jnp.where(always, 1.0, -missed)) * (1.0 - 2.0**-48)
-        return jnp.where(always, 0.0, value)
+        total_missed = self.total(jnp.where(always_hit, 0.0, self.log_missed))
+        has_certain = jnp.any(always_hit & (self.number != 0), axis=-1)
+        value = log1mexp(jnp.where(has_certain, 1.0, -total_missed)) * (1.0 - 2.0**-48)
+        return jnp.where(has_certain, 0.0, value)
 
-    def total(self, each: Reals) -> Reals:
+    def total(self, values: Reals) -> Reals:
         """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""
-        return jnp.sum(jnp.where(self.number == 0, 0.0, self.number * each), axis=-1)
+        return jnp.sum(jnp.where(self.number == 0, 0.0, self.number * values), axis=-1)
 
 
 def tabled(terms: Terms) -> Table:
     """The table of all terms; of concrete ones padded to a power of four of releases."""
     if not checks.all_concrete(terms):
         return _joined(tuple(map(_table_of, terms)), sum(t.count.shape[-1] for t in terms))
-    terms = grown(terms)
+    terms = grown_terms(terms)
     releases = power_of_four(sum(term.count.shape[-1] for term in terms))
     table = _joined(tuple(_table_of(term) for term in terms), releases)
     require_consistent(table.number, terms)
     return table
 
 
-def grown(terms: Terms) -> Terms:
+def grown_terms(terms: Terms) -> Terms:
     """Known terms `padded`, a few lanes of one term to 16 releases or more.
 
     A schedule that grows finds its programs compiled; unused releases cost a contour nothing.
     """
-    alone = len(terms) == 1 and math.prod(terms[0].shape) <= FEW_LANES
-    return padded(terms, _FEW_RELEASES if alone else 1)
+    is_small = len(terms) == 1 and math.prod(terms[0].shape) <= FEW_LANES
+    return padded(terms, _FEW_RELEASES if is_small else 1)
 
 
-def padded(terms: Terms, least: int = 1) -> Terms:
+def padded(terms: Terms, fewest: int = 1) -> Terms:
     """Known terms with releases that are none, a power of four of them, and at least so many."""
-    return tuple(with_unused(t, max(power_of_four(t.count.shape[-1]), least)) for t in terms)
+    return tuple(with_unused(t, max(power_of_four(t.count.shape[-1]), fewest)) for t in terms)
 
 
 def power_of_four(size: int) -> int:
@@ -102,17 +102,17 @@ def table_of(term: Term) -> Table:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
     pair = term.pair.prepared()
-    law, other = pair.law(), pair.reversed().law()
+    law, exchanged = pair.law(), pair.reversed().law()
     # Of masses that do not add up nothing is known: no number of them.
     number = jnp.where(is_whole(law) | (term.count == 0), term.count, jnp.nan)
-    log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, other))
+    log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, exchanged))
     drift = log_finite - log_other
     anchor, spacing, lattice = _alignment(term, drift)
-    missed = log1mexp(-term.pair.log_hit())
+    log_missed = log1mexp(-term.pair.log_hit())
     variance = ratios_of(term) ** 2 if is_gaussian(term) else jnp.zeros_like(drift)
     columns = (
-        *(number, log_finite, drift, law.largest, other.log_infinite, other.largest),
-        *(law.log_infinite, anchor, spacing, lattice, missed, variance),
+        *(number, log_finite, drift, law.largest, exchanged.log_infinite, exchanged.largest),
+        *(law.log_infinite, anchor, spacing, lattice, log_missed, variance),
     )
     law = law._replace(log_left_out=jnp.broadcast_to(law.log_left_out, term.count.shape))
     # XLA compiles anew for every pattern of weak types.
@@ -124,30 +124,30 @@ def joined(tables: tuple[Table, ...], releases: int) -> Table:
     """One table of all releases, padded to so many by releases that are none."""
     nodes = max(table.law.loss.shape[-1] for table in tables)
     checks = max(table.law.check[0].shape[-1] for table in tables)
-    wide = (t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
+    padded_tables = (t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
     axis = len(tables[0].shape)
-    table = jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *wide)
+    table = jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *padded_tables)
     spare = releases - table.number.shape[-1]
 
     def pad(x: Reals | Bools) -> Reals | Bools:
         return jnp.pad(x, [(0, spare if i == axis else 0) for i in range(x.ndim)], mode="edge")
 
-    used = jnp.arange(releases) < releases - spare
+    is_used = jnp.arange(releases) < releases - spare
     table = jax.tree.map(pad, table)
-    return table._replace(number=jnp.where(used[(None,) * axis], table.number, 0.0))
+    return table._replace(number=jnp.where(is_used[(None,) * axis], table.number, 0.0))
 
 
 def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:
-    found = term.pair.singularities()
+    singularities = term.pair.singularities()
     anchor, spacing = jnp.zeros_like(drift), jnp.zeros_like(drift)
-    if isinstance(found, Lattice):
-        anchor, spacing = 0.5 * found.odd * found.unit, found.unit
-    elif isinstance(found, Kinks):
-        places = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in found.atoms])
+    if isinstance(singularities, Lattice):
+        anchor, spacing = 0.5 * singularities.odd * singularities.unit, singularities.unit
+    elif isinstance(singularities, Kinks):
+        places = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in singularities.atoms])
         anchor = jnp.max(places, axis=0)
         spacing = anchor - jnp.min(places, axis=0)
     valid = jnp.isfinite(anchor) & jnp.isfinite(spacing)
-    lattice = valid if isinstance(found, Lattice) else jnp.zeros_like(valid)
+    lattice = valid if isinstance(singularities, Lattice) else jnp.zeros_like(valid)
     return jnp.where(valid, anchor - drift, 0.0), jnp.where(valid, spacing, 0.0), lattice
 
 

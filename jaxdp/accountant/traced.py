@@ -11,19 +11,19 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batches import of_platform
-from jaxdp.accountant.bounds import LogBounds, nearer
+from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.mapped import in_traces
 
 # What ends a traced lane: from (bounds, terms, values) of its directions, better bounds.
-Last: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
+Finish: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
 # Lanes that go on side by side. chosen: padding costs a CPU as much as lanes do
 PACK = {"cpu": 8, "other": 256}
 
 
-class _Found(NamedTuple):
+class _Result(NamedTuple):
     """Bounds (rows,), and where asked slopes of the upper ones in what is asked."""
 
     bounds: LogBounds
@@ -33,113 +33,116 @@ class _Found(NamedTuple):
 def traced_bounds(
     steps: tuple[Step, ...],
     width: Callable[[LogBounds], Reals],
-    asked: tuple[Terms, Lanes],
+    rows: tuple[Terms, Lanes],
     ways: int,
-    last: Last | None,
+    finish: Finish | None,
 ) -> LogBounds:
     """Bounds of rows, those of a second direction last, by one program."""
-    if len(steps) == 1 and last is None:
-        return steps[0].engine(*asked)
+    if len(steps) == 1 and finish is None:
+        return steps[0].engine(*rows)
 
-    def wide(found: LogBounds, above: float) -> Bools:
+    def is_wide(bounds: LogBounds, step: Step) -> Bools:
         """True of rows (ways, lanes) that go on: a better direction need not be any nearer."""
-        each = LogBounds(*(x.reshape(ways, -1) for x in found))
-        worse = LogBounds(*(jnp.max(x, axis=0) for x in each))
-        return (width(worse) > above)[None] & ~(each.upper < worse.lower[None])
+        by_way = LogBounds(*(x.reshape(ways, -1) for x in bounds))
+        worst = LogBounds(*(jnp.max(x, axis=0) for x in by_way))
+        return (width(worst) > step.above)[None] & ~(by_way.upper < worst.lower[None])
 
-    def answer(asked: Any, with_slopes: bool) -> tuple[LogBounds, Any]:
-        found = _asked(steps[0].engine, asked, with_slopes)
+    def answer(rows: Any, with_slopes: bool) -> tuple[LogBounds, Any]:
+        result = _result_of(steps[0].engine, rows, with_slopes)
         for step in steps[1:]:
-            found = _further(step, lambda x, step=step: wide(x, step.above).ravel(), asked, found)
-        bounds = found.bounds
-        if last is not None:
-            bounds = _ended(last, lambda x: wide(x, steps[-1].above).any(axis=0), asked, bounds)
-        return bounds, found.slopes
+            result = _further(step, lambda x, s=step: is_wide(x, s).ravel(), rows, result)
+        bounds = result.bounds
+        if finish is not None:
+            bounds = _finished(finish, lambda x: is_wide(x, steps[-1]).any(axis=0), rows, bounds)
+        return bounds, result.slopes
 
-    return in_traces(answer, ways, asked)
+    return in_traces(answer, ways, rows)
 
 
-def _asked(engine: Engine, asked: Any, with_slopes: bool) -> _Found:
+def _result_of(engine: Engine, rows: Any, with_slopes: bool) -> _Result:
     """An engine's bounds, and slopes; rows do not know of one another."""
     if not with_slopes:
-        return _Found(engine(*asked), None)
-    leaves, tree = jax.tree.flatten(asked)
+        return _Result(engine(*rows), None)
+    leaves, tree = jax.tree.flatten(rows)
     moves = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
 
-    def with_rest(moving: list[Reals], rest: list[Any]) -> Any:
-        parts = {True: iter(moving), False: iter(rest)}
+    def with_rest(moving: list[Reals], constants: list[Any]) -> Any:
+        parts = {True: iter(moving), False: iter(constants)}
         return tree.unflatten([next(parts[m]) for m in moves])
 
-    moving, rest = (
+    moving, constants = (
         [x for x, m in zip(leaves, moves, strict=True) if m == k] for k in (True, False)
     )
 
     def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
-        found = engine(*with_rest(moving, rest))
-        return jnp.sum(found.upper), found
+        bounds = engine(*with_rest(moving, constants))
+        return jnp.sum(bounds.upper), bounds
 
-    slopes, found = jax.grad(total, has_aux=True)(moving)
-    return _Found(found, with_rest(slopes, [jnp.zeros(x.shape) for x in rest]))
+    slopes, bounds_of_rows = jax.grad(total, has_aux=True)(moving)
+    return _Result(bounds_of_rows, with_rest(slopes, [jnp.zeros(x.shape) for x in constants]))
 
 
-def _further(step: Step, wide: Callable[[LogBounds], Bools], asked: Any, found: _Found) -> _Found:
+def _further(
+    step: Step, is_wide: Callable[[LogBounds], Bools], rows: Any, result: _Result
+) -> _Result:
     """The next engine's answer for rows that are wide, a pack of them at a time."""
     if step.of_whole_lanes:
-        return _for_all(step, wide(found.bounds), asked, found)
-    size = found.bounds.upper.size
+        return _for_all(step, is_wide(result.bounds), rows, result)
+    size = result.bounds.upper.size
     pack = min(of_platform(PACK), size) if step.side_by_side else 1
 
-    def still(state: tuple[_Found, Bools]) -> Bools:
-        return wide(state[0].bounds) & ~state[1]
+    def is_open(state: tuple[_Result, Bools]) -> Bools:
+        return is_wide(state[0].bounds) & ~state[1]
 
-    def go_on(state: tuple[_Found, Bools]) -> tuple[_Found, Bools]:
-        at = jnp.nonzero(still(state), size=pack, fill_value=size)[0]
-        rows, known = jax.tree.map(lambda x: x[jnp.minimum(at, size - 1)], (asked, state[0]))
-        new = _asked(step.engine, rows, found.slopes is not None)
-        better = _nearer(known, new)
-        known = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), state[0], better)
-        return known, state[1].at[at].set(True, mode="drop")
+    def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
+        places = jnp.nonzero(is_open(state), size=pack, fill_value=size)[0]
+        lanes = jnp.minimum(places, size - 1)
+        pack_rows, pack_result = jax.tree.map(lambda x: x[lanes], (rows, state[0]))
+        answer = _result_of(step.engine, pack_rows, result.slopes is not None)
+        better = _tighter(pack_result, answer)
+        merged = jax.tree.map(lambda x, y: x.at[places].set(y, mode="drop"), state[0], better)
+        return merged, state[1].at[places].set(True, mode="drop")
 
-    start = found, jnp.zeros(size, bool)
-    return lax.while_loop(lambda state: jnp.any(still(state)), go_on, start)[0]
+    start = result, jnp.zeros(size, bool)
+    return lax.while_loop(lambda state: jnp.any(is_open(state)), go_on, start)[0]
 
 
-def _for_all(step: Step, wide: Bools, asked: tuple[Terms, Lanes], found: _Found) -> _Found:
+def _for_all(step: Step, is_wide: Bools, rows: tuple[Terms, Lanes], result: _Result) -> _Result:
     """The next engine's answer for all rows at once; of those that are not wide it sees none."""
-    terms, values = asked
-    rows = tuple(Term(t.pair, jnp.where(wide[:, None], t.count, 0.0)) for t in terms)
-    better = _nearer(found, _asked(step.engine, (rows, values), found.slopes is not None))
+    terms, values = rows
+    asked = tuple(Term(t.pair, jnp.where(is_wide[:, None], t.count, 0.0)) for t in terms)
+    better = _tighter(result, _result_of(step.engine, (asked, values), result.slopes is not None))
 
-    def chosen(new: Reals, old: Reals) -> Reals:
-        return jnp.where(wide.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+    def choose(x: Reals, y: Reals) -> Reals:
+        return jnp.where(is_wide.reshape(-1, *[1] * (y.ndim - 1)), x, y)
 
-    return jax.tree.map(chosen, better, found)
+    return jax.tree.map(choose, better, result)
 
 
-def _nearer(known: _Found, found: _Found) -> _Found:
+def _tighter(a: _Result, b: _Result) -> _Result:
     """The nearer bounds, and the slopes of the upper one of them."""
-    bounds = nearer(known.bounds, found.bounds)
-    less = bounds.upper != known.bounds.upper
+    bounds = tighter(a.bounds, b.bounds)
+    from_b = bounds.upper != a.bounds.upper
 
-    def slope(old: Reals, new: Reals) -> Reals:
-        return jnp.where(less.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+    def slope(x: Reals, y: Reals) -> Reals:
+        return jnp.where(from_b.reshape(-1, *[1] * (x.ndim - 1)), y, x)
 
-    return _Found(bounds, jax.tree.map(slope, known.slopes, found.slopes))
+    return _Result(bounds, jax.tree.map(slope, a.slopes, b.slopes))
 
 
-def _ended(
-    last: Last, wide: Callable[[LogBounds], Bools], asked: Any, found: LogBounds
+def _finished(
+    finish: Finish, is_wide: Callable[[LogBounds], Bools], asked: Any, bounds: LogBounds
 ) -> LogBounds:
-    """`last` of every lane that is wide, one at a time: rows of its directions."""
-    lanes = wide(found).size
+    """`finish` of every lane that is wide, one at a time: rows of its directions."""
+    lanes = is_wide(bounds).size
 
     def go_on(state: tuple[LogBounds, Bools]) -> tuple[LogBounds, Bools]:
-        found, still = state
-        at = jnp.argmax(still)
-        rows = at + lanes * jnp.arange(found.upper.size // lanes)
+        bounds, open_lanes = state
+        lane = jnp.argmax(open_lanes)
+        rows = lane + lanes * jnp.arange(bounds.upper.size // lanes)
         terms, values = jax.tree.map(lambda x: x[rows], asked)
-        better = last(jax.tree.map(lambda x: x[rows], found), terms, values)
-        found = jax.tree.map(lambda x, y: x.at[rows].set(y), found, better)
-        return found, still.at[at].set(False)
+        better = finish(jax.tree.map(lambda x: x[rows], bounds), terms, values)
+        bounds = jax.tree.map(lambda x, y: x.at[rows].set(y), bounds, better)
+        return bounds, open_lanes.at[lane].set(False)
 
-    return lax.while_loop(lambda state: jnp.any(state[1]), go_on, (found, wide(found)))[0]
+    return lax.while_loop(lambda state: jnp.any(state[1]), go_on, (bounds, is_wide(bounds)))[0]

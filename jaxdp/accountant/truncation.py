@@ -30,8 +30,8 @@ _BETWEEN = 1.05
 def log_beyond(factors: Factors, tilt: Reals, end: Reals) -> Reals:
     """log of bounds on |M(tilt + it)| / M(tilt) for all t from each of end * HEIGHTS on."""
     heights = end * jnp.asarray(HEIGHTS)
-    own = -0.5 * factors.variance * heights**2
-    bounds = over_releases(factors, own, lambda f: f.releases * _log_bounds(f, tilt, heights))
+    gaussian = -0.5 * factors.variance * heights**2
+    bounds = over_releases(factors, gaussian, lambda f: f.releases * _log_bounds(f, tilt, heights))
     return lax.cummax(bounds, reverse=True)
 
 
@@ -55,12 +55,12 @@ def _atoms_and_variation(factor: Factor, weight: Reals, offset: Reals, heights: 
     spread = jnp.sqrt(jnp.sum(weight * offset**2))
     log_scale = jnp.where(spread > 0, jnp.log(spread), 0.0)
     # Of the tilted density in units of one over the spread.
-    some = weight > 0
-    density = weight * jnp.exp(jnp.where(some, law.log_density - law.log_mass, 0.0) + log_scale)
-    density = jnp.where(some, density, 0.0)
+    has_mass = weight > 0
+    density = weight * jnp.exp(jnp.where(has_mass, law.log_density - law.log_mass, 0.0) + log_scale)
+    density = jnp.where(has_mass, density, 0.0)
     caps = jnp.asarray(_CAPS)[:, None]
-    over = jnp.where(density[None] > caps, 1.0 - caps / density[None], 0.0) @ weight
+    mass_above = jnp.where(density[None] > caps, 1.0 - caps / density[None], 0.0) @ weight
     below = jnp.pad(jnp.minimum(density[None], caps), ((0, 0), (1, 1)))
     variation = _BETWEEN * jnp.sum(jnp.abs(jnp.diff(below, axis=-1)), axis=-1)
-    at = variation[None] / (spread * heights[:, None])
-    return jnp.min(jnp.where(spread > 0, over[None] + at, 1.0), axis=-1)
+    variation_term = variation[None] / (spread * heights[:, None])
+    return jnp.min(jnp.where(spread > 0, mass_above[None] + variation_term, 1.0), axis=-1)

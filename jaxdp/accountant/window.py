@@ -49,10 +49,10 @@ class Plan(NamedTuple):
     order_high: Reals
 
 
-def total(counts: Reals, each: Reals) -> Reals:
+def total(counts: Reals, values: Reals) -> Reals:
     """The sum of counts times each, (F, ...), where a count of 0 is no release."""
-    counts = counts.reshape(counts.shape + (1,) * (each.ndim - 1))
-    return jnp.sum(jnp.where(counts == 0, 0.0, counts * each), axis=0)
+    counts = counts.reshape(counts.shape + (1,) * (values.ndim - 1))
+    return jnp.sum(jnp.where(counts == 0, 0.0, counts * values), axis=0)
 
 
 def cumulants(table: Table, z: Reals) -> Reals:
@@ -62,8 +62,8 @@ def cumulants(table: Table, z: Reals) -> Reals:
         loss, log_mass = nodes
         return jax.nn.logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
 
-    found = lax.map(each, (table.law.loss, table.law.log_mass))
-    return found - z[None] * table.drift[:, None]
+    log_moments = lax.map(each, (table.law.loss, table.law.log_mass))
+    return log_moments - z[None] * table.drift[:, None]
 
 
 def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
@@ -79,10 +79,10 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
     bound = total(facts.number, jnp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
-    most = jnp.where(bound < jnp.inf, jnp.clip(0.1 * points / bound, 1e-9, 1e20), jnp.inf)
+    top = jnp.where(bound < jnp.inf, jnp.clip(0.1 * points / bound, 1e-9, 1e20), jnp.inf)
     widest = jnp.max(jnp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
-    alone = jnp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
-    most = jnp.minimum(most, jnp.where(alone, GROWTH / jnp.where(alone, widest, 1.0), jnp.inf))
+    gridded = jnp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
+    top = jnp.minimum(top, jnp.where(gridded, GROWTH / jnp.where(gridded, widest, 1.0), jnp.inf))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
@@ -91,7 +91,7 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
 
-    ends = jnp.asarray(LOG_TILTS[0]), jnp.minimum(LOG_TILTS[1], jnp.log(most))
+    ends = jnp.asarray(LOG_TILTS[0]), jnp.minimum(LOG_TILTS[1], jnp.log(top))
     return jnp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
 
 
@@ -106,10 +106,10 @@ class _Window(NamedTuple):
         return self.high - self.low
 
 
-def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) -> _Window:
+def _window(k_up: Reals, k_down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) -> _Window:
     """Chernoff's, from K at the tilt + and - orders (..., Z), less K there, of bounded losses."""
-    wide = orders[(None,) * (up.ndim - 1)]
-    high, low = (up + OUTSIDE) / wide, -(down + OUTSIDE) / wide
+    row = orders[(None,) * (k_up.ndim - 1)]
+    high, low = (k_up + OUTSIDE) / row, -(k_down + OUTSIDE) / row
     high = jnp.where(jnp.isfinite(high), high, jnp.inf)
     low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
     top = jnp.minimum(jnp.min(high, axis=-1), bounds[1])
@@ -124,83 +124,83 @@ def _window(up: Reals, down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) 
 
 def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
-    held, epsilon = lax.stop_gradient((facts, epsilon))
-    counts, drift = held.number, held.drift
-    tilt = tilt_of(held, epsilon, points)
-    deviation = jnp.sqrt(total(counts, _slopes(held, tilt)[1]))
+    fixed_facts, epsilon = lax.stop_gradient((facts, epsilon))
+    counts, drift = fixed_facts.number, fixed_facts.drift
+    tilt = tilt_of(fixed_facts, epsilon, points)
+    deviation = jnp.sqrt(total(counts, _slopes(fixed_facts, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
     orders = jnp.exp2(octaves) * jnp.sqrt(2.0 * OUTSIDE) / jnp.maximum(deviation, 1e-150)
     orders = jnp.where(deviation > 0, orders, jnp.exp2(2.0 * octaves))
     tilts = jnp.concatenate([tilt[None], tilt + orders, tilt - orders])
-    every = cumulants(held, tilts)
-    at, up, down = jnp.split(every, (1, 1 + ORDERS), axis=-1)
-    up, down = up - at, down - at
-    bounds = -(held.smallest + drift), held.largest - drift
-    low, longest = _single(held, at, up, down, orders, tilt, epsilon)
+    values = cumulants(fixed_facts, tilts)
+    k, k_up, k_down = jnp.split(values, (1, 1 + ORDERS), axis=-1)
+    k_up, k_down = k_up - k, k_down - k
+    bounds = -(fixed_facts.smallest + drift), fixed_facts.largest - drift
+    low, longest = _single(fixed_facts, k, k_up, k_down, orders, tilt, epsilon)
 
     def window(step: Reals) -> _Window:
         """Window of the total with its chords, each of cumulant below h^2 s^2 / 8 (Hoeffding)."""
         chords = 0.125 * jnp.sum(counts) * (step * orders) ** 2
         spread = jnp.sum(counts) * step
         ends = total(counts, bounds[0]) - spread, total(counts, bounds[1]) + spread
-        return _window(total(counts, up) + chords, total(counts, down) + chords, orders, ends)
+        return _window(total(counts, k_up) + chords, total(counts, k_down) + chords, orders, ends)
 
     room = FILL * points - 4.0 * MARGIN
-    least = jnp.maximum(window(jnp.zeros(())).length, longest) / room
-    least = jnp.maximum(least, 1e-12 * (1.0 + jnp.abs(epsilon)))
-    wide = jnp.maximum(window(SPARE * least).length, longest) / room
-    step, exact = _step(facts, least, jnp.maximum(wide, least))
+    least_step = jnp.maximum(window(jnp.zeros(())).length, longest) / room
+    least_step = jnp.maximum(least_step, 1e-12 * (1.0 + jnp.abs(epsilon)))
+    wide_step = jnp.maximum(window(SPARE * least_step).length, longest) / room
+    step, exact = _step(facts, least_step, jnp.maximum(wide_step, least_step))
     held_step = lax.stop_gradient(step)
-    found = window(held_step)
-    whole = jnp.ceil((held.anchor - low) / held_step + MARGIN)
+    total_window = window(held_step)
+    steps_below = jnp.ceil((fixed_facts.anchor - low) / held_step + MARGIN)
     return Plan(
         tilt,
-        at[:, 0],
+        k[:, 0],
         step,
-        facts.anchor - whole * step,
+        facts.anchor - steps_below * step,
         exact,
-        found.low - MARGIN * held_step,
-        found.high + MARGIN * held_step,
-        found.order_low,
-        found.order_high,
+        total_window.low - MARGIN * held_step,
+        total_window.high + MARGIN * held_step,
+        total_window.order_low,
+        total_window.order_high,
     )
 
 
 def _single(
-    held: Table, at: Reals, up: Reals, down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
+    facts: Table, k: Reals, k_up: Reals, k_down: Reals, orders: Reals, tilt: Reals, epsilon: Reals
 ) -> tuple[Reals, Reals]:
     """The lowest loss of each release's grid, (F,), and the longest window of one release.
 
     Up to where what lies beyond is little beside delta: there it is taken for infinite.
     """
-    height = total(held.number, at[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
-    bounds = -(held.smallest + held.drift), held.largest - held.drift
-    alone = _window(up, down, orders, bounds)
-    share = up + at + OUTSIDE + jnp.log(jnp.maximum(held.number, 1.0))[:, None] - height
+    height = total(facts.number, k[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
+    bounds = -(facts.smallest + facts.drift), facts.largest - facts.drift
+    single_window = _window(k_up, k_down, orders, bounds)
+    share = k_up + k + OUTSIDE + jnp.log(jnp.maximum(facts.number, 1.0))[:, None] - height
     reach = share / (tilt + orders)[None]
     reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
     high = jnp.maximum(jnp.minimum(reach, bounds[1]), 0.0)
-    low = jnp.minimum(alone.low, 0.0)
-    return low, jnp.max(jnp.where(held.number == 0, 0.0, high - low))
+    low = jnp.minimum(single_window.low, 0.0)
+    return low, jnp.max(jnp.where(facts.number == 0, 0.0, high - low))
 
 
-def _step(facts: Table, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
+def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Bools]:
     """The step, and for which releases every loss lies on the grid."""
-    used = (facts.number > 0) & (facts.spacing > 0)
-    largest = jnp.max(jnp.where(used & facts.lattice, facts.spacing, 0.0))
+    is_used = (facts.number > 0) & (facts.spacing > 0)
+    largest = jnp.max(jnp.where(is_used & facts.lattice, facts.spacing, 0.0))
     safe = jnp.where(largest > 0, largest, 1.0)
-    ratio = lax.stop_gradient(jnp.where(used & facts.lattice, facts.spacing / safe, 1.0))
+    ratio = lax.stop_gradient(jnp.where(is_used & facts.lattice, facts.spacing / safe, 1.0))
     multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)[None]
     fits = jnp.abs(multiples - jnp.round(multiples)) <= FITS * multiples
     fitting = jnp.all(fits, axis=0)
     unit = largest / (1.0 + jnp.argmax(fitting))
-    still = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
-    common = jnp.all(still) & jnp.any(fitting) & (largest > 0) & (unit >= least)
+    fits_unit = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
+    common = jnp.all(fits_unit) & jnp.any(fitting) & (largest > 0) & (unit >= least_step)
     # Else the most frequent release whose atoms are some steps apart decides.
-    weight = jnp.where(used & (facts.spacing >= LEAST_PARTS * wide), facts.number, 0.0)
+    weight = jnp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
     spacing = facts.spacing[jnp.argmax(weight)]
-    parts = lax.stop_gradient(jnp.maximum(jnp.floor(spacing / wide), 1.0))
-    aligned = jnp.where(jnp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide))
+    parts = lax.stop_gradient(jnp.maximum(jnp.floor(spacing / wide_step), 1.0))
+    aligned = jnp.where(jnp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide_step))
     step = jnp.where(common, unit, aligned)
     return step, facts.lattice & _on_grid(facts, step)
 
@@ -208,6 +208,6 @@ def _step(facts: Table, least: Reals, wide: Reals) -> tuple[Reals, Bools]:
 def _on_grid(facts: Table, step: Reals) -> Bools:
     """True where the spacing is a whole multiple of the step."""
     multiple = lax.stop_gradient(facts.spacing / jnp.where(step > 0, step, 1.0))
-    whole = jnp.round(multiple)
-    fits = (whole >= 1) & (jnp.abs(multiple - whole) <= 2.0 * FITS * whole)
+    nearest = jnp.round(multiple)
+    fits = (nearest >= 1) & (jnp.abs(multiple - nearest) <= 2.0 * FITS * nearest)
     return fits | (facts.spacing == 0)

@@ -34,14 +34,14 @@ class Rates(NamedTuple):
     upper: np.ndarray
 
 
-def clopper_pearson(hits: Any, other: Any, trials: int, alpha: float) -> Rates:
+def clopper_pearson(hits: Any, false_hits: Any, trials: int, alpha: float) -> Rates:
     """Bounds that each fail with probability alpha / 2 at most."""
     special = importlib.import_module("scipy.special")  # of JAX's own dependencies
-    hits, other = np.asarray(hits, float), np.asarray(other, float)
+    hits, false_hits = np.asarray(hits, float), np.asarray(false_hits, float)
     lower = special.betaincinv(np.maximum(hits, 0.5), trials - hits + 1.0, 0.5 * alpha)
-    room = np.maximum(trials - other, 0.5)
-    upper = special.betaincinv(other + 1.0, room, 1.0 - 0.5 * alpha)
-    return Rates(np.where(hits > 0, lower, 0.0), np.where(other < trials, upper, 1.0))
+    room = np.maximum(trials - false_hits, 0.5)
+    upper = special.betaincinv(false_hits + 1.0, room, 1.0 - 0.5 * alpha)
+    return Rates(np.where(hits > 0, lower, 0.0), np.where(false_hits < trials, upper, 1.0))
 
 
 def least_epsilon(rates: Rates, delta: float) -> np.ndarray:
@@ -61,7 +61,7 @@ def best_event(
     scores: dict[str, tuple[np.ndarray, np.ndarray]], delta: float, alpha: float
 ) -> Event:
     """The event whose lower bound on epsilon is the largest, of all scores and thresholds."""
-    best, event = -1.0, Event("none", np.inf, 1, True)
+    best_value, event = -1.0, Event("none", np.inf, 1, True)
     for name, (first, second) in scores.items():
         trials = len(first)
         grid = np.unique(np.quantile(np.concatenate([first, second]), _SHARES, method="nearest"))
@@ -71,13 +71,13 @@ def best_event(
                 for values in (first, second)
             ]
             for of_first in (True, False):
-                hits, other = counts if of_first else counts[::-1]
-                rates = clopper_pearson(hits, other, trials, alpha)
+                hits, false_hits = counts if of_first else counts[::-1]
+                rates = clopper_pearson(hits, false_hits, trials, alpha)
                 # Where epsilon is 0 throughout, the event with the larger mu is the better guess.
                 value = least_epsilon(rates, delta) + 1e-3 * least_mu(rates)
                 index = int(np.argmax(value))
-                if value[index] > best:
-                    best = float(value[index])
+                if value[index] > best_value:
+                    best_value = float(value[index])
                     event = Event(name, float(grid[index]), sign, of_first)
     return event
 
@@ -87,5 +87,5 @@ def rates_of(event: Event, first: np.ndarray, second: np.ndarray, alpha: float) 
     counts = [
         np.asarray((event.sign * x >= event.sign * event.threshold).sum()) for x in (first, second)
     ]
-    hits, other = counts if event.of_first else counts[::-1]
-    return clopper_pearson(hits, other, len(first), alpha)
+    hits, false_hits = counts if event.of_first else counts[::-1]
+    return clopper_pearson(hits, false_hits, len(first), alpha)

@@ -122,20 +122,21 @@ def audit_one_run(
     if scores.shape != included.shape or np.isnan(scores).any():
         raise ValueError(f"training must return a number a canary, ({canaries},), and no NaN")
     correct = _correct(scores, included, count)
-    seen = correct, count, canaries
-    refuted = curve is not None and is_refuted(curve, *seen, 1.0 - level)
-    return OneRunAudit(*_bounds(delta, *seen, 1.0 - level), delta, level, claimed, refuted, *seen)
+    counts = correct, count, canaries
+    refuted = curve is not None and is_refuted(curve, *counts, 1.0 - level)
+    bounds = _bounds(delta, *counts, 1.0 - level)
+    return OneRunAudit(*bounds, delta, level, claimed, refuted, *counts)
 
 
 def _bounds(
     delta: float, correct: int, guesses: int, canaries: int, alpha: float
 ) -> tuple[float, float, float]:
     """Lower bounds on epsilon and on mu by their curves, and on epsilon by the binomial."""
-    seen = correct, guesses, canaries
+    counts = correct, guesses, canaries
     return (
-        _largest(lambda e: is_refuted(approximate(e, delta), *seen, alpha)),
-        _largest(lambda mu: is_refuted(gaussian(mu), *seen, alpha)),
-        _largest(lambda e: binomial_p_value(e, delta, *seen) < alpha),
+        _largest(lambda e: is_refuted(approximate(e, delta), *counts, alpha)),
+        _largest(lambda mu: is_refuted(gaussian(mu), *counts, alpha)),
+        _largest(lambda e: binomial_p_value(e, delta, *counts) < alpha),
     )
 
 
@@ -148,13 +149,13 @@ def _correct(scores: np.ndarray, included: np.ndarray, guesses: int) -> int:
 
 def is_refuted(curve: Curve, correct: int, guesses: int, canaries: int, alpha: float) -> bool:
     """True if under f-DP so many guesses are right with a probability below alpha."""
-    right, wrong = alpha * correct / canaries, alpha * (guesses - correct) / canaries
-    whole = guesses / canaries * (1.0 + _ROUNDING)
+    p_right, p_wrong = alpha * correct / canaries, alpha * (guesses - correct) / canaries
+    p_guess = guesses / canaries * (1.0 + _ROUNDING)
     for count in range(correct - 1, -1, -1):
-        needed = max(wrong, curve(right))
-        right += count / (guesses - count) * (needed - wrong)
-        wrong = needed
-        if right + wrong > whole:
+        needed = max(p_wrong, curve(p_right))
+        p_right += count / (guesses - count) * (needed - p_wrong)
+        p_wrong = needed
+        if p_right + p_wrong > p_guess:
             return True
     return False
 

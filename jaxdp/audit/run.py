@@ -101,8 +101,8 @@ def audit(
     claimed = claimed_epsilon(mechanism if claim is None else claim, delta)
     keys = jax.random.split(secure_key() if key is None else checked_key(key), 2)
     first, second = (
-        _outputs(mechanism, data, jax.random.split(each, trials), chunk, progress)
-        for data, each in zip(neighbours, keys, strict=True)
+        _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
+        for data, run_key in zip(neighbours, keys, strict=True)
     )
     return _tested(first, second, (delta, level, claimed))
 
@@ -154,8 +154,8 @@ def _outputs(
         if mechanism.sensitivity.shape or value.shape:
             raise ValueError("mechanism must be one release of a number: give a function of others")
         spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (trials,)), mechanism)
-        drawn = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
-        return drawn[:, None].astype(float)
+        values = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
+        return values[:, None].astype(float)
     size = 1 if chunk is None else checks.positive_integer("chunk", chunk)
     blocks: list[np.ndarray] = []
     for start in shown(range(0, trials, size), "audit", progress):
@@ -224,8 +224,8 @@ def _scores(outputs: np.ndarray, direction: np.ndarray) -> dict[str, np.ndarray]
 
 def _lowest_bits(outputs: np.ndarray) -> np.ndarray:
     """Mean exponent of the lowest bit that is set in the doubles of each output."""
-    used = np.isfinite(outputs) & (outputs != 0)
-    mantissa, exponent = np.frexp(np.where(used, outputs, 1.0))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    lowest = np.log2((whole & -whole).astype(float)) - 53.0 + exponent
-    return np.where(used, lowest, 0.0).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
+    has_bits = np.isfinite(outputs) & (outputs != 0)
+    mantissa, exponent = np.frexp(np.where(has_bits, outputs, 1.0))
+    digits = np.abs(mantissa * 2.0**53).astype(np.int64)
+    lowest = np.log2((digits & -digits).astype(float)) - 53.0 + exponent
+    return np.where(has_bits, lowest, 0.0).sum(axis=1) / np.maximum(has_bits.sum(axis=1), 1)

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import typer
@@ -27,10 +27,6 @@ Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-# Those of `jaxdp.dpsgd`.
-Sampling = Literal[
-    "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
-]
 
 # Columns of what is printed for people. chosen: the narrowest terminal
 COLUMNS = 80
@@ -91,23 +87,23 @@ def library() -> ModuleType:
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as typer reads it: a parameter that is a dataclass stands for an option a field."""
-    own = inspect.signature(command).parameters
-    kinds = {name: parameter.annotation for name, parameter in own.items()}
+    declared = inspect.signature(command).parameters
+    kinds = {name: parameter.annotation for name, parameter in declared.items()}
     records: dict[str, Any] = {
         n: kind for n, kind in kinds.items() if dataclasses.is_dataclass(kind)
     }
 
     @functools.wraps(command)
-    def called(**given: Any) -> None:
+    def called(**options: Any) -> None:
         for name, record in records.items():
             fields = [field.name for field in dataclasses.fields(record)]
-            given[name] = record(**{field: given.pop(field) for field in fields})
-        command(**given)
+            options[name] = record(**{field: options.pop(field) for field in fields})
+        command(**options)
 
     parameters = []
-    for name, parameter in own.items():
-        alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        parameters += _parameters_of(records[name]) if name in records else alone
+    for name, parameter in declared.items():
+        by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += _parameters_of(records[name]) if name in records else by_keyword
     called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     called.__annotations__ = {p.name: p.annotation for p in parameters}
     return called
@@ -115,15 +111,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters_of(record: Any) -> list[inspect.Parameter]:
     """The fields of a dataclass as parameters by keyword."""
-    hints, found = get_type_hints(record, include_extras=True), []
+    hints, parameters = get_type_hints(record, include_extras=True), []
     for field in dataclasses.fields(record):
         must = field.default is dataclasses.MISSING
         default = inspect.Parameter.empty if must else field.default
         kind = inspect.Parameter.KEYWORD_ONLY
-        found.append(
+        parameters.append(
             inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
         )
-    return found
+    return parameters
 
 
 def flag(name: str) -> str:
@@ -141,21 +137,21 @@ def check(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{flag(name)} must {words}, got {value:g}")
 
 
-def check_schedule(given: Mapping[str, Any]) -> None:
+def check_schedule(options: Mapping[str, Any]) -> None:
     """ValueError unless the rate and the length of a training are each said in one way."""
-    sizes = [given.get(name) is not None for name in ("dataset_size", "batch_size")]
+    sizes = [options.get(name) is not None for name in ("dataset_size", "batch_size")]
     prob, epochs, steps = (
-        given.get(name) is not None for name in ("sampling_prob", "epochs", "steps")
+        options.get(name) is not None for name in ("sampling_prob", "epochs", "steps")
     )
     if prob == all(sizes) or any(sizes) != all(sizes):
         raise ValueError("give either --dataset-size and --batch-size or --sampling-prob")
-    if all(sizes) and np.max(given["batch_size"]) > np.min(given["dataset_size"]):
+    if all(sizes) and np.max(options["batch_size"]) > np.min(options["dataset_size"]):
         raise ValueError("--batch-size must not be above --dataset-size")
     if epochs == steps:
         raise ValueError("give either --epochs or --steps")
 
 
-def tried(command: str, work: Callable[[], Any]) -> Any:
+def exit_on_error(command: str, work: Callable[[], Any]) -> Any:
     """work(); an error is one line that names the command, and an exit code."""
     try:
         return work()
@@ -189,24 +185,24 @@ def as_text(answer: Mapping[str, Any]) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        fields = {name: _finite(each) for name, each in value.items()}
-        infinite = {name: _infinite(each) for name, each in value.items()}
-        marked = {f"{name}_is_infinite": x for name, x in infinite.items() if _any(x)}
+        fields = {name: _finite(item) for name, item in value.items()}
+        infinite = {name: _infinite(item) for name, item in value.items()}
+        marked = {f"{name}_is_infinite": x for name, x in infinite.items() if _any_true(x)}
         return fields | marked
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _infinite(value: Any) -> Any:
     """True where a number is infinite, in lists of the same shape."""
     if isinstance(value, list | tuple):
-        return [_infinite(each) for each in value]
+        return [_infinite(item) for item in value]
     return isinstance(value, float) and math.isinf(value)
 
 
-def _any(marks: Any) -> bool:
-    return any(map(_any, marks)) if isinstance(marks, list) else marks
+def _any_true(marks: Any) -> bool:
+    return any(map(_any_true, marks)) if isinstance(marks, list) else marks
 
 
 def wrapped(text: str) -> str:

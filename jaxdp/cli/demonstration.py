@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jaxdp.cli.base import AsJson, library, tried
+from jaxdp.cli.base import AsJson, exit_on_error, library
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +27,6 @@ def run(
 
         return demo.main(out, say, progress=not as_json)
 
-    report = tried("demo", work)
+    report = exit_on_error("demo", work)
     if as_json:
         typer.echo(json.dumps(report))

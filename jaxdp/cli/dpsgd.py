@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import typer
 
 from jaxdp._core.neighbours import Relation
+from jaxdp._core.samplings import Sampling
 from jaxdp.cli.base import (
     AsJson,
     Delta,
     Epsilon,
     ImpossibleError,
-    Sampling,
     check,
     check_schedule,
+    exit_on_error,
     library,
     show,
-    tried,
     with_options,
     wrapped,
 )
@@ -59,52 +59,52 @@ def register(app: typer.Typer) -> None:
 
 def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
     """The epsilon of a DP-SGD training at a delta."""
-    asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    value = _number("epsilon", "epsilon", asked, training)
-    _show(asked, training, {"epsilon": value}, f"epsilon = {_rounded_up(value, 6)} nats")
+    inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
+    value = _number("epsilon", "epsilon", inputs, training)
+    _show(inputs, training, {"epsilon": value}, f"epsilon = {_rounded_up(value, 6)} nats")
 
 
 def delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon, training: Training) -> None:
     """The delta of a DP-SGD training at an epsilon."""
-    asked = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
-    value = _number("delta", "delta", asked, training)
-    _show(asked, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
+    inputs = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
+    value = _number("delta", "delta", inputs, training)
+    _show(inputs, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
 
 
 def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
     """The least noise multiplier of a DP-SGD training that keeps to (epsilon, delta)."""
-    asked = {"epsilon": epsilon, "delta": delta}
-    value = _number("calibrate", "noise_multiplier", asked, training)
+    inputs = {"epsilon": epsilon, "delta": delta}
+    value = _number("calibrate", "noise_multiplier", inputs, training)
     text = f"noise multiplier = {_rounded_up(value, 8)}"
-    _show(asked, training, {"noise_multiplier": value}, text)
+    _show(inputs, training, {"noise_multiplier": value}, text)
 
 
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
     """The guarantee of a DP-SGD training, in plain words."""
-    asked = {"noise_multiplier": noise_multiplier, "delta": delta}
-    text = tried("statement", lambda: _answer("statement", asked, training))
-    _show(asked, training, {"statement": text}, wrapped(text))
+    inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
+    text = exit_on_error("statement", lambda: _answer("statement", inputs, training))
+    _show(inputs, training, {"statement": text}, wrapped(text))
 
 
-def _number(command: str, question: str, asked: dict[str, float], training: Training) -> float:
+def _number(command: str, question: str, inputs: dict[str, float], training: Training) -> float:
     def work() -> float:
-        value = float(_answer(question, asked, training))
+        value = float(_answer(question, inputs, training))
         if question == "noise_multiplier" and value == float("inf"):
             raise ImpossibleError(
-                f"no noise multiplier keeps this training within epsilon {asked['epsilon']:g} at "
-                f"delta {asked['delta']:g}: raise --epsilon or --delta"
+                f"no noise multiplier keeps this training within epsilon {inputs['epsilon']:g} at "
+                f"delta {inputs['delta']:g}: raise --epsilon or --delta"
             )
         return value
 
-    return tried(command, work)
+    return exit_on_error(command, work)
 
 
-def _answer(question: str, asked: dict[str, float], training: Training) -> Any:
+def _answer(question: str, inputs: dict[str, float], training: Training) -> Any:
     """Answer of the library, which is imported once the options are known to be good."""
     schedule = training.schedule
-    check({**asked, **schedule})
+    check({**inputs, **schedule})
     check_schedule(schedule)
-    return getattr(library().dpsgd, question)(**asked, **schedule)
+    return getattr(library().dpsgd, question)(**inputs, **schedule)
 
 
 def _rounded_up(value: float, digits: int) -> str:
@@ -113,5 +113,5 @@ def _rounded_up(value: float, digits: int) -> str:
     return rounded_up(value, digits)
 
 
-def _show(asked: dict[str, Any], training: Training, answer: dict[str, Any], text: str) -> None:
-    show(training.as_json, {**asked, **training.schedule, **answer}, text)
+def _show(inputs: dict[str, Any], training: Training, answer: dict[str, Any], text: str) -> None:
+    show(training.as_json, {**inputs, **training.schedule, **answer}, text)

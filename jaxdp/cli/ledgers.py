@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdp.cli.base import AsJson, library, show, tried, wrapped
+from jaxdp.cli.base import AsJson, exit_on_error, library, show, wrapped
 
 
 def register(app: typer.Typer) -> None:
@@ -26,10 +26,10 @@ def run(
             for step in ledger.steps
         ]
         parts = {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
-        texts = {name: _told(guarantee) for name, guarantee in parts.items()}
+        texts = {name: _text_of(guarantee) for name, guarantee in parts.items()}
         return {**texts, "steps": steps, "digest": ledger.digest}
 
-    answer = tried("ledger", work)
+    answer = exit_on_error("ledger", work)
     lines = [f"{name}: {answer[name]}" for name in ("budget", "spent", "remaining")]
     for step in answer["steps"]:
         cost = ", ".join(f"{x:.6g}" for x in step["cost"])
@@ -38,7 +38,7 @@ def run(
     show(as_json, answer, wrapped("\n".join(lines)))
 
 
-def _told(guarantee: Any) -> str:
+def _text_of(guarantee: Any) -> str:
     """The kind and its numbers."""
     import dataclasses
 

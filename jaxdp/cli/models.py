@@ -1,7 +1,6 @@
 """`jaxdp train`: a private linear model of a CSV file."""
 
 import dataclasses
-import functools
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,9 +17,9 @@ from jaxdp.cli.base import (
     as_text,
     check,
     check_writable,
+    exit_on_error,
     library,
     read_csv,
-    tried,
     with_options,
     wrapped,
 )
@@ -68,44 +67,45 @@ def run(
     def work() -> dict[str, Any]:
         check(options)
         check_writable("out", out)
-        names, features, told = _read(fit.file, fit.target)
+        names, features, cells = _read(fit.file, fit.target)
         bounds = _bounds("feature-bounds", fit.feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
             raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one a feature")
-        known = {**options, "feature_bounds": bounds}
+        settings = {**options, "feature_bounds": bounds}
         if fit.model == "lasso":
             ends = (
                 None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
             )
-            fitted = _lasso(known, ends, features, told)
+            fitted = _lasso(settings, ends, features, cells)
         else:
-            fitted = _logistic(known, fit.classes, features, told)
-        report = _report(fitted, fit.model, names, known)
+            fitted = _logistic(settings, fit.classes, features, cells)
+        report = _report(fitted, fit.model, names, settings)
         write_atomically(out, as_text(report) + "\n")
         return report
 
-    report = tried("train", work)
-    typer.echo(as_text(report) if as_json else _told(report, out))
+    report = exit_on_error("train", work)
+    typer.echo(as_text(report) if as_json else _text_of(report, out))
 
 
-def _lasso(known: dict[str, Any], ends: Any, features: np.ndarray, told: list[str]) -> Any:
+def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: list[str]) -> Any:
     if ends is None:
         raise ValueError("give --target-bounds lower:upper, public: what is beyond is clipped")
-    targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(told)])
+    targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(cells)])
     bounds = (ends[0].item(), ends[1].item())
-    return _fitted(library().estimators.DPLasso(**known, target_bounds=bounds), features, targets)
+    estimator = library().estimators.DPLasso(**settings, target_bounds=bounds)
+    return _fitted(estimator, features, targets)
 
 
 def _logistic(
-    known: dict[str, Any], classes: str | None, features: np.ndarray, told: list[str]
+    settings: dict[str, Any], classes: str | None, features: np.ndarray, cells: list[str]
 ) -> Any:
     labels = [] if classes is None else [label.strip() for label in classes.split(",")]
     if len(set(labels)) != 2:
         raise ValueError("give --classes with two labels, as in no,yes: they are public")
-    if not set(told) <= set(labels):
+    if not set(cells) <= set(labels):
         raise ValueError("the target has a label that --classes does not name")
-    targets = np.array([labels.index(label) for label in told])
-    estimator = library().estimators.DPLogisticRegression(**known, classes=[0, 1])
+    targets = np.array([labels.index(label) for label in cells])
+    estimator = library().estimators.DPLogisticRegression(**settings, classes=[0, 1])
     fitted = _fitted(estimator, features, targets)
     fitted.labels = labels
     return fitted
@@ -121,9 +121,9 @@ def _fitted(estimator: Any, features: np.ndarray, targets: np.ndarray) -> Any:
     return estimator
 
 
-def _report(fitted: Any, model: str, names: list[str], known: dict[str, Any]) -> dict[str, Any]:
+def _report(fitted: Any, model: str, names: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     """Released and public numbers only: model, guarantee, and how it was made."""
-    lower, upper = known["feature_bounds"]
+    lower, upper = settings["feature_bounds"]
     report = {
         "model": model,
         "features": names,
@@ -131,10 +131,10 @@ def _report(fitted: Any, model: str, names: list[str], known: dict[str, Any]) ->
         "intercept": float(np.ravel(fitted.intercept_)[0]),
         "feature_bounds": [lower.tolist(), upper.tolist()],
         "guarantee": fitted.privacy_text_,
-        "epsilon": known["epsilon"],
-        "delta": known["delta"],
-        "relation": known["relation"],
-        "alpha": known["alpha"],
+        "epsilon": settings["epsilon"],
+        "delta": settings["delta"],
+        "relation": settings["relation"],
+        "alpha": settings["alpha"],
         "passes": int(fitted.n_iter_),
     }
     if model == "logistic":
@@ -142,7 +142,7 @@ def _report(fitted: Any, model: str, names: list[str], known: dict[str, Any]) ->
     return report
 
 
-def _told(report: dict[str, Any], out: Path) -> str:
+def _text_of(report: dict[str, Any], out: Path) -> str:
     width = max(map(len, ("intercept", *report["features"])))
     pairs = zip(report["features"], report["coefficients"], strict=True)
     protected = {
@@ -167,15 +167,14 @@ def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
         raise ValueError(f"{file} must hold a header and records")
     if target not in header:
         raise ValueError(f"--target must be a column of {file}, got {target!r}")
-    at = header.index(target)
-    names = header[:at] + header[at + 1 :]
-    cells = [row[:at] + row[at + 1 :] for row in rows]
-    number = functools.partial(_numbers, names)
-    return names, np.array([number(i, row) for i, row in enumerate(cells)]), [r[at] for r in rows]
-
-
-def _numbers(names: list[str], row: int, cells: list[str]) -> list[float]:
-    return [_number(cell, row, name) for name, cell in zip(names, cells, strict=True)]
+    k = header.index(target)
+    names = header[:k] + header[k + 1 :]
+    cells = [row[:k] + row[k + 1 :] for row in rows]
+    numbers = [
+        [_number(cell, i, name) for name, cell in zip(names, row, strict=True)]
+        for i, row in enumerate(cells)
+    ]
+    return names, np.array(numbers), [row[k] for row in rows]
 
 
 def _number(cell: str, row: int, name: str) -> float:
@@ -185,12 +184,12 @@ def _number(cell: str, row: int, name: str) -> float:
         raise ValueError(f"{name} must be a number, and is none in record {row + 1}") from None
 
 
-def _bounds(name: str, told: str) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(name: str, text: str) -> tuple[np.ndarray, np.ndarray]:
     try:
-        pairs = np.array([[float(x) for x in pair.split(":")] for pair in told.split(",")])
+        pairs = np.array([[float(x) for x in pair.split(":")] for pair in text.split(",")])
         lower, upper = pairs.T
     except ValueError as error:
         raise ValueError(
-            f"--{name} must be lower:upper, or such pairs by comma, got {told!r}"
+            f"--{name} must be lower:upper, or such pairs by comma, got {text!r}"
         ) from error
     return lower, upper

@@ -15,9 +15,9 @@ from jaxdp.cli.base import (
     Sensitivity,
     as_text,
     check,
+    exit_on_error,
     library,
     show,
-    tried,
     with_options,
     wrapped,
 )
@@ -44,20 +44,20 @@ def compare_families(
 ) -> None:
     """The least noise of every family for one budget, side by side."""
     names = None if families is None else [name.strip() for name in families.split(",")]
-    asked = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
+    inputs = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
 
     def work() -> Any:
-        check(asked)
-        found = library().compare((epsilon, delta), sensitivity, count, names, integers=integers)
-        if not len(found):
+        check(inputs)
+        table = library().compare((epsilon, delta), sensitivity, count, names, integers=integers)
+        if not len(table):
             raise ImpossibleError(
                 f"no noise keeps to epsilon {epsilon:g} at delta {delta:g}: raise one of them"
             )
-        return found
+        return table
 
-    table = tried("compare", work)
+    table = exit_on_error("compare", work)
     rows = {"families": [row._asdict() for row in table]}
-    show(as_json, asked | rows, _in_lines(table))
+    show(as_json, inputs | rows, _in_lines(table))
 
 
 def _in_lines(table: Any) -> str:
@@ -92,28 +92,28 @@ def design(
     as_json: AsJson = False,
 ) -> None:
     """The additive noise of least expected error for one budget, with a proof of how near it is."""
-    asked, limits = vars(question), {"resolution": resolution, "seconds": seconds}
+    inputs, limits = vars(question), {"resolution": resolution, "seconds": seconds}
 
     def work() -> Any:
-        check(asked | limits)
+        check(inputs | limits)
         if question.delta == 0:
             raise ImpossibleError("bounded noise has no delta of 0: raise --delta")
         budget, sensitivity = (question.epsilon, question.delta), question.sensitivity
         return library().optimal_noise(budget, question.loss, sensitivity=sensitivity, **limits)
 
-    noise = tried("optimal-noise", work)
+    noise = exit_on_error("optimal-noise", work)
     proof = noise.certificate
-    found = {
+    fields = {
         "width": float(noise.width),
         "weights": noise.weights,
         "atom_weight": noise.atom_weight,
         **proof._asdict(),
     }
-    answer = as_text(asked | found)
+    answer = as_text(inputs | fields)
     from jaxdp.dpsgd.wording import rounded_up
 
     if out is not None:
-        tried("optimal-noise", lambda: write_atomically(out, answer + "\n"))
+        exit_on_error("optimal-noise", lambda: write_atomically(out, answer + "\n"))
     lines = [
         f"expected {question.loss} loss <= {rounded_up(proof.loss_upper, 6)}",
         f"no noise below    {rounded_up(-proof.loss_lower, 6).lstrip('-')}",

@@ -16,10 +16,10 @@ from jaxdp.cli.base import (
     AsJson,
     check,
     check_schedule,
+    exit_on_error,
     flag,
     library,
     show,
-    tried,
     with_options,
 )
 
@@ -79,21 +79,21 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Epsilon, delta or the least noise of DP-SGD over a grid of settings."""
-    tried("sweep", lambda: _swept(_settings(file, vars(settings)), as_json))
+    exit_on_error("sweep", lambda: _run_sweep(_settings(file, vars(settings)), as_json))
 
 
 def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the file, then those of the flags, which override them."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if file is not None:
-        found = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}
-        unknown = sorted(found.keys() - flags.keys())
+        settings = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}
+        unknown = sorted(settings.keys() - flags.keys())
         if unknown:
             raise ValueError(f"{file} must have the options' names as keys, got {unknown[0]}")
-    return found | {name: value for name, value in flags.items() if value is not None}
+    return settings | {name: value for name, value in flags.items() if value is not None}
 
 
-def _swept(settings: dict[str, Any], as_json: bool) -> None:
+def _run_sweep(settings: dict[str, Any], as_json: bool) -> None:
     quantity, relation = settings.get("quantity", "epsilon"), settings.get("relation", "add_remove")
     for name, value, kind in (("quantity", quantity, Quantity), ("relation", relation, Relation)):
         if value not in get_args(kind):
@@ -122,17 +122,17 @@ def _swept(settings: dict[str, Any], as_json: bool) -> None:
     )
     for reason in swept.attrs["failures"].splitlines()[:MOST_REASONS]:
         typer.echo(f"jaxdp sweep: no {quantity} at {reason}", err=True)
-    found = swept[quantity]
+    column = swept[quantity]
     if to is None:
         answer = {name: axis.tolist() for name, axis in axes.items()}
-        show(as_json, {**fixed, **answer, quantity: found.values.tolist()}, _table(found))
+        show(as_json, {**fixed, **answer, quantity: column.values.tolist()}, _table(column))
     else:
         from jaxdp.sweep.grid import FAILED, NOT_DONE, STATUS
 
         status = swept[STATUS].values
-        left, failed = int((status == NOT_DONE).sum()), int((status == FAILED).sum())
-        text = f"{to}: {points:,} points, {left:,} not done, {failed:,} failed"
-        answer = {"to": str(to), "points": points, "not_done": left, "failed": failed}
+        not_done, failed = int((status == NOT_DONE).sum()), int((status == FAILED).sum())
+        text = f"{to}: {points:,} points, {not_done:,} not done, {failed:,} failed"
+        answer = {"to": str(to), "points": points, "not_done": not_done, "failed": failed}
         show(as_json, answer, text)
 
 
@@ -143,46 +143,46 @@ def point(quantity: str, relation: Relation, fixed: Mapping[str, float], **value
     return {quantity: getattr(dpsgd, quantity)(**fixed, **values, relation=relation)}
 
 
-def values_of(name: str, told: Any) -> np.ndarray:
+def values_of(name: str, text: Any) -> np.ndarray:
     """One axis: a number, a list of them, "a:b:n" or "log:a:b:n", both ends included."""
     try:
-        if not isinstance(told, str):
-            found = np.atleast_1d(np.asarray(told, dtype=np.float64))
-        elif ":" not in told:
-            found = np.array([float(part) for part in told.split(",")])
+        if not isinstance(text, str):
+            axis = np.atleast_1d(np.asarray(text, dtype=np.float64))
+        elif ":" not in text:
+            axis = np.array([float(part) for part in text.split(",")])
         else:
-            spread = np.geomspace if told.startswith("log:") else np.linspace
-            first, last, count = told.removeprefix("log:").split(":")
+            spread = np.geomspace if text.startswith("log:") else np.linspace
+            start, end, count = text.removeprefix("log:").split(":")
             with np.errstate(all="raise"):
-                found = spread(float(first), float(last), int(count))
+                axis = spread(float(start), float(end), int(count))
             if name in WHOLE:
-                found = np.unique(np.round(found))
+                axis = np.unique(np.round(axis))
     except (TypeError, ValueError, FloatingPointError) as error:
         raise ValueError(
             f"{flag(name)} must be a number, numbers as in 1,2,4, a range as in 0.1:10:100 or "
-            f"log:1e-9:1e-3:50, got {told!r}"
+            f"log:1e-9:1e-3:50, got {text!r}"
         ) from error
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
-        raise ValueError(f"{flag(name)} must be one finite number or more, got {told!r}")
-    return found
+    if axis.ndim != 1 or not axis.size or not np.isfinite(axis).all():
+        raise ValueError(f"{flag(name)} must be one finite number or more, got {text!r}")
+    return axis
 
 
-def _stripe(told: str) -> tuple[int, int]:
+def _stripe(text: str) -> tuple[int, int]:
     try:
-        index, jobs = map(int, told.split("/"))
+        index, jobs = map(int, text.split("/"))
     except ValueError as error:
-        raise ValueError(f"--stripe must be i/n with 0 <= i < n, as 3/16, got {told!r}") from error
+        raise ValueError(f"--stripe must be i/n with 0 <= i < n, as 3/16, got {text!r}") from error
     return index, jobs
 
 
-def _table(found: Any) -> str:
+def _table(values: Any) -> str:
     """A line a point, in columns; the quantity is rounded up."""
     from jaxdp.dpsgd.wording import rounded_up
 
-    names = [*found.dims, found.name]
-    points = itertools.product(*(found[name].values for name in found.dims))
-    rows = zip(points, found.values.ravel(), strict=True)
-    lines = [[*(f"{x:.9g}" for x in at), rounded_up(value, 6)] for at, value in rows]
+    names = [*values.dims, values.name]
+    points = itertools.product(*(values[name].values for name in values.dims))
+    rows = zip(points, values.values.ravel(), strict=True)
+    lines = [[*(f"{x:.9g}" for x in point), rounded_up(value, 6)] for point, value in rows]
     widths = [max(map(len, column)) + 2 for column in zip(names, *lines, strict=True)]
     return "\n".join(
         "".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))

@@ -13,10 +13,10 @@ from jaxdp.cli.base import (
     AsJson,
     as_text,
     check_writable,
+    exit_on_error,
     library,
     read_csv,
     show,
-    tried,
     wrapped,
 )
 
@@ -44,21 +44,21 @@ def run(
             if output.suffix not in _SUFFIXES:
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
             check_writable("output", output)
-        told = tomllib.loads(plan.read_text(encoding="utf-8"))
-        made = library().plan_table(told)
+        entries = tomllib.loads(plan.read_text(encoding="utf-8"))
+        table_plan = library().plan_table(entries)
         if dry_run:
-            return _expected(made)
+            return _expected(table_plan)
         header, rows = read_csv(file)
         if len(set(header)) < len(header):
             raise ValueError(f"the columns of {file} must have names that differ")
         columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-        table = library().release_table(columns, made)
+        table = library().release_table(columns, table_plan)
         rows = [row._asdict() for row in table.rows]
-        return _report(made, rows), _lines(rows)
+        return _report(table_plan, rows), _lines(rows)
 
-    answer, lines = tried("release", work)
+    answer, lines = exit_on_error("release", work)
     if output is not None:
-        tried("release", lambda: write_atomically(output, _in_format(output, answer)))
+        exit_on_error("release", lambda: write_atomically(output, _in_format(output, answer)))
         lines += f"\nwritten to {output}"
     show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
 

@@ -43,7 +43,7 @@ def log_delta(
     `enough`: as in `evaluate.log_delta`, of the worst pair's bounds.
     """
     pair = evaluate.log_delta(terms, epsilon, both, enough)
-    return _lesser(_compiled_log_delta, pair, terms, epsilon, both)
+    return _tighter(_compiled_log_delta, pair, terms, epsilon, both)
 
 
 @in_float64
@@ -59,12 +59,12 @@ def rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Bounds on log delta from a grid of `points`; -inf below as in `log_delta`."""
     pair = evaluate.log_bounds(terms, epsilon, both, points)
-    return _lesser(_compiled_log_delta, pair, terms, epsilon, both)
+    return _tighter(_compiled_log_delta, pair, terms, epsilon, both)
 
 
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets `delta`."""
-    return _lesser(_compiled_epsilon, evaluate.epsilon(terms, delta, both), terms, delta, both)
+    return _tighter(_compiled_epsilon, evaluate.epsilon(terms, delta, both), terms, delta, both)
 
 
 def renyi(terms: Terms, order: Reals, both: bool) -> LogBounds:
@@ -73,7 +73,7 @@ def renyi(terms: Terms, order: Reals, both: bool) -> LogBounds:
     return LogBounds(value, value)
 
 
-def _lesser(
+def _tighter(
     by_divergences: Callable[[Terms, Reals, bool], Reals],
     pair: LogBounds,
     terms: Terms,
@@ -83,15 +83,15 @@ def _lesser(
     """Bounds by the worst `pair`, or by Renyi divergences where those are less."""
     if not any(isinstance(term.pair, BoundedRange) for term in terms):
         return pair
-    other = by_divergences(terms, values, both)
-    less = other < pair.upper  # NaN stays
-    return LogBounds(jnp.where(less, -jnp.inf, pair.lower), jnp.where(less, other, pair.upper))
+    by_renyi = by_divergences(terms, values, both)
+    lower = jnp.where(by_renyi < pair.upper, -jnp.inf, pair.lower)
+    return LogBounds(lower, jnp.where(by_renyi < pair.upper, by_renyi, pair.upper))  # NaN stays
 
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
     """A bound on log delta at every real epsilon, by the best order."""
-    way, epsilon = _broadcast(terms, epsilon)
-    return log_delta_of_cgf(functools.partial(_cumulant, way, both), epsilon)
+    lanes, epsilon = _broadcast(terms, epsilon)
+    return log_delta_of_cgf(functools.partial(_cumulant, lanes, both), epsilon)
 
 
 def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
@@ -99,17 +99,17 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
 
     The least over orders of (K(s) - log(1 + s) - s log(1 + 1/s) - log delta) / s.
     """
-    way, delta = _broadcast(terms, delta)
-    some = delta > 0
-    log_delta = jnp.log(jnp.where(some, delta, 1.0)) - rounding_slack(jnp.where(some, delta, 1.0))
+    lanes, delta = _broadcast(terms, delta)
+    safe_delta = jnp.where(delta > 0, delta, 1.0)
+    log_delta = jnp.log(safe_delta) - rounding_slack(safe_delta)
 
     def of_order(s: Reals) -> Reals:
-        gain, entropy = _cumulant(way, both, s), log1p(s) + s * log1p(1.0 / s)
+        gain, entropy = _cumulant(lanes, both, s), log1p(s) + s * log1p(1.0 / s)
         size = gain + entropy + jnp.abs(log_delta)
         return (gain - entropy - log_delta + 16.0 * ULP * size) / s
 
-    found = least_value(of_order, *(jnp.full(delta.shape, end) for end in _ORDERS))
-    return jnp.where(some, jnp.maximum(found, 0.0), jnp.inf)
+    least_epsilon = least_value(of_order, *(jnp.full(delta.shape, end) for end in _ORDERS))
+    return jnp.where(delta > 0, jnp.maximum(least_epsilon, 0.0), jnp.inf)
 
 
 _compiled_log_delta = compiled(_log_delta, 2)
@@ -124,8 +124,8 @@ def _cumulant(terms: Terms, both: bool, s: Reals) -> Reals:
     order = 1.0 + s[..., None]
     value = add_up(terms, lambda term: term.total(term.pair.renyi(order)))
     if both:
-        back = add_up(terms, lambda term: term.total(term.pair.reversed().renyi(order)))
-        value = jnp.maximum(value, back)
+        reverse = add_up(terms, lambda term: term.total(term.pair.reversed().renyi(order)))
+        value = jnp.maximum(value, reverse)
     return jnp.where(jnp.isnan(value), jnp.inf, round_up(s * value, _ROUNDED))
 
 

@@ -61,8 +61,8 @@ def releases_of(
         return ((pair, 1),), relation
     assert release.relation is not None
     scheme, noise, sensitivity = _expanded((release.sampling, release.noise, release.sensitivity))
-    wide = Release(noise, sensitivity, release.relation, release.group_size)
-    return pairs_of(scheme, wide), release.relation
+    expanded = Release(noise, sensitivity, release.relation, release.group_size)
+    return pairs_of(scheme, expanded), release.relation
 
 
 def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
@@ -78,19 +78,19 @@ def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
     return worst_of_shifts(noise, float(sensitivity))
 
 
-def _worst_of(known: Guarantee | ExponentialMechanism) -> DominatingPair:
+def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
     """The pair of the worst mechanism that keeps a guarantee."""
-    known = _expanded(known)
-    if isinstance(known, GDP):
-        return Additive(Gaussian(1.0), known.mu)
-    if isinstance(known, PureDP):
-        return Response(known.epsilon_bound, 0.0)
-    if isinstance(known, ApproxDP):
-        return Response(known.epsilon_bound, known.delta_bound)
-    if isinstance(known, ExponentialMechanism):
-        return BoundedRange(known.epsilon_bound)
+    guarantee = _expanded(guarantee)
+    if isinstance(guarantee, GDP):
+        return Additive(Gaussian(1.0), guarantee.mu)
+    if isinstance(guarantee, PureDP):
+        return Response(guarantee.epsilon_bound, 0.0)
+    if isinstance(guarantee, ApproxDP):
+        return Response(guarantee.epsilon_bound, guarantee.delta_bound)
+    if isinstance(guarantee, ExponentialMechanism):
+        return BoundedRange(guarantee.epsilon_bound)
     raise TypeError(
-        f"{type(known).__name__} has no worst mechanism: compose it as it is, or convert it"
+        f"{type(guarantee).__name__} has no worst mechanism: compose it as it is, or convert it"
     )
 
 

@@ -72,16 +72,16 @@ class PrivacyLoss(Saved):
         How far it may lie above is `log_delta_error`; docs/accuracy.md says what that is for which
         composition, and `accountant.engines` how it is found. Differentiable in every parameter.
         """
-        return self._asked(bounded_range.log_delta, checks.real("epsilon", epsilon)).upper
+        return self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: ArrayLike) -> Reals:
         """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
         Of delta this is the relative error. Infinite where no lower bound is known.
         """
-        found = self._asked(bounded_range.log_delta, checks.real("epsilon", epsilon))
-        error = (found.upper - found.lower) * (1.0 + 4.0 * ULP)
-        return jnp.where(found.upper == -jnp.inf, 0.0, error)
+        bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
+        error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP)
+        return jnp.where(bounds.upper == -jnp.inf, 0.0, error)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -95,10 +95,11 @@ class PrivacyLoss(Saved):
         """
         if not isinstance(points, int) or points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points!r}")
-        at = partial(bounded_range.log_bounds, points=points)
-        found = self._asked(at, checks.real("epsilon", epsilon))
-        empty = 0 in found.upper.shape
-        return (found.lower, found.upper) if empty else (exp_down(found.lower), exp_up(found.upper))
+        log_bounds = partial(bounded_range.log_bounds, points=points)
+        bounds = self._answer(log_bounds, checks.real("epsilon", epsilon))
+        if 0 in bounds.upper.shape:
+            return bounds.lower, bounds.upper
+        return exp_down(bounds.lower), exp_up(bounds.upper)
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
@@ -108,7 +109,7 @@ class PrivacyLoss(Saved):
         must, but for its rounding, (16 + releases + 4 |log delta|) ulp, which counts as met.
         """
         delta = checks.probability("delta", delta)
-        return self._asked(bounded_range.epsilon, delta).upper
+        return self._answer(bounded_range.epsilon, delta).upper
 
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.
@@ -130,9 +131,9 @@ class PrivacyLoss(Saved):
         Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
         """
         order = checks.real("order", order, 1.0)
-        return self._asked(bounded_range.renyi, order).upper
+        return self._answer(bounded_range.renyi, order).upper
 
-    def _asked(self, function: Callable[..., Any], argument: Reals) -> Any:
+    def _answer(self, function: Callable[..., Any], argument: Reals) -> Any:
         """function(terms, argument, both); an empty answer of an empty batch."""
         shape = jnp.broadcast_shapes(self.shape, argument.shape)
         if 0 in shape:
@@ -146,8 +147,8 @@ class PrivacyLoss(Saved):
             raise ValueError(f"axis must be one of the batch of shape {shape}, got {axis!r}")
         axis %= len(shape)
         if shape[axis] == 0:
-            nothing = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
-            return PrivacyLoss(privacy_loss(nothing).terms, self.relation)
+            no_release = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
+            return PrivacyLoss(privacy_loss(no_release).terms, self.relation)
 
         def merge(x: Reals) -> Reals:
             x = jnp.moveaxis(x, axis, -2)
@@ -223,10 +224,10 @@ class PrivacyLoss(Saved):
         elif len(index) > len(shape):
             raise IndexError(f"index must have at most {len(shape)} entries, got {len(index)}")
         dots = () if any(i is Ellipsis for i in index) else (Ellipsis,)
-        at = (*index, *dots, slice(None))
+        full_index = (*index, *dots, slice(None))
 
         def pick(x: Reals) -> Reals:
-            return x.at[at].get(mode="fill", fill_value=jnp.nan)
+            return x.at[full_index].get(mode="fill", fill_value=jnp.nan)
 
         terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(tuple(terms), self.relation)
@@ -280,11 +281,11 @@ def privacy_loss(
     >>> print(f"{(100 * loss).epsilon(1e-5):.4f}")
     4.3772
     """
-    pairs, known = releases_of(mechanism)
+    pairs, own_relation = releases_of(mechanism)
     if relation is not None:
         checks.one_of("relation", relation, RELATIONS)
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
-        known = relation
+        own_relation = relation
     terms = tuple(Term(pair, jnp.full(1, 1.0 * count)) for pair, count in pairs)
-    return PrivacyLoss(merged(terms), known)
+    return PrivacyLoss(merged(terms), own_relation)

@@ -64,8 +64,8 @@ def from_plain(rows: Any) -> Terms:
 def fields_of(name: str, row: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     """The values of a JSON object with exactly these keys, in their order."""
     if not isinstance(row, dict) or set(row) != set(names):
-        found = sorted(row) if isinstance(row, dict) else type(row).__name__
-        raise ValueError(f"{name} must hold {', '.join(sorted(names))}, got {found}")
+        keys = sorted(row) if isinstance(row, dict) else type(row).__name__
+        raise ValueError(f"{name} must hold {', '.join(sorted(names))}, got {keys}")
     return tuple(row[key] for key in names)
 
 
@@ -131,8 +131,8 @@ def _number(plain: Any) -> float:
 
 def _array(plain: Any) -> Reals:
     shape, values = fields_of("an array", plain, ("shape", "values"))
-    whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    if not whole or not isinstance(values, list) or len(values) != math.prod(shape):
+    is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    if not is_shape or not isinstance(values, list) or len(values) != math.prod(shape):
         raise ValueError(f"an array must have as many values as its shape, got shape {shape}")
     flat = np.array([_number(x) for x in values], dtype=np.float64)
     return checks.real("an array", flat.reshape(shape))
@@ -161,6 +161,6 @@ def _require_law(
     fits = len(losses) == len(masses) and min(infinite, hidden, *masses) >= 0
     if not fits or not abs(total - 1.0) <= _MASS_ERROR or not all(map(math.isfinite, losses)):
         raise ValueError(f"masses must be those of the losses and add up to 1, got {total}")
-    other = math.fsum(m * math.exp(-x) for x, m in zip(losses, masses, strict=True)) + hidden
-    if not abs(other - 1.0) <= _MASS_ERROR:
-        raise ValueError(f"masses times e^-loss must add up to 1 with hidden, got {other}")
+    total_q = math.fsum(m * math.exp(-x) for x, m in zip(losses, masses, strict=True)) + hidden
+    if not abs(total_q - 1.0) <= _MASS_ERROR:
+        raise ValueError(f"masses times e^-loss must add up to 1 with hidden, got {total_q}")

@@ -75,7 +75,7 @@ def allocate_exact(
     """
     budget = as_budget(budget)
     sensitivities = checks.nonnegative("sensitivities", sensitivities)
-    each = _one_each(noises, sensitivities)
+    members = _one_each(noises, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     power = checks.real("power", power, 0.0, open_lower=True)
     if budget.epsilon.ndim or budget.delta.ndim or power.ndim:
@@ -83,12 +83,12 @@ def allocate_exact(
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     weights = jnp.broadcast_to(weights, sensitivities.shape)
-    if not each:
+    if not members:
         return sensitivities
     moves = sensitivities != 0
     unit = jnp.where(jnp.any(moves), jnp.max(sensitivities), 1.0)
-    query = _Query(_stacked(each), moves, jnp.where(moves, sensitivities / unit, 1.0))
-    costs = weights * jnp.stack([jnp.asarray(n.absolute_moment(power)) for n in each])
+    query = _Query(_stacked(members), moves, jnp.where(moves, sensitivities / unit, 1.0))
+    costs = weights * jnp.stack([jnp.asarray(n.absolute_moment(power)) for n in members])
     shape = _shape(query, budget, costs, power, steps)
     safe, unsafe = _bracket(query, budget, shape)
 
@@ -103,10 +103,10 @@ def _one_each(noises: Noise | Sequence[Noise], sensitivities: Reals) -> tuple[No
     """The noise of every coordinate."""
     if sensitivities.ndim != 1:
         raise ValueError(f"sensitivities must have shape (K,), got {sensitivities.shape}")
-    each = (noises,) * sensitivities.shape[0] if isinstance(noises, Noise) else tuple(noises)
-    if len(each) != sensitivities.shape[0]:
-        raise ValueError(f"noises must be one or {sensitivities.shape[0]}, got {len(each)}")
-    return each
+    members = (noises,) * sensitivities.shape[0] if isinstance(noises, Noise) else tuple(noises)
+    if len(members) != sensitivities.shape[0]:
+        raise ValueError(f"noises must be one or {sensitivities.shape[0]}, got {len(members)}")
+    return members
 
 
 class _Query(NamedTuple):
@@ -166,20 +166,22 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
         value, slope = jax.value_and_grad(smooth)(state.log_scales)
         falls = jnp.sum(slope)
         # Of a common factor log(-log delta) is nearly linear in the logarithm.
-        away = jnp.log(log_delta / value) * value / falls
-        away = jnp.where((value < _LEAST_LOG) & jnp.isfinite(away), away, 1.0)
-        here = state.log_scales + jnp.clip(away, -1.0, 1.0)
-        error, rise = jax.value_and_grad(log_error)(here)
+        shift = jnp.log(log_delta / value) * value / falls
+        shift = jnp.where((value < _LEAST_LOG) & jnp.isfinite(shift), shift, 1.0)
+        log_scales = state.log_scales + jnp.clip(shift, -1.0, 1.0)
+        error, rise = jax.value_and_grad(log_error)(log_scales)
         downhill = rise - power * slope / falls
         downhill = jnp.where(jnp.isfinite(downhill) & moves, downhill, 0.0)
-        better: Bools = (error < state.least) & (jnp.abs(away) < _NEAR)
-        best = jnp.where(better, here, state.best)
-        least = jnp.where(better, error, state.least)
-        updates, moved = optimiser.update(downhill, state.memory)
+        is_better: Bools = (error < state.least) & (jnp.abs(shift) < _NEAR)
+        best = jnp.where(is_better, log_scales, state.best)
+        least = jnp.where(is_better, error, state.least)
+        updates, memory_after = optimiser.update(downhill, state.memory)
         # Both starts settle before the better one is left.
         settling = index < 2 * _SETTLING - 1
-        memory = jax.tree.map(lambda old, new: jnp.where(settling, old, new), state.memory, moved)
-        following = jnp.where(settling, here, here + jnp.asarray(updates))
+        memory = jax.tree.map(
+            lambda old, new: jnp.where(settling, old, new), state.memory, memory_after
+        )
+        following = jnp.where(settling, log_scales, log_scales + jnp.asarray(updates))
         following = jnp.where(index == _SETTLING - 1, starts[1], following)
         following = jnp.where(index == 2 * _SETTLING - 1, best, following)
         return _State(following, memory, best, least), None

@@ -88,8 +88,8 @@ def calibrate(
         raise ValueError("whole must come with largest=True, got largest=False")
     if largest:
         search = _begun(_of_whole(build) if whole else build, budget, lower, upper)
-        return _largest(search, upper, whole)
-    return _least(_begun(build, budget, upper, lower), budget)
+        return _largest_parameter(search, upper, whole)
+    return _least_parameter(_begun(build, budget, upper, lower), budget)
 
 
 @in_float64
@@ -106,7 +106,7 @@ def calibrate_from(
     None: the middle of the bracket.
     """
     budget = as_budget(budget)
-    return _least(_begun(build, budget, *_bracket(lower, upper)[::-1]), budget, guess)
+    return _least_parameter(_begun(build, budget, *_bracket(lower, upper)[::-1]), budget, guess)
 
 
 def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
@@ -152,12 +152,12 @@ def _begun(
     delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
     safest = build(safe)
-    known = composed and checks.all_concrete(budget, ends, safest)
-    if not known:
+    is_known = composed and checks.all_concrete(budget, ends, safest)
+    if not is_known:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = jnp.minimum(delta, 0.0)
         safe, unsafe = safe + zero, unsafe + zero
-    return _Search(residual, sign, delta, safe, unsafe, safest, composed, known)
+    return _Search(residual, sign, delta, safe, unsafe, safest, composed, is_known)
 
 
 def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
@@ -175,46 +175,46 @@ def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
     def enough(bounds: LogBounds) -> Any:
         return (bounds.lower > target) | (bounds.upper < target - margin)
 
-    at = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
-    found = bounded_range.log_delta(loss.terms, jnp.asarray(at), loss.both, enough)
+    epsilons = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
+    found = bounded_range.log_delta(loss.terms, jnp.asarray(epsilons), loss.both, enough)
     lower, upper = (np.asarray(x) for x in found)
     above = lower > target
     value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)
     return excess_log_delta(jnp.asarray(value), budget.delta)
 
 
-def _largest(search: _Search, upper: Reals, whole: bool) -> Reals:
+def _largest_parameter(search: _Search, upper: Reals, whole: bool) -> Reals:
     """The greatest parameter that passes, or the greatest whole one."""
     slack = rounding_slack(search.delta) + _COMPOSED
     ends = search.safe, search.unsafe
     residual = search.sign if search.known else search.residual
-    found = last_feasible(residual, *ends, slack, 0.0, compiled=not search.known)
-    return _largest_whole(search.residual, found, upper, slack) if whole else found
+    parameter = last_feasible(residual, *ends, slack, 0.0, compiled=not search.known)
+    return _largest_whole(search.residual, parameter, upper, slack) if whole else parameter
 
 
 def _largest_whole(
-    residual: Callable[[Reals], Reals], found: Reals, upper: Reals, slack: Reals
+    residual: Callable[[Reals], Reals], parameter: Reals, upper: Reals, slack: Reals
 ) -> Reals:
-    """The larger of the two whole numbers next to `found` that passes; 0 where none does."""
-    below = jnp.floor(lax.stop_gradient(found))
+    """The larger of the two whole numbers next to `parameter` that passes; 0 where none does."""
+    below = jnp.floor(lax.stop_gradient(parameter))
     above = below + 1.0
     below = jnp.where(residual(below) <= 0, below, 0.0)
     return jnp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
-def _never(safest: HasLogDelta, budget: Budget) -> bool:
+def _is_impossible(safest: HasLogDelta, budget: Budget) -> bool:
     """True if every delta is 0 and every loss larger than epsilon, even at the safe end."""
     if not isinstance(safest, PrivacyLoss) or np.any(np.asarray(budget.delta) != 0):
         return False
     return bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
 
 
-def _least(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> Reals:
+def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> Reals:
     """The least parameter that passes."""
     residual, sign, delta, safe, unsafe = search[:5]
     if not search.composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
-    if search.known and _never(search.safest, budget):
+    if search.known and _is_impossible(search.safest, budget):
         return jnp.full(delta.shape, jnp.inf)
     slack = _composed_slack(delta, safe)
     if not search.known:
@@ -222,16 +222,16 @@ def _least(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> R
 
     middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
     start = middle if guess is None else jnp.broadcast_to(jnp.asarray(guess), middle.shape)
-    found = secants(
+    parameter = secants(
         lambda x: _straightened(sign(x), slack, delta),
         safe,
         unsafe,
         guess=start,
         slope=_SLOPE,
         close=_CLOSE,
-        most=_MOST_STEPS,
+        max_steps=_MOST_STEPS,
     )
-    return jnp.where(jnp.isnan(found), jnp.inf, found)
+    return jnp.where(jnp.isnan(parameter), jnp.inf, parameter)
 
 
 @jax.jit

@@ -29,40 +29,27 @@ class Family(NamedTuple):
     lattice: bool = False
 
 
-def _flipped_huber(shape: Reals, deviation: Reals) -> Noise:
-    gamma = deviation / jnp.sqrt(FlippedHuber(shape, jnp.ones_like(shape)).variance())
-    return FlippedHuber(shape * gamma, gamma)
+def _by_deviation(member: Callable[[Reals, Reals], Noise]) -> Callable[[Reals, Reals], Noise]:
+    """`member(scale, shape)`, built from its shape and its standard deviation."""
 
+    def build(shape: Reals, deviation: Reals) -> Noise:
+        unit = member(jnp.ones_like(shape), shape)
+        return member(deviation / jnp.sqrt(unit.variance()), shape)
 
-def _offset_gaussian(shape: Reals, deviation: Reals) -> Noise:
-    scale = deviation / jnp.sqrt(OffsetGaussian(shape, jnp.ones_like(shape)).variance())
-    return OffsetGaussian(shape * scale, scale)
-
-
-def _subbotin(shape: Reals, deviation: Reals) -> Noise:
-    power = 1.0 + shape
-    return Subbotin(deviation / jnp.sqrt(Subbotin(jnp.ones_like(power), power).variance()), power)
-
-
-def _truncated_laplace(shape: Reals, deviation: Reals) -> Noise:
-    unit = TruncatedLaplace(jnp.ones_like(shape), shape)
-    scale = deviation / jnp.sqrt(unit.variance())
-    return TruncatedLaplace(scale, shape * scale)
-
-
-def _staircase(epsilon: Reals, sensitivity: Reals) -> Noise:
-    return Staircase(epsilon, sensitivity, staircase_split(epsilon))
+    return build
 
 
 # By name. Shapes are those between which a fit searches.
 MEMBERS = {
     "gaussian": Family(lambda _, deviation: Gaussian(deviation)),
     "laplace": Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),
-    "truncated_laplace": Family(_truncated_laplace, (1e-3, 300.0)),
-    "flipped_huber": Family(_flipped_huber, (2e-3, 30.0)),
-    "offset_gaussian": Family(_offset_gaussian, (1e-3, 3000.0)),
-    "subbotin": Family(_subbotin, (1e-5, 7.0)),
-    "staircase": Family(_staircase, log_concave=False),
+    "truncated_laplace": Family(
+        _by_deviation(lambda b, a: TruncatedLaplace(b, a * b)), (1e-3, 300.0)
+    ),
+    "flipped_huber": Family(_by_deviation(lambda b, a: FlippedHuber(a * b, b)), (2e-3, 30.0)),
+    "offset_gaussian": Family(_by_deviation(lambda b, a: OffsetGaussian(a * b, b)), (1e-3, 3000.0)),
+    "subbotin": Family(_by_deviation(lambda b, a: Subbotin(b, 1.0 + a)), (1e-5, 7.0)),
+    "staircase": Family(lambda e, s: Staircase(e, s, staircase_split(e)), log_concave=False),
     "discrete_gaussian": Family(lambda _, scale: DiscreteGaussian(scale), lattice=True),
     "discrete_laplace": Family(
         lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True

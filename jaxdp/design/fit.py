@@ -173,8 +173,8 @@ def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> 
         del final
         assert isinstance(noise, FlippedHuber)
         l1, l2 = (jnp.broadcast_to(n, lanes.shift.shape) for n in norms)
-        here = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
-        return sufficient_log_delta(noise, here, lanes.epsilon)
+        joint = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
+        return sufficient_log_delta(noise, joint, lanes.epsilon)
 
     return least_error("flipped_huber", objective, lanes, log_delta)
 

@@ -85,9 +85,9 @@ def least_error(
         errors = error(shape, tall)
         index = jnp.argmin(errors, axis=0)[None]
         near = (jnp.clip(index + offset, 0, _SHAPES - 1) for offset in (-1, 1, 0))
-        below, above, found = (jnp.take_along_axis(shape, i, 0)[0] for i in near)
+        below, above, shape_found = (jnp.take_along_axis(shape, i, 0)[0] for i in near)
         value = jnp.take_along_axis(errors, index, 0)[0]
-        best = jnp.where(value < lowest, found, best)
+        best = jnp.where(value < lowest, shape_found, best)
         return jnp.log(below), jnp.log(above), best, jnp.minimum(value, lowest)
 
     ends = (start, start * (shapes[1] / shapes[0]))
@@ -99,13 +99,13 @@ def least_error(
         lanes = lax.optimization_barrier(
             jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
         )
-    found = least(shape, lanes, True)
+    solution = least(shape, lanes, True)
     if family == "flipped_huber":
-        both = (found, _on_plateau(lanes, log_delta))
-        found = jax.tree.map(lambda *x: jnp.stack(x), *both)
+        candidates = (solution, _on_plateau(lanes, log_delta))
+        solution = jax.tree.map(lambda *x: jnp.stack(x), *candidates)
     elif family != "truncated_laplace":
-        return found
-    return least_of(found, getattr(found, objective)(), 0)
+        return solution
+    return least_of(solution, getattr(solution, objective)(), 0)
 
 
 def _designed_bound(lanes: Lanes) -> Reals:

@@ -69,9 +69,9 @@ class Additive(DominatingPair):
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            here, there = noise.log_density(x), noise.log_density(x - shift)
-            both = (here > -jnp.inf) & (there > -jnp.inf)
-            return jnp.where(both, here - there, 0.0), jnp.where(both, here, -jnp.inf)
+            log_p, log_q = noise.log_density(x), noise.log_density(x - shift)
+            finite = (log_p > -jnp.inf) & (log_q > -jnp.inf)
+            return jnp.where(finite, log_p - log_q, 0.0), jnp.where(finite, log_p, -jnp.inf)
 
         along = jnp.zeros_like(nodes.x) if self.noise.on_integers else jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
@@ -126,22 +126,22 @@ def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: R
     lattice = pair.noise.lattice(shift)
     assert lattice is not None
     unit = lattice[0][..., None]
-    wide = cast(Additive, expanded(pair))
+    columns = cast(Additive, expanded(pair))
     multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
-    delta = jnp.exp(wide.log_delta(unit * multiple))
+    delta = jnp.exp(columns.log_delta(unit * multiple))
     # Of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
-    beyond = (delta[..., :-1] - delta[..., 1:]) / (
+    tails = (delta[..., :-1] - delta[..., 1:]) / (
         jnp.exp(unit * multiple[..., :-1]) * jnp.expm1(jnp.where(unit > 0, unit, 1.0))
     )
-    up = jnp.maximum(beyond[..., :-1] - beyond[..., 1:], 0.0)  # Q of the levels 1, 2, ...
+    under_q = jnp.maximum(tails[..., :-1] - tails[..., 1:], 0.0)  # Q of the levels 1, 2, ...
     losses = unit * multiple[..., 1:-1]
-    log_up = jnp.maximum(jnp.log(up) + losses, LEAST_FINITE)
+    log_up = jnp.maximum(jnp.log(under_q) + losses, LEAST_FINITE)
     log_down = log_up - losses
     # Of the levels beyond: P of those above is delta there and their Q, which is P of those below.
-    last = beyond[..., -1:]
+    last_tail = tails[..., -1:]
     # A product with what overflows is none where nothing is left.
-    grown = jnp.exp(jnp.where(last > 0, unit, 0.0) * _MULTIPLES)
-    left_out = delta[..., -2:-1] + last * (1.0 + grown)
+    grown = jnp.exp(jnp.where(last_tail > 0, unit, 0.0) * _MULTIPLES)
+    left_out = delta[..., -2:-1] + last_tail * (1.0 + grown)
     level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True) - left_out
     log_level = log1m(jnp.clip(1.0 - level, 0.0, 1.0))
     law = atoms(

@@ -42,8 +42,8 @@ class _Prepared(DominatingPair):
     """An allocation, "remove" or where `added` is 1 "add", by the lanes of its density."""
 
     def __init__(self, lanes: Lane, added: Reals, panels: Panels | None = None):
-        own = jnp.ndim(lanes.ratio)
-        of_lanes = functools.reduce(lambda f, _: jax.vmap(f), range(own), panels_of)
+        axes = jnp.ndim(lanes.ratio)
+        of_lanes = functools.reduce(lambda f, _: jax.vmap(f), range(axes), panels_of)
         self.lanes, self.added = lanes, added
         self.panels = of_lanes(lanes) if panels is None else panels
 
@@ -57,8 +57,11 @@ class _Prepared(DominatingPair):
         return higher - lower
 
     def _log_deltas(self, epsilon: ArrayLike) -> Reals:
-        of_lane = (self.lanes, self.panels)
-        return _by_lane(_log_deltas, of_lane, checks.real("epsilon", epsilon), self.added)
+        def of_lane(lane: Lane, panels: Panels, epsilon: Reals, added: Reals) -> Reals:
+            return log_deltas(lane, panels, epsilon, added > 0)
+
+        lanes = self.lanes, self.panels
+        return _by_lane(of_lane, lanes, checks.real("epsilon", epsilon), self.added)
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
@@ -135,8 +138,8 @@ class Allocation(AnyAllocation):
 
     def reversed(self) -> Allocation:
         """`added` exchanged."""
-        *others, added = jax.tree.leaves(self)
-        return jax.tree.unflatten(jax.tree.structure(self), [*others, 1.0 - added])
+        *leaves, added = jax.tree.leaves(self)
+        return jax.tree.unflatten(jax.tree.structure(self), [*leaves, 1.0 - added])
 
     def prepared(self) -> _Prepared:
         """Nodes along an axis."""
@@ -161,8 +164,8 @@ class TracedAllocation(AnyAllocation):
     def prepared(self) -> _Prepared:
         """The density of each lane, one after the other."""
         shape = jnp.shape(self.ratio)
-        found = lax.map(lambda ratio: traced_lane(ratio, self.steps), self.ratio.reshape(-1))
-        lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), found)
+        lanes = lax.map(lambda ratio: traced_lane(ratio, self.steps), self.ratio.reshape(-1))
+        lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
         return _Prepared(lanes, self.added)
 
 
@@ -205,26 +208,22 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
 
 def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Reals) -> Any:
     """function(*of_lane, *values) of every element of the batch."""
-    own = of_lane[0].ratio.shape
-    shape = jnp.broadcast_shapes(own, *(x.shape for x in values))
-    asked = [jnp.broadcast_to(x, shape).reshape(-1) for x in values]
+    lane_shape = of_lane[0].ratio.shape
+    shape = jnp.broadcast_shapes(lane_shape, *(x.shape for x in values))
+    flat_values = [jnp.broadcast_to(x, shape).reshape(-1) for x in values]
     # Of one pair many values are asked for without a copy of its nodes for each.
-    alone = math.prod(own) == 1
+    is_single = math.prod(lane_shape) == 1
 
     def flat(x: Reals) -> Reals:
-        rest = x.shape[len(own) :]
-        if alone:
-            return x.reshape(rest)
-        wide = x.reshape(*[1] * (len(shape) - len(own)), *x.shape)
-        return jnp.broadcast_to(wide, (*shape, *rest)).reshape(-1, *rest)
+        inner = x.shape[len(lane_shape) :]
+        if is_single:
+            return x.reshape(inner)
+        padded = x.reshape(*[1] * (len(shape) - len(lane_shape)), *x.shape)
+        return jnp.broadcast_to(padded, (*shape, *inner)).reshape(-1, *inner)
 
-    axes = (*(None if alone else 0 for _ in of_lane), *(0 for _ in asked))
-    found = jax.vmap(function, axes)(*jax.tree.map(flat, of_lane), *asked)
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), found)
-
-
-def _log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Reals) -> Reals:
-    return log_deltas(lane, panels, epsilon, added > 0)
+    axes = (*(None if is_single else 0 for _ in of_lane), *(0 for _ in flat_values))
+    results = jax.vmap(function, axes)(*jax.tree.map(flat, of_lane), *flat_values)
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
 
 
 def _law_columns(lane: Lane, added: Reals) -> tuple[Reals, ...]:

@@ -62,12 +62,12 @@ class Lane(NamedTuple):
 def known_lanes(ratio: Reals, steps: int) -> Lane:
     """Lanes of known ratios (L,): those that are doubtful by more nodes."""
     density, error = _density(ratio, steps, _FEW)
-    index = np.flatnonzero(np.asarray(_doubt(density, error)) > _DOUBTFUL)
-    density, error = _kept(density, error)
+    index = np.flatnonzero(np.asarray(_largest_error(density, error)) > _DOUBTFUL)
+    density, error = _reduced(density, error)
     if index.size:
-        again = _kept(*_density(ratio[index], steps, _MANY))
-        found = density, error
-        density, error = jax.tree.map(lambda x, y: x.at[index].set(y), found, again)
+        refined = _reduced(*_density(ratio[index], steps, _MANY))
+        lanes = density, error
+        density, error = jax.tree.map(lambda x, y: x.at[index].set(y), lanes, refined)
     return _lane(density, error, ratio, steps)
 
 
@@ -78,26 +78,27 @@ def traced_lane(ratio: Reals, steps: int) -> Lane:
 
 
 def _lane(density: LogDensity, errors: Reals, ratio: Reals, steps: int) -> Lane:
-    beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
-    left_out = jnp.logaddexp(log_normal_survival(jnp.full_like(ratio, 10.5)), beyond) + np.log(2.0)
+    log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
+    log_low = log_normal_survival(jnp.full_like(ratio, 10.5))
+    left_out = jnp.logaddexp(log_low, log_beyond) + np.log(2.0)
     centre = density.centre - np.log(steps)
     return Lane(density._replace(centre=centre), errors, jax.lax.stop_gradient(left_out), ratio)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _traced(ratio: Reals, steps: int) -> tuple[LogDensity, Reals]:
-    found = _kept(*_density(ratio[None], steps, _FEW))
-    return jax.tree.map(lambda x: x[0], found)
+    lanes = _reduced(*_density(ratio[None], steps, _FEW))
+    return jax.tree.map(lambda x: x[0], lanes)
 
 
 @_traced.defjvp
 def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
-    found, slopes = jax.jvp(
-        lambda ratio: jax.tree.map(lambda x: x[0], _kept(*_density(ratio[None], steps, _FEW))),
+    lane, slopes = jax.jvp(
+        lambda ratio: jax.tree.map(lambda x: x[0], _reduced(*_density(ratio[None], steps, _FEW))),
         primals,
         (jnp.ones(()),),
     )
-    return found, jax.tree.map(lambda x: x * tangents[0], slopes)
+    return lane, jax.tree.map(lambda x: x * tangents[0], slopes)
 
 
 def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensity, Reals]:
@@ -105,32 +106,32 @@ def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensi
     size = ratio.size
     safe = jnp.minimum(ratio, _LARGEST_RATIO)
     spread = jnp.concatenate([jnp.ones(size), jnp.full(size, _WIDER)])
-    both = log_normal_sum(jnp.concatenate([safe, safe]), spread, steps, resolution)
-    fine, coarse = (jax.tree.map(lambda x, i=i: x[i : i + size], both) for i in (0, size))
+    runs = log_normal_sum(jnp.concatenate([safe, safe]), spread, steps, resolution)
+    fine, coarse = (jax.tree.map(lambda x, i=i: x[i : i + size], runs) for i in (0, size))
     error = _difference(fine, coarse)
     if steps == 1 or (checks.is_concrete(ratio) and bool(jnp.all(ratio <= _LARGEST_RATIO))):
         return fine, error
     # A step that is known: its law is one log-normal's, moved as the sum is divided.
-    alone = log_normal_sum(ratio, jnp.ones(size), 1, resolution)
-    alone = alone._replace(centre=alone.centre + np.log(steps))
+    single = log_normal_sum(ratio, jnp.ones(size), 1, resolution)
+    single = single._replace(centre=single.centre + np.log(steps))
     large = ratio > _LARGEST_RATIO
 
     def choose(x: Reals, y: Reals) -> Reals:
         return jnp.where(large.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
-    return jax.tree.map(choose, alone, fine), jnp.where(large[:, None], 0.0, error)
+    return jax.tree.map(choose, single, fine), jnp.where(large[:, None], 0.0, error)
 
 
 @partial(compiled, static_argnums=())
 @jax.vmap
 def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
-    again = coarse.read(coarse.at_place(fine.nodes[0]))
-    return jax.lax.stop_gradient(jnp.minimum(jnp.abs(fine.values - again), 1.0))
+    values = coarse.read(coarse.at_place(fine.nodes[0]))
+    return jax.lax.stop_gradient(jnp.minimum(jnp.abs(fine.values - values), 1.0))
 
 
 @partial(compiled, static_argnums=())
 @jax.vmap
-def _doubt(density: LogDensity, error: Reals) -> Reals:
+def _largest_error(density: LogDensity, error: Reals) -> Reals:
     """The largest error where either law has mass."""
     place, dl = density.nodes
     mass = density.values + jnp.log(dl)
@@ -140,18 +141,18 @@ def _doubt(density: LogDensity, error: Reals) -> Reals:
 
 @partial(compiled, static_argnums=())
 @jax.vmap
-def _kept(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
+def _reduced(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
     """The density at the nodes that are kept, and the largest errors of its stretches.
 
     What reading between those nodes misses is one of them.
     """
     step = (density.high - density.low) / (KEPT - 1.0)
     v = density.low + step * jnp.arange(1.0 * KEPT)
-    kept = density._replace(step=step, values=density.read(v))
+    reduced = density._replace(step=step, values=density.read(v))
     middle = v + 0.5 * step
-    missed = jnp.abs(kept.read(middle) - density.read(middle))
+    read_error = jnp.abs(reduced.read(middle) - density.read(middle))
     index = jnp.clip((v - density.low) / density.step, 0.0, error.size - 1.0)
     near = error[jnp.floor(index).astype(int)], error[jnp.ceil(index).astype(int)]
-    each = _SHARE * jnp.maximum(*near) + missed + _ROUNDING
-    each = jnp.maximum(each, jnp.append(each[1:], each[-1]))
-    return kept, jax.lax.stop_gradient(jnp.max(each.reshape(STRETCHES, -1), axis=-1))
+    errors = _SHARE * jnp.maximum(*near) + read_error + _ROUNDING
+    errors = jnp.maximum(errors, jnp.append(errors[1:], errors[-1]))
+    return reduced, jax.lax.stop_gradient(jnp.max(errors.reshape(STRETCHES, -1), axis=-1))

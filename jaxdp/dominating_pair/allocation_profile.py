@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import ULP, log1m, log1mexp
+from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
 from jaxdp.dominating_pair.allocation_density import KEPT, STRETCHES, Lane
+from jaxdp.noise.base import mirrored_log_delta
 
 # Points of a panel's integral. measured: 1e-14 of it
 _POINTS = 12
@@ -46,11 +47,7 @@ def log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Real
     size, backward = jnp.abs(epsilon), epsilon < 0
     # delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
     value = _log_tails(lane, panels, size, added ^ backward)
-    mixed = -jnp.expm1(-size) + jnp.exp(value - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(value) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored += ULP * (8.0 + 8.0 * jnp.abs(mirrored))
+    mirrored = mirrored_log_delta(value, size, 1.0) + 8.0 * ULP
     return jnp.minimum(jnp.where(backward, mirrored, value), 0.0)
 
 
@@ -72,18 +69,18 @@ def _one_way(lane: Lane, added: bool) -> Panels:
     place = density.place(v)
     log_mass = density.read(v) + density.log_slope(v) + (0.0 if added else place)
     log_mass += jnp.log(jnp.abs(width)) + np.log(share)[None]
-    over = jnp.maximum(order * place - loss[:-1, None], 1e-300)
+    gap = jnp.maximum(order * place - loss[:-1, None], 1e-300)
     errors = lane.errors[::order]
     errors = jnp.stack([errors, -errors])
-    here, paid = (
-        errors + jax.nn.logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(over))
+    log_part, paid = (
+        errors + jax.nn.logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(gap))
     )
-    beyond = _with_end(_from_each_on(here))
+    log_beyond = _with_end(_from_each_on(log_part))
     # e^-L_j T(L_j) is the sum over the panels from j on.
-    each = jnp.logaddexp(paid, log1mexp(jnp.diff(loss))[None] + beyond[:, 1:]) - loss[None, :-1]
-    tail = _with_end(_from_each_on(each) + loss[None, :-1])
-    edge, loss = (jnp.broadcast_to(x, beyond.shape) for x in (edge, loss))
-    return Panels(edge, loss, beyond, tail)
+    log_tail = jnp.logaddexp(paid, log1mexp(jnp.diff(loss))[None] + log_beyond[:, 1:])
+    tail = _with_end(_from_each_on(log_tail - loss[None, :-1]) + loss[None, :-1])
+    edge, loss = (jnp.broadcast_to(x, log_beyond.shape) for x in (edge, loss))
+    return Panels(edge, loss, log_beyond, tail)
 
 
 def _from_each_on(logs: Reals) -> Reals:
@@ -106,14 +103,15 @@ def _log_tails(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Real
     edge, loss, log_mass, log_tail = (x[way, :, panel + 1] for x in panels)
     x, share = gauss_legendre(_POINTS)
     length = edge[0] - start
-    some = jnp.abs(length) > 0
+    inside = jnp.abs(length) > 0
     v = start + length * x
     place = density.place(v)
-    over = jnp.maximum(sign * place - epsilon, 1e-300)
-    value = density.read(v) + density.log_slope(v) + jnp.where(added, 0.0, place) + log1mexp(over)
-    here = jax.nn.logsumexp(value + np.log(share)) + jnp.log(jnp.where(some, jnp.abs(length), 1.0))
-    here += jnp.array([1.0, -1.0]) * lane.errors[stretch]
+    excess = jnp.maximum(sign * place - epsilon, 1e-300)
+    value = density.read(v) + density.log_slope(v) + jnp.where(added, 0.0, place) + log1mexp(excess)
+    log_part = jax.nn.logsumexp(value + np.log(share))
+    log_part += jnp.log(jnp.where(inside, jnp.abs(length), 1.0))
+    log_part += jnp.array([1.0, -1.0]) * lane.errors[stretch]
     gap = jnp.maximum(loss - epsilon, 1e-300)
-    rest = jnp.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
-    found = jnp.logaddexp(jnp.where(some, here, _NOTHING), rest)
-    return jnp.stack([jnp.logaddexp(found[0], lane.log_left_out), found[1]])
+    log_rest = jnp.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
+    log_total = jnp.logaddexp(jnp.where(inside, log_part, _NOTHING), log_rest)
+    return jnp.stack([jnp.logaddexp(log_total[0], lane.log_left_out), log_total[1]])

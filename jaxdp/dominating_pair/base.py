@@ -183,8 +183,8 @@ def law_on(
 
 def log_of_infinite(log_finite: Reals) -> Reals:
     """log of the probability of an infinite loss from that of a finite one; -inf for none."""
-    some = log_finite < 0
-    value = jnp.where(some, log1mexp(jnp.where(some, -log_finite, 1.0)), -jnp.inf)
+    possible = log_finite < 0
+    value = jnp.where(possible, log1mexp(jnp.where(possible, -log_finite, 1.0)), -jnp.inf)
     return jnp.where(jnp.isnan(log_finite), jnp.nan, value)
 
 

@@ -39,8 +39,8 @@ def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
     x = jnp.where(endless, 0.5, 0.5 * bound)
     grown = (s + 1.0) * _log_sinhc((s + 1.0) * x)
     value = grown - s * _log_sinhc(s * x) - _log_sinhc(x) + 16.0 * ULP * grown
-    least = jnp.minimum(s * ((s + 1.0) * rho_of_range(bound)), s * bound)
-    value = jnp.minimum(jnp.where(jnp.isfinite(grown), value, jnp.inf), round_up(least, 4))
+    limit = jnp.minimum(s * ((s + 1.0) * rho_of_range(bound)), s * bound)
+    value = jnp.minimum(jnp.where(jnp.isfinite(grown), value, jnp.inf), round_up(limit, 4))
     return jnp.where(endless, jnp.where(s == 0, 0.0, jnp.inf), value)
 
 

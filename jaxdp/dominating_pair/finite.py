@@ -88,16 +88,16 @@ class Finite(DominatingPair):
 
     def law(self) -> Law:
         """The losses."""
-        there = (self.backward > 0)[..., None]
+        backward = (self.backward > 0)[..., None]
         losses = np.array(self.losses)
         log_masses = np.log(np.maximum(self.masses, LEAST))
-        other = log_masses - losses
+        log_masses_q = log_masses - losses
         log_infinite, log_hidden = (
             math.log(x) if x > 0 else -math.inf for x in (self.infinite, self.hidden)
         )
         law = atoms(
-            jnp.where(there, -losses[::-1], losses),
-            jnp.where(there, other[::-1], log_masses),
+            jnp.where(backward, -losses[::-1], losses),
+            jnp.where(backward, log_masses_q[::-1], log_masses),
             jnp.where(self.backward > 0, log_hidden, log_infinite),
             round_up(jnp.where(self.backward > 0, -losses[0], losses[-1]), 2),
         )
@@ -124,8 +124,8 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
     """
     if not all(map(checks.is_concrete, (losses, masses_p, masses_q))):
         raise ValueError("losses and masses must be known before tracing: they shape the program")
-    given = {"losses": losses, "masses_p": masses_p, "masses_q": masses_q}
-    place, p, q = (np.asarray(checks.real(name, x)) for name, x in given.items())
+    arguments = {"losses": losses, "masses_p": masses_p, "masses_q": masses_q}
+    place, p, q = (np.asarray(checks.real(name, x)) for name, x in arguments.items())
     if place.ndim != 1 or not place.shape == p.shape == q.shape or place.size == 0:
         shapes = place.shape, p.shape, q.shape
         raise ValueError(f"losses and masses must be vectors of one length, got shapes {shapes}")
@@ -163,12 +163,12 @@ def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finit
     cell = min(math.floor(ratio), len(noise.weights))
     part = math.ceil((ratio - cell) * _PART) if cell < len(noise.weights) else 0
     points = {(0, 0), (noise.total * _PART,) * 2}
-    whole = [(k, 0) for k in range(1, cell + 1)]
-    for k, share in [*whole, (cell, part)] if part else whole:
+    shifts = [(k, 0) for k in range(1, cell + 1)]
+    for k, share in [*shifts, (cell, part)] if part else shifts:
         for sign in (1,) if noise.even else (1, -1):
             points |= _roc(noise, sign, k, share)
     hull = _concave(sorted(points))
-    return _of_hull(hull, noise.total * _PART)
+    return _pair_of_hull(hull, noise.total * _PART)
 
 
 def _roc(noise: Histogram, sign: int, k: int, share: int) -> set[tuple[int, int]]:
@@ -204,16 +204,16 @@ def _concave(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return hull
 
 
-def _of_hull(hull: list[tuple[int, int]], total: int) -> Finite:
+def _pair_of_hull(hull: list[tuple[int, int]], total: int) -> Finite:
     edges = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(hull)]
-    finite = [(wide, high) for wide, high in edges if wide > 0 and high > 0]
-    infinite = sum(high for wide, high in edges if wide == 0)
+    finite = [(width, high) for width, high in edges if width > 0 and high > 0]
+    infinite = sum(high for width, high in edges if width == 0)
     if not finite:
         return Finite((0.0,), (0.0,), 1.0, 1.0, 0.0)
-    losses = [_log_ratio(high, wide) for wide, high in finite]
-    never = math.nextafter(infinite / total, 1.0) if infinite else 0.0
+    losses = [_log_ratio(high, width) for width, high in finite]
+    infinite_share = math.nextafter(infinite / total, 1.0) if infinite else 0.0
     masses = tuple(high / total for _, high in reversed(finite))
-    return Finite(tuple(reversed(losses)), masses, never, never, 0.0)
+    return Finite(tuple(reversed(losses)), masses, infinite_share, infinite_share, 0.0)
 
 
 def _log_ratio(a: int, b: int) -> float:
@@ -225,11 +225,11 @@ def _log_ratio(a: int, b: int) -> float:
 
 def _sides(pair: Finite) -> tuple[tuple[np.ndarray | float, ...], ...]:
     """Arguments of `_log_delta` for the pair, and for the exchanged pair."""
-    other = tuple(m * math.exp(-x) for x, m in zip(pair.losses, pair.masses, strict=True))
-    back = tuple(-x for x in reversed(pair.losses))
+    masses_q = tuple(m * math.exp(-x) for x, m in zip(pair.losses, pair.masses, strict=True))
+    negated = tuple(-x for x in reversed(pair.losses))
     return (
         _profile(pair.losses, pair.masses, pair.infinite),
-        _profile(back, tuple(reversed(other)), pair.hidden),
+        _profile(negated, tuple(reversed(masses_q)), pair.hidden),
     )
 
 
@@ -258,12 +258,12 @@ def _log_delta(
     losses: Reals, above: Reals, slopes: Reals, infinite: Reals, epsilon: Reals
 ) -> Reals:
     index = jnp.searchsorted(losses, epsilon, side="left")
-    beyond = index >= losses.size
+    past_end = index >= losses.size
     index = jnp.clip(index, 1, losses.size - 1)
     # Each loss is known to 4 ulp.
     place = losses[index]
-    gap = jnp.maximum(jnp.where(beyond, 0.0, place + 4.0 * ULP * jnp.abs(place) - epsilon), 0.0)
-    finite = jnp.where(beyond, 0.0, above[index] + slopes[index] * -jnp.expm1(-gap))
+    gap = jnp.maximum(jnp.where(past_end, 0.0, place + 4.0 * ULP * jnp.abs(place) - epsilon), 0.0)
+    finite = jnp.where(past_end, 0.0, above[index] + slopes[index] * -jnp.expm1(-gap))
     delta = jnp.minimum((finite + infinite) * (1.0 + 1e-14), 1.0)
     value = jnp.minimum(round_up(jnp.log(delta), 2), 0.0)
     return jnp.where(jnp.isnan(epsilon), jnp.nan, value)

@@ -17,7 +17,7 @@ from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
 
 
@@ -54,28 +54,24 @@ class FixedBatch(DominatingPair):
         size, backward = jnp.abs(epsilon), epsilon < 0
         base = Additive(self.noise, self.shift)
         upper = sampled_log_delta(base, self._rate, jnp.zeros(()), size)
-        mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-        near_one = mixed > 0.5
-        close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-        mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-        return jnp.where(backward, jnp.minimum(round_up(mirrored, 8), 0.0), upper)
+        return jnp.where(backward, mirrored_log_delta(upper, size, 1.0), upper)
 
     def law(self) -> Law:
         """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""
         shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
         shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
         nodes = of_law(self.noise, (jnp.zeros_like(shift), 0.5 * shift, shift))
-        noise, wide, rate = cast(
+        noise, shift_column, rate = cast(
             tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._rate))
         )
 
         def at(x: Reals) -> tuple[Reals, Reals]:
-            here = noise.log_density(x)
-            return log_mixed(noise.log_density(x - wide) - here, rate), here
+            log_p = noise.log_density(x)
+            return log_mixed(noise.log_density(x - shift_column) - log_p, rate), log_p
 
         (loss, under_q), (slope, _) = jax.jvp(at, (nodes.x,), (jnp.ones_like(nodes.x),))
-        beyond = (nodes.x > 0.5 * wide) & (loss >= 0)
-        mass = jnp.where(beyond, under_q + jnp.log(nodes.weight), -jnp.inf)
+        outside = (nodes.x > 0.5 * shift_column) & (loss >= 0)
+        mass = jnp.where(outside, under_q + jnp.log(nodes.weight), -jnp.inf)
         density = under_q - jnp.log(jnp.abs(slope))
         half = jnp.exp(self.noise.log_survival(0.5 * shift))
         log_atom = (log_probability(1.0 - self._rate) + log1m(2.0 * half))[..., None]
@@ -86,8 +82,8 @@ class FixedBatch(DominatingPair):
 
         def rule(part: slice) -> tuple[Reals, Reals]:
             # Above 0 the mass is that under Q times e^p.
-            up = (mass + loss)[..., part]
-            masses = jnp.concatenate([mass[..., part][..., ::-1], log_atom, up], axis=-1)
+            log_up = (mass + loss)[..., part]
+            masses = jnp.concatenate([mass[..., part][..., ::-1], log_atom, log_up], axis=-1)
             return both(loss, part, jnp.zeros_like(log_atom), -1.0), masses
 
         first, second = slice(0, nodes.first), slice(nodes.first, None)
@@ -114,7 +110,7 @@ class FixedBatch(DominatingPair):
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes and what they leave out, or bounds from the whole one."""
-        return renyi_of_law(self, order, self._from_whole, self._beyond)
+        return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
 
     def log_hit(self) -> Reals:
         """log of the rate."""
@@ -128,10 +124,10 @@ class FixedBatch(DominatingPair):
     @property
     def _largest(self) -> Reals:
         """The largest loss."""
-        most = self.noise.pure_epsilon(self.shift)
-        return sampled_largest(most, self._rate, jnp.zeros_like(self._rate))
+        largest = self.noise.pure_epsilon(self.shift)
+        return sampled_largest(largest, self._rate, jnp.zeros_like(self._rate))
 
-    def _from_whole(self, order: Reals) -> Reals:
+    def _renyi_bound(self, order: Reals) -> Reals:
         """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or of "remove".
 
         The first is a coin that shows whether the record is hit. E[e^(s L)] is at most the moment
@@ -139,12 +135,12 @@ class FixedBatch(DominatingPair):
         """
         rate = self._rate
         excess = jnp.where(order > 1, order - 1.0, 1.0)
-        whole = self.noise.renyi(self.shift, order)
-        coin = jnp.where(order > 1, log_mixed(excess * whole, rate) / excess, rate * whole)
-        removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(rate, order.shape))
-        least = jnp.exp(self.noise.log_survival(0.5 * self.shift))
-        added = (1.0 - rate) * (1.0 - 2.0 * least) + least
-        added -= jnp.exp(order * log1m(jnp.minimum(rate, 1.0 - ULP))) * (1.0 - least)
+        of_whole = self.noise.renyi(self.shift, order)
+        coin = jnp.where(order > 1, log_mixed(excess * of_whole, rate) / excess, rate * of_whole)
+        removed = sampled_renyi(self._renyi_of_base, order, jnp.broadcast_to(rate, order.shape))
+        tail = jnp.exp(self.noise.log_survival(0.5 * self.shift))
+        added = (1.0 - rate) * (1.0 - 2.0 * tail) + tail
+        added -= jnp.exp(order * log1m(jnp.minimum(rate, 1.0 - ULP))) * (1.0 - tail)
         added = jnp.maximum(added, 0.0) + 16.0 * ULP
         two = excess * removed
         two = two + jnp.log1p(added * jnp.exp(-two))
@@ -152,18 +148,18 @@ class FixedBatch(DominatingPair):
         bound = jnp.minimum(coin, jnp.where(jnp.isnan(two), jnp.inf, two))
         return round_up(bound, 16)
 
-    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
+    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment."""
         law = self.law()
-        last = jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf), axis=-1)
+        last_loss = jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf), axis=-1)
         rate, left_out = (jnp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
         # The loss of the whole release there: p(u) <= u.
-        tail = log_moment_beyond(self._of_whole, order, last, rate, left_out)
-        most = (order - 1.0) * self._largest + log_left_out
-        bounded = jnp.where(self._largest < jnp.inf, most, jnp.inf)
+        tail = log_moment_beyond(self._renyi_of_base, order, last_loss, rate, left_out)
+        log_bound = (order - 1.0) * self._largest + log_left_out
+        bounded = jnp.where(self._largest < jnp.inf, log_bound, jnp.inf)
         return jnp.minimum(jnp.logaddexp(tail, left_out), bounded)
 
-    def _of_whole(self, order: Reals) -> Reals:
+    def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the whole release, of orders along a new last axis."""
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
         return noise.renyi(shift, order)

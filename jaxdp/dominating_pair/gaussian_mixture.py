@@ -118,10 +118,10 @@ class GaussianMixture(DominatingPair):
         low, high = -jnp.max(sides.down, axis=0), jnp.max(sides.up, axis=0)
         breaks = [low + (high - low) * part for part in np.linspace(0.0, 1.0, _BREAKS)]
         nodes = of_law(Gaussian(jnp.ones(shape)), tuple(breaks))
-        wide = Sides(*(x[..., None] for x in sides))
+        columns = Sides(*(x[..., None] for x in sides))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            p, q = wide.log_ratios(x)
+            p, q = columns.log_ratios(x)
             return p - q, p + Gaussian(1.0).log_density(x)
 
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (jnp.ones_like(nodes.x),))
@@ -149,23 +149,24 @@ class GaussianMixture(DominatingPair):
     def log_hit(self) -> Reals:
         """log of the probability that the means differ, where that of 0 is shared by both."""
         sides = self._sides()
-        moved = [
+        log_moved = [
             jax.nn.logsumexp(jnp.where(mean > 0, log_weight, -jnp.inf), axis=0)
             for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
         ]
-        return jnp.minimum(jnp.maximum(*moved) + 16.0 * ULP, 0.0)
+        return jnp.minimum(jnp.maximum(*log_moved) + 16.0 * ULP, 0.0)
 
     def _from_components(self, order: Reals) -> Reals:
         """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
-        sides = Sides(*(x.reshape(x.shape[0], *_ranked(x, order)) for x in self._sides()))
+        ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
+        sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
         a = jnp.minimum(order, 1e150)[None, None]
         excess = jnp.maximum(a - 1.0, 2.0**-30)
-        apart = sides.up[:, None] + sides.down[None]
+        distances = sides.up[:, None] + sides.down[None]
         weight = sides.log_up[:, None] + sides.log_down[None]
-        size = jnp.maximum(a, 1.0 + 2.0**-30) * 0.5 * apart**2
+        size = jnp.maximum(a, 1.0 + 2.0**-30) * 0.5 * distances**2
         value = jax.nn.logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
-        most, excess = jnp.max(size, axis=(0, 1)), excess[0, 0]
-        value = jnp.minimum(value + 16.0 * ULP * (most + 701.0 / excess), most)
+        largest, excess = jnp.max(size, axis=(0, 1)), excess[0, 0]
+        value = jnp.minimum(value + 16.0 * ULP * (largest + 701.0 / excess), largest)
         return jnp.where(jnp.isnan(value), jnp.inf, round_up(value, 16))
 
     def _sides(self) -> Sides:
@@ -177,11 +178,6 @@ class GaussianMixture(DominatingPair):
         )
         n = len(self.sensitivities)
         return Sides(*(jnp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
-
-
-def _ranked(x: Reals, other: Reals) -> tuple[int, ...]:
-    """The batch of components with as many axes as `other` has."""
-    return (1,) * (other.ndim - x.ndim + 1) + x.shape[1:]
 
 
 def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:

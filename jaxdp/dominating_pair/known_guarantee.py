@@ -68,21 +68,22 @@ class Response(DominatingPair):
         bound, failure, epsilon = jnp.broadcast_arrays(self.bound, self.failure, epsilon)
         bound, failure = checks.guard(bound), checks.guard(failure, 1.0)
         pure = log_delta_of_pure(bound, epsilon)
-        some = log_delta_of_approximate(bound, failure, epsilon)
-        return jnp.where(failure == 0, pure, some)
+        with_failure = log_delta_of_approximate(bound, failure, epsilon)
+        return jnp.where(failure == 0, pure, with_failure)
 
     def law(self) -> Law:
         """Two atoms."""
         bound, failure = checks.guard(self.bound), checks.guard(self.failure, 1.0)
         bound, failure = jnp.broadcast_arrays(bound, failure)
         log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
-        up = log_finite - log1p(jnp.exp(-bound))
+        log_up = log_finite - log1p(jnp.exp(-bound))
         endless = jnp.isinf(bound)
         finite = jnp.where(endless, 0.0, bound)
         log_infinite = log_of_infinite(jnp.where(endless, LEAST_FINITE, log_finite))
+        log_masses = jnp.stack([log_up - finite, log_up], axis=-1)
         return atoms(
             jnp.stack([-finite, finite], axis=-1),
-            jnp.where(endless[..., None], LEAST_FINITE, jnp.stack([up - finite, up], axis=-1)),
+            jnp.where(endless[..., None], LEAST_FINITE, log_masses),
             log_infinite,
             finite,
         )
@@ -124,21 +125,21 @@ class RandomisedResponse(DominatingPair):
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of 0 below epsilon = 0."""
         epsilon = checks.real("epsilon", epsilon)
-        up, level = self._log_masses()
+        log_up, level = self._log_masses()
         b = checks.guard(self.bound)
-        above = jnp.minimum(up + _log_gap(b - epsilon), 0.0)
+        above = jnp.minimum(log_up + _log_gap(b - epsilon), 0.0)
         middle = level + _log_gap(-epsilon)
-        below = up - b + _log_gap(-b - epsilon)
+        below = log_up - b + _log_gap(-b - epsilon)
         total = jnp.logaddexp(jnp.logaddexp(above, middle), below)
         total = jnp.where(jnp.isnan(epsilon), jnp.nan, total)
         return jnp.minimum(round_up(total, 16) + 1e-15, 0.0)
 
     def law(self) -> Law:
         """Three atoms."""
-        up, level = self._log_masses()
-        b = jnp.broadcast_to(checks.guard(self.bound), up.shape)
+        log_up, level = self._log_masses()
+        b = jnp.broadcast_to(checks.guard(self.bound), log_up.shape)
         losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
-        masses = jnp.stack([up - b, level, up], axis=-1)
+        masses = jnp.stack([log_up - b, level, log_up], axis=-1)
         return atoms(losses, masses, jnp.full_like(b, -jnp.inf), b)
 
     def singularities(self) -> Singularities:
@@ -189,17 +190,17 @@ class BoundedRange(DominatingPair):
         """Gauss-Legendre on panels of [-b, b]."""
         bound = checks.guard(self.bound)
         endless = bound > _LARGEST_RANGE
-        some = (bound > 0) & ~endless
-        b = jnp.where(some, bound, 1.0)[..., None]
+        has_range = (bound > 0) & ~endless
+        b = jnp.where(has_range, bound, 1.0)[..., None]
 
         def rule(order: int) -> tuple[Reals, Reals, Reals]:
             place, share = (jnp.broadcast_to(x, (*bound.shape, x.size)) for x in _panels(order))
-            loss = jnp.where(some[..., None], b * (2.0 * place - 1.0), 0.0)
+            loss = jnp.where(has_range[..., None], b * (2.0 * place - 1.0), 0.0)
             log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
             log_mass = log_density + jnp.log(2.0 * b * share)
-            log_mass = jnp.where(some[..., None], log_mass, jnp.log(share))
+            log_mass = jnp.where(has_range[..., None], log_mass, jnp.log(share))
             log_mass = jnp.where(endless[..., None], LEAST_FINITE, log_mass)
-            return loss, log_mass, jnp.where(some[..., None], log_density, jnp.inf)
+            return loss, log_mass, jnp.where(has_range[..., None], log_density, jnp.inf)
 
         log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
         nothing = jnp.full_like(bound, -jnp.inf)
@@ -226,5 +227,5 @@ def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _log_gap(gap: Reals) -> Reals:
     """log(1 - e^-gap) for gap > 0, else -inf."""
-    some = gap > 0
-    return jnp.where(some, jnp.log(-jnp.expm1(-jnp.where(some, gap, 1.0))), -jnp.inf)
+    positive = gap > 0
+    return jnp.where(positive, jnp.log(-jnp.expm1(-jnp.where(positive, gap, 1.0))), -jnp.inf)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1m, log1mexp, log1p
+from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
+from jaxdp.noise.base import mirrored_log_delta
 
 # Bisections of the place where the loss is epsilon. derived: to an ulp, and some
 _BISECTIONS = 110
@@ -88,11 +89,7 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     )
     size = jnp.abs(epsilon)
     upper = _forward(chosen, size)
-    mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored = jnp.minimum(mirrored + 8.0 * ULP * (1.0 + jnp.abs(mirrored)), 0.0)
+    mirrored = jnp.minimum(mirrored_log_delta(upper, size, 1.0) + 8.0 * ULP, 0.0)
     certain = log1mexp(jnp.where(backward, size, 1.0))
     mirrored = jnp.where(upper == -jnp.inf, certain, mirrored)
     value = jnp.where(backward, mirrored, upper)
@@ -107,18 +104,18 @@ def _forward(sides: Sides, epsilon: Reals) -> Reals:
     epsilon = jnp.where(inside, epsilon, 0.0)
     t = _place(sides, epsilon)
     of_up = sides.log_up + _log_term(t[None] - sides.up, sides.up)
-    moved = -t[None] * sides.down - 0.5 * sides.down**2
-    of_down = epsilon[None] + sides.log_down + moved
-    of_down += _log_term(jnp.broadcast_to(t[None], moved.shape), sides.down)
+    exponent = -t[None] * sides.down - 0.5 * sides.down**2
+    of_down = epsilon[None] + sides.log_down + exponent
+    of_down += _log_term(jnp.broadcast_to(t[None], exponent.shape), sides.down)
     terms = jnp.concatenate([of_up, of_down])
     total = jax.nn.logsumexp(terms, axis=0)
     size = jnp.max(jnp.where(terms > -jnp.inf, jnp.abs(terms), 0.0), axis=0)
     # Where t is off by an ulp the two densities differ, which R(t) multiplies.
     p, q = sides.log_ratios(t)
     slope = jax.jvp(lambda x: jnp.subtract(*sides.log_ratios(x)), (t,), (jnp.ones_like(t),))[1]
-    missed = 16.0 * epsilon + 8.0 * jnp.abs(slope) * (1.0 + jnp.abs(t))
-    off = ULP * missed + jnp.abs(p - q - epsilon)
-    log_off = log_normal_survival(t) + jnp.maximum(p, epsilon + q) + jnp.log(off)
+    ulps = 16.0 * epsilon + 8.0 * jnp.abs(slope) * (1.0 + jnp.abs(t))
+    gap = ULP * ulps + jnp.abs(p - q - epsilon)
+    log_off = log_normal_survival(t) + jnp.maximum(p, epsilon + q) + jnp.log(gap)
     total = jnp.logaddexp(total, log_off) + ULP * (_TERM_ULPS + 8.0 * size)
     return jnp.where(inside, jnp.minimum(total, 0.0), -jnp.inf)
 
@@ -126,29 +123,29 @@ def _forward(sides: Sides, epsilon: Reals) -> Reals:
 @_forward.defjvp
 def _forward_jvp(primals: tuple[Sides, Reals], tangents: tuple[Sides, Reals]):
     """The derivative at the place t held, where delta is stationary."""
-    (sides, epsilon), (moved, of_epsilon) = primals, tangents
-    out = _forward(sides, epsilon)
-    inside = out > -jnp.inf
+    (sides, epsilon), (of_sides, of_epsilon) = primals, tangents
+    value = _forward(sides, epsilon)
+    inside = value > -jnp.inf
     t = _place(sides, jnp.where(inside, epsilon, 0.0))
     t, epsilon, inside = t[None], epsilon[None], inside[None]
-    log_unit = jnp.where(inside, out[None], 0.0)
+    log_unit = jnp.where(inside, value[None], 0.0)
 
     def share(log_weight: Reals, log_part: Reals) -> Reals:
         return jnp.where(inside, jnp.exp(log_weight + log_part - log_unit), 0.0)
 
-    up, down = t - sides.up, t + sides.down
+    y_up, y_down = t - sides.up, t + sides.down
     log_density = lambda x: -0.5 * x * x - LOG_SQRT_2PI  # noqa: E731
     log_down = epsilon + sides.log_down
-    survival_up = share(sides.log_up, log_normal_survival(up))
-    survival_down = share(log_down, log_normal_survival(down))
-    each = (
-        share(sides.log_up, log_density(up)) * moved.up
-        + jnp.where(sides.log_up > -jnp.inf, survival_up * moved.log_up, 0.0),
-        share(log_down, log_density(down)) * moved.down
-        - jnp.where(sides.log_down > -jnp.inf, survival_down * moved.log_down, 0.0)
+    survival_up = share(sides.log_up, log_normal_survival(y_up))
+    survival_down = share(log_down, log_normal_survival(y_down))
+    parts = (
+        share(sides.log_up, log_density(y_up)) * of_sides.up
+        + jnp.where(sides.log_up > -jnp.inf, survival_up * of_sides.log_up, 0.0),
+        share(log_down, log_density(y_down)) * of_sides.down
+        - jnp.where(sides.log_down > -jnp.inf, survival_down * of_sides.log_down, 0.0)
         - survival_down * of_epsilon[None],
     )
-    return out, jnp.sum(each[0], axis=0) + jnp.sum(each[1], axis=0)
+    return value, jnp.sum(parts[0], axis=0) + jnp.sum(parts[1], axis=0)
 
 
 def _place(sides: Sides, epsilon: Reals) -> Reals:
@@ -178,7 +175,7 @@ def _log_term(y: Reals, width: Reals) -> Reals:
     up_to_zero = -jnp.expm1(0.5 * part * (negative + end))
     density = jnp.exp(-0.5 * negative**2 - LOG_SQRT_2PI)
     up_to_zero += density * mills_pair(-end, part).difference
-    beyond = density * mills_pair(jnp.zeros_like(y), jnp.maximum(y + width, 0.0)).difference
-    beyond = jnp.where(y < 0, beyond, 0.0)
-    below = jnp.log(up_to_zero + beyond)
+    from_zero = density * mills_pair(jnp.zeros_like(y), jnp.maximum(y + width, 0.0)).difference
+    from_zero = jnp.where(y < 0, from_zero, 0.0)
+    below = jnp.log(up_to_zero + from_zero)
     return jnp.where(width == 0, -jnp.inf, jnp.where(y >= 0, above, below))

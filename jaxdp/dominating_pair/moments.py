@@ -45,23 +45,23 @@ def renyi_of_law(
     # What Q has at L = -inf is missing of E[e^-L] = 1.
     hidden = jnp.exp(pair.reversed().law().log_infinite)
     rules = (law.loss, law.log_mass), law.check
-    (found, rounding), (again, _) = (_divergence(*x, order, excess, hidden) for x in rules)
-    error = lax.stop_gradient(jnp.abs(found - again) + rounding)
-    resolved = (excess * error <= _RESOLVED) & jnp.isfinite(found)
-    found += error
+    (nodal, rounding), (check, _) = (_divergence(*x, order, excess, hidden) for x in rules)
+    error = lax.stop_gradient(jnp.abs(nodal - check) + rounding)
+    resolved = (excess * error <= _RESOLVED) & jnp.isfinite(nodal)
+    nodal += error
     if beyond is None:
-        some = law.log_left_out > -jnp.inf
-        left_out = jnp.where(some, excess * law.largest + law.log_left_out, -jnp.inf)
+        leaves_out = law.log_left_out > -jnp.inf
+        left_out = jnp.where(leaves_out, excess * law.largest + law.log_left_out, -jnp.inf)
     else:
         left_out = beyond(order, law.log_left_out)
-    found += jnp.logaddexp(0.0, left_out - excess * found) / excess
+    nodal += jnp.logaddexp(0.0, left_out - excess * nodal) / excess
     bound = jnp.broadcast_to(otherwise(order), order.shape)
-    value = jnp.where(resolved & (found < bound), found, bound)
+    value = jnp.where(resolved & (nodal < bound), nodal, bound)
     largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
     largest = jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest)
     largest = jnp.broadcast_to(largest, order.shape)
-    never = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
-    value = jnp.where(never, largest, value)
+    endless = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
+    value = jnp.where(endless, largest, value)
     value = jnp.where(jnp.broadcast_to(is_whole(law), order.shape), value, jnp.nan)
     return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
 
@@ -74,12 +74,12 @@ def _divergence(
     As E[e^-L] = 1 - hidden, E[e^(s L) - 1] is E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + hidden).
     """
     exponent = excess[..., None] * loss
-    some = log_mass > -jnp.inf
+    has_mass = log_mass > -jnp.inf
     # Only what grows can overflow, and rounds: e^-x - 1 + x has the error of x.
-    size = jnp.max(jnp.where(some, jnp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
+    size = jnp.max(jnp.where(has_mass, jnp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
     near = size < _LARGEST_EXPONENT
-    mass = jnp.where(some, jnp.exp(log_mass), 0.0)
-    safe = jnp.where(some & near[..., None], loss, 0.0)
+    mass = jnp.where(has_mass, jnp.exp(log_mass), 0.0)
+    safe = jnp.where(has_mass & near[..., None], loss, 0.0)
     first = jnp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
     grown = jnp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
     # Of order 1 only the first is left.
@@ -99,10 +99,10 @@ def renyi_beyond(divergence: Callable[[Reals], Reals], order: Reals, log_left_ou
     E[e^(s L); A] <= E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
     """
     excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
-    best = jnp.full(order.shape, jnp.inf)
+    bound = jnp.full(order.shape, jnp.inf)
     for factor in _HIGHER:
         higher = factor * excess + (factor - 1.0)
         share = excess / higher
-        tried = excess * divergence(1.0 + higher) + (1.0 - share) * log_left_out
-        best = jnp.minimum(best, jnp.where(jnp.isnan(tried), jnp.inf, tried))
-    return best
+        by_order = excess * divergence(1.0 + higher) + (1.0 - share) * log_left_out
+        bound = jnp.minimum(bound, jnp.where(jnp.isnan(by_order), jnp.inf, by_order))
+    return bound

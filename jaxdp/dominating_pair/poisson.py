@@ -62,16 +62,16 @@ class Poisson(DominatingPair):
     def law(self) -> Law:
         """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
         base, exchanged = self.base.law(), self.base.reversed()
-        other = base if exchanged is self.base else exchanged.law()
+        law_q = base if exchanged is self.base else exchanged.law()
         q, added, _ = jnp.broadcast_arrays(self._q, self.added, base.largest)
         # Where the base's P has nothing: an atom at log(1 - q) under its Q.
-        only = jnp.broadcast_to(other.log_infinite, q.shape)
+        log_only = jnp.broadcast_to(law_q.log_infinite, q.shape)
         add = (added > 0)[..., None]
 
         def mixed(u: Reals, log_mass: Reals) -> tuple[Reals, Reals]:
-            u = jnp.concatenate([u, jnp.full_like(only, -jnp.inf)[..., None]], axis=-1)
+            u = jnp.concatenate([u, jnp.full_like(log_only, -jnp.inf)[..., None]], axis=-1)
             log_mass = jnp.where(is_whole(base)[..., None], log_mass, jnp.nan)
-            under_q = jnp.concatenate([log_mass - u[..., :-1], only[..., None]], axis=-1)
+            under_q = jnp.concatenate([log_mass - u[..., :-1], log_only[..., None]], axis=-1)
             loss = log_mixed(u, q[..., None])
             return jnp.where(add, -loss, loss), jnp.where(add, under_q, under_q + loss)
 
@@ -80,16 +80,16 @@ class Poisson(DominatingPair):
         ratio = jnp.where(add, -loss, loss)[..., :-1]
         density = base.log_density - 2.0 * base.loss - jnp.log(q)[..., None] + ratio
         density = jnp.where(add, density, density + ratio)
-        end = jnp.full_like(only, jnp.inf)[..., None]
+        end = jnp.full_like(log_only, jnp.inf)[..., None]
         largest = sampled_largest(base.largest, q, added)
-        hidden = (added > 0) & (only > -jnp.inf)
-        mixed_left_out = log_mixed_probability(q, base.log_left_out, other.log_left_out)
+        hidden = (added > 0) & (log_only > -jnp.inf)
+        mixed_left_out = log_mixed_probability(q, base.log_left_out, law_q.log_left_out)
         law = Law(
             loss,
             log_mass,
             jnp.concatenate([density, end], axis=-1),
             mixed(*base.check),
-            jnp.where(added > 0, other.log_left_out, mixed_left_out),
+            jnp.where(added > 0, law_q.log_left_out, mixed_left_out),
             jnp.where(added > 0, -jnp.inf, jnp.log(q) + base.log_infinite),
             jnp.where(hidden, round_up(-log1p(-q), 8), largest),
         )
@@ -97,12 +97,12 @@ class Poisson(DominatingPair):
 
     def singularities(self) -> Singularities:
         """The base's, moved as its losses are; a lattice is none any more."""
-        found = self.base.singularities()
-        if isinstance(found, Smooth):
-            return found
-        atoms = found.atoms if isinstance(found, Kinks) else (jnp.full_like(self.added, jnp.nan),)
-        moved = (log_mixed(atom, self._q) for atom in atoms)
-        return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in moved))
+        kind = self.base.singularities()
+        if isinstance(kind, Smooth):
+            return kind
+        atoms = kind.atoms if isinstance(kind, Kinks) else (jnp.full_like(self.added, jnp.nan),)
+        mixed_atoms = (log_mixed(atom, self._q) for atom in atoms)
+        return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in mixed_atoms))
 
     def reversed(self) -> Poisson:
         """`added` exchanged."""
@@ -110,8 +110,8 @@ class Poisson(DominatingPair):
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes and what they leave out, or by `sampled_renyi`."""
-        beyond = self._beyond if isinstance(self.base, Additive) else None
-        return renyi_of_law(self, order, self._from_whole, beyond)
+        beyond = self._log_moment_left_out if isinstance(self.base, Additive) else None
+        return renyi_of_law(self, order, self._renyi_bound, beyond)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability, and what the base says."""
@@ -122,22 +122,22 @@ class Poisson(DominatingPair):
         """The sampling probability as it may have come through a transformation."""
         return checks.guard(self.sampling_prob, 1.0)
 
-    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
+    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment, at most."""
         base = self.base.law()
         largest = sampled_largest(base.largest, self._q, self.added)
         # At most the largest loss, if there is one; losses of "add" are that large there.
-        most = (order - 1.0) * largest + log_left_out
-        bounded = jnp.where(largest < jnp.inf, most, jnp.inf)
-        last = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
+        log_bound = (order - 1.0) * largest + log_left_out
+        bounded = jnp.where(largest < jnp.inf, log_bound, jnp.inf)
+        last_loss = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
         q, left_out = (
             jnp.broadcast_to(x, order.shape)
             for x in (self._q, jnp.maximum(base.log_left_out, log_left_out))
         )
-        removed = log_moment_beyond(self._of_whole, order, last, q, left_out)
+        removed = log_moment_beyond(self._renyi_of_base, order, last_loss, q, left_out)
         return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
 
-    def _from_whole(self, order: Reals) -> Reals:
+    def _renyi_bound(self, order: Reals) -> Reals:
         """Bound from the divergences of the whole release; of "add" its largest loss at most.
 
         Of a noise that is symmetric "add" diverges no more than "remove".
@@ -146,13 +146,13 @@ class Poisson(DominatingPair):
         q, exchanged = self._q, self.base.reversed().renyi(order)
         added = jnp.minimum(exchanged, jnp.where(q < 1, -log1p(-q), jnp.inf))
         if isinstance(self.base, Additive):
-            removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape))
+            removed = sampled_renyi(self._renyi_of_base, order, jnp.broadcast_to(q, order.shape))
             added = jnp.minimum(added, removed)
         else:
-            removed = triangle_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape))
+            removed = triangle_renyi(self._renyi_of_base, order, jnp.broadcast_to(q, order.shape))
         return jnp.where(q == 0, 0.0, round_up(jnp.where(self.added > 0, added, removed), 64))
 
-    def _of_whole(self, order: Reals) -> Reals:
+    def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the base, of orders along a new last axis."""
         return cast(DominatingPair, expanded(self.base)).renyi(order)
 
@@ -167,8 +167,8 @@ def log_mixed(loss: Reals, q: Reals) -> Reals:
     far = loss > _FAR
     excess = q * jnp.expm1(jnp.where(far, 0.0, loss))
     near = excess > -0.5
-    rest = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
-    low = jnp.where(q < 1, jnp.log(jnp.where(rest > 0, rest, 1.0)), loss)
+    mixed = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
+    low = jnp.where(q < 1, jnp.log(jnp.where(mixed > 0, mixed, 1.0)), loss)
     beside = q + (1.0 - q) * jnp.exp(-jnp.where(far, loss, 0.0))
     high = loss + jnp.log(jnp.where(far, beside, 1.0))
     value = jnp.where(far, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))

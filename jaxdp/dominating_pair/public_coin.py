@@ -40,10 +40,10 @@ class PublicCoin(DominatingPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log sum w_k delta_k(epsilon), rounded up."""
-        each = [w + p.log_delta(epsilon) for p, w in zip(self.pairs, self.log_shares, strict=True)]
-        total = each[0]
-        for other in each[1:]:
-            total = log_add(total, other)
+        terms = [w + p.log_delta(epsilon) for p, w in zip(self.pairs, self.log_shares, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = log_add(total, term)
         size = jnp.abs(jnp.where(total > -jnp.inf, total, 0.0))
         return jnp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
 
@@ -54,15 +54,15 @@ class PublicCoin(DominatingPair):
         shape = jnp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
         shares = [jnp.broadcast_to(share, shape) for share in self.log_shares]
 
-        def nodes(each: list[Reals], shift: bool = False) -> Reals:
-            wide = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in each]
+        def nodes(columns: list[Reals], shift: bool = False) -> Reals:
+            rows = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in columns]
             if shift:
-                wide = [x + share[..., None] for x, share in zip(wide, shares, strict=True)]
-            return jnp.concatenate(wide, axis=-1)
+                rows = [x + share[..., None] for x, share in zip(rows, shares, strict=True)]
+            return jnp.concatenate(rows, axis=-1)
 
-        def totals(each: list[Reals]) -> Reals:
-            total = each[0] + shares[0]
-            for x, share in zip(each[1:], shares[1:], strict=True):
+        def totals(columns: list[Reals]) -> Reals:
+            total = columns[0] + shares[0]
+            for x, share in zip(columns[1:], shares[1:], strict=True):
                 total = log_add(total, x + share)
             return total
 
@@ -82,10 +82,10 @@ class PublicCoin(DominatingPair):
 
     def singularities(self) -> Singularities:
         """Smooth where all are; else the atoms of all."""
-        found = [pair.singularities() for pair in self.pairs]
-        if all(isinstance(each, Smooth) for each in found):
+        kinds = [pair.singularities() for pair in self.pairs]
+        if all(isinstance(kind, Smooth) for kind in kinds):
             return Smooth()
-        atoms = [atom for each in found if isinstance(each, Kinks) for atom in each.atoms]
+        atoms = [atom for kind in kinds if isinstance(kind, Kinks) for atom in kind.atoms]
         return Kinks(tuple(atoms) or (jnp.full_like(self.log_shares[0], jnp.nan),))
 
     def reversed(self) -> PublicCoin:
@@ -96,9 +96,9 @@ class PublicCoin(DominatingPair):
         """log(sum w_k e^((a - 1) D_k)) / (a - 1); the largest D_k at infinity."""
         order = checks.real("order", order, 1.0)
         excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-        each = [pair.renyi(jnp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
-        largest, total = each[0], jnp.full((), -jnp.inf)
-        for value, share in zip(each, self.log_shares, strict=True):
+        divergences = [pair.renyi(jnp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
+        largest, total = divergences[0], jnp.full((), -jnp.inf)
+        for value, share in zip(divergences, self.log_shares, strict=True):
             # log(1 + w (e^(s D) - 1)) by the sum of w (e^(s D) - 1), which are positive.
             scaled = excess * value
             gain = scaled + jnp.log(-jnp.expm1(-jnp.where(scaled > 0, scaled, 1.0)))

@@ -45,8 +45,8 @@ class Replaced(DominatingPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """See `replaced_log_delta`."""
-        at = checks.guard(self.sampling_prob, 1.0), self.shift, checks.real("epsilon", epsilon)
-        return replaced_log_delta(self.noise, *at)
+        place = checks.guard(self.sampling_prob, 1.0), self.shift, checks.real("epsilon", epsilon)
+        return replaced_log_delta(self.noise, *place)
 
     def law(self) -> Law:
         """Law of the loss by the three densities between their kinks."""
@@ -58,14 +58,14 @@ class Replaced(DominatingPair):
         noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            here = noise.log_density(x)
-            ahead, behind = (log_mixed(noise.log_density(x - m) - here, q) for m in (shift, -shift))
-            return ahead - behind, here + ahead
+            at_x = noise.log_density(x)
+            ahead, behind = (log_mixed(noise.log_density(x - m) - at_x, q) for m in (shift, -shift))
+            return ahead - behind, at_x + ahead
 
         along = jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
-        never = jnp.full_like(largest, -jnp.inf)
-        return law_on(nodes, loss, log_density, slope, never, largest)
+        log_infinite = jnp.full_like(largest, -jnp.inf)
+        return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
         """Smooth for a Gaussian."""
@@ -79,39 +79,41 @@ class Replaced(DominatingPair):
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes and what they leave out, or a bound from the whole one."""
-        return renyi_of_law(self, order, self._from_whole, self._beyond)
+        return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability."""
         return log_probability(checks.guard(self.sampling_prob, 1.0))
 
-    def _beyond(self, order: Reals, log_left_out: Reals) -> Reals:
+    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
-        last = reach_of(self.noise)
-        last = self.noise.log_density(last) - self.noise.log_density(last + self.shift)
+        reach = reach_of(self.noise)
+        last_loss = self.noise.log_density(reach) - self.noise.log_density(reach + self.shift)
         q = checks.guard(self.sampling_prob, 1.0)
-        each = (jnp.broadcast_to(x, order.shape) for x in (q, log_left_out))
-        tail = log_moment_beyond(self._of_whole, order, last, *each)
+        columns = (jnp.broadcast_to(x, order.shape) for x in (q, log_left_out))
+        tail = log_moment_beyond(self._renyi_of_base, order, last_loss, *columns)
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
-        most = (order - 1.0) * largest + log_left_out
-        bounded = jnp.where(largest < jnp.inf, most, jnp.inf)
+        log_bound = (order - 1.0) * largest + log_left_out
+        bounded = jnp.where(largest < jnp.inf, log_bound, jnp.inf)
         return jnp.minimum(tail, bounded)
 
-    def _from_whole(self, order: Reals) -> Reals:
+    def _renyi_bound(self, order: Reals) -> Reals:
         """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift.
 
         Or, as Q >= (1 - q) g(x), the divergence of "remove" and -log(1 - q).
         """
         q = checks.guard(self.sampling_prob, 1.0)
-        whole = self.noise.renyi(2.0 * self.shift, order)
+        of_whole = self.noise.renyi(2.0 * self.shift, order)
         excess = jnp.where(order > 1, order - 1.0, 1.0)
-        convex = jnp.where(order > 1, log_mixed(excess * whole, q) / excess, q * whole)
-        removed = sampled_renyi(self._of_whole, order, jnp.broadcast_to(q, order.shape)) - log1m(q)
+        convex = jnp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
+        removed = sampled_renyi(
+            self._renyi_of_base, order, jnp.broadcast_to(q, order.shape)
+        ) - log1m(q)
         return jnp.minimum(convex, round_up(removed, 4))
 
-    def _of_whole(self, order: Reals) -> Reals:
+    def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the whole release, of orders along a new last axis."""
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
         return noise.renyi(shift, order)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.elementary import ULP, log1m, round_up
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_profile import sampled_largest
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, mirrored_log_delta
 
 # Bisections of t. derived: to an ulp.
 _BISECTIONS = 70
@@ -31,11 +31,11 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     which is joint convexity.
     delta(-e) = 1 - e^-e + e^-e delta(e).
     """
-    given = noise, sampling_prob, shift, epsilon
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(given)))
+    arguments = noise, sampling_prob, shift, epsilon
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(arguments)))
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     noise, q, shift, epsilon = lax.optimization_barrier(
-        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), given)
+        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), arguments)
     )
     size = jnp.abs(epsilon)
     convex = round_up(noise.log_delta(2.0 * shift, size) + jnp.log(q), 4)
@@ -43,19 +43,14 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     upper = jnp.where(tails < convex, tails, convex)
     outside = (q == 0) | (size >= replaced_largest(noise.pure_epsilon(shift), q))
     upper = jnp.where(outside, -jnp.inf, jnp.minimum(upper, 0.0))
-    mixed = -jnp.expm1(-size) + jnp.exp(upper - size)
-    near_one = mixed > 0.5
-    close = log1m(jnp.where(near_one, -jnp.expm1(upper) * jnp.exp(-size), 0.0))
-    mirrored = jnp.where(near_one, close, jnp.log(jnp.where(near_one, 1.0, mixed)))
-    mirrored = jnp.minimum(round_up(mirrored, 8), 0.0)
-    value = jnp.where(epsilon < 0, mirrored, upper)
+    value = jnp.where(epsilon < 0, mirrored_log_delta(upper, size, 1.0), upper)
     return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
 
 
-def replaced_largest(most: Reals, sampling_prob: Reals) -> Reals:
-    """The largest loss where that of the whole release is `most`: those of both directions add."""
+def replaced_largest(largest: Reals, sampling_prob: Reals) -> Reals:
+    """The largest loss, from that of the whole release: those of both directions add."""
     zero = jnp.zeros_like(sampling_prob)
-    sides = (sampled_largest(most, sampling_prob, side) for side in (zero, zero + 1.0))
+    sides = (sampled_largest(largest, sampling_prob, side) for side in (zero, zero + 1.0))
     return round_up(sum(sides, start=zero), 1)
 
 
@@ -75,15 +70,15 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     # delta is stationary in t, whose error is of no importance.
     t = lax.stop_gradient(jnp.where(epsilon == 0, 0.0, width * jnp.exp(high)))
     top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
-    whole = noise.log_density(t - shift) - noise.log_density(t + shift)
-    whole, most = lax.stop_gradient(jnp.maximum(whole, epsilon)), noise.pure_epsilon(2.0 * shift)
-    ended = whole >= most * (1.0 - 8.0 * ULP)
-    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, whole)) - top)
-    gained, whole = jnp.where(ended, 0.0, gained), jnp.where(ended, most, whole)
-    gained -= jnp.exp(whole + far - top) * jnp.expm1(epsilon - whole)
-    lost = jnp.expm1(epsilon) * jnp.exp(centre - top)
-    value = q * gained - (1.0 - q) * lost
-    sizes = q * gained + (1.0 - q) * lost
+    loss = noise.log_density(t - shift) - noise.log_density(t + shift)
+    loss, largest = lax.stop_gradient(jnp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
+    ended = loss >= largest * (1.0 - 8.0 * ULP)
+    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, loss)) - top)
+    gained, loss = jnp.where(ended, 0.0, gained), jnp.where(ended, largest, loss)
+    gained -= jnp.exp(loss + far - top) * jnp.expm1(epsilon - loss)
+    loss_part = jnp.expm1(epsilon) * jnp.exp(centre - top)
+    value = q * gained - (1.0 - q) * loss_part
+    sizes = q * gained + (1.0 - q) * loss_part
     value += ULP * (64.0 + 8.0 * jnp.abs(top)) * sizes
-    found = top + jnp.log(value)
-    return jnp.where(value > 0, round_up(found, 4), jnp.nan)
+    log_tail = top + jnp.log(value)
+    return jnp.where(value > 0, round_up(log_tail, 4), jnp.nan)

@@ -65,8 +65,8 @@ def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
     no hit or nothing but hits matter.
     """
     stretched = triangle_renyi(renyi, order, q, TERMS)
-    whole = jnp.clip(jnp.ceil(order), 2.0, WHOLE_TERMS)
-    exact = _log_moment(renyi, _expansion(whole, q, WHOLE_TERMS, whole=True)) / (whole - 1.0)
+    ceiling = jnp.clip(jnp.ceil(order), 2.0, WHOLE_TERMS)
+    exact = _log_moment(renyi, _expansion(ceiling, q, WHOLE_TERMS, whole=True)) / (ceiling - 1.0)
     return jnp.where(order <= WHOLE_TERMS, jnp.minimum(exact, stretched), stretched)
 
 
@@ -77,24 +77,24 @@ def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) ->
 
 
 def log_moment_beyond(
-    renyi: Divergence, order: Reals, last: Reals, q: Reals, log_left_out: Reals
+    renyi: Divergence, order: Reals, last_loss: Reals, q: Reals, log_left_out: Reals
 ) -> Reals:
-    """log of the most that losses u above `last` add to E[(1 - q + q e^u)^a] under Q, a the order.
+    """log of the most that losses u > c = `last_loss` add to E[(1 - q + q e^u)^order] under Q.
 
     Every term of the sum by Chernoff's bound at the best order b that is not below its own:
-    E[e^(k u); u > last] <= E[e^(b u)] e^((k - b) last). P and Q have e^log_left_out there, at most.
+    E[e^(k u); u > c] <= E[e^(b u)] e^((k - b) c). P and Q have e^log_left_out there, at most.
     """
     expansion = _expansion(order, q, TERMS)
-    own = expansion.k * expansion.stretch
+    own_orders = expansion.k * expansion.stretch
     tilts = jnp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
-    tried = jnp.concatenate([own, tilts], axis=-1)
-    steps, log_moment = tried * last[..., None], _log_moment_of_whole(renyi, tried)
+    orders = jnp.concatenate([own_orders, tilts], axis=-1)
+    steps, log_moment = orders * last_loss[..., None], _log_moment_of_whole(renyi, orders)
     size = lax.stop_gradient(jnp.abs(log_moment) + jnp.abs(steps))
     tilted = log_moment - steps + 8.0 * ULP * size
     tilted = jnp.where(jnp.isnan(tilted), jnp.inf, tilted)
-    best = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
-    tail = best + steps[..., : TERMS + 1]
-    tail = jnp.where(own <= 1.0, jnp.minimum(tail, log_left_out[..., None]), tail)
+    log_bound = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
+    tail = log_bound + steps[..., : TERMS + 1]
+    tail = jnp.where(own_orders <= 1.0, jnp.minimum(tail, log_left_out[..., None]), tail)
     return expansion.stretch[..., 0] * expansion.log_sum(tail / expansion.stretch)
 
 
@@ -104,13 +104,13 @@ def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _E
     stretch = jnp.ones((1,) * order.ndim) if whole else order / j
     k = along_last(np.arange(terms + 1.0), order.ndim - 1)
     inside = k <= j
-    missed = jnp.where(inside, j - k, 0.0)
+    n_misses = jnp.where(inside, j - k, 0.0)
     # 0 log 0 is 0 here.
     hits = k * jnp.log(jnp.where(q == 0, 1.0, q))
     hits = jnp.where((k > 0) & (q == 0), -jnp.inf, hits)
-    misses = missed * log1m(jnp.where(q == 1, 0.0, q))
-    misses = jnp.where((missed > 0) & (q == 1), -jnp.inf, misses)
-    of_whole, of_missed = (jnp.asarray(_LOG_FACTORIALS)[x.astype(int)] for x in (j, missed))
+    misses = n_misses * log1m(jnp.where(q == 1, 0.0, q))
+    misses = jnp.where((n_misses > 0) & (q == 1), -jnp.inf, misses)
+    of_whole, of_missed = (jnp.asarray(_LOG_FACTORIALS)[x.astype(int)] for x in (j, n_misses))
     ways = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
     log_weight = jnp.where(inside, ways + hits + misses, -jnp.inf)
     return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)

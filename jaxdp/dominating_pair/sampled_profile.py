@@ -51,11 +51,11 @@ def _sampled_log_delta(
     large = e > _LARGE
     grown = jnp.expm1(jnp.where(large | add, 0.0, e)) / safe_q
     removed_at = jnp.where(large, e - jnp.log(safe_q), log1p(grown))
-    at = jnp.where(add, e - log1p(-fallen), removed_at)
+    e_base = jnp.where(add, e - log1p(-fallen), removed_at)
     # The argument is rounded down, by what its own sums lose: parts of it, but at log(1 - q).
     steep = jnp.maximum(-grown, 0.0) / (1.0 + grown)
-    at = jnp.where(at < jnp.inf, at - _LOST * ULP * (jnp.abs(at) + steep), at)
-    value = pair.log_delta(at) + jnp.log(safe_q) + jnp.where(add, log1p(-fallen), 0.0)
+    e_base = jnp.where(e_base < jnp.inf, e_base - _LOST * ULP * (jnp.abs(e_base) + steep), e_base)
+    value = pair.log_delta(e_base) + jnp.log(safe_q) + jnp.where(add, log1p(-fallen), 0.0)
     size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
     value += ULP * (8.0 + 4.0 * size)
     below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
@@ -67,13 +67,13 @@ def _sampled_log_delta(
     return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
 
 
-def sampled_largest(most: Reals, sampling_prob: Reals, added: Reals) -> Reals:
+def sampled_largest(largest: Reals, sampling_prob: Reals, added: Reals) -> Reals:
     """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
     # XLA takes the long chain of constants that an infinite one leaves for a stuck rewrite.
-    most = lax.optimization_barrier(most)
-    most, q, added = jnp.broadcast_arrays(most, sampling_prob, added)
-    large = most > 30.0
-    grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, most)))
-    grown = jnp.where(large, most + jnp.log(q + (1.0 - q) * jnp.exp(-most)), grown)
+    largest = lax.optimization_barrier(largest)
+    largest, q, added = jnp.broadcast_arrays(largest, sampling_prob, added)
+    large = largest > 30.0
+    grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, largest)))
+    grown = jnp.where(large, largest + jnp.log(q + (1.0 - q) * jnp.exp(-largest)), grown)
     grown = jnp.where(q == 0, 0.0, grown)
-    return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-most)), grown), 8)
+    return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-largest)), grown), 8)

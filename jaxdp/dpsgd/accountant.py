@@ -143,9 +143,9 @@ def register(name: str = _NAME) -> None:
         raise ImportError("opacus is needed here: pip install opacus") from error
     accountants.IAccountant.register(Accountant)
     try:
-        known = type(registry.create_accountant(name))
+        kind = type(registry.create_accountant(name))
     except ValueError:
-        known = object
+        kind = object
     # By name: a module that was loaded again has made another class.
-    again = (known.__module__, known.__name__) == (Accountant.__module__, Accountant.__name__)
-    registry.register_accountant(name, Accountant, force=again)
+    is_registered = (kind.__module__, kind.__name__) == (Accountant.__module__, Accountant.__name__)
+    registry.register_accountant(name, Accountant, force=is_registered)

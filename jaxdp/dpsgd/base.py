@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import TypeAlias, final
 
+import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
@@ -13,7 +16,7 @@ from jaxdp._core.neighbours import RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.dpsgd.schemes import loss_of_scheme, refuse_shuffled, scheme_of
+from jaxdp.dpsgd.schemes import refuse_shuffled, scheme_of
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Scheme
@@ -97,19 +100,23 @@ class Phase:
 
     def louder(self, factor: Reals) -> Phase:
         """The phase with its noise multiplied."""
-        phase = object.__new__(Phase)
-        scale = self.noise_multiplier * factor
-        rest = self.sampling_prob, self.steps, self.releases, self.scheme
-        names = ("noise_multiplier", "sampling_prob", "steps", "releases", "scheme")
-        assign(phase, **dict(zip(names, (scale, *rest), strict=True)))
-        return phase
+        scale, *others = jax.tree.leaves(self)
+        return jax.tree.unflatten(jax.tree.structure(self), [scale * factor, *others])
 
     def loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
         """The privacy loss of all its steps."""
+        return self.releases * self.release_loss(relation, group_size)
+
+    def release_loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
+        """The privacy loss of one release of the scheme, of sensitivity 1: a step's if Poisson."""
+        checks.one_of("relation", relation, RELATIONS)
+        noise = Gaussian(self.noise_multiplier)
         if self.scheme is None and group_size == 1:
-            return self.steps * step_loss(self.noise_multiplier, self.sampling_prob, relation)
+            return privacy_loss(Mechanism(noise, 1.0, self.sampling_prob, relation))
         scheme = Poisson(self.sampling_prob) if self.scheme is None else self.scheme
-        return self.releases * loss_of_scheme(self.noise_multiplier, scheme, relation, group_size)
+        return privacy_loss(
+            Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
+        )
 
     @property
     def shape(self) -> Shape:
@@ -154,18 +161,6 @@ def rate_of(
     return checks.probability("batch_size / dataset_size", batch / records)
 
 
-def step_loss(
-    noise_multiplier: ArrayLike, sampling_prob: ArrayLike, relation: Relation
-) -> PrivacyLoss:
-    """The privacy loss of one step: a Gaussian of sensitivity 1 on a Poisson sample."""
-    checks.one_of("relation", relation, RELATIONS)
-    return privacy_loss(Mechanism(Gaussian(noise_multiplier), 1.0, sampling_prob, relation))
-
-
 def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:
     """The privacy loss of all phases, one after the other."""
-    losses = [phase.loss(relation, group_size) for phase in phases]
-    total = losses[0]
-    for loss in losses[1:]:
-        total = total + loss
-    return total
+    return functools.reduce(operator.add, (phase.loss(relation, group_size) for phase in phases))

@@ -42,11 +42,11 @@ def truncated_batch(
     limit = checks.positive_integer("batch_size_limit", batch_size_limit)
     sampling_prob = checks.probability("sampling_prob", sampling_prob)
     drawing, ordering = jax.random.split(key_for("sample", key))
-    drawn = jax.random.uniform(drawing, (records,), dtype=jnp.float64) < sampling_prob
+    is_drawn = jax.random.uniform(drawing, (records,), dtype=jnp.float64) < sampling_prob
     # A uniform order of the records that were drawn, before all others.
-    order = jnp.argsort(jnp.where(drawn, _uniform(ordering, records), 2.0))
-    kept = jnp.pad(order[:limit], (0, max(limit - records, 0)))
-    return kept, drawn[kept] & (jnp.arange(limit) < records)
+    order = jnp.argsort(jnp.where(is_drawn, _uniform(ordering, records), 2.0))
+    index = jnp.pad(order[:limit], (0, max(limit - records, 0)))
+    return index, is_drawn[index] & (jnp.arange(limit) < records)
 
 
 def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
@@ -104,17 +104,17 @@ def batches_of(
     keys = (jax.random.fold_in(key, index) for index in range(steps))
     if isinstance(scheme, TruncatedPoisson):
         limit = int(scheme.batch_size_limit)
-        for each in keys:
-            indices, mask = truncated_batch(each, records, scheme.sampling_prob, limit)
+        for step_key in keys:
+            indices, mask = truncated_batch(step_key, records, scheme.sampling_prob, limit)
             yield np.asarray(indices), np.asarray(mask)
     elif isinstance(scheme, WithoutReplacement):
-        for each in keys:
-            indices = np.asarray(fixed_batch(each, records, int(scheme.batch_size)))
+        for step_key in keys:
+            indices = np.asarray(fixed_batch(step_key, records, int(scheme.batch_size)))
             yield indices, np.ones(indices.shape, bool)
     elif isinstance(scheme, RandomAllocation | BallsInBins):
-        kept = isinstance(scheme, BallsInBins)
+        is_fixed = isinstance(scheme, BallsInBins)
         for index in range(steps // scheme.steps):
-            epoch = jax.random.fold_in(key, 0 if kept else index)
+            epoch = jax.random.fold_in(key, 0 if is_fixed else index)
             yield from zip(*allocated_batches(epoch, records, scheme.steps), strict=True)
     else:
         raise ValueError(f"sampling must be a scheme of dp.sampling, got {type(scheme).__name__}")

@@ -43,7 +43,7 @@ class Checkpoint:
             self.key = secure_key() if key is None else key
             return
         self.key = _array(self._held["key"])
-        if key is not None and _told(key) != self._held["key"]:
+        if key is not None and _as_json(key) != self._held["key"]:
             raise ValueError(f"key must be the one that {path} was started with, or None")
 
     def reached(self, params: Any, state: Any) -> tuple[int, Any, Any]:
@@ -64,8 +64,8 @@ class Checkpoint:
         """Put what `done` steps led to in the file's place."""
         if self._path is None:
             return
-        leaves = [_told(leaf) for leaf in jax.tree.leaves((params, state))]
-        body = {"plan": self._plan, "key": _told(self.key), "done": done, "leaves": leaves}
+        leaves = [_as_json(leaf) for leaf in jax.tree.leaves((params, state))]
+        body = {"plan": self._plan, "key": _as_json(self.key), "done": done, "leaves": leaves}
         # It holds the key of the noise.
         write_atomically(self._path, sealed(_FORMAT, body), mode=0o600)
 
@@ -91,20 +91,20 @@ class Checkpoint:
         return body
 
 
-def _told(leaf: Any) -> dict[str, Any]:
+def _as_json(leaf: Any) -> dict[str, Any]:
     """An array as JSON, every bit of it; a key by its words."""
     leaf = jnp.asarray(leaf)
     kind = kind_of(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
     array = np.asarray(leaf if kind is None else jax.random.key_data(leaf))
-    held = base64.b64encode(array.tobytes()).decode()
-    return {"kind": kind, "dtype": array.dtype.name, "shape": list(array.shape), "bytes": held}
+    data = base64.b64encode(array.tobytes()).decode()
+    return {"kind": kind, "dtype": array.dtype.name, "shape": list(array.shape), "bytes": data}
 
 
-def _array(told: Mapping[str, Any]) -> jax.Array:
-    """The array that `_told` wrote."""
-    flat = np.frombuffer(base64.b64decode(told["bytes"]), dtype=jnp.dtype(told["dtype"]))
-    array = jnp.asarray(flat.reshape(told["shape"]))
-    return array if told["kind"] is None else stored_key(array, told["kind"])
+def _array(record: Mapping[str, Any]) -> jax.Array:
+    """The array that `_as_json` wrote."""
+    flat = np.frombuffer(base64.b64decode(record["bytes"]), dtype=jnp.dtype(record["dtype"]))
+    array = jnp.asarray(flat.reshape(record["shape"]))
+    return array if record["kind"] is None else stored_key(array, record["kind"])
 
 
 def _digest(plan: Plan) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Literal, NamedTuple, Unpack
 
 import jax
@@ -14,11 +16,9 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.dpsgd.base import Phase, step_loss
+from jaxdp.dpsgd.base import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
-from jaxdp.dpsgd.schemes import loss_of_scheme
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.poisson import Poisson
 
 
 class Curve(NamedTuple):
@@ -53,48 +53,45 @@ def curve(
     >>> print(course.steps, course.epsilon.round(4))
     [ 500. 1000.] [1.5803 2.1245]
     """
-    known, relation, group_size = training_of(noise_multiplier, schedule)
-    if any(np.size(x) != 1 for phase in known for x in (phase.sampling_prob, phase.steps)):
+    phases, relation, group_size = training_of(noise_multiplier, schedule)
+    if any(np.size(x) != 1 for phase in phases for x in (phase.sampling_prob, phase.steps)):
         raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
-    counts = [float(np.asarray(phase.steps).item()) for phase in known]
+    counts = [float(np.asarray(phase.steps).item()) for phase in phases]
     starts = np.concatenate([[0.0], np.cumsum(counts)])
     if starts[-1] == 0:
         raise ValueError("steps must be 1 or more in all, got 0")
     if every == "epoch":
-        rates = [float(np.asarray(phase.sampling_prob).item()) for phase in known]
+        rates = [float(np.asarray(phase.sampling_prob).item()) for phase in phases]
         parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
         times = np.unique(np.concatenate([*parts, starts[-1:]]))
     else:
         times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
         times = np.append(times, starts[-1])
-    total = None
-    for phase, count, start in zip(known, counts, starts, strict=False):
-        scale = phase.noise_multiplier[..., None]
-        once = _per_step(phase, scale, relation, group_size)
-        part = np.clip(times - start, 0.0, count) * once
-        total = part if total is None else total + part
-    assert total is not None
+    losses = [
+        np.clip(times - start, 0.0, count) * _per_step(phase, relation, group_size)
+        for phase, count, start in zip(phases, counts, starts, strict=False)
+    ]
+    total = functools.reduce(operator.add, losses)
     target = checks.probability("delta", delta)
     return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
 
 
-def _per_step(phase: Phase, scale: Reals, relation: Relation, group_size: int) -> PrivacyLoss:
-    """The loss of one step of a phase at other noise multipliers."""
+def _per_step(phase: Phase, relation: Relation, group_size: int) -> PrivacyLoss:
+    """The loss of one step of a phase, with an axis for the steps."""
     if isinstance(phase.scheme, RandomAllocation | BallsInBins):
         raise ValueError(
             "phases of a curve must have steps on their own: of records that are allocated to the "
             "steps of an epoch ask epsilon after each epoch"
         )
-    if phase.scheme is None and group_size == 1:
-        return step_loss(scale, jnp.reshape(phase.sampling_prob, ()), relation)
-    scheme = Poisson(phase.sampling_prob) if phase.scheme is None else phase.scheme
-    scheme = jax.tree.map(lambda x: jnp.reshape(x, ()), scheme)
-    return loss_of_scheme(scale, scheme, relation, group_size)
+    scale, *others = jax.tree.leaves(phase)
+    leaves = [scale[..., None], *(jnp.reshape(x, ()) for x in others)]
+    single = jax.tree.unflatten(jax.tree.structure(phase), leaves)
+    return single.release_loss(relation, group_size)
 
 
 def _ends(count: float, rate: float) -> np.ndarray:
     """The ends of the whole epochs of one phase."""
     if rate == 0:
         return np.zeros(0)
-    whole = np.arange(1, math.floor(count * rate * (1.0 + 1e-12)) + 1)
-    return np.minimum(np.ceil(whole / rate * (1.0 - 1e-12)), count)
+    epochs = np.arange(1, math.floor(count * rate * (1.0 + 1e-12)) + 1)
+    return np.minimum(np.ceil(epochs / rate * (1.0 - 1e-12)), count)

@@ -175,12 +175,12 @@ def steps(
     checks.one_of("sampling", schedule.get("sampling", "poisson"), SAMPLED_BY_STEP)
     training = training_of(scale, {**schedule, "steps": 1.0})
     once, rate = training.privacy_loss, training.phases[0].sampling_prob
-    spent = None if before is None else training._replace(phases=listed(before)).privacy_loss
-    batches = (once.shape, () if spent is None else spent.shape, budget.epsilon.shape)
+    before_loss = None if before is None else training._replace(phases=listed(before)).privacy_loss
+    batches = (once.shape, () if before_loss is None else before_loss.shape, budget.epsilon.shape)
     shape = jnp.broadcast_shapes(*batches, budget.delta.shape)
 
     def passes(count: np.ndarray) -> np.ndarray:
-        total = count * once if spent is None else count * once + spent
+        total = count * once if before_loss is None else count * once + before_loss
         return np.asarray(total.delta(budget.epsilon) <= budget.delta)
 
     low, high = np.zeros(shape), np.full(shape, np.inf)
@@ -196,5 +196,5 @@ def steps(
 def _expected(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
     """The steps whose central limit has the budget's mu."""
     mu = np.asarray(largest_gdp(budget).mu)
-    each = _squared_mu(Phase(scale, sampling_prob=rate, steps=1), 1.0)
-    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(each, 1e-300)), 1.0, MOST_STEPS))
+    squared_mu = _squared_mu(Phase(scale, sampling_prob=rate, steps=1), 1.0)
+    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(squared_mu, 1e-300)), 1.0, MOST_STEPS))

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
 from jaxdp._core.neighbours import Relation
+from jaxdp._core.samplings import Sampling
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase, Phases, loss_of
-from jaxdp.dpsgd.schemes import Sampling
 
 
 class Schedule(TypedDict, total=False):
@@ -49,20 +49,20 @@ class Training(NamedTuple):
 
 def training_of(noise_multiplier: ArrayLike | None, schedule: Mapping[str, Any]) -> Training:
     """The training that is asked about; a noise multiplier where there are no phases."""
-    known = cast("Schedule", dict(schedule))
-    for name in known.keys() - Schedule.__annotations__.keys():
+    options = cast("Schedule", dict(schedule))
+    for name in options.keys() - Schedule.__annotations__.keys():
         takes = ", ".join(Schedule.__annotations__)
         raise TypeError(f"unexpected keyword argument {name!r}: a schedule takes {takes}")
-    relation, group_size = known.pop("relation", "add_remove"), known.pop("group_size", 1)
-    phases = known.pop("phases", None)
+    relation, group_size = options.pop("relation", "add_remove"), options.pop("group_size", 1)
+    phases = options.pop("phases", None)
     if phases is None:
         if noise_multiplier is None:
             raise ValueError("give noise_multiplier or phases, got neither")
-        only = Phase(noise_multiplier, **cast("dict[str, Any]", known))
-        return Training((only,), relation, group_size)
-    if known.get("sampling") == "poisson":
-        known.pop("sampling")
-    if noise_multiplier is not None or any(x is not None for x in known.values()):
+        phase = Phase(noise_multiplier, **cast("dict[str, Any]", options))
+        return Training((phase,), relation, group_size)
+    if options.get("sampling") == "poisson":
+        options.pop("sampling")
+    if noise_multiplier is not None or any(x is not None for x in options.values()):
         raise ValueError(
             "give phases alone: each holds its own noise multiplier, sampling probability and steps"
         )
@@ -71,11 +71,11 @@ def training_of(noise_multiplier: ArrayLike | None, schedule: Mapping[str, Any])
 
 def listed(phases: Phases) -> tuple[Phase, ...]:
     """One phase or more as a tuple; else `ValueError`."""
-    found = (phases,) if isinstance(phases, Phase) else phases
-    some = isinstance(found, Sequence) and len(found) > 0
-    if not some or not all(isinstance(phase, Phase) for phase in found):
+    sequence = (phases,) if isinstance(phases, Phase) else phases
+    has_phases = isinstance(sequence, Sequence) and len(sequence) > 0
+    if not has_phases or not all(isinstance(phase, Phase) for phase in sequence):
         raise ValueError(
             "phases must be one Phase or more, as in [dp.dpsgd.Phase(1.1, "
             f"sampling_prob=0.01, steps=100)], got {phases!r}"
         )
-    return tuple(found)
+    return tuple(sequence)

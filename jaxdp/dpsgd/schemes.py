@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +10,10 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
+from jaxdp._core.samplings import SAMPLINGS
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.mills import log_normal_survival
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
@@ -22,11 +22,6 @@ from jaxdp.sampling.base import Scheme
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 
-# How batches are drawn, by name; see `scheme_of`.
-Sampling: TypeAlias = Literal[
-    "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
-]
-SAMPLINGS = ("poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins")
 # Of which a step is a release by itself; the others allocate records to the steps of an epoch.
 SAMPLED_BY_STEP = SAMPLINGS[:3]
 # Asked for by many, and no bound that is any good is known.
@@ -63,12 +58,12 @@ def scheme_of(
     if sampling == "truncated":
         assert batch_size_limit is not None
         return (
-            TruncatedPoisson(rate, batch_size_limit, _sized(sampling, dataset_size)),
+            TruncatedPoisson(rate, batch_size_limit, _required_size(sampling, dataset_size)),
             steps,
             steps,
         )
     if sampling == "without_replacement":
-        size = _sized(sampling, dataset_size)
+        size = _required_size(sampling, dataset_size)
         if batch_size is None:
             raise ValueError("batch_size must be given with sampling='without_replacement'")
         batch = checks.whole("batch_size", batch_size, 1.0)
@@ -85,25 +80,25 @@ def refuse_shuffled(sampling: str, noise_multiplier: ArrayLike, rate: Reals, ste
     if sampling not in _SHUFFLED:
         return
     numbers = (noise_multiplier, rate, steps)
-    known = ""
+    bounds = ""
     if checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
         scale, q, count = (float(np.asarray(x).item()) for x in numbers)
         if q > 0 and count >= 1:
-            each = max(math.floor(1.0 / q), 1)
-            passes = math.ceil(count / each)
-            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=each, epochs=passes)
-            known = (
+            size = max(math.floor(1.0 / q), 1)
+            passes = math.ceil(count / size)
+            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=size, epochs=passes)
+            bounds = (
                 f" (at delta {_TOLD_DELTA:g} epsilon is no less than {lower:.4g} after one pass, "
                 f"and certainly at most {upper:.4g})"
             )
     raise ValueError(
-        f"sampling must not be shuffled fixed batches, of which no useful bound is known{known}; "
+        f"sampling must not be shuffled fixed batches, of which no useful bound is known{bounds}; "
         "`dp.dpsgd.shuffled_bounds` says what is. Run 'random_allocation' (each record joins one "
         "random step of every epoch) or 'truncated' instead"
     )
 
 
-def _sized(sampling: str, dataset_size: ArrayLike | None) -> ArrayLike:
+def _required_size(sampling: str, dataset_size: ArrayLike | None) -> ArrayLike:
     if dataset_size is None:
         raise ValueError(f"dataset_size must be given with sampling={sampling!r}: it is public")
     return dataset_size
@@ -159,17 +154,17 @@ def batch_size_limit(
     rate = float(checks.probability("batch_size / dataset_size", mean / size))
     noise = Gaussian(noise_multiplier)
 
-    def spent(scheme: Scheme | None) -> float:
+    def epsilon_of(scheme: Scheme | None) -> float:
         prob = rate if scheme is None else 1.0
         mechanism = Mechanism(noise, 1.0, prob, relation, sampling=scheme)
         return float((steps * privacy_loss(mechanism)).epsilon(delta))
 
-    most = spent(None) * (1.0 + excess)
+    largest = epsilon_of(None) * (1.0 + excess)
     low, high = max(math.floor(mean) - 1, 0), math.ceil(mean + 12.0 * math.sqrt(mean) + 12.0)
     high = min(high, size)
     while high - low > 1:
         middle = (low + high) // 2
-        if spent(TruncatedPoisson(rate, middle, size)) <= most:
+        if epsilon_of(TruncatedPoisson(rate, middle, size)) <= largest:
             high = middle
         else:
             low = middle
@@ -230,8 +225,8 @@ def shuffled_bounds(
 
     def log_below(mean: float) -> Reals:
         """log P[the largest of all sums <= C], one of which has this mean."""
-        each = log_normal_survival(-cuts) * (steps - 1.0)
-        return log_normal_survival(-(cuts - mean / scale)) + each
+        log_others = log_normal_survival(-cuts) * (steps - 1.0)
+        return log_normal_survival(-(cuts - mean / scale)) + log_others
 
     p, q = (-np.expm1(np.asarray(log_below(mean))) for mean in (2.0, 1.0))
     low, high = 0.0, 1e4
@@ -241,12 +236,3 @@ def shuffled_bounds(
         low, high = (middle, high) if attacked > target else (low, middle)
     upper = float(GDP(math.sqrt(checks.positive_integer("epochs", epochs)) / scale).epsilon(target))
     return low, upper
-
-
-def loss_of_scheme(
-    noise_multiplier: Reals, scheme: Scheme, relation: Relation, group_size: int
-) -> PrivacyLoss:
-    """The privacy loss of one release of a scheme, of sensitivity 1."""
-    noise = Gaussian(noise_multiplier)
-    mechanism = Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
-    return privacy_loss(mechanism)

@@ -49,17 +49,15 @@ def poisson_batch(
     >>> indices.shape, int(mask.sum())
     ((2, 5), 8)
     """
-    records, size = (
-        checks.positive_integer(name, value)
-        for name, value in (("records", records), ("size", size))
-    )
+    records = checks.positive_integer("records", records)
+    size = checks.positive_integer("size", size)
     sampling_prob = checks.probability("sampling_prob", sampling_prob)
     uniform = jax.random.uniform(key_for("sample", key), (records,))
-    taken = np.flatnonzero(np.asarray(uniform < sampling_prob))
-    parts = max(1, -(-taken.size // size))
+    index = np.flatnonzero(np.asarray(uniform < sampling_prob))
+    parts = max(1, -(-index.size // size))
     indices = np.zeros(parts * size, dtype=np.int64)
-    indices[: taken.size] = taken
-    mask = np.arange(parts * size) < taken.size
+    indices[: index.size] = index
+    mask = np.arange(parts * size) < index.size
     return indices.reshape(parts, size), mask.reshape(parts, size)
 
 
@@ -144,11 +142,11 @@ def _run(
     part_sum = _part_sum(loss, clip_groups(plan))
     private = optax.chain(add_noise(plan, jax.random.fold_in(file.key, 0)), optimizer)
     step, sampling = _step(private), jax.random.fold_in(file.key, 1)
-    done, params, state = file.reached(params, private.init(params))
-    batches = _batches(plan, sampling, records, course.part, done)
-    left = shown(range(done + 1, plan.steps + 1), "steps", course.progress)
-    for made, batch in zip(left, batches, strict=True):
-        sums = [part_sum(params, data, *each) for each in zip(*batch, strict=True)]
+    n_done, params, state = file.reached(params, private.init(params))
+    batches = _batches(plan, sampling, records, course.part, n_done)
+    steps = shown(range(n_done + 1, plan.steps + 1), "steps", course.progress)
+    for made, batch in zip(steps, batches, strict=True):
+        sums = [part_sum(params, data, *part) for part in zip(*batch, strict=True)]
         params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
         if made % course.every == 0 or made == plan.steps:
             file.write(made, params, state)
@@ -158,16 +156,16 @@ def _run(
 
 
 def _batches(
-    plan: Plan, key: Key, records: int, part: int, done: int
+    plan: Plan, key: Key, records: int, part: int, n_done: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Indices and masks of every step from `done` on, (parts, part)."""
+    """Indices and masks of every step from `n_done` on, (parts, part)."""
     if plan.sampling is None:
-        for index in range(done, plan.steps):
-            each = jax.random.fold_in(key, index)
-            yield poisson_batch(each, records, plan.sampling_prob, part)
+        for index in range(n_done, plan.steps):
+            step_key = jax.random.fold_in(key, index)
+            yield poisson_batch(step_key, records, plan.sampling_prob, part)
         return
-    drawn = batches_of(plan.sampling, key, records, plan.steps)
-    for indices, mask in islice(drawn, done, None):
+    batches = batches_of(plan.sampling, key, records, plan.steps)
+    for indices, mask in islice(batches, n_done, None):
         spare = -indices.size % part
         filled = np.pad(indices, (0, spare)), np.pad(mask, (0, spare))
         yield filled[0].reshape(-1, part), filled[1].reshape(-1, part)

@@ -60,8 +60,8 @@ class Plan:
     @property
     def privacy(self) -> Drawn:
         """Guarantee of all steps together: their `PrivacyLoss`, and what draws add."""
-        drawn = self.sampling_prob, self.sampling
-        exact = _composed(self.multiplier, drawn, self.steps, self.family, self.relation)
+        sampling = self.sampling_prob, self.sampling
+        exact = _composed(self.multiplier, sampling, self.steps, self.family, self.relation)
         return Drawn(exact, self.sampling_error)
 
     @property
@@ -135,8 +135,8 @@ def plan(
     multiplier = _calibrated(budget, (rate, sampling), jnp.asarray(1.0 * steps), noise, relation)
     scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
-    held = clips, scales, multiplier, rate, records * rate, members, sizes, *_leaves(params)
-    return Plan(*held, steps, noise, relation, sampling, release)
+    values = clips, scales, multiplier, rate, records * rate, members, sizes, *_leaves(params)
+    return Plan(*values, steps, noise, relation, sampling, release)
 
 
 def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
@@ -164,12 +164,9 @@ def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) 
 
 
 def _check_choices(allocation: str, noise: str, relation: str) -> None:
-    for name, value, choices in (
-        ("allocation", allocation, ALLOCATIONS),
-        ("noise", noise, FAMILIES),
-        ("relation", relation, WITH_OR_WITHOUT),
-    ):
-        checks.one_of(name, value, choices)
+    checks.one_of("allocation", allocation, ALLOCATIONS)
+    checks.one_of("noise", noise, FAMILIES)
+    checks.one_of("relation", relation, WITH_OR_WITHOUT)
 
 
 def _clips(clip: ArrayLike, groups: int) -> Vector:
@@ -214,13 +211,13 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
     """Scales at multiplier 1."""
     counts = jnp.array(sizes, dtype=jnp.float64)
     if noise == "gaussian":
-        moved, level = clips, GDP(1.0)
+        shifts, level = clips, GDP(1.0)
     else:
-        moved, level = jnp.sqrt(counts) * clips, PureDP(1.0)
+        shifts, level = jnp.sqrt(counts) * clips, PureDP(1.0)
     if allocation == "inid":
-        return allocate(noise, moved, level, weights=counts)
+        return allocate(noise, shifts, level, weights=counts)
     shape = clips if allocation == "spr" else jnp.ones_like(clips)
-    relative = moved / shape
+    relative = shifts / shape
     size = jnp.linalg.norm(relative) if noise == "gaussian" else jnp.sum(relative)
     return round_up(shape * size, 8)
 
@@ -251,13 +248,13 @@ def _composed(
 
 def _calibrated(
     budget: Budget,
-    drawn: tuple[Reals, Scheme | None],
+    sampling: tuple[Reals, Scheme | None],
     steps: Reals,
     family: str,
     relation: Relation,
 ) -> Reals:
     def build(multiplier: Reals) -> PrivacyLoss:
-        return _composed(multiplier, drawn, steps, family, relation)
+        return _composed(multiplier, sampling, steps, family, relation)
 
     multiplier = calibrate(build, budget, lower=1e-2, upper=1e7)
     if not bool(jnp.isfinite(multiplier)):

@@ -68,8 +68,8 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         for leaf, group in zip(leaves, plan.members, strict=True):
             rows = by_example(factors[group], leaf)
             clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
-            whole = jnp.trunc(clipped / units[group])
-            sums.append(jnp.sum(whole, axis=0) * units[group])
+            multiples = jnp.trunc(clipped / units[group])
+            sums.append(jnp.sum(multiples, axis=0) * units[group])
         return jax.tree.unflatten(structure, sums), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
@@ -125,14 +125,14 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         # Of a vector of ones, in the norm that the noise counts.
         norm = size**0.5 if plan.family == "gaussian" else size
         ratio = 1.0 / (plan.multiplier * norm)
-        left = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
+        if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
         noisy = []
         keys = jax.random.split(now, len(leaves))
-        for leaf, group, dtype, each in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
+        for leaf, group, dtype, seed in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
             scale = plan.scales[group]
-            added = lattice.added(noise, scale, ratio, each, leaf.shape, plan.release)
+            added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
             total = added.to(leaf.astype(jnp.float64))
-            noisy.append((left * total / plan.expected_batch).astype(dtype))
+            noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
         return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
     return optax.GradientTransformation(init, update)
@@ -146,9 +146,9 @@ def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
     """The gradients are those of the plan's parameters, with a first axis of `examples` or not."""
     lead = ("examples",) if examples else ()
-    found = require_parameters("gradients", gradients, plan, lead)
+    batch = require_parameters("gradients", gradients, plan, lead)
     if examples:
-        same_length({name: leaf.shape[0] for name, leaf in found.items()}, "examples")
+        same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
 
 
 def require_parameters(
@@ -164,12 +164,12 @@ def require_parameters(
     for (key, leaf), shape in zip(named.items(), plan.shapes, strict=True):
         found = np.shape(leaf)
         if len(found) != len(lead) + len(shape) or found[len(lead) :] != shape:
-            expected = _told((*lead, *shape))
-            each = ", a gradient an example," if lead else " of its parameter in the plan,"
-            raise ValueError(f"{key} must have shape {expected}{each} got {_told(found)}")
+            expected = _shape_text((*lead, *shape))
+            owner = ", a gradient an example," if lead else " of its parameter in the plan,"
+            raise ValueError(f"{key} must have shape {expected}{owner} got {_shape_text(found)}")
     return named
 
 
-def _told(shape: tuple[int | str, ...]) -> str:
+def _shape_text(shape: tuple[int | str, ...]) -> str:
     """A shape as it is written, the names of axes without quotes."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from decimal import ROUND_CEILING, Context
 from typing import Unpack
@@ -11,20 +12,21 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.types import ArrayLike
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
-from jaxdp.dpsgd.scheme_wording import conditions_of, how_drawn
 from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
+from jaxdp.sampling.base import Scheme
+from jaxdp.sampling.truncated import TruncatedPoisson
+from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3
-# Epsilons looked at for that power, by golden section. chosen: each bounds it, the last to 1e-3
+# Epsilons looked at for that power. chosen: each bounds it, the last to 1e-3
 _LOOKS = 18
-# Share of an interval that golden section keeps. derived: (sqrt(5) - 1) / 2
-_GOLDEN = 0.6180339887498949
 
 # What each relation calls neighbours, in words.
 _NEIGHBOURS = {
@@ -61,31 +63,32 @@ def statement(
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
     training = training_of(noise_multiplier, schedule)
-    known, relation, group_size = training
+    phases, relation, group_size = training
     delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
-    if not checks.all_concrete(known, delta):
+    if not checks.all_concrete(phases, delta):
         raise ValueError("a statement must know its numbers, got traced ones")
-    if any(np.size(x) != 1 for x in (delta, *(phase.steps for phase in known))) or any(
-        math.prod(phase.shape) != 1 for phase in known
+    if any(np.size(x) != 1 for x in (delta, *(phase.steps for phase in phases))) or any(
+        math.prod(phase.shape) != 1 for phase in phases
     ):
         raise ValueError("a statement is of one training: give one number for each argument")
     loss = training.privacy_loss
-    spent = float(np.asarray(loss.epsilon(delta)).item())
+    epsilon = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
-    told = rounded_up(target, 6)
-    pair = f"({rounded_up(spent, 4)}, {told})"
+    delta_text = rounded_up(target, 6)
+    pair = f"({rounded_up(epsilon, 4)}, {delta_text})"
+    records = "any one record" if group_size == 1 else f"all {group_size} records of any one user"
     lines = [
         f"Neighbours: {_NEIGHBOURS[relation]}.",
-        "Sampling: " + "; then ".join(_described(phase) for phase in known) + ".",
-        f"Protected: the presence and the content of {_protected(group_size)}, against anyone who "
+        "Sampling: " + "; then ".join(_described(phase) for phase in phases) + ".",
+        f"Protected: the presence and the content of {records}, against anyone who "
         "sees the model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
-        if math.isfinite(spent)
-        else f"Guarantee: none at delta {told}, no epsilon is finite.",
+        if math.isfinite(epsilon)
+        else f"Guarantee: none at delta {delta_text}, no epsilon is finite.",
     ]
-    conditions = _conditions(known, relation, group_size)
-    return "\n".join([*lines, *_risks(loss, spent, target), *conditions])
+    conditions = _conditions(phases, relation, group_size)
+    return "\n".join([*lines, *_risks(loss, epsilon, target), *conditions])
 
 
 def _described(phase: Phase) -> str:
@@ -93,19 +96,19 @@ def _described(phase: Phase) -> str:
         float(np.asarray(x).item())
         for x in (phase.sampling_prob, phase.steps, phase.noise_multiplier)
     )
-    how = (
+    drawing = (
         "all records take part in every step"
         if rate == 1 and phase.scheme is None
-        else how_drawn(phase.scheme, rate)
+        else _how_drawn(phase.scheme, rate)
     )
-    return f"{count:,.0f} steps with noise multiplier {scale:g}, where {how}"
+    return f"{count:,.0f} steps with noise multiplier {scale:g}, where {drawing}"
 
 
-def _risks(loss: PrivacyLoss, spent: float, target: float) -> list[str]:
+def _risks(loss: PrivacyLoss, epsilon: float, target: float) -> list[str]:
     """Mu, advantage, and power at a small rate of false alarms."""
     lines = []
-    if 0 < target < 1 and math.isfinite(spent):
-        mu = float(np.asarray(largest_gdp((spent, target)).mu).item())
+    if 0 < target < 1 and math.isfinite(epsilon):
+        mu = float(np.asarray(largest_gdp((epsilon, target)).mu).item())
         lines.append(
             "Strength: at this delta that is what Gaussian differential privacy gives with mu = "
             f"{rounded_up(mu, 3)}, where one draw is to tell N(0, 1) from N(mu, 1)."
@@ -123,49 +126,34 @@ def _risks(loss: PrivacyLoss, spent: float, target: float) -> list[str]:
 def _power(loss: PrivacyLoss) -> float:
     """The least e^epsilon fpr + delta(epsilon) that is found: every epsilon bounds the power.
 
-    Convex in e^epsilon, so that golden section finds the least; one number at a time, which is
-    compiled for the epsilon already. `risk.tpr_at_fpr` is within 1e-3 of it.
+    Convex in e^epsilon, of which it has one minimum; one number at a time, which is compiled for
+    the epsilon already. `risk.tpr_at_fpr` is within 1e-3 of it.
     """
 
     def bound(epsilon: float) -> float:
         return math.exp(epsilon) * _FPR + float(np.asarray(loss.delta(epsilon)).item())
 
-    low, high = 0.0, -math.log(_FPR)
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = bound(left), bound(right)
-    best = min(bound(0.0), at_left, at_right)
-    for _ in range(_LOOKS):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - _GOLDEN * (high - low)
-            at_left = bound(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + _GOLDEN * (high - low)
-            at_right = bound(right)
-        best = min(best, at_left, at_right)
-    return min(best * (1.0 + 1e-15), 1.0)
+    optimize = importlib.import_module("scipy.optimize")  # of JAX's own dependencies
+    options = {"bounds": (0.0, -math.log(_FPR)), "options": {"maxiter": _LOOKS}}
+    least = optimize.minimize_scalar(bound, method="bounded", **options).fun
+    return min(min(bound(0.0), float(least)) * (1.0 + 1e-15), 1.0)
 
 
-def _protected(group_size: int) -> str:
-    return "any one record" if group_size == 1 else f"all {group_size} records of any one user"
-
-
-def _conditions(known: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
-    drawn = []
-    for phase in known:
+def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
+    conditions = []
+    for phase in phases:
         if phase.scheme is not None or float(np.asarray(phase.sampling_prob).item()) < 1:
-            drawn += [x for x in conditions_of(phase.scheme) if x not in drawn]
+            conditions += [x for x in _conditions_of(phase.scheme) if x not in conditions]
     users = "one record is one user: of a user with k records the guarantee is weaker"
     if group_size > 1:
         users = f"no user has more than {group_size} records"
-    moved = "replacing" if relation == "replace_one" else "adding or removing"
+    change = "replacing" if relation == "replace_one" else "adding or removing"
     items = [
-        *drawn,
+        *conditions,
         users,
         "the gradient of each record is clipped on its own, to the norm that the noise is relative "
         f"to, and nothing else of the model depends on the records (no batch normalisation); "
-        f"{moved} a record changes nothing but its own gradient",
+        f"{change} a record changes nothing but its own gradient",
         "the sum is divided by the expected batch size, not by the one drawn, and the size of the "
         "data set is taken to be public",
         "the noise comes from a secure source of randomness, is never used twice, and is not "
@@ -175,6 +163,53 @@ def _conditions(known: tuple[Phase, ...], relation: Relation, group_size: int) -
         "nothing else computed from the records is published, such as losses or batch sizes",
     ]
     return ["This holds if:", *(f"- {item};" for item in items[:-1]), f"- {items[-1]}."]
+
+
+def _how_drawn(scheme: Scheme | None, rate: float) -> str:
+    """Words for the way a batch is drawn, after "where"."""
+    if isinstance(scheme, TruncatedPoisson):
+        limit, size = _count_text(scheme.batch_size_limit), _count_text(scheme.dataset_size)
+        return (
+            f"each of {size} records is drawn with probability {rate:g}, on its own, and at most "
+            f"{limit} of them, uniformly, are kept (truncated Poisson)"
+        )
+    if isinstance(scheme, WithoutReplacement):
+        batch, size = _count_text(scheme.batch_size), _count_text(scheme.dataset_size)
+        return f"exactly {batch} of {size} records are drawn without replacement"
+    if isinstance(scheme, RandomAllocation):
+        return f"each record joins one of the {scheme.steps:,} steps of every epoch, drawn anew"
+    if isinstance(scheme, BallsInBins):
+        return f"each record joins one of {scheme.steps:,} steps, the same in every epoch"
+    return f"each record takes part in a step with probability {rate:g}, on its own (Poisson)"
+
+
+def _conditions_of(scheme: Scheme | None) -> list[str]:
+    """Conditions on the way in which batches are drawn."""
+    if isinstance(scheme, TruncatedPoisson):
+        return [
+            "every batch is a Poisson sample drawn anew, cut by a uniform choice where it is "
+            "larger than the limit, and never filled up with other records",
+            "the size of the data set, the larger of two neighbours', is public",
+        ]
+    if isinstance(scheme, WithoutReplacement):
+        return [
+            "every batch is drawn anew from all records: not by cutting one shuffled pass",
+            "the batch size is fixed, and the size of the data set is public",
+        ]
+    if isinstance(scheme, RandomAllocation | BallsInBins):
+        when = "in every epoch" if isinstance(scheme, RandomAllocation) else "once"
+        return [
+            f"each record draws its step on its own, {when}, so that batches vary in size: none is "
+            "cut, filled up with other records, or divided by its own size",
+        ]
+    return [
+        "batches are really drawn by Poisson sampling, anew in every step, of varying size: not by "
+        "shuffling and not of fixed size",
+    ]
+
+
+def _count_text(value: Reals) -> str:
+    return f"{float(np.asarray(value).item()):,.0f}"
 
 
 def rounded_up(value: float, digits: int) -> str:

@@ -205,9 +205,9 @@ def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.
     outside = (values < lower) | (values > upper)
     if outside.any():
         columns = np.flatnonzero(outside.any(axis=0)) if values.ndim == 2 else []
-        where = f" in {len(columns)} of {values.shape[1]} columns" if len(columns) else ""
+        place = f" in {len(columns)} of {values.shape[1]} columns" if len(columns) else ""
         warnings.warn(
-            f"{int(outside.sum())} of {values.size} values of {name}{where} lie outside their "
+            f"{int(outside.sum())} of {values.size} values of {name}{place} lie outside their "
             "public bounds and were clipped; this count is not private",
             BoundsWarning,
             stacklevel=3,
@@ -258,9 +258,9 @@ def _parts(estimator: Any) -> list[Drawn]:
     if hasattr(estimator, "steps"):
         return [part for _, step in estimator.steps for part in _parts(step)]
     if hasattr(estimator, "estimators_"):
-        return [part for each in np.ravel(estimator.estimators_) for part in _parts(each)]
-    held = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
-    if any(isinstance(value, DPEstimator) for value in held):
+        return [part for fitted in np.ravel(estimator.estimators_) for part in _parts(fitted)]
+    parameters = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
+    if any(isinstance(value, DPEstimator) for value in parameters):
         raise ValueError(
             f"fitted holds a {type(estimator).__name__} around private estimators, or one that is "
             "not fitted: give the fitted ones that it holds"

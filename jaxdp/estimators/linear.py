@@ -119,10 +119,10 @@ class DPLinearEstimator(DPEstimator):
 
     def _inputs(self, features: Any) -> np.ndarray:
         """Features of a prediction, within the bounds as those of `fit` were."""
-        found = self._features(features, reset=False)
+        features_in = self._features(features, reset=False)
         if self.feature_bounds is None:
-            return found
-        return np.clip(found, *public_bounds(self.feature_bounds, found.shape[1]))
+            return features_in
+        return np.clip(features_in, *public_bounds(self.feature_bounds, features_in.shape[1]))
 
     def _plan(
         self,
@@ -183,10 +183,10 @@ class DPLinearEstimator(DPEstimator):
             raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
         spent = None
         if self.smoothness is not None:
-            given = _given_smoothness(self.smoothness, coordinates)
+            smoothness = _given_smoothness(self.smoothness, coordinates)
             center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
             center[:coordinates] = 0.0
-            scale[:coordinates] = np.sqrt(given / bounded_smoothness(loss, np.ones(1)).values)
+            scale[:coordinates] = np.sqrt(smoothness / bounded_smoothness(loss, np.ones(1)).values)
         elif not np.isfinite(bounds).all():
             raise ValueError("feature_bounds or smoothness must be given, and be public")
         elif share == 0.0:

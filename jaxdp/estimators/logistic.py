@@ -109,14 +109,16 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         for label in self.classes_:
-            one = _base.clone(self).set_params(epsilon=epsilon, delta=delta, classes=[False, True])
-            one.random_state = state
-            self.estimators_.append(one.fit(features, labels == label))
-            one.random_state = None  # its state would tell the noise
-        self.coef_ = np.concatenate([one.coef_ for one in self.estimators_])
-        self.intercept_ = np.concatenate([one.intercept_ for one in self.estimators_])
-        self.n_iter_ = max(one.n_iter_ for one in self.estimators_)
-        self.privacy_ = self._spent(composed(one.privacy_ for one in self.estimators_))
+            model = _base.clone(self).set_params(
+                epsilon=epsilon, delta=delta, classes=[False, True]
+            )
+            model.random_state = state
+            self.estimators_.append(model.fit(features, labels == label))
+            model.random_state = None  # its state would tell the noise
+        self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])
+        self.intercept_ = np.concatenate([model.intercept_ for model in self.estimators_])
+        self.n_iter_ = max(model.n_iter_ for model in self.estimators_)
+        self.privacy_ = self._spent(composed(model.privacy_ for model in self.estimators_))
         return self
 
     def _part(self, fits: int, coordinates: int) -> tuple[float, float]:
@@ -138,10 +140,10 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     def _classes(self, labels: np.ndarray) -> np.ndarray:
         if self.classes is not None:
             return np.unique(np.asarray(self.classes))
-        found = np.unique(labels)
-        if len(found) < 2:
+        labels_found = np.unique(labels)
+        if len(labels_found) < 2:
             raise ValueError("y must hold two classes, got one class: name both in `classes`")
-        return found
+        return labels_found
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """X w + b, X clipped as in `fit`: (n,), positive for classes_[1]; of more (n, classes)."""

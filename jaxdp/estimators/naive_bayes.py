@@ -113,8 +113,8 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The likeliest class of each record."""
-        best = np.argmax(self.predict_joint_log_proba(X), axis=1)
-        return self.classes_[best]
+        likeliest = np.argmax(self.predict_joint_log_proba(X), axis=1)
+        return self.classes_[likeliest]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -83,9 +83,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         bound = float(np.linalg.norm(half)) if self.row_bound is None else self.row_bound
         draws = dimension * (dimension + 1) / 2 + (dimension if share > 0 else 0)
         error = lattice.sampling_error(draws, self.release)
-        spent = largest_gdp(left_for_exact(budget, error))
+        level = largest_gdp(left_for_exact(budget, error))
         plan = covariance.plan(
-            GDP(spent.mu * np.sqrt(1.0 - share)),
+            GDP(level.mu * np.sqrt(1.0 - share)),
             dimension=dimension,
             records=records,
             relation=self.relation,
@@ -98,7 +98,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         moment = covariance.release(rows, plan, moment_key)
         mean = np.zeros(dimension)
         if share > 0:
-            mean = _private_mean(rows, plan, float(spent.mu * np.sqrt(share)), mean_key)
+            mean = _private_mean(rows, plan, float(level.mu * np.sqrt(share)), mean_key)
         matrix = np.asarray(moment) - np.outer(mean, mean)
         values, vectors = covariance.principal_subspace(jnp.asarray(matrix), rank)
         components = np.asarray(vectors).T
@@ -110,7 +110,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.explained_variance_ = np.asarray(values)
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
-        self.privacy_ = self._spent(Drawn(spent, error))
+        self.privacy_ = self._spent(Drawn(level, error))
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -133,7 +133,7 @@ def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
     shortened = covariance.shortened(rows, plan.row_bound)
     contribution = plan.row_bound * covariance.share_of_mean(plan.records)
-    moved = contribution * shift_factor(plan.relation)
+    shift = contribution * shift_factor(plan.relation)
     shape, ratio = (plan.dimension,), jnp.asarray(mu / np.sqrt(plan.dimension))
-    noise = lattice.added(Gaussian(1.0), moved / mu, ratio, key, shape, plan.release)
+    noise = lattice.added(Gaussian(1.0), shift / mu, ratio, key, shape, plan.release)
     return np.asarray(noise.to(jnp.mean(shortened, axis=0)))

@@ -85,16 +85,16 @@ class DPStandardScaler(_Affine):
             raise ValueError(f"limit must be finite, got {self.limit!r}")
         bounds = public_bounds(self.feature_bounds, features.shape[1])
         error = scaling.sampling_error(features.shape[1])
-        spent = largest_gdp(left_for_exact(budget, error))
-        if not bool(spent.mu > 0):
+        level = largest_gdp(left_for_exact(budget, error))
+        if not bool(level.mu > 0):
             raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")
         self.center_, self.scale_ = scaling.release(
             clip_to_bounds(features, *bounds, "X"),
             *bounds,
-            spent,
+            level,
             self._key(),
             relation="replace_one",
         )
         self.limit_ = limit
-        self.privacy_ = self._spent(Drawn(spent, error))
+        self.privacy_ = self._spent(Drawn(level, error))
         return self

@@ -61,8 +61,8 @@ class ApproxDP(Guarantee):
     def composed(self, other: ApproxDP) -> ApproxDP:
         """The guarantee of both releases together, rounded up."""
         epsilon = sum_up(self.epsilon_bound, other.epsilon_bound)
-        both = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
-        return ApproxDP(epsilon, jnp.minimum(round_up(both, 2), 1.0))
+        total_delta = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
+        return ApproxDP(epsilon, jnp.minimum(round_up(total_delta, 2), 1.0))
 
     def __rmul__(self, count: ArrayLike) -> ApproxDP:
         count = checks.whole("count", count)

@@ -58,8 +58,8 @@ def advantage(source: HasProfile) -> Reals:
     0.3829
     """
     require_profile("source", source)
-    known = exp_up(source.log_delta(0.0))
-    return jnp.minimum(known, _advantage(source)) if isinstance(source, ZCDP | RDP) else known
+    delta = exp_up(source.log_delta(0.0))
+    return jnp.minimum(delta, _advantage(source)) if isinstance(source, ZCDP | RDP) else delta
 
 
 @in_float64
@@ -86,12 +86,12 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     require_profile("source", source)
     require_both_directions(source)
     prior = checks.probability("prior", prior)
-    least, epsilon = _epsilon_of_prior(prior)
+    rarer, epsilon = _epsilon_of_prior(prior)
     log_delta = source.log_delta(epsilon)
     if isinstance(source, ZCDP | RDP):
-        nearer = jnp.log(profile_of_tradeoff(source.tradeoff, epsilon))
-        log_delta = jnp.minimum(log_delta, nearer)
-    return _risk(least, log_delta)
+        by_tradeoff = jnp.log(profile_of_tradeoff(source.tradeoff, epsilon))
+        log_delta = jnp.minimum(log_delta, by_tradeoff)
+    return _risk(rarer, log_delta)
 
 
 @in_float64
@@ -146,14 +146,14 @@ def _power(fpr: Reals, fnr: Reals) -> Reals:
 @jax.jit
 def _epsilon_of_prior(prior: Reals) -> tuple[Reals, Reals]:
     """m and, rounded down, log((1 - m) / m): a smaller epsilon bounds the same error."""
-    least = jnp.minimum(prior, 1.0 - prior)
-    inside = jnp.where(least == 0, 0.5, least)
+    rarer = jnp.minimum(prior, 1.0 - prior)
+    inside = jnp.where(rarer == 0, 0.5, rarer)
     high, low = log1m(inside), jnp.log(inside)
-    return least, high - low - 8.0 * ULP * (jnp.abs(high) + jnp.abs(low))
+    return rarer, high - low - 8.0 * ULP * (jnp.abs(high) + jnp.abs(low))
 
 
 @jax.jit
-def _risk(least: Reals, log_delta: Reals) -> Reals:
-    least, log_delta = jnp.broadcast_arrays(least, log_delta)
-    risk = round_up(-least * jnp.expm1(log_delta), -16)
-    return jnp.where((least == 0) & ~jnp.isnan(log_delta), 0.0, risk)
+def _risk(rarer: Reals, log_delta: Reals) -> Reals:
+    rarer, log_delta = jnp.broadcast_arrays(rarer, log_delta)
+    risk = round_up(-rarer * jnp.expm1(log_delta), -16)
+    return jnp.where((rarer == 0) & ~jnp.isnan(log_delta), 0.0, risk)

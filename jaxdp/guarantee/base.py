@@ -146,8 +146,8 @@ def require_both_directions(source: object) -> None:
 def repeated(name: str, count: Reals, value: Reals) -> Reals:
     """count value, of one guarantee's parameter, rounded up; 0 times infinity: `ValueError`."""
     if checks.all_concrete(count, value):
-        known, held = np.broadcast_arrays(np.asarray(count), np.asarray(value))
-        if np.any(((known == 0) & np.isinf(held)) | (np.isinf(known) & (held == 0))):
+        counts, values = np.broadcast_arrays(np.asarray(count), np.asarray(value))
+        if np.any(((counts == 0) & np.isinf(values)) | (np.isinf(counts) & (values == 0))):
             raise ValueError(
                 f"count must not be 0 where {name} is infinite, nor infinite where {name} is 0: "
                 f"that product means nothing; got count {count} and {name} {value}"
@@ -186,12 +186,12 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
     def excess(epsilon: Reals) -> Reals:
         return excess_log_delta(log_delta(epsilon), delta)
 
-    last = jax.lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
-    least = jnp.isfinite(slack) & (jnp.abs(last) <= 3.0 * slack)
-    lent = jnp.where(least, last + 2.0 * slack, 0.0)
+    excess_at_end = jax.lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
+    is_floor = jnp.isfinite(slack) & (jnp.abs(excess_at_end) <= 3.0 * slack)
+    allowance = jnp.where(is_floor, excess_at_end + 2.0 * slack, 0.0)
 
     def residual(epsilon: Reals) -> Reals:
-        return excess(epsilon) - lent
+        return excess(epsilon) - allowance
 
     found = last_feasible(residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, slack)
     return jnp.where(residual(zero) <= 0, zero, found)

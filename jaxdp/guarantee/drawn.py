@@ -62,12 +62,12 @@ class Drawn:
         """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
         delta = checks.probability("delta", delta)
         # With more than enough taken off a delta, what is left over is for the exact draws.
-        enough = self.exact.epsilon(0.5 * delta)
-        lost = round_up((1.0 + jnp.exp(enough)) * self.sampling_error, 4)
-        none = self.sampling_error == 0
-        spare = jnp.where(none, delta, delta * (1.0 - 1e-15) - lost)
-        least = self.exact.epsilon(jnp.maximum(spare, 0.0))
-        return jnp.where(none | ((spare >= 0.5 * delta) & (spare > 0)), least, jnp.inf)
+        epsilon_at_half = self.exact.epsilon(0.5 * delta)
+        sampling_delta = round_up((1.0 + jnp.exp(epsilon_at_half)) * self.sampling_error, 4)
+        is_exact = self.sampling_error == 0
+        spare = jnp.where(is_exact, delta, delta * (1.0 - 1e-15) - sampling_delta)
+        exact_epsilon = self.exact.epsilon(jnp.maximum(spare, 0.0))
+        return jnp.where(is_exact | ((spare >= 0.5 * delta) & (spare > 0)), exact_epsilon, jnp.inf)
 
     def __add__(self, other: Any) -> Drawn:
         if is_no_release(other):
@@ -104,13 +104,14 @@ def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
     """
     error = jnp.asarray(sampling_error)
     epsilon, delta = budget.epsilon, budget.delta
-    lost = jnp.where(error == 0, 0.0, round_up((1.0 + jnp.exp(epsilon)) * error, 8))
-    kept, enough = (delta == 0) | (epsilon == jnp.inf) | (error >= 1.0), 2.0 * lost <= delta
-    if checks.all_concrete(kept, enough) and not bool(jnp.all(kept | enough)):
+    sampling_delta = jnp.where(error == 0, 0.0, round_up((1.0 + jnp.exp(epsilon)) * error, 8))
+    unchanged = (delta == 0) | (epsilon == jnp.inf) | (error >= 1.0)
+    suffices = 2.0 * sampling_delta <= delta
+    if checks.all_concrete(unchanged, suffices) and not bool(jnp.all(unchanged | suffices)):
         raise ValueError(
             f"budget must have a delta of at least 2 (1 + e^epsilon) {float(jnp.max(error)):.1e}, "
             "for what draws may be off in total variation: take a smaller epsilon, got epsilon "
             f"{epsilon} and delta {delta}"
         )
-    left = jnp.where(enough, delta * (1.0 - _ROUNDING) - lost, jnp.nan)
-    return Budget(epsilon, jnp.where(kept, delta, left))
+    remaining = jnp.where(suffices, delta * (1.0 - _ROUNDING) - sampling_delta, jnp.nan)
+    return Budget(epsilon, jnp.where(unchanged, delta, remaining))

@@ -33,22 +33,22 @@ def matrix_sensitivity(strategy: ArrayLike, min_sep: int = 1, participations: in
     min_sep = checks.positive_integer("min_sep", min_sep)
     participations = checks.positive_integer("participations", participations)
     gram = np.abs(matrix.T @ matrix)
-    each = _largest_sum(gram, min_sep, participations)
-    size = math.sqrt(float(_largest_sum(each, min_sep, participations)))
+    sums = _largest_sum(gram, min_sep, participations)
+    size = math.sqrt(float(_largest_sum(sums, min_sep, participations)))
     return size * (1.0 + _ROUNDING)
 
 
-def _largest_sum(weights: np.ndarray, min_sep: int, most: int) -> np.ndarray:
-    """The largest sum along the last axis of at most `most` weights >= 0, min_sep apart."""
+def _largest_sum(weights: np.ndarray, min_sep: int, participations: int) -> np.ndarray:
+    """Largest sum along the last axis of `participations` weights >= 0 at most, min_sep apart."""
     steps = weights.shape[-1]
-    best = np.zeros((steps + min_sep, *weights.shape[:-1]))
-    for _ in range(min(most, -(-steps // min_sep))):
-        following = np.zeros_like(best)
+    sums = np.zeros((steps + min_sep, *weights.shape[:-1]))
+    for _ in range(min(participations, -(-steps // min_sep))):
+        following = np.zeros_like(sums)
         for step in range(steps - 1, -1, -1):
-            taken = weights[..., step] + best[step + min_sep]
-            following[step] = np.maximum(following[step + 1], taken)
-        best = following
-    return np.asarray(best[0])
+            with_step = weights[..., step] + sums[step + min_sep]
+            following[step] = np.maximum(following[step + 1], with_step)
+        sums = following
+    return np.asarray(sums[0])
 
 
 def tree_sensitivity(steps: int) -> float:

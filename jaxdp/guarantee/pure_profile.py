@@ -47,8 +47,8 @@ def epsilon_of_approximate(bound: Reals, failure: ArrayLike, delta: Reals) -> Re
         checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), delta
     )
     met = failure <= delta * (1.0 + 32.0 * ULP)
-    left = jnp.maximum(delta * (1.0 - 8.0 * ULP) - failure, 0.0) * (1.0 - 16.0 * ULP)
-    share = left / jnp.where(failure < 1, 1.0 - failure, 1.0) * (1.0 + jnp.exp(-bound))
+    remaining = jnp.maximum(delta * (1.0 - 8.0 * ULP) - failure, 0.0) * (1.0 - 16.0 * ULP)
+    share = remaining / jnp.where(failure < 1, 1.0 - failure, 1.0) * (1.0 + jnp.exp(-bound))
     inside = (share > 0) & (share < 1) & jnp.isfinite(bound)
     lower = bound + log1m(jnp.where(inside, share, 0.0)) + 8.0 * ULP * (1.0 + bound)
     value = jnp.where(inside, jnp.clip(lower, 0.0, bound), jnp.where(share < 1, bound, 0.0))
@@ -65,11 +65,11 @@ def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
     gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
     inside = (gap > 0) & (epsilon >= -bound)
     half = jnp.where(inside, 0.5 * gap, 1.0)
-    fall, whole = log1mexp(half), log1mexp(jnp.where(inside, bound, 1.0))
-    value = 2.0 * fall - whole
+    fall, log_range = log1mexp(half), log1mexp(jnp.where(inside, bound, 1.0))
+    value = 2.0 * fall - log_range
     # log(1 - e^-y) turns the rounding of y into y / (e^y - 1) of it.
     finite = jnp.where(jnp.isinf(half), 0.0, half)
-    value -= ULP * ((20.0 + 4.0 * finite) * fall + 10.0 * whole)
+    value -= ULP * ((20.0 + 4.0 * finite) * fall + 10.0 * log_range)
     backward = log1mexp(jnp.where(epsilon < -bound, -epsilon, 1.0)) * (1.0 - 10.0 * ULP)
     value = jnp.where(epsilon < -bound, backward, value)
     return jnp.where(gap <= 0, -jnp.inf, jnp.minimum(jnp.where(gap > 0, value, gap), 0.0))

@@ -71,21 +71,19 @@ class RDP(Guarantee):
     def composed(self, other: RDP) -> RDP:
         """The values add, order by order. The orders must be the same: `ValueError` if not."""
         orders = self.order.shape[-1], other.order.shape[-1]
-        concrete = checks.is_concrete(self.order) and checks.is_concrete(other.order)
-        if orders[0] != orders[1] or (concrete and not _equal(self.order, other.order)):
+        concrete = checks.all_concrete(self.order, other.order)
+        if orders[0] != orders[1] or (
+            concrete and np.any(np.asarray(self.order) != np.asarray(other.order))
+        ):
             raise ValueError(f"order must be the same in both, got {self.order} and {other.order}")
-        left, right, ours, theirs = jnp.broadcast_arrays(
+        order, other_order, value, other_value = jnp.broadcast_arrays(
             self.order, other.order, self.value, other.value
         )
-        return RDP(left, jnp.where(left == right, sum_up(ours, theirs), jnp.nan))
+        return RDP(order, jnp.where(order == other_order, sum_up(value, other_value), jnp.nan))
 
     def __rmul__(self, count: ArrayLike) -> RDP:
         count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
         return RDP(self.order, repeated("value", count, value))
-
-
-def _equal(left: Reals, right: Reals) -> bool:
-    return bool((np.asarray(left) == np.asarray(right)).all())
 
 
 def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:

@@ -48,20 +48,20 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
     """
     # A rate moved up only lowers the fnr that is left to it.
     rate = jnp.maximum(fpr, checks.LEAST_NORMAL)[..., None]
-    rest = 1.0 - fpr[..., None]
+    true_negative = 1.0 - fpr[..., None]
     log_q = jnp.log(rate), log1m(fpr)[..., None]
     allowed = round_up(value, 4)
 
     def breaks_an_order(fnr: Reals) -> Bools:
         fnr = fnr[..., None]
-        log_p, moved = (log1m(fnr), jnp.log(fnr)), rest - fnr
-        forth = (
-            _log_ratio(moved / rate, log_p[0] - log_q[0]),
-            _log_ratio(-moved / rest, log_p[1] - log_q[1]),
+        log_p, gap = (log1m(fnr), jnp.log(fnr)), true_negative - fnr
+        forward = (
+            _log_ratio(gap / rate, log_p[0] - log_q[0]),
+            _log_ratio(-gap / true_negative, log_p[1] - log_q[1]),
         )
-        back = -forth[0], -forth[1]
-        least = jnp.maximum(_divergence(s, log_p, forth), _divergence(s, log_q, back))
-        return jnp.any(least > allowed, axis=-1)
+        backward = -forward[0], -forward[1]
+        divergence = jnp.maximum(_divergence(s, log_p, forward), _divergence(s, log_q, backward))
+        return jnp.any(divergence > allowed, axis=-1)
 
     def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         low, high = ends
@@ -69,9 +69,9 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
         broken = breaks_an_order(middle)
         return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
 
-    least = jnp.full_like(fpr, checks.LEAST_NORMAL)
-    fnr = jax.lax.fori_loop(0, 60, halve, (least, jnp.maximum(1.0 - fpr, least)))[0]
-    fnr = jnp.where(fnr <= least, 0.0, fnr)
+    least_rate = jnp.full_like(fpr, checks.LEAST_NORMAL)
+    fnr = jax.lax.fori_loop(0, 60, halve, (least_rate, jnp.maximum(1.0 - fpr, least_rate)))[0]
+    fnr = jnp.where(fnr <= least_rate, 0.0, fnr)
     fnr = jnp.where((fpr == 0) & jnp.any(jnp.isfinite(value), axis=-1), 1.0, fnr)
     return jnp.where(jnp.isnan(jnp.sum(s + value, axis=-1) + fpr), jnp.nan, fnr)
 

@@ -63,13 +63,13 @@ def repeat_and_select(
     if mean is not None:
         expected = checks.positive("mean", mean)[..., None]
         delta = each.delta(jnp.moveaxis(jnp.log1p(1.0 / excess), -1, 0))
-        more = expected * jnp.moveaxis(delta, 0, -1)
+        cost = expected * jnp.moveaxis(delta, 0, -1)
     else:
         share, shape = _parameters(gamma, eta)
         expected = _mean_of(share, shape)
         each_order = (1.0 - 1.0 / order) * value - jnp.log(share) / order
-        more = (1.0 + shape) * jnp.min(each_order, axis=-1, keepdims=True)
-    total = value + more + jnp.maximum(jnp.log(expected), 0.0) / excess
+        cost = (1.0 + shape) * jnp.min(each_order, axis=-1, keepdims=True)
+    total = value + cost + jnp.maximum(jnp.log(expected), 0.0) / excess
     return RDP(order, round_up(jnp.where(order > 1, total, jnp.inf), 64))
 
 
@@ -104,8 +104,8 @@ def gamma_of_mean(mean: float, eta: float) -> float:
         low, high = _LEAST_LOG_GAMMA, 0.0
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            enough = float(_mean_of(jnp.exp(middle), jnp.asarray(eta))) >= mean
-            low, high = (middle, high) if enough else (low, middle)
+            suffices = float(_mean_of(jnp.exp(middle), jnp.asarray(eta))) >= mean
+            low, high = (middle, high) if suffices else (low, middle)
         gamma = math.exp(low) * (1.0 - _MEAN_ERROR)
     return min(gamma * (1.0 - 1e-15), 1.0 - 2.0**-53)
 
@@ -139,14 +139,11 @@ def above_threshold(
     >>> print(dp.above_threshold(1.0, threshold_scale=4.0, query_scale=8.0).epsilon_bound)
     0.5
     """
-    moved = checks.nonnegative("sensitivity", sensitivity)
+    shift = checks.nonnegative("sensitivity", sensitivity)
     count = checks.positive_integer("answers", answers)
-    scales = (
-        checks.positive(name, value)
-        for name, value in (("threshold_scale", threshold_scale), ("query_scale", query_scale))
-    )
-    threshold, query = scales
-    total = moved / threshold + 2.0 * count * (moved / query)
+    threshold = checks.positive("threshold_scale", threshold_scale)
+    query = checks.positive("query_scale", query_scale)
+    total = shift / threshold + 2.0 * count * (shift / query)
     return PureDP(total if _is_exact(threshold, query) else round_up(total, 4))
 
 

@@ -81,19 +81,19 @@ def tradeoff_of_known(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) ->
     """
     epsilon = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _ASKED - 1)])
     epsilon = epsilon.reshape(-1, *(1,) * fpr.ndim)
-    best = np.zeros(())
+    fnr = np.zeros(())
     for _ in range(_ROUNDS):
         value = np.asarray(best_of_supports(jnp.asarray(epsilon), log_delta(epsilon), fpr))
-        best = np.maximum(best, np.max(value, axis=0))
+        fnr = np.maximum(fnr, np.max(value, axis=0))
         top = np.argmax(value, axis=0)[None]
         sides = np.maximum(top - 1, 0), np.minimum(top + 1, _ASKED - 1)
         at_sides = (np.take_along_axis(value, side, 0) for side in sides)
-        if not np.any(np.maximum(*(best - x for x in at_sides)) > _CLOSE):  # NaN ends it
+        if not np.any(np.maximum(*(fnr - x for x in at_sides)) > _CLOSE):  # NaN ends it
             break
-        wide = np.broadcast_to(epsilon, value.shape)
-        low, high = (np.take_along_axis(wide, side, 0) for side in sides)
-        epsilon = low + (high - low) * np.linspace(0.0, 1.0, _ASKED).reshape(-1, *(1,) * best.ndim)
-    return jnp.asarray(best)
+        epsilons = np.broadcast_to(epsilon, value.shape)
+        low, high = (np.take_along_axis(epsilons, side, 0) for side in sides)
+        epsilon = low + (high - low) * np.linspace(0.0, 1.0, _ASKED).reshape(-1, *(1,) * fnr.ndim)
+    return jnp.asarray(fnr)
 
 
 def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.ndarray:
@@ -103,11 +103,11 @@ def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.
     """
     spread = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _LINES - 1)])
     bounds = best_of_supports(jnp.asarray(spread[:, None]), log_delta(spread)[:, None], fpr)
-    used = np.argmax(np.asarray(bounds), axis=0)
-    ends = spread[max(np.min(used) - 1, 0)], spread[min(np.max(used) + 1, _LINES - 1)]
-    near = np.linspace(*ends, _LINES)
-    nearer = best_of_supports(jnp.asarray(near[:, None]), log_delta(near)[:, None], fpr)
-    return np.max(np.concatenate([np.asarray(bounds), np.asarray(nearer)]), axis=0)
+    best_lines = np.argmax(np.asarray(bounds), axis=0)
+    ends = spread[max(np.min(best_lines) - 1, 0)], spread[min(np.max(best_lines) + 1, _LINES - 1)]
+    points = np.linspace(*ends, _LINES)
+    refined = best_of_supports(jnp.asarray(points[:, None]), log_delta(points)[:, None], fpr)
+    return np.max(np.concatenate([np.asarray(bounds), np.asarray(refined)]), axis=0)
 
 
 @in_float64
@@ -158,8 +158,8 @@ def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
     def fnr(epsilon: Reals) -> Reals:
         return _support(epsilon, log_delta(jnp.abs(epsilon)), fpr)
 
-    best = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
-    return jnp.maximum(best, 0.0)
+    value = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
+    return jnp.maximum(value, 0.0)
 
 
 def _support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:
@@ -169,9 +169,9 @@ def _support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:
     cost = jnp.exp(epsilon) * fpr * (1.0 + 8.0 * ULP)
     falling = power - cost - ULP * (power + cost)
     # fpr is near 1 in the first and near 0 in the second: neither subtracts what is lost.
-    rest = (1.0 - fpr) * (1.0 - ULP) - delta
-    rest = jnp.maximum(rest - ULP * delta, power - fpr - ULP * (power + fpr))
-    flat = round_up(jnp.exp(epsilon) * rest, -8)
+    by_symmetry = (1.0 - fpr) * (1.0 - ULP) - delta
+    by_symmetry = jnp.maximum(by_symmetry - ULP * delta, power - fpr - ULP * (power + fpr))
+    flat = round_up(jnp.exp(epsilon) * by_symmetry, -8)
     either = jnp.where(epsilon > 0, falling, jnp.maximum(falling, flat))
     return jnp.where(epsilon < 0, flat, either)
 
@@ -208,21 +208,21 @@ def _greatest(
         low, high = state.low, state.high
         first = high - _GOLDEN * (high - low)
         aim = jnp.where(k == _GRID, first, low + (high - state.inner))
-        new = jnp.where(k < _GRID, lower + k * spacing, aim)
-        value = function(new)
-        where = jnp.where(value > state.best, new, state.where)
+        epsilon = jnp.where(k < _GRID, lower + k * spacing, aim)
+        value = function(epsilon)
+        argmax = jnp.where(value > state.best, epsilon, state.where)
         best = jnp.maximum(state.best, value)
         # The better of the two inner points stays inside.
         new_wins = (value > state.at_inner) | (k <= _GRID)
-        winner = jnp.where(new_wins, new, state.inner)
-        loser = jnp.where(new_wins, state.inner, new)
+        winner = jnp.where(new_wins, epsilon, state.inner)
+        loser = jnp.where(new_wins, state.inner, epsilon)
         at_winner = jnp.where(new_wins, value, state.at_inner)
         closed = k > _GRID
         low = jnp.where(closed & (loser < winner), loser, low)
         high = jnp.where(closed & (loser > winner), loser, high)
-        low = jnp.where(k < _GRID, jnp.maximum(where - spacing, lower), low)
-        high = jnp.where(k < _GRID, jnp.minimum(where + spacing, upper), high)
-        return _Search(low, high, winner, at_winner, where, best)
+        low = jnp.where(k < _GRID, jnp.maximum(argmax - spacing, lower), low)
+        high = jnp.where(k < _GRID, jnp.minimum(argmax + spacing, upper), high)
+        return _Search(low, high, winner, at_winner, argmax, best)
 
     start = jnp.full(shape, lower)
     nothing = jnp.full(shape, -jnp.inf)
@@ -275,6 +275,6 @@ def _bound_by_chords(x: Reals, fnr: Reals, slope: Reals, error: Reals) -> Reals:
     at_left = share * left + (1.0 - share) * (right - from_right * width)
     at_right = share * (left + from_left * width) + (1.0 - share) * right
     bounds = jnp.maximum(1.0 - at_left - slope * x[:-1], 1.0 - at_right - slope * x[1:])
-    best = jnp.max(bounds, axis=0) + 16.0 * ULP
-    best = jnp.where(jnp.isnan(jnp.sum(fnr, axis=0) + slope[0]), jnp.nan, best)
-    return jnp.clip(best, jnp.maximum(1.0 - slope[0], 0.0), 1.0)
+    bound = jnp.max(bounds, axis=0) + 16.0 * ULP
+    bound = jnp.where(jnp.isnan(jnp.sum(fnr, axis=0) + slope[0]), jnp.nan, bound)
+    return jnp.clip(bound, jnp.maximum(1.0 - slope[0], 0.0), 1.0)

@@ -21,8 +21,14 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.selection import gamma_of_mean, repeat_and_select
 from jaxdp.interop.attack_rates import gdp_estimate, true_positive_rates
 from jaxdp.interop.dp_events import UnsupportedError, collect
-from jaxdp.interop.release_losses import loss_of
-from jaxdp.interop.releases import EVERYTHING, SELECTED, STATED_ZCDP, Release, zcdp_of
+from jaxdp.interop.releases import (
+    EVERYTHING,
+    SELECTED,
+    STATED_ZCDP,
+    Release,
+    loss_of,
+    zcdp_of,
+)
 
 # Where releases of other kinds meet stated zCDP. measured: log delta lies at most 10 % above that
 # of all orders, on 229 sampled Gaussians with zCDP drawn at random
@@ -37,7 +43,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class _Shown(Locked):
+class _Answers(Locked):
     """Loss, epsilon and delta of counted releases; `_counts` is kept by `Accountant`."""
 
     _counts: dict[Release, float]
@@ -105,7 +111,7 @@ def _accountant() -> type:
     relations = package.NeighboringRelation
     details = package.PrivacyAccountant.CompositionErrorDetails
 
-    class Accountant(_Shown, package.PrivacyAccountant):
+    class Accountant(_Answers, package.PrivacyAccountant):
         """A `dp_accounting.PrivacyAccountant` whose epsilon and delta are upper bounds.
 
         Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
@@ -141,14 +147,14 @@ def _accountant() -> type:
                 return False
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-            found: dict[Release, float] = {}
+            counts: dict[Release, float] = {}
             try:
-                collect(package, self.neighboring_relation, event, count, found)
+                collect(package, self.neighboring_relation, event, count, counts)
             except UnsupportedError as error:
                 return details(invalid_event=error.event, error_message=error.reason)
             if do_compose:
                 with self._lock:
-                    totals = {r: self._counts.get(r, 0.0) + n for r, n in found.items()}
+                    totals = {r: self._counts.get(r, 0.0) + n for r, n in counts.items()}
                     self._counts = self._counts | totals
             return None
 
@@ -159,22 +165,22 @@ def _accountant() -> type:
 def _guarantee_of(counts: dict[Release, float]) -> PrivacyLoss | Guarantee:
     """The loss of releases, or what is known of it where some state their divergences alone."""
     stated = {release: n for release, n in counts.items() if release.kind in _STATED}
-    rest = {release: n for release, n in counts.items() if release not in stated}
+    others = {release: n for release, n in counts.items() if release not in stated}
     if not stated:
-        return loss_of(rest)
+        return loss_of(others)
     zcdp = zcdp_of(stated)
-    best = [(n, *r.parameters) for r, n in stated.items() if r.kind == SELECTED]
-    if not rest and not best:
+    selections = [(n, *r.parameters) for r, n in stated.items() if r.kind == SELECTED]
+    if not others and not selections:
         return zcdp
     total = to_rdp(zcdp, _ORDERS)
-    for count, *parameters in best:
+    for count, *parameters in selections:
         total = total + count * _selected(*parameters)
-    return total + to_rdp(loss_of(rest), _ORDERS) if rest else total
+    return total + to_rdp(loss_of(others), _ORDERS) if others else total
 
 
-def _selected(mean: float, shape: float, once: frozenset[tuple[Release, float]]) -> RDP:
+def _selected(mean: float, shape: float, run: frozenset[tuple[Release, float]]) -> RDP:
     """The best of a random number of runs."""
-    each = to_rdp(_guarantee_of(dict(once)), _ORDERS)
+    rdp_of_run = to_rdp(_guarantee_of(dict(run)), _ORDERS)
     if math.isinf(shape):
-        return repeat_and_select(each, mean=mean)
-    return repeat_and_select(each, gamma=gamma_of_mean(mean, shape), eta=shape)
+        return repeat_and_select(rdp_of_run, mean=mean)
+    return repeat_and_select(rdp_of_run, gamma=gamma_of_mean(mean, shape), eta=shape)

@@ -19,8 +19,8 @@ _STATED = {
 }
 # Sensitivities of a mixture at most. chosen: no quotient overflows
 _LARGEST = 1e150
-# Runs on average, and their shape, at most. chosen: far from overflow; what is taken for eta
-_MOST_RUNS, _LARGEST_SHAPE = 1e200, 1e6
+_MOST_RUNS = 1e200  # runs of a selection, on average, at most. chosen: far from overflow
+_LARGEST_SHAPE = 1e6  # shape of their number, at most. chosen: the eta of `repeat_and_select`
 # By how much its probabilities may miss 1. chosen: far above the rounding of a sum
 _WHOLE = 1e-9
 
@@ -34,9 +34,9 @@ class UnsupportedError(Exception):
 
 
 def collect(
-    package: Any, relation: Any, event: Any, count: int, found: dict[Release, float]
+    package: Any, relation: Any, event: Any, count: int, counts: dict[Release, float]
 ) -> None:
-    """The releases of `event`, `count` times, added to `found`; `ValueError` for bad parameters."""
+    """Add `count` times the releases of `event` to `counts`; `ValueError` for bad parameters."""
     if not (count >= 0 and float(count).is_integer()):
         raise ValueError(f"count must be whole and not negative, got {count}")
     events = package.dp_event
@@ -44,19 +44,19 @@ def collect(
         # The count of the event is looked at on its own: two negative ones are no count.
         inner: dict[Release, float] = {}
         collect(package, relation, event.event, event.count, inner)
-        for release, often in inner.items():
-            found[release] = found.get(release, 0.0) + count * often
+        for release, repeats in inner.items():
+            counts[release] = counts.get(release, 0.0) + count * repeats
         return
     if isinstance(event, events.PoissonSampledDpEvent) and event.sampling_probability == 1:
-        collect(package, relation, event.event, count, found)
+        collect(package, relation, event.event, count, counts)
         return
     if isinstance(event, events.ComposedDpEvent):
         for part in event.events:
-            collect(package, relation, part, count, found)
+            collect(package, relation, part, count, counts)
         return
     release = _release_of(package, relation, event)
     if release != NOTHING and count > 0:
-        found[release] = found.get(release, 0.0) + count
+        counts[release] = counts.get(release, 0.0) + count
 
 
 def _release_of(package: Any, relation: Any, event: Any) -> Release:
@@ -96,9 +96,9 @@ def _release_of(package: Any, relation: Any, event: Any) -> Release:
         return _mixture(event, replaced=relation == relations.REPLACE_ONE)
     if isinstance(event, getattr(events, "RepeatAndSelectDpEvent", ())):
         return _selected(package, relation, event)
-    drawn = scheme_event(package, relation, event)
-    if drawn is not None:
-        return drawn
+    scheme_release = scheme_event(package, relation, event)
+    if scheme_release is not None:
+        return scheme_release
     if isinstance(event, getattr(events, "DiscreteGaussianDpEvent", ())):
         return _discrete_gaussian(event, moves)
     for name, (kind, parameters) in _STATED.items():
@@ -170,17 +170,17 @@ def _mixture(event: Any, *, replaced: bool) -> Release:
             f"sampling_probs must be one a sensitivity, {sizes.shape}, and add up to 1, got "
             f"{event.sampling_probs}"
         )
-    held = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}
-    if not held or deviation == math.inf:
+    shifts = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}
+    if not shifts or deviation == math.inf:
         return NOTHING
     if deviation == 0:
         return EVERYTHING
-    if len(held) > 1:
+    if len(shifts) > 1:
         return mixture_release(deviation, sizes, shares)
     # Upwards, as are sums of shares that do not quite add up to 1.
-    missed = float(shares[sizes == 0].sum())
-    share = min(max(float(shares[sizes > 0].sum()), 1.0 - missed) * (1.0 + 1e-15), 1.0)
-    multiplier = deviation / held.pop() * (1.0 - 1e-15)
+    zero_share = float(shares[sizes == 0].sum())
+    share = min(max(float(shares[sizes > 0].sum()), 1.0 - zero_share) * (1.0 + 1e-15), 1.0)
+    multiplier = deviation / shifts.pop() * (1.0 - 1e-15)
     if share == 1:
         return Release("gaussian", (multiplier, 1.0))
     return Release("sampled_gaussian", (multiplier, share))
@@ -195,8 +195,8 @@ def _selected(package: Any, relation: Any, event: Any) -> Release:
     collect(package, relation, event.event, 1, inner)
     if EVERYTHING in inner:
         return EVERYTHING
-    once = frozenset(inner.items())
-    return Release(SELECTED, (float(mean), float(shape), once)) if inner else NOTHING
+    run = frozenset(inner.items())
+    return Release(SELECTED, (float(mean), float(shape), run)) if inner else NOTHING
 
 
 def _sampled(package: Any, relation: Any, event: Any) -> Release:
@@ -209,22 +209,22 @@ def _sampled(package: Any, relation: Any, event: Any) -> Release:
     if EVERYTHING in inner:
         return EVERYTHING
     kinds = {release.kind for release in inner}
-    how = "replaced" if relation == package.NeighboringRelation.REPLACE_ONE else "sampled"
+    prefix = "replaced" if relation == package.NeighboringRelation.REPLACE_ONE else "sampled"
     if kinds == {"gaussian"}:
         ratio = math.sqrt(sum(n / r.parameters[0] ** 2 for r, n in inner.items()))
         scale = next(iter(inner)).parameters[0]
         if sum(inner.values()) > 1:
             scale = (1.0 - 1e-15) / ratio
-        return Release(f"{how}_gaussian", (scale, rate))
-    alone = sum(inner.values()) == 1
+        return Release(f"{prefix}_gaussian", (scale, rate))
+    is_single = sum(inner.values()) == 1
     release = next(iter(inner))
-    if alone and kinds == {"laplace"}:
-        return Release(f"{how}_laplace", (release.parameters[0], rate))
-    if alone and kinds == {"discrete_laplace"} and how == "sampled":
+    if is_single and kinds == {"laplace"}:
+        return Release(f"{prefix}_laplace", (release.parameters[0], rate))
+    if is_single and kinds == {"discrete_laplace"} and prefix == "sampled":
         return Release("sampled_discrete_laplace", (*release.parameters, rate))
-    if alone and release.kind in (*SAMPLED, "sampled_discrete_laplace"):
-        both = min(rate * release.parameters[-1] * (1.0 + 1e-15), 1.0)
-        return Release(release.kind, (*release.parameters[:-1], both))
+    if is_single and release.kind in (*SAMPLED, "sampled_discrete_laplace"):
+        joint_rate = min(rate * release.parameters[-1] * (1.0 + 1e-15), 1.0)
+        return Release(release.kind, (*release.parameters[:-1], joint_rate))
     raise UnsupportedError(
         event,
         "A PoissonSampledDpEvent must hold one LaplaceDpEvent, GaussianDpEvents alone, or where "

@@ -72,40 +72,42 @@ def _scheme_of(strategy: Any, relation: str, dataset_size: int | None) -> tuple[
 
 def _cyclic_poisson(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
     groups, equal = _groups(strategy, relation)
-    steps = -(-_whole(strategy, "iterations") // groups)
+    steps = -(-_positive_integer(strategy, "iterations") // groups)
     if strategy.truncated_batch_size is None:
         return Poisson(strategy.sampling_prob), steps
     if not equal:
         raise ValueError("partition_type must be EQUAL_SPLIT where batches of groups are cut")
-    largest = _sized(size) // groups
+    largest = _required_size(size) // groups
     return TruncatedPoisson(strategy.sampling_prob, strategy.truncated_batch_size, largest), steps
 
 
 def _balls_in_bins(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
     del relation, size
-    bins = _whole(strategy, "cycle_length")
-    return BallsInBins(bins, -(-_whole(strategy, "iterations") // bins)), 1
+    bins = _positive_integer(strategy, "cycle_length")
+    return BallsInBins(bins, -(-_positive_integer(strategy, "iterations") // bins)), 1
 
 
 def _random_allocation(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
     """Fewer steps bound more: they are those of more of which some are public."""
     del size
     groups, _ = _groups(strategy, relation)
-    steps = _whole(strategy, "iterations") // groups
-    return RandomAllocation(steps, _whole(strategy, "total_participations")), 1
+    steps = _positive_integer(strategy, "iterations") // groups
+    return RandomAllocation(steps, _positive_integer(strategy, "total_participations")), 1
 
 
 def _fixed_batch(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
     del relation
     if strategy.replace:
         raise ValueError("replace must be False: no pair is known of samples with replacement")
-    batch = _whole(strategy, "batch_size")
-    return WithoutReplacement(batch, _sized(size)), _whole(strategy, "iterations")
+    batch = _positive_integer(strategy, "batch_size")
+    return WithoutReplacement(batch, _required_size(size)), _positive_integer(
+        strategy, "iterations"
+    )
 
 
 def _groups(strategy: Any, relation: str) -> tuple[int, bool]:
     """Into how many groups records are cut, and whether their sizes are known."""
-    count = _whole(strategy, "cycle_length") if hasattr(strategy, "cycle_length") else 1
+    count = _positive_integer(strategy, "cycle_length") if hasattr(strategy, "cycle_length") else 1
     independent = getattr(getattr(strategy, "partition_type", None), "name", "") == "INDEPENDENT"
     if count > 1 and not independent and relation in ADD_REMOVE:
         raise ValueError(
@@ -115,11 +117,11 @@ def _groups(strategy: Any, relation: str) -> tuple[int, bool]:
     return count, count == 1 or not independent
 
 
-def _whole(strategy: Any, name: str) -> int:
+def _positive_integer(strategy: Any, name: str) -> int:
     return checks.positive_integer(name, getattr(strategy, name))
 
 
-def _sized(size: int | None) -> int:
+def _required_size(size: int | None) -> int:
     if size is None:
         raise ValueError("dataset_size must be given where batches are cut or of one size")
     return checks.positive_integer("dataset_size", size)

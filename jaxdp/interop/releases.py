@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdp._core.neighbours import Relation
-from jaxdp.composition.privacy_loss import privacy_loss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
@@ -19,6 +23,8 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
+from jaxdp.sampling.truncated import TruncatedPoisson
+from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # What keeps to stated Renyi divergences and has no worst loss.
 STATED_ZCDP = "zcdp"
@@ -31,6 +37,10 @@ SAMPLED: dict[str, tuple[type[Gaussian] | type[Laplace], Relation]] = {
     "replaced_gaussian": (Gaussian, "replace_one"),
     "replaced_laplace": (Laplace, "replace_one"),
 }
+# Prefixes of kinds of release. chosen: distinct; the relation, or the number of sizes, follows
+TRUNCATED = "truncated_"
+FIXED = "fixed_"
+MIXTURE = "mixture_"
 
 
 class Release(NamedTuple):
@@ -48,35 +58,68 @@ EVERYTHING = Release("everything", ())
 def zcdp_of(counts: dict[Release, float]) -> ZCDP:
     """Total zCDP of the events that state zCDP, rounded up."""
     stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]
-    often, xi, rho = np.array(stated or [(0.0, 0.0, 0.0)]).T
-    up = 1.0 + 4e-16 * (2.0 + often.size)
-    return ZCDP(float(often @ xi) * up, float(often @ rho) * up)
+    numbers, xi, rho = np.array(stated or [(0.0, 0.0, 0.0)]).T
+    round_up = 1.0 + 4e-16 * (2.0 + numbers.size)
+    return ZCDP(float(numbers @ xi) * round_up, float(numbers @ rho) * round_up)
 
 
-def loss_of_kind(kind: str, often: np.ndarray, first: np.ndarray, *second: np.ndarray):
+def loss_of(counts: dict[Release, float]) -> PrivacyLoss:
+    """The loss of counted releases of all kinds: one batch for every kind, summed."""
+    kinds: dict[str, list[tuple[float, ...]]] = {}
+    for release, count in counts.items():
+        kinds.setdefault(release.kind, []).append((count, *release.parameters))
+    losses = [_loss_of_kind(kind, *np.array(rows).T) for kind, rows in kinds.items()]
+    return functools.reduce(operator.add, losses)
+
+
+def _loss_of_kind(kind: str, numbers: np.ndarray, *columns: np.ndarray) -> PrivacyLoss:
     """The loss of all releases of one kind, whose parameters are columns."""
     if kind == "gaussian":
         # Gaussians compose to one: upwards, by what the square root and the sum lose.
-        size = np.sqrt(np.sum(often * (second[0] / first) ** 2))
-        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + often.size))))
-    if kind == "laplace":
-        one = privacy_loss(Mechanism(Laplace(first), second[0]))
-    elif kind == "discrete_gaussian":
-        one = privacy_loss(Mechanism(DiscreteGaussian(first), second[0]))
-    elif kind == "discrete_laplace":
-        one = privacy_loss(Mechanism(DiscreteLaplace((1.0 - 4e-16) / first), second[0]))
-    elif kind in SAMPLED:
-        noise, relation = SAMPLED[kind]
-        one = privacy_loss(Mechanism(noise(first), 1.0, second[0], relation))
-    elif kind == "sampled_discrete_laplace":
-        noise = DiscreteLaplace((1.0 - 4e-16) / first)
-        one = privacy_loss(Mechanism(noise, second[0], second[1], "add_remove"))
-    elif kind == "response":
-        one = privacy_loss(RandomisedResponse(first, second[0]))
-    elif kind == "pure":
-        one = privacy_loss(PureDP(first))
-    elif kind == "approximate":
-        one = privacy_loss(ApproxDP(first, second[0]))
-    else:
-        one = privacy_loss(ExponentialMechanism(first))
-    return (often * one).sum()
+        size = np.sqrt(np.sum(numbers * (columns[1] / columns[0]) ** 2))
+        return privacy_loss(GDP(size * (1.0 + 4e-16 * (2.0 + numbers.size))))
+    if kind.startswith(MIXTURE):
+        count = int(kind.removeprefix(MIXTURE))
+        scale, sizes, shares = columns[0], columns[1 : 1 + count], columns[1 + count :]
+        pair = GaussianMixture(list(sizes), list(shares), scale)
+        return (numbers * privacy_loss(pair, "add_remove")).sum()
+    loss = _scheme_loss(kind, *columns)
+    return (numbers * (loss or privacy_loss(_KINDS[kind](*columns)))).sum()
+
+
+def _scheme_loss(kind: str, scale: np.ndarray, *columns: np.ndarray) -> PrivacyLoss | None:
+    """The loss of one release by a sampling scheme, batched; None for another kind."""
+    for start, scheme in ((TRUNCATED, TruncatedPoisson), (FIXED, WithoutReplacement)):
+        if kind.startswith(start):
+            relation: Any = kind.removeprefix(start)
+            mechanism = Mechanism(
+                Gaussian(scale), 1.0, sampling=scheme(*columns), relation=relation
+            )
+            loss = privacy_loss(mechanism)
+            # A record that adds nothing is the special one: both directions count.
+            return PrivacyLoss(loss.terms, "add_remove") if relation == "zero_out" else loss
+    return None
+
+
+def _sampled(noise: Callable[[Any], Any], relation: Relation, scale: Any, prob: Any) -> Mechanism:
+    return Mechanism(noise(scale), 1.0, prob, relation)
+
+
+def _discrete_laplace(scale: Any) -> DiscreteLaplace:
+    return DiscreteLaplace((1.0 - 4e-16) / scale)
+
+
+# One release of each kind, from its parameters.
+_KINDS: dict[str, Callable[..., Any]] = {
+    "laplace": lambda scale, shift: Mechanism(Laplace(scale), shift),
+    "discrete_gaussian": lambda scale, shift: Mechanism(DiscreteGaussian(scale), shift),
+    "discrete_laplace": lambda scale, shift: Mechanism(_discrete_laplace(scale), shift),
+    "sampled_discrete_laplace": lambda scale, shift, prob: Mechanism(
+        _discrete_laplace(scale), shift, prob, "add_remove"
+    ),
+    **{kind: functools.partial(_sampled, *how) for kind, how in SAMPLED.items()},
+    "response": RandomisedResponse,
+    "pure": PureDP,
+    "approximate": ApproxDP,
+    "exponential": ExponentialMechanism,
+}

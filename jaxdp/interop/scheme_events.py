@@ -9,17 +9,10 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.neighbours import NEIGHBOURS, Relation, shift_factor
-from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
-from jaxdp.interop.releases import EVERYTHING, NOTHING, Release
-from jaxdp.mechanism import Mechanism
-from jaxdp.noise.gaussian import Gaussian
+from jaxdp.interop.releases import EVERYTHING, FIXED, MIXTURE, NOTHING, TRUNCATED, Release
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
-
-# Kinds of release, by what they begin with; the relation follows.
-_TRUNCATED, _FIXED, _MIXTURE = "truncated_", "fixed_", "mixture_"
 
 
 def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
@@ -35,20 +28,20 @@ def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
         )
         scale, prob, limit, size = map(float, parameters)
         TruncatedPoisson(prob, limit, size)
-        return _noisy(_TRUNCATED + name, scale, (prob, limit, size))
+        return _noisy(TRUNCATED + name, scale, (prob, limit, size))
     if isinstance(event, events.SampledWithoutReplacementDpEvent):
         if not isinstance(event.event, events.GaussianDpEvent):
             return None
         sizes = float(event.sample_size), float(event.source_dataset_size)
         WithoutReplacement(*sizes)
-        return _noisy(_FIXED + name, float(event.event.noise_multiplier), sizes)
+        return _noisy(FIXED + name, float(event.event.noise_multiplier), sizes)
     # A record that is removed moves all that follow to other leaves.
     is_tree = isinstance(event, events.SingleEpochTreeAggregationDpEvent)
     if is_tree and name != "add_remove":
         counts = np.atleast_1d(np.asarray(event.step_counts))
-        moved = max(tree_sensitivity(int(count)) for count in counts)
-        moved *= shift_factor(name)
-        return _noisy("gaussian", float(event.noise_multiplier), (moved,))
+        sensitivity = max(tree_sensitivity(int(count)) for count in counts)
+        sensitivity *= shift_factor(name)
+        return _noisy("gaussian", float(event.noise_multiplier), (sensitivity,))
     return None
 
 
@@ -56,26 +49,7 @@ def mixture_release(deviation: float, sizes: np.ndarray, shares: np.ndarray) -> 
     """A mixture over several sensitivities, checked already, in the order of their size."""
     order = np.argsort(sizes)
     shares = shares[order] / shares.sum()
-    return Release(f"{_MIXTURE}{sizes.size}", (deviation, *sizes[order], *shares))
-
-
-def scheme_loss(kind: str, columns: tuple[np.ndarray, ...]) -> PrivacyLoss | None:
-    """The loss of one release of such a kind, batched; None for another one."""
-    if kind.startswith(_MIXTURE):
-        count = int(kind.removeprefix(_MIXTURE))
-        scale, sizes, shares = columns[0], columns[1 : 1 + count], columns[1 + count :]
-        pair = GaussianMixture(list(sizes), list(shares), scale)
-        return privacy_loss(pair, "add_remove")
-    for start, scheme in ((_TRUNCATED, TruncatedPoisson), (_FIXED, WithoutReplacement)):
-        if kind.startswith(start):
-            relation: Any = kind.removeprefix(start)
-            drawn = scheme(*columns[1:])
-            loss = privacy_loss(
-                Mechanism(Gaussian(columns[0]), 1.0, sampling=drawn, relation=relation)
-            )
-            # A record that adds nothing is the special one: both directions count.
-            return PrivacyLoss(loss.terms, "add_remove") if relation == "zero_out" else loss
-    return None
+    return Release(f"{MIXTURE}{sizes.size}", (deviation, *sizes[order], *shares))
 
 
 def _noisy(kind: str, scale: float, parameters: tuple[float, ...]) -> Release:
@@ -86,7 +60,7 @@ def _noisy(kind: str, scale: float, parameters: tuple[float, ...]) -> Release:
 
 
 def _relation(relation: Any) -> Relation:
-    for name, known in NEIGHBOURS.items():
-        if known.alias == relation.name:
+    for name, neighbours in NEIGHBOURS.items():
+        if neighbours.alias == relation.name:
             return name
     raise ValueError(f"neighboring_relation must be one that jaxdp knows, got {relation}")

@@ -40,8 +40,8 @@ def budget_pair(budget: BudgetLike, pure: bool = False) -> tuple[float, float]:
 
 def positive(name: str, value: float) -> float:
     """`value`, a positive finite number."""
-    known = np.asarray(value) if np.ndim(value) == 0 else np.zeros(0, bool)
-    if known.dtype.kind not in "fiu" or not 0 < known < math.inf:
+    number = np.asarray(value) if np.ndim(value) == 0 else np.zeros(0, bool)
+    if number.dtype.kind not in "fiu" or not 0 < number < math.inf:
         raise ValueError(f"{name} must lie in (0, inf), got {value!r}")
     return float(value)
 
@@ -69,8 +69,8 @@ def resolution_of(
 ) -> int:
     """Cells to a sensitivity."""
     if resolution is None:
-        most = 20 if max(e for e, _ in budgets) <= 1 else 40
-        return min(max(int(_CELLS / reach), 2), most)
+        finest = 20 if max(e for e, _ in budgets) <= 1 else 40
+        return min(max(int(_CELLS / reach), 2), finest)
     if resolution < 1 or resolution != int(resolution):
         raise ValueError(f"resolution must be a whole number, 1 or more, got {resolution}")
     return int(resolution)
@@ -82,16 +82,16 @@ def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
 
 
 def certified(
-    shape: Shape, cost: np.ndarray, most_atom: float, until: float
+    shape: Shape, cost: np.ndarray, most_atom: float, deadline: float
 ) -> tuple[Program, Solution, np.ndarray, int, list[Fraction]]:
     """A solution whose whole weights keep every budget exactly."""
     for attempt in range(4):
         # What rounding to whole weights may cost, more each time that it was not enough.
-        asked = tuple((e, d - slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
-        if min(d for _, d in asked) <= 0:
+        budgets = tuple((e, d - slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
+        if min(d for _, d in budgets) <= 0:
             break
-        program = Program(shape._replace(budgets=asked))
-        solution = program.solve(cost, most_atom, None, until)
+        program = Program(shape._replace(budgets=budgets))
+        solution = program.solve(cost, most_atom, None, deadline)
         if not solution.feasible and safe_law(shape) is None:
             raise ValueError(
                 f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
@@ -103,11 +103,11 @@ def certified(
         if not (solution.finished and solution.feasible):
             masses, atom = _mixed(shape, solution)
         weights = weights_of(masses, atom, shape)
-        kept = [
+        deltas = [
             exact_delta(weights[:-1], int(weights[-1]), shape.steps, e) for e, _ in shape.budgets
         ]
-        if all(k <= Fraction(d) for k, (_, d) in zip(kept, shape.budgets, strict=True)):
-            return program, solution, weights[:-1], int(weights[-1]), kept
+        if all(k <= Fraction(d) for k, (_, d) in zip(deltas, shape.budgets, strict=True)):
+            return program, solution, weights[:-1], int(weights[-1]), deltas
     raise ValueError(
         f"budgets {shape.budgets} cannot be kept by weights of 2^-40: a larger delta or a "
         "smaller epsilon can"
@@ -149,15 +149,15 @@ def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
 
     delta is convex in the law, so that the mixture's is at most the mean of the two.
     """
-    found = safe_law(shape)
-    if found is None:
+    safe_pair = safe_law(shape)
+    if safe_pair is None:
         raise ValueError("seconds must be more, or support longer: no noise was found in time")
-    safe, spare = found
+    safe, spare = safe_pair
     total = solution.masses.sum() + solution.atom
     if not (solution.feasible and total > 0):
         return safe, 0.0
-    over = max(solution.violation, 0.0) + 1e-9 * min(d for _, d in shape.budgets)
-    share = min(over / (over + spare), 1.0)
+    violation = max(solution.violation, 0.0) + 1e-9 * min(d for _, d in shape.budgets)
+    share = min(violation / (violation + spare), 1.0)
     return (1 - share) * solution.masses / total + share * safe, (1 - share) * solution.atom / total
 
 
@@ -166,18 +166,18 @@ def safe_law(shape: Shape) -> tuple[np.ndarray, float] | None:
     epsilon = min(e for e, _ in shape.budgets)
     delta = min(d for _, d in shape.budgets)
     exponent = 0.5 * epsilon * shape.cells / shape.steps
-    least = math.exp(-exponent) * math.expm1(epsilon) / (-2.0 * math.expm1(-exponent))
-    if least >= delta:
+    least_delta = math.exp(-exponent) * math.expm1(epsilon) / (-2.0 * math.expm1(-exponent))
+    if least_delta >= delta:
         return None
     ends = (np.arange(shape.cells + 1) - 0.5 * shape.cells) / shape.steps
     tails = np.sign(ends) * -np.expm1(-epsilon * np.abs(ends))
-    return np.diff(tails) / np.diff(tails).sum(), delta - least
+    return np.diff(tails) / np.diff(tails).sum(), delta - least_delta
 
 
 def lower_bound_of(
-    program: Program, shape: Shape, cost: np.ndarray, beyond: np.ndarray, until: float
+    program: Program, shape: Shape, cost: np.ndarray, end_costs: np.ndarray, deadline: float
 ) -> tuple[float, bool]:
     """Lower bound that the multipliers of the program prove, and whether they are the best."""
-    solution = program.solve(cost, 0.0, beyond, until)
-    bound = dual_bound(shape, cost, beyond, solution.blocks, solution.slopes)
+    solution = program.solve(cost, 0.0, end_costs, deadline)
+    bound = dual_bound(shape, cost, end_costs, solution.blocks, solution.slopes)
     return max(bound - 16.0 * _ULP * abs(bound), 0.0), solution.finished

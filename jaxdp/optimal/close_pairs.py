@@ -48,33 +48,33 @@ def close_points(nodes: tuple[float, ...], sensitivity: Fraction, snap: float = 
     places = [Fraction(node) for node in nodes]
     count = len(places)
     below, share = list(range(count)), [Fraction(0)] * count
-    known: dict[Fraction, int] = {place: k for k, place in enumerate(places)}
+    numbers: dict[Fraction, int] = {place: k for k, place in enumerate(places)}
     pairs: set[tuple[int, int, bool]] = set()
 
     def number(place: Fraction) -> int:
-        if place not in known:
+        if place not in numbers:
             k = bisect.bisect_right(places, place) - 1
             part = (place - places[k]) / (places[k + 1] - places[k])
             if part <= snap:
                 return k
             if part >= 1 - snap:
                 return k + 1
-            known[place] = len(below)
+            numbers[place] = len(below)
             below.append(k)
             share.append(part)
-        return known[place]
+        return numbers[place]
 
     for k, place in enumerate(places):
         pairs |= {
-            (k, other, False)
-            for other in range(count)
-            if other != k and abs(places[other] - place) < sensitivity
+            (k, partner, False)
+            for partner in range(count)
+            if partner != k and abs(places[partner] - place) < sensitivity
         }
-        for away in (place - sensitivity, place + sensitivity):
-            if places[0] <= away <= places[-1]:
-                other = number(away)
-                pairs -= {(k, other, False), (other, k, False)}
-                pairs |= {(k, other, True), (other, k, True)}
+        for answer in (place - sensitivity, place + sensitivity):
+            if places[0] <= answer <= places[-1]:
+                partner = number(answer)
+                pairs -= {(k, partner, False), (partner, k, False)}
+                pairs |= {(k, partner, True), (partner, k, True)}
     if not any(far for _, _, far in pairs):
         pairs |= {(0, count - 1, True), (count - 1, 0, True)}
         pairs -= {(0, count - 1, False), (count - 1, 0, False)}
@@ -92,26 +92,27 @@ def felt_sensitivity(nodes: tuple[float, ...], sensitivity: float) -> Fraction:
     return Fraction(sensitivity) + 8 * Fraction(_ULP) * widest
 
 
-def exact_table_delta(made: np.ndarray, points: Points, epsilon: float) -> Fraction:
+def exact_table_delta(weights: np.ndarray, points: Points, epsilon: float) -> Fraction:
     """The largest delta of whole weights at close points, e^epsilon rounded down: never too low."""
-    rough = shortfalls(points.mix @ (made / TOTAL), points.pairs, epsilon)
+    rough = shortfalls(points.mix @ (weights / TOTAL), points.pairs, epsilon)
     growth = exp_below(epsilon)
     worst = Fraction(0)
 
     def law(point: int) -> tuple[list[int], int]:
         k, part = points.below[point], points.share[point]
-        own = made[k].tolist()
+        row_weights = weights[k].tolist()
         if not part:
-            return own, 1
-        up, down = part.numerator, part.denominator
+            return row_weights, 1
+        upper, whole = part.numerator, part.denominator
         return [
-            (down - up) * a + up * b for a, b in zip(own, made[k + 1].tolist(), strict=True)
-        ], down
+            (whole - upper) * a + upper * b
+            for a, b in zip(row_weights, weights[k + 1].tolist(), strict=True)
+        ], whole
 
-    for row, other, _ in points.pairs[rough >= rough.max() - 1e-11]:
-        (own, scale), (their, their_scale) = law(int(row)), law(int(other))
-        up, down = growth.numerator * scale, growth.denominator * their_scale
-        gaps = (a * down - up * b for a, b in zip(own, their, strict=True))
+    for row, partner, _ in points.pairs[rough >= rough.max() - 1e-11]:
+        (p, scale), (q, their_scale) = law(int(row)), law(int(partner))
+        numerator, denominator = growth.numerator * scale, growth.denominator * their_scale
+        gaps = (a * denominator - numerator * b for a, b in zip(p, q, strict=True))
         amount = sum(gap for gap in gaps if gap > 0)
-        worst = max(worst, Fraction(amount, scale * down * TOTAL))
+        worst = max(worst, Fraction(amount, scale * denominator * TOTAL))
     return worst

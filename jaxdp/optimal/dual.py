@@ -23,13 +23,13 @@ _ULP = float(np.finfo(np.float64).eps)
 def dual_bound(
     shape: Shape,
     cost: np.ndarray,
-    beyond: np.ndarray,
+    end_costs: np.ndarray,
     blocks: tuple[Block, ...],
     slopes: np.ndarray,
 ) -> float:
-    """The bound, less its rounding; `cost` of the cells, `beyond` of the mass past each end."""
+    """The bound, less its rounding; `cost` of the cells, `end_costs` of the mass past each end."""
     reduced, size = cost.astype(float).copy(), np.abs(cost).astype(float)
-    past, past_size = beyond.astype(float).copy(), np.abs(beyond).astype(float)
+    past, past_size = end_costs.astype(float).copy(), np.abs(end_costs).astype(float)
     paid, paid_size = 0.0, 0.0
     cells = np.arange(shape.cells)
     for block in blocks:
@@ -63,7 +63,7 @@ def dual_bound(
             tilt[far] += multiplier
         spread = tilt / np.bincount(shape.fold)
         reduced, size = reduced + spread[shape.fold], size + np.abs(spread)[shape.fold]
-    least = min(float(reduced.min()), float(past.min()))
+    least_cost = min(float(reduced.min()), float(past.min()))
     terms = 4.0 * len(blocks) + 16.0
     rounding = terms * _ULP * (max(float(size.max()), float(past_size.max())) + paid_size)
-    return least - paid - rounding
+    return least_cost - paid - rounding

@@ -23,27 +23,27 @@ def exp_below(epsilon: float) -> Fraction:
         return Fraction(math.floor(value * _SCALE) - 1, _SCALE)
 
 
-def whole_weights(masses: np.ndarray, total: int = TOTAL) -> np.ndarray:
-    """Masses as whole numbers of sum `total`, each off by less than one unit.
+def whole_weights(masses: np.ndarray) -> np.ndarray:
+    """Masses as whole numbers of sum 2^40, each off by less than one unit.
 
     What is left over by rounding down goes to the masses with the largest remainders.
     """
     shares = np.maximum(masses, 0.0)
-    shares = shares / shares.sum() * total
-    whole = np.floor(shares)
-    left = round(total - whole.sum())
-    whole[np.argsort(whole - shares, kind="stable")[:left]] += 1
-    return whole.astype(np.int64)
+    shares = shares / shares.sum() * TOTAL
+    weights = np.floor(shares)
+    n_left = round(TOTAL - weights.sum())
+    weights[np.argsort(weights - shares, kind="stable")[:n_left]] += 1
+    return weights.astype(np.int64)
 
 
 def excess(weights: Sequence[int], k: int, growth: Fraction) -> int:
     """Sum over i of (w_i - growth w_(i - k))_+, times the denominator of `growth`."""
     n = len(weights)
-    up, down = growth.numerator, growth.denominator
+    numerator, denominator = growth.numerator, growth.denominator
     total = 0
     for i, w in enumerate(weights):
-        other = weights[i - k] if 0 <= i - k < n else 0
-        total += max(w * down - up * other, 0)
+        partner = weights[i - k] if 0 <= i - k < n else 0
+        total += max(w * denominator - numerator * partner, 0)
     return total
 
 

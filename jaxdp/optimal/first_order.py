@@ -105,7 +105,7 @@ def _rows(
     max_steps: int,
 ) -> list[_Row]:
     """The noises of all budgets, those of one resolution together, in blocks of one shape."""
-    done: dict[int, _Row] = {}
+    rows_of: dict[int, _Row] = {}
     for steps in sorted({steps for steps, _ in grids}):
         members = [i for i, grid in enumerate(grids) if grid[0] == steps]
         # A support that is longer than needed costs nothing but time.
@@ -118,8 +118,8 @@ def _rows(
             rows = _solved(
                 [budgets[i] for i in filled], steps, half, measure, sensitivity, gap, max_steps
             )
-            done |= dict(zip(part, rows, strict=False))
-    return [done[i] for i in range(len(budgets))]
+            rows_of |= dict(zip(part, rows, strict=False))
+    return [rows_of[i] for i in range(len(budgets))]
 
 
 def _table_of(rows: list[_Row], shape: tuple[int, ...]) -> NoiseTable:
@@ -127,10 +127,10 @@ def _table_of(rows: list[_Row], shape: tuple[int, ...]) -> NoiseTable:
         return np.array(values).reshape(shape)
 
     return NoiseTable(
-        table([row.made.loss_lower for row in rows]),
-        table([row.made.loss_upper for row in rows]),
-        table([row.made.deltas[0] for row in rows]),
-        table([row.made.complete for row in rows]),
+        table([row.certificate.loss_lower for row in rows]),
+        table([row.certificate.loss_upper for row in rows]),
+        table([row.certificate.deltas[0] for row in rows]),
+        table([row.certificate.complete for row in rows]),
         table([row.steps for row in rows]),
         tuple(row.noise for row in rows),
     )
@@ -138,7 +138,7 @@ def _table_of(rows: list[_Row], shape: tuple[int, ...]) -> NoiseTable:
 
 class _Row(NamedTuple):
     noise: Histogram
-    made: Certificate
+    certificate: Certificate
     steps: int
 
 
@@ -167,10 +167,10 @@ def _solved(
     width = math.nextafter(sensitivity / steps, math.inf)
     cells = 2 * half + 1
     shapes = [Shape(cells, steps, (pair,), True, False) for pair in budgets]
-    asked = [d - slack(cells, e, d) for e, d in budgets]
+    deltas = [d - slack(cells, e, d) for e, d in budgets]
     safe = [
         safe_law(shape._replace(budgets=((e, a),)))
-        for shape, (e, _), a in zip(shapes, budgets, asked, strict=True)
+        for shape, (e, _), a in zip(shapes, budgets, deltas, strict=True)
     ]
     short = [pair for pair, law in zip(budgets, safe, strict=True) if law is None]
     if short:
@@ -187,24 +187,24 @@ def _solved(
     )
     lanes = budgets_of(
         jnp.asarray([math.exp(e) for e, _ in budgets]),
-        jnp.asarray(asked),
+        jnp.asarray(deltas),
         jnp.asarray(np.stack([law[0] for law in safe if law])),
         jnp.asarray([law[1] for law in safe if law]),
         steps,
     )
-    found = solve(lanes, jnp.asarray(costs), gap, max_steps)
+    solution = solve(lanes, jnp.asarray(costs), gap, max_steps)
     rows = []
     for i, shape in enumerate(shapes):
-        lower = _lower(shape, found.duals[i], values)
-        weights, atom_weight, kept = _upper(shape, found.laws[i])
+        lower = _lower(shape, solution.duals[i], values)
+        weights, atom_weight, delta = _upper(shape, solution.laws[i])
         upper = math.fsum([*(means * weights), exact_answer * atom_weight]) / TOTAL
         upper *= 1.0 + 32.0 * _ULP
         met = upper - lower <= gap * max(1.0, upper) * (1.0 + 1e-3)
-        made = Certificate(
-            lower, upper, (shape.budgets[0][0],), (float_above(kept),), sensitivity, bool(met)
+        certificate = Certificate(
+            lower, upper, (shape.budgets[0][0],), (float_above(delta),), sensitivity, bool(met)
         )
-        noise = from_whole(width, weights.tolist(), atom_weight, made)
-        rows.append(_Row(noise, made, int(found.steps[i])))
+        noise = from_whole(width, weights.tolist(), atom_weight, certificate)
+        rows.append(_Row(noise, certificate, int(solution.steps[i])))
     return rows
 
 
@@ -220,10 +220,10 @@ def _upper(shape: Shape, law: np.ndarray) -> tuple[np.ndarray, int, Fraction]:
     """Whole weights of a law, that of the atom, and their delta, as if they came from anywhere."""
     ((epsilon, delta),) = shape.budgets
     weights = weights_of(law[:-2], float(law[-1]), shape)
-    kept = exact_delta(weights[:-1], int(weights[-1]), shape.steps, epsilon)
-    if kept > Fraction(delta):
+    exact = exact_delta(weights[:-1], int(weights[-1]), shape.steps, epsilon)
+    if exact > Fraction(delta):
         raise ValueError(f"delta must be larger for weights of 2^-40, got {delta}")
-    return weights[:-1], int(weights[-1]), kept
+    return weights[:-1], int(weights[-1]), exact
 
 
 def _lower(shape: Shape, dual: np.ndarray, values: np.ndarray) -> float:

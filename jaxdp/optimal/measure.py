@@ -62,13 +62,13 @@ class ErrorMeasure(NamedTuple):
         values = self._replace(function=None)(nodes) - 0.25 * self.square * step * step
         if self.function is None:
             return values
-        own = np.asarray(self.function(np.abs(nodes)))
+        at_nodes = np.asarray(self.function(np.abs(nodes)))
         share = np.linspace(0.0, 1.0, _POINTS + 1)
-        chord = own[:-1, None] + (own[1:] - own[:-1])[:, None] * share
+        chord = at_nodes[:-1, None] + (at_nodes[1:] - at_nodes[:-1])[:, None] * share
         inside = np.abs(nodes[:-1, None] + step * share)
-        least = np.asarray(self.function(np.minimum(inside[:, 1:], inside[:, :-1])))
-        gap = np.max(np.maximum(chord[:, 1:], chord[:, :-1]) - least, axis=1)
-        return values + own - np.maximum(np.append(gap, gap[-1]), np.insert(gap, 0, gap[0]))
+        lowest = np.asarray(self.function(np.minimum(inside[:, 1:], inside[:, :-1])))
+        gap = np.max(np.maximum(chord[:, 1:], chord[:, :-1]) - lowest, axis=1)
+        return values + at_nodes - np.maximum(np.append(gap, gap[-1]), np.insert(gap, 0, gap[0]))
 
 
 # By name, see `optimal_noise`.
@@ -140,8 +140,8 @@ def _checked(measure: ErrorMeasure) -> ErrorMeasure:
         raise ValueError("loss must be a function that takes a NumPy array of |x|") from error
     near = values[np.isfinite(values)] if values.shape == points.shape else np.full(1, np.nan)
     # Far out a loss may pass what a double holds.
-    held = near.size > 1 and np.all(values[near.size :] == np.inf)
-    if not (held and near[0] >= 0 and np.all(np.diff(near) >= 0)):
+    is_infinite = near.size > 1 and np.all(values[near.size :] == np.inf)
+    if not (is_infinite and near[0] >= 0 and np.all(np.diff(near) >= 0)):
         raise ValueError("loss must be a finite function of |x|, zero or more, that never falls")
     if near.size < values.size:
         return measure

@@ -88,10 +88,10 @@ def optimal_mechanism(
     parts = part_chances(weights, places)
     cap = None if cap is None else positive("cap", cap)
     begun = time.monotonic()
-    until = begun + _FIRST * seconds
-    table = _best_table(measure, places, parts, pair, sensitivity, cap, until)
+    deadline = begun + _FIRST * seconds
+    table = _best_table(measure, places, parts, pair, sensitivity, cap, deadline)
     lower, sure = range_bound(measure, places, parts, pair, sensitivity, begun + seconds)
-    return _made(places, table, min(lower, table.loss), sure, pair, sensitivity)
+    return _certified(places, table, min(lower, table.loss), sure, pair, sensitivity)
 
 
 class _Table(NamedTuple):
@@ -110,11 +110,11 @@ def _best_table(
     budget: tuple[float, float],
     sensitivity: float,
     cap: float | None,
-    until: float,
+    deadline: float,
 ) -> _Table:
     """The laws of least mean loss that keep the budget, and the cap where there is one."""
-    held = tuple(places.tolist())
-    felt = felt_sensitivity(held, sensitivity)
+    nodes = tuple(places.tolist())
+    felt = felt_sensitivity(nodes, sensitivity)
     costs = part_costs(measure, places)
     cost = node_costs(costs, parts)
     if not np.all(np.isfinite(cost)):
@@ -122,25 +122,25 @@ def _best_table(
         raise ValueError(f"loss must be finite as far as the range is wide, {ends}")
     even = np.allclose(places + places[::-1], places[0] + places[-1], rtol=1e-12, atol=0.0)
     mirrored = measure.even and even and bool(np.allclose(parts, parts[::-1], rtol=1e-12))
-    rough, exact = close_points(held, felt, _SNAP), close_points(held, felt)
+    rough, exact = close_points(nodes, felt, _SNAP), close_points(nodes, felt)
 
-    def solved(asked: float, cap: float | None = cap) -> tuple[np.ndarray, bool]:
-        program = KernelProgram(cost, budget[0], asked, mirrored, rough.mix)
-        found = _solved(program, rough, cost, costs, cap, until)
-        if found is None:
-            enough = _part_losses(costs, solved(asked, None)[0]).max()
+    def solved(target_delta: float, cap: float | None = cap) -> tuple[np.ndarray, bool]:
+        program = KernelProgram(cost, budget[0], target_delta, mirrored, rough.mix)
+        laws = _solved(program, rough, cost, costs, cap, deadline)
+        if laws is None:
+            least_cap = _part_losses(costs, solved(target_delta, None)[0]).max()
             raise ValueError(
                 f"cap must be larger: no law keeps it and the budget, got {cap}, and "
-                f"{enough:.6g} is enough"
+                f"{least_cap:.6g} is enough"
             )
-        return found
+        return laws
 
-    weights, kept, finished = _whole(solved, exact, budget)
+    weights, exact_delta, finished = _whole_table(solved, exact, budget)
     loss = math.fsum((cost * weights).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
-    return _Table(weights, loss, kept, finished)
+    return _Table(weights, loss, exact_delta, finished)
 
 
-def _made(
+def _certified(
     places: np.ndarray,
     table: _Table,
     lower: float,
@@ -149,8 +149,8 @@ def _made(
     sensitivity: float,
 ) -> RangeMechanism:
     """The mechanism of a table; its certificate is complete if `lower` is `sure` as well."""
-    kept, complete = float_above(table.delta), table.finished and sure
-    certificate = Certificate(lower, table.loss, budget[:1], (kept,), sensitivity, complete)
+    delta, complete = float_above(table.delta), table.finished and sure
+    certificate = Certificate(lower, table.loss, budget[:1], (delta,), sensitivity, complete)
     mechanism = object.__new__(RangeMechanism)
     assign(
         mechanism,
@@ -192,15 +192,15 @@ def _solved(
     cost: np.ndarray,
     costs: tuple[np.ndarray, np.ndarray],
     cap: float | None,
-    until: float,
+    deadline: float,
 ) -> tuple[np.ndarray, bool] | None:
     """Laws that keep the budget but for rounding, and whether they are the best."""
     if cap is not None:
-        for part, both in enumerate(np.stack(costs, axis=1)):
-            program.add_row(np.array([part, part + 1]), both, -math.inf, cap)
-    for row, other, _ in points.pairs[points.far]:
-        program.add(Pair(int(row), int(other)))
-    table = program.solve(points.pairs, until)
+        for part, ends in enumerate(np.stack(costs, axis=1)):
+            program.add_row(np.array([part, part + 1]), ends, -math.inf, cap)
+    for row, partner, _ in points.pairs[points.far]:
+        program.add(Pair(int(row), int(partner)))
+    table = program.solve(points.pairs, deadline)
     if not table.feasible:
         return None
     if table.finished:
@@ -215,7 +215,7 @@ def _part_losses(costs: tuple[np.ndarray, np.ndarray], laws: np.ndarray) -> np.n
     return (costs[0] * laws[:-1] + costs[1] * laws[1:]).sum(axis=1)
 
 
-def _whole(
+def _whole_table(
     solved: Callable[[float], tuple[np.ndarray, bool]], points: Points, budget: tuple[float, float]
 ) -> tuple[np.ndarray, Fraction, bool]:
     """Whole weights that keep the budget exactly, their delta, whether the solver was done."""
@@ -229,10 +229,10 @@ def _whole(
             # Answers that are the same for all widen no ratio, and cover what rounding does.
             share = min(spare * points.nodes / math.expm1(epsilon), 1.0)
             laws = (1.0 - share) * laws + share / points.nodes
-        made = np.stack([whole_weights(law) for law in laws])
-        kept = exact_table_delta(made, points, epsilon)
-        if kept <= Fraction(delta):
-            return made, kept, finished
+        weights = np.stack([whole_weights(law) for law in laws])
+        exact = exact_table_delta(weights, points, epsilon)
+        if exact <= Fraction(delta):
+            return weights, exact, finished
     raise ValueError(f"the budget ({epsilon}, {delta}) cannot be kept by weights of 2^-40")
 
 

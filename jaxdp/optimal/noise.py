@@ -93,8 +93,8 @@ def optimal_noise(
     0.682 0.692
     """
     limits = _Limits(symmetric, monotone, max_atom, centred)
-    asked = _asked(loss, (budget, *also), sensitivity, limits, seconds)
-    return _designed(asked, resolution, support)
+    question = _checked_question(loss, (budget, *also), sensitivity, limits, seconds)
+    return _designed(question, resolution, support)
 
 
 class _Limits(NamedTuple):
@@ -106,7 +106,7 @@ class _Limits(NamedTuple):
     centred: bool
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """A question to `optimal_noise` that makes sense."""
 
     measure: ErrorMeasure
@@ -116,19 +116,19 @@ class _Asked(NamedTuple):
     seconds: float
 
 
-def _asked(
+def _checked_question(
     loss: MeasureLike,
     budgets: Sequence[BudgetLike],
     sensitivity: float,
     limits: _Limits,
     seconds: float,
-) -> _Asked:
+) -> _Question:
     measure, pairs = measure_of(loss), tuple(budget_pair(b) for b in budgets)
     sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
     if not 0 <= limits.max_atom <= 1:
         raise ValueError(f"max_atom must lie in [0, 1], got {limits.max_atom}")
     _check_evenness(measure, limits.symmetric)
-    return _Asked(measure, pairs, sensitivity, limits, seconds)
+    return _Question(measure, pairs, sensitivity, limits, seconds)
 
 
 def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
@@ -136,14 +136,14 @@ def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
         raise ValueError("symmetric must be False for a loss that is not even")
 
 
-def _designed(asked: _Asked, resolution: int | None, support: float | None) -> Histogram:
-    measure, budgets, sensitivity, limits, seconds = asked
+def _designed(question: _Question, resolution: int | None, support: float | None) -> Histogram:
+    measure, budgets, sensitivity, limits, seconds = question
     reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
     steps = resolution_of(resolution, reach, budgets)
     coarse = resolution_of(None, reach, budgets)
     if support is None and steps > 3 * coarse:
         # Where a coarser optimum ends: the lower bound does not rest on it.
-        reach = min(reach, _end(_designed(asked, None, None)) + 2.0 / coarse)
+        reach = min(reach, _end(_designed(question, None, None)) + 2.0 / coarse)
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
     begun = time.monotonic()
@@ -159,8 +159,8 @@ def _designed(asked: _Asked, resolution: int | None, support: float | None) -> H
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * _ULP
-    known = program if limits.centred else None
-    lower, finished = _lower(measure, shape, width, known, begun + seconds)
+    centred_program = program if limits.centred else None
+    lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)
     return from_whole(width, weights.tolist(), atom_weight, certificate)
@@ -174,8 +174,8 @@ def _certificate(
     sensitivity: float,
     complete: bool,
 ) -> Certificate:
-    epsilons, kept = tuple(e for e, _ in budgets), tuple(float_above(d) for d in deltas)
-    return Certificate(lower, upper, epsilons, kept, sensitivity, complete)
+    epsilons, exact_deltas = tuple(e for e, _ in budgets), tuple(float_above(d) for d in deltas)
+    return Certificate(lower, upper, epsilons, exact_deltas, sensitivity, complete)
 
 
 def _cells(half: float, at_most: bool, centred: bool) -> int:
@@ -230,20 +230,20 @@ def optimal_integer_noise(
     begun = time.monotonic()
     shape = Shape(2 * half + 1, sensitivity, budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
-    cost, beyond = values[1:-1], values[[0, -1]]
+    cost, end_costs = values[1:-1], values[[0, -1]]
     program, solution, weights, atom_weight, deltas = certified(
         shape, cost, 0.0, begun + _FIRST * seconds
     )
     weights[half] += atom_weight
     upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * _ULP)
-    lower, finished = lower_bound_of(program, shape, cost, beyond, begun + seconds)
+    lower, finished = lower_bound_of(program, shape, cost, end_costs, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, float(sensitivity), complete)
     return DiscreteHistogram(weights, certificate)
 
 
 def _lower(
-    measure: ErrorMeasure, shape: Shape, width: float, program: Program | None, until: float
+    measure: ErrorMeasure, shape: Shape, width: float, program: Program | None, deadline: float
 ) -> tuple[float, bool]:
     """Lower bound on the loss of any noise: hat functions at the nodes, and the mass beyond.
 
@@ -256,8 +256,8 @@ def _lower(
     half = shape.cells // 2
     nodes = np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * _ULP))
     values = measure.node_values(nodes)
-    cost, beyond = values[1:-1], np.array([values[0], values[-1]])
-    bound, finished = lower_bound_of(program, shape, cost, beyond, until)
+    cost, end_costs = values[1:-1], np.array([values[0], values[-1]])
+    bound, finished = lower_bound_of(program, shape, cost, end_costs, deadline)
     if finished or shape.steps == 1:
         return bound, finished
     # What a coarse grid proves takes no time to speak of.
@@ -271,7 +271,7 @@ def _lower(
 def _end(noise: Histogram) -> float:
     """Distance within which there is mass to speak of, in sensitivities."""
     weights = np.array(noise.weights)
-    held = np.flatnonzero(weights > _SPECK)
-    cells = np.max(np.abs(held - 0.5 * (weights.size - 1))) + 0.5
-    made = noise.certificate
-    return float(cells) * float(noise.width) / (made.sensitivity if made else 1.0)
+    cells_with_mass = np.flatnonzero(weights > _SPECK)
+    cells = np.max(np.abs(cells_with_mass - 0.5 * (weights.size - 1))) + 0.5
+    certificate = noise.certificate
+    return float(cells) * float(noise.width) / (certificate.sensitivity if certificate else 1.0)

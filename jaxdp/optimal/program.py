@@ -101,10 +101,9 @@ class Program:
 
     def _columns(self, lower: np.ndarray, upper: np.ndarray) -> int:
         first = self.model.getNumCol()
-        empty, none = np.zeros(lower.size, dtype=np.int32), np.zeros(0)
-        self.model.addCols(
-            lower.size, np.zeros(lower.size), lower, upper, 0, empty, none.astype(np.int32), none
-        )
+        zeros, entries = np.zeros(lower.size), np.zeros(0)
+        starts, index = zeros.astype(np.int32), entries.astype(np.int32)
+        self.model.addCols(lower.size, zeros, lower, upper, 0, starts, index, entries)
         return first
 
     def _rows(self, entries: list, lower: Any, upper: Any) -> int:
@@ -125,35 +124,35 @@ class Program:
         paired = (cells - shift >= 0) & (cells - shift < shape.cells)
         inner = cells[paired]
         first = self._columns(np.zeros(inner.size + 1), np.full(inner.size + 1, math.inf))
-        beyond = self.free + 1 + (0 if shift > 0 or shape.even else 1)
+        end_column = self.free + 1 + (0 if shift > 0 or shape.even else 1)
         index = np.stack([first + np.arange(inner.size), fold[inner], fold[inner - shift]], axis=1)
         # A cell may be its partner's mirror image, which is the same variable.
-        same = index[:, 1] == index[:, 2]
+        is_mirror = index[:, 1] == index[:, 2]
         entries = [
             (row[:2], np.array([1.0, growth - 1.0]))
-            if one
+            if mirror
             else (row, np.array([1.0, -1.0, growth]))
-            for row, one in zip(index, same, strict=True)
+            for row, mirror in zip(index, is_mirror, strict=True)
         ]
         outside = np.bincount(fold[cells[~paired]], minlength=self.free).astype(float)
-        used = np.flatnonzero(outside)
-        last = first + inner.size
+        columns = np.flatnonzero(outside)
+        outer_column = first + inner.size
         entries.append(
             (
-                np.concatenate([[last], used, [beyond]]),
-                np.concatenate([[1.0], -outside[used], [growth - 1.0]]),
+                np.concatenate([[outer_column], columns, [end_column]]),
+                np.concatenate([[1.0], -outside[columns], [growth - 1.0]]),
             )
         )
         row = self._rows(entries, 0.0, math.inf)
-        total = np.concatenate([np.arange(first, last + 1), [self.free]])
+        total = np.concatenate([np.arange(first, outer_column + 1), [self.free]])
         self._rows([(total, np.ones(total.size))], -math.inf, delta)
         self.blocks.append((shift, budget, inner))
         self.rows.append(row)
 
     def solve(
-        self, cost: np.ndarray, most_atom: float, beyond: np.ndarray | None, until: float
+        self, cost: np.ndarray, most_atom: float, end_costs: np.ndarray | None, deadline: float
     ) -> Solution:
-        """The least sum of cost p; `beyond` is the cost past each end, None for nothing there."""
+        """The least sum of cost p; `end_costs`: of what lies past each end, None for nothing."""
         shape = self.shape
         folded = np.bincount(shape.fold, weights=cost)
         for j in range(self.free):
@@ -162,35 +161,35 @@ class Program:
         for side in range(self.lumps):
             column = self.free + 1 + side
             price = 0.0
-            if beyond is not None:
-                price = float(beyond.sum() if shape.even else beyond[side])
+            if end_costs is not None:
+                price = float(end_costs.sum() if shape.even else end_costs[side])
             self.model.changeColCost(column, price)
-            self.model.changeColBounds(column, 0.0, 0.0 if beyond is None else 1.0)
+            self.model.changeColBounds(column, 0.0, 0.0 if end_costs is None else 1.0)
         while True:
-            left = until - time.monotonic()
-            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(left, 0.01))
+            seconds = deadline - time.monotonic()
+            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(seconds, 0.01))
             self.model.run()
             status = self.model.getModelStatus()
             if status == self.status.kInfeasible:
                 return self._solution(False, False)
-            found = self._solution(status == self.status.kOptimal, True)
-            if not found.finished or not self._grow(found):
-                return found
+            solution = self._solution(status == self.status.kOptimal, True)
+            if not solution.finished or not self._grow(solution):
+                return solution
 
-    def _grow(self, found: Solution) -> bool:
+    def _grow(self, solution: Solution) -> bool:
         """Adds the shifts that are worst among their neighbours; whether there were any."""
-        shape, known = self.shape, {(k, b) for k, b, _ in self.blocks}
+        shape, present = self.shape, {(k, b) for k, b, _ in self.blocks}
         added = False
         for budget, (epsilon, delta) in enumerate(shape.budgets):
             for side in (1, -1):
                 shifts = shape.shifts[shape.shifts * side > 0]
                 if not shifts.size:
                     continue
-                over = excesses(found.masses, shifts, epsilon) + found.atom - delta
-                padded = np.concatenate([[-math.inf], over, [-math.inf]])
-                peak = (over >= padded[:-2]) & (over >= padded[2:]) & (over > _TOLERANCE * delta)
+                gaps = excesses(solution.masses, shifts, epsilon) + solution.atom - delta
+                padded = np.concatenate([[-math.inf], gaps, [-math.inf]])
+                peak = (gaps >= padded[:-2]) & (gaps >= padded[2:]) & (gaps > _TOLERANCE * delta)
                 for k in shifts[peak]:
-                    if (int(k), budget) not in known:
+                    if (int(k), budget) not in present:
                         self._add(int(k), budget)
                         added = True
         return added

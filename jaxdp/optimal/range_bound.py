@@ -25,7 +25,7 @@ def range_bound(
     parts: np.ndarray,
     budget: tuple[float, float],
     sensitivity: float,
-    until: float,
+    deadline: float,
 ) -> tuple[float, bool]:
     """Lower bound on the mean loss within the budget, and whether the solver was done.
 
@@ -52,29 +52,29 @@ def range_bound(
         sizes = [count]
     else:
         steps, step = _CELLS, felt / _CELLS
-        whole = math.floor(span / step)
+        n_cells = math.floor(span / step)
         size = _CELLS * _BLOCK
-        sizes = [size] * (whole // size) + [whole % size] * (whole % size > 0)
-    first, total, done = 0, 0.0, True
-    known: dict[bytes, tuple[float, bool]] = {}
+        sizes = [size] * (n_cells // size) + [n_cells % size] * (n_cells % size > 0)
+    first, total, is_complete = 0, 0.0, True
+    bounds: dict[bytes, tuple[float, bool]] = {}
     for size in sizes:
         ends = np.array([float(low + (first + k) * step) for k in range(size + 1)])
         first += size
-        weights = _least(density, nodes, ends) * float(step)
+        weights = _least_density(density, nodes, ends) * float(step)
         chance = float(weights.sum())
         if chance == 0.0:
             continue
         # Blocks that look alike are solved once; weights are rounded down for it.
         shares = np.floor(weights / chance * 2.0**40) / 2.0**40
         key = shares.tobytes()
-        if key not in known:
-            known[key] = _block(measure, float(step), shares, budget, steps, until)
-        bound, finished = known[key]
+        if key not in bounds:
+            bounds[key] = _block(measure, float(step), shares, budget, steps, deadline)
+        bound, finished = bounds[key]
         total += chance * bound
-        done = done and finished
+        is_complete = is_complete and finished
     # Offsets s within rounding of a cell's ends are left out of the mean.
-    kept = 1.0 - 64.0 * ULP - 16.0 * ULP * float(np.max(np.abs(nodes))) / float(step)
-    return max(total * kept, 0.0), done
+    share = 1.0 - 64.0 * ULP - 16.0 * ULP * float(np.max(np.abs(nodes))) / float(step)
+    return max(total * share, 0.0), is_complete
 
 
 def _cells(span: Fraction, felt: Fraction, count: int) -> int:
@@ -82,18 +82,18 @@ def _cells(span: Fraction, felt: Fraction, count: int) -> int:
 
     def waste(number: int) -> Fraction:
         ratio = felt * number / span
-        rest = ratio % 1
-        return Fraction(0) if rest > 1 - Fraction(1, 2**40) else rest / ratio
+        remainder = ratio % 1
+        return Fraction(0) if remainder > 1 - Fraction(1, 2**40) else remainder / ratio
 
     return min(range(count, count + count // 4 + 1), key=waste)
 
 
-def _least(density: np.ndarray, nodes: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _least_density(density: np.ndarray, nodes: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """The least density in each cell, but for what is within rounding of its ends."""
-    margin, most = 4.0 * ULP * float(np.max(np.abs(nodes))), density.size - 1
-    first = np.clip(np.searchsorted(nodes, ends[:-1] + margin, side="right") - 1, 0, most)
-    last = np.clip(np.searchsorted(nodes, ends[1:] - margin, side="left") - 1, 0, most)
-    return np.array([density[a : b + 1].min() for a, b in zip(first, last, strict=True)])
+    margin, last_part = 4.0 * ULP * float(np.max(np.abs(nodes))), density.size - 1
+    first = np.clip(np.searchsorted(nodes, ends[:-1] + margin, side="right") - 1, 0, last_part)
+    ends_at = np.clip(np.searchsorted(nodes, ends[1:] - margin, side="left") - 1, 0, last_part)
+    return np.array([density[a : b + 1].min() for a, b in zip(first, ends_at, strict=True)])
 
 
 def _block(
@@ -102,7 +102,7 @@ def _block(
     shares: np.ndarray,
     budget: tuple[float, float],
     steps: int,
-    until: float,
+    deadline: float,
 ) -> tuple[float, bool]:
     epsilon, delta = budget
     count = shares.size
@@ -114,10 +114,10 @@ def _block(
     a, b = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
     close = (a != b) & (abs(a - b) <= steps)
     pairs = np.stack([a[close], b[close], np.zeros(close.sum(), dtype=int)], axis=1)
-    apart = np.abs(pairs[:, 0] - pairs[:, 1])
-    for row, other, _ in pairs[apart == min(steps, int(apart.max(initial=1)))]:
-        program.add(Pair(int(row), int(other)))
-    table = program.solve(pairs, until)
+    distance = np.abs(pairs[:, 0] - pairs[:, 1])
+    for row, partner, _ in pairs[distance == min(steps, int(distance.max(initial=1)))]:
+        program.add(Pair(int(row), int(partner)))
+    table = program.solve(pairs, deadline)
     bound = table_bound(cost, table.multipliers, epsilon, delta, mirrored)
     # Values of an interpolant may be below 0, where less weight is no lower bound.
     bound -= 2.0**-40 * count * max(-float(values.min()), 0.0)

@@ -40,8 +40,8 @@ def part_costs(measure: ErrorMeasure, nodes: np.ndarray) -> tuple[np.ndarray, np
     right = np.einsum("q,pqj->pj", rule * place, cost)
     if measure.function is not None:
         cuts = np.linspace(0.0, 1.0, _PIECES + 1)
-        away = np.abs(nodes - (nodes[:-1, None] + widths * cuts)[:, :, None])
-        worst = np.asarray(measure.function(np.maximum(away[:, 1:], away[:, :-1])))
+        distance = np.abs(nodes - (nodes[:-1, None] + widths * cuts)[:, :, None])
+        worst = np.asarray(measure.function(np.maximum(distance[:, 1:], distance[:, :-1])))
         middle = 0.5 * (cuts[1:] + cuts[:-1])
         left = left + np.einsum("q,pqj->pj", (1.0 - middle) / _PIECES, worst)
         right = right + np.einsum("q,pqj->pj", middle / _PIECES, worst)

@@ -28,10 +28,10 @@ def moved(x: Reals, steps: int) -> Reals:
 def unmoved(rows: Reals) -> Reals:
     """Row k - 1 is that of `rows` moved down by k places: the transpose, row by row."""
     steps, n = rows.shape
-    wide = jnp.concatenate([jnp.zeros((1, n)), rows])
-    wide = jnp.pad(wide, ((0, 0), (0, steps + 1))).reshape(-1)
-    wide = jnp.pad(wide, (0, steps + 1)).reshape(steps + 1, n + steps + 2)
-    return wide[1:, :n]
+    padded = jnp.concatenate([jnp.zeros((1, n)), rows])
+    padded = jnp.pad(padded, ((0, 0), (0, steps + 1))).reshape(-1)
+    padded = jnp.pad(padded, (0, steps + 1)).reshape(steps + 1, n + steps + 2)
+    return padded[1:, :n]
 
 
 def paired(steps: int, cells: int) -> Bools:
@@ -42,21 +42,22 @@ def paired(steps: int, cells: int) -> Bools:
 def forward(x: Reals, growth: Reals, steps: int) -> Reals:
     """x_i - growth x_(i - k); what has no partner less the rise of what is beyond; the atom."""
     n = x.size - 2
-    cells, beyond, atom = x[:n], x[n], x[n + 1]
+    cells, past_ends, atom = x[:n], x[n], x[n + 1]
     inner = jnp.where(paired(steps, n), cells[None, :] - growth * moved(cells, steps), 0.0)
     ends = jnp.cumsum(cells)[jnp.minimum(jnp.arange(steps), n - 1)]
-    outer = ends - 0.5 * (growth - 1.0) * beyond
+    outer = ends - 0.5 * (growth - 1.0) * past_ends
     return jnp.concatenate([inner, outer[:, None], jnp.full((steps, 1), atom)], axis=1)
 
 
 def backward(dual: Reals, growth: Reals) -> Reals:
     """The transpose of `forward`."""
     steps, n = dual.shape[0], dual.shape[1] - 2
-    known = paired(steps, n)
-    inner = jnp.where(known, dual[:, :n], 0.0)
-    own = jnp.sum(jnp.where(known, inner, dual[:, n : n + 1]) - growth * unmoved(inner), axis=0)
-    beyond, atom = -0.5 * (growth - 1.0) * jnp.sum(dual[:, n]), jnp.sum(dual[:, n + 1])
-    return jnp.concatenate([own, beyond[None], atom[None]])
+    pairs = paired(steps, n)
+    inner = jnp.where(pairs, dual[:, :n], 0.0)
+    terms = jnp.where(pairs, inner, dual[:, n : n + 1]) - growth * unmoved(inner)
+    of_cells = jnp.sum(terms, axis=0)
+    of_ends, atom = -0.5 * (growth - 1.0) * jnp.sum(dual[:, n]), jnp.sum(dual[:, n + 1])
+    return jnp.concatenate([of_cells, of_ends[None], atom[None]])
 
 
 class Budgets(NamedTuple):
@@ -71,7 +72,7 @@ class Budgets(NamedTuple):
     norm: Reals
 
 
-def even(x: Reals) -> Reals:
+def symmetrised(x: Reals) -> Reals:
     """The mean of a law (cells, beyond, atom) and its mirror image."""
     return jnp.concatenate([0.5 * (x[:-2] + x[:-2][::-1]), x[-2:]])
 
@@ -100,7 +101,7 @@ def _norm(budget: Budgets) -> Reals:
     """An estimate of the operator's norm: a step that is too long shows in the bracket."""
 
     def body(x: Reals, _: None) -> tuple[Reals, Reals]:
-        y = fall(rise(x, budget), budget)
+        y = apply_transpose(apply_operator(x, budget), budget)
         size = jnp.linalg.norm(y)
         return y / size, size
 
@@ -108,15 +109,15 @@ def _norm(budget: Budgets) -> Reals:
     return 1.05 * jnp.sqrt(lax.scan(body, start / jnp.linalg.norm(start), None, 60)[1][-1])
 
 
-def rise(law: Reals, budget: Budgets) -> Reals:
+def apply_operator(law: Reals, budget: Budgets) -> Reals:
     """A x in units in which all entries are about as large."""
     steps = budget.row_unit.shape[0]
     return forward(law * budget.unit, budget.growth, steps) / budget.row_unit
 
 
-def fall(dual: Reals, budget: Budgets) -> Reals:
+def apply_transpose(dual: Reals, budget: Budgets) -> Reals:
     """The transpose of `rise`, of even laws."""
-    return even(budget.unit * backward(dual / budget.row_unit, budget.growth))
+    return symmetrised(budget.unit * backward(dual / budget.row_unit, budget.growth))
 
 
 def level_of(y: Reals, unit: Reals, amount: float | Reals, level: Reals, count: int) -> Reals:
@@ -125,20 +126,20 @@ def level_of(y: Reals, unit: Reals, amount: float | Reals, level: Reals, count: 
     From any `level`: the first step lands below the root, the others rise to it, and the end is
     exact once the entries above it are known. Entries of -inf stay out.
     """
-    known = y > -jnp.inf
-    square, first = jnp.where(known, unit * unit, 0.0), jnp.where(known, unit * y, 0.0)
+    is_finite = y > -jnp.inf
+    square, first = jnp.where(is_finite, unit * unit, 0.0), jnp.where(is_finite, unit * y, 0.0)
     lowest = (jnp.sum(first, axis=-1) - amount) / jnp.sum(square, axis=-1)
 
     def body(level: Reals, _: None) -> tuple[Reals, None]:
         above = y > level[..., None] * unit
         number = jnp.sum(jnp.where(above, square, 0.0), axis=-1)
-        held = jnp.sum(jnp.where(above, first, 0.0), axis=-1) - amount
-        return jnp.where(number > 0, held / jnp.where(number > 0, number, 1.0), lowest), None
+        excess = jnp.sum(jnp.where(above, first, 0.0), axis=-1) - amount
+        return jnp.where(number > 0, excess / jnp.where(number > 0, number, 1.0), lowest), None
 
     return lax.scan(body, level, None, count)[0]
 
 
-def cut(
+def project_rows(
     y: Reals, unit: Reals, amount: float | Reals, level: Reals, count: int
 ) -> tuple[Reals, Reals]:
     """min(y_+, level unit) row by row, with sum of unit (y_+ - level unit)_+ = `amount`, or 0."""

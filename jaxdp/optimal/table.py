@@ -48,12 +48,12 @@ class RangeMechanism:
         """
         value, nodes = checks.real("value", value), jnp.asarray(self.nodes)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64), axis=1)
-        known = jnp.clip(jnp.where(jnp.isnan(value), nodes[0], value), nodes[0], nodes[-1])
-        below = jnp.clip(jnp.searchsorted(nodes, known, side="right") - 1, 0, nodes.size - 2)
-        share = (known - nodes[below]) / (nodes[below + 1] - nodes[below])
+        answer = jnp.clip(jnp.where(jnp.isnan(value), nodes[0], value), nodes[0], nodes[-1])
+        below = jnp.clip(jnp.searchsorted(nodes, answer, side="right") - 1, 0, nodes.size - 2)
+        share = (answer - nodes[below]) / (nodes[below + 1] - nodes[below])
         round_key, draw_key = jax.random.split(checked_key(key))
-        up = jax.random.uniform(round_key, value.shape, dtype=jnp.float64) < share
-        node = below + up.astype(int)
+        is_upper = jax.random.uniform(round_key, value.shape, dtype=jnp.float64) < share
+        node = below + is_upper.astype(int)
         pick = jax.random.randint(draw_key, value.shape, 0, TOTAL, dtype=jnp.int64)
         output = jnp.sum(pick[..., None] >= ends[node], axis=-1)
         return jnp.where(jnp.isnan(value), jnp.nan, nodes[output])
@@ -71,9 +71,9 @@ class RangeMechanism:
         """E c(output - value) at each concrete true answer in `value`."""
         value = np.asarray(checks.real("value", value))
         nodes, table = np.asarray(self.nodes), np.asarray(self.table)
-        known = np.clip(value, nodes[0], nodes[-1])
-        below = np.clip(np.searchsorted(nodes, known, side="right") - 1, 0, nodes.size - 2)
-        share = ((known - nodes[below]) / (nodes[below + 1] - nodes[below]))[..., None]
+        answer = np.clip(value, nodes[0], nodes[-1])
+        below = np.clip(np.searchsorted(nodes, answer, side="right") - 1, 0, nodes.size - 2)
+        share = ((answer - nodes[below]) / (nodes[below + 1] - nodes[below]))[..., None]
         cost = measure_of(loss)(nodes - value[..., None])
         return jnp.asarray(
             np.sum(((1 - share) * table[below] + share * table[below + 1]) * cost, -1)

@@ -49,27 +49,27 @@ class Table(NamedTuple):
 
 def shifted(laws: np.ndarray, shift: int) -> np.ndarray:
     """g(j - shift) along the last axis, 0 beyond the ends."""
-    moved = np.zeros_like(laws)
+    result = np.zeros_like(laws)
     n = laws.shape[-1]
     if abs(shift) >= n:
-        return moved
+        return result
     if shift >= 0:
-        moved[..., shift:] = laws[..., : n - shift]
+        result[..., shift:] = laws[..., : n - shift]
     else:
-        moved[..., :shift] = laws[..., -shift:]
-    return moved
+        result[..., :shift] = laws[..., -shift:]
+    return result
 
 
 def shortfalls(laws: np.ndarray, pairs: np.ndarray, epsilon: float) -> np.ndarray:
     """sum_j (g_a(j) - e^epsilon g_b(j - s))_+ of each of `pairs`, (n, 3), in floating point."""
-    found = np.empty(len(pairs))
+    amounts = np.empty(len(pairs))
     for shift in np.unique(pairs[:, 2]):
-        moved = math.exp(epsilon) * shifted(laws, int(shift))
+        scaled = math.exp(epsilon) * shifted(laws, int(shift))
         chosen = np.flatnonzero(pairs[:, 2] == shift)
         for part in np.array_split(chosen, max(1, chosen.size // 512)):
-            gaps = laws[pairs[part, 0]] - moved[pairs[part, 1]]
-            found[part] = np.maximum(gaps, 0.0).sum(axis=1)
-    return found
+            gaps = laws[pairs[part, 0]] - scaled[pairs[part, 1]]
+            amounts[part] = np.maximum(gaps, 0.0).sum(axis=1)
+    return amounts
 
 
 class KernelProgram:
@@ -90,28 +90,28 @@ class KernelProgram:
         index = np.arange(rows * letters).reshape(rows, letters)
         if mirrored:
             index = np.minimum(index, index[::-1, ::-1])
-        used, fold = np.unique(index, return_inverse=True)
-        self.fold, self.size = fold.reshape(rows, letters), used.size
+        columns, fold = np.unique(index, return_inverse=True)
+        self.fold, self.size = fold.reshape(rows, letters), columns.size
         self.model, self.status = new_model()
-        self._columns(np.bincount(self.fold.ravel(), weights=cost.ravel()), used.size)
+        self._columns(np.bincount(self.fold.ravel(), weights=cost.ravel()), columns.size)
         for row in range((rows + 1) // 2 if mirrored else rows):
             self.add_row(row, np.ones(letters), 1.0, 1.0)
         self.pairs: dict[Pair, tuple[int, np.ndarray]] = {}
 
     def _columns(self, cost: np.ndarray, size: int) -> int:
-        first, none = self.model.getNumCol(), np.zeros(0, dtype=np.int32)
+        first, entries = self.model.getNumCol(), np.zeros(0, dtype=np.int32)
         zero, starts = np.zeros(size), np.zeros(size, dtype=np.int32)
         self.model.addCols(
-            size, cost, zero, np.full(size, math.inf), 0, starts, none, none.astype(float)
+            size, cost, zero, np.full(size, math.inf), 0, starts, entries, entries.astype(float)
         )
         return first
 
     def add_row(self, row: int | np.ndarray, weights: np.ndarray, low: float, high: float) -> None:
         """low <= sum over letters (and rows) of weights g <= high."""
-        at = self.fold[row].ravel()
-        total = np.bincount(at, weights=weights.ravel())
-        used = np.flatnonzero(total)
-        self.model.addRow(low, high, used.size, used.astype(np.int32), total[used])
+        columns = self.fold[row].ravel()
+        total = np.bincount(columns, weights=weights.ravel())
+        nonzero = np.flatnonzero(total)
+        self.model.addRow(low, high, nonzero.size, nonzero.astype(np.int32), total[nonzero])
 
     def _mixture(self, law: int) -> list[tuple[int, float]]:
         return [(int(row), float(self.mix[law, row])) for row in np.flatnonzero(self.mix[law])]
@@ -125,21 +125,21 @@ class KernelProgram:
         paired = (every - pair.shift >= 0) & (every - pair.shift < letters)
         inner = every[paired]
         first = self._columns(np.zeros(inner.size), inner.size)
-        own = [(weight, self.fold[a, inner]) for a, weight in self._mixture(pair.row)]
-        other = [
+        p = [(weight, self.fold[a, inner]) for a, weight in self._mixture(pair.row)]
+        q = [
             (-growth * weight, self.fold[b, inner - pair.shift])
             for b, weight in self._mixture(pair.other)
         ]
-        terms = [(1.0, first + np.arange(inner.size)), *((-w, index) for w, index in own + other)]
+        terms = [(1.0, first + np.arange(inner.size)), *((-w, index) for w, index in p + q)]
         index = np.stack([place for _, place in terms], axis=1)
         value = np.tile([weight for weight, _ in terms], (inner.size, 1))
         # Laws that are compared with their mirror image have entries in common with it.
         for i, j in itertools.combinations(range(1, len(terms)), 2):
-            same = index[:, i] == index[:, j]
-            value[same, i] += value[same, j]
-            value[same, j] = 0.0
-        kept = value != 0.0
-        size = kept.sum(axis=1)
+            is_shared = index[:, i] == index[:, j]
+            value[is_shared, i] += value[is_shared, j]
+            value[is_shared, j] = 0.0
+        nonzero = value != 0.0
+        size = nonzero.sum(axis=1)
         starts = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
         row = self.model.getNumRow()
         self.model.addRows(
@@ -148,35 +148,35 @@ class KernelProgram:
             np.full(inner.size, math.inf),
             int(size.sum()),
             starts,
-            index[kept].astype(np.int32),
-            value[kept],
+            index[nonzero].astype(np.int32),
+            value[nonzero],
         )
         outside = np.zeros(self.size)
         for a, weight in self._mixture(pair.row):
             np.add.at(outside, self.fold[a, every[~paired]], weight)
-        used = np.flatnonzero(outside)
-        columns = np.concatenate([used, np.arange(first, first + inner.size)]).astype(np.int32)
-        weights = np.concatenate([outside[used], np.ones(inner.size)])
+        extra = np.flatnonzero(outside)
+        columns = np.concatenate([extra, np.arange(first, first + inner.size)]).astype(np.int32)
+        weights = np.concatenate([outside[extra], np.ones(inner.size)])
         self.model.addRow(-math.inf, self.delta, columns.size, columns, weights)
         self.pairs[pair] = (row, inner)
 
-    def solve(self, candidates: np.ndarray, until: float) -> Table:
+    def solve(self, candidates: np.ndarray, deadline: float) -> Table:
         """Least cost where every pair of `candidates`, (n, 3), keeps the budget."""
         while True:
-            left = until - time.monotonic()
-            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(left, 0.01))
+            seconds = deadline - time.monotonic()
+            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(seconds, 0.01))
             self.model.run()
             status = self.model.getModelStatus()
-            found = self._table(status)
-            if not found.finished:
-                return found
-            over = shortfalls(self.mix @ found.laws, candidates, self.epsilon) - self.delta
-            worst = np.flatnonzero(over > _TOLERANCE * self.delta)
-            worst = worst[np.argsort(-over[worst])][: 2 * self.fold.shape[0]]
+            table = self._table(status)
+            if not table.finished:
+                return table
+            violations = shortfalls(self.mix @ table.laws, candidates, self.epsilon) - self.delta
+            worst = np.flatnonzero(violations > _TOLERANCE * self.delta)
+            worst = worst[np.argsort(-violations[worst])][: 2 * self.fold.shape[0]]
             chosen = [Pair(*map(int, candidates[i])) for i in worst]
             fresh = [pair for pair in chosen if pair not in self.pairs]
             if not fresh:
-                return found
+                return table
             for pair in fresh:
                 self.add(pair)
 
@@ -184,8 +184,8 @@ class KernelProgram:
         solution = self.model.getSolution()
         # A solver that was stopped at once has neither.
         values, duals = np.zeros(self.model.getNumCol()), np.zeros(self.model.getNumRow())
-        for whole, known in ((values, solution.col_value), (duals, solution.row_dual)):
-            whole[: len(known)] = known
+        for padded, solved in ((values, solution.col_value), (duals, solution.row_dual)):
+            padded[: len(solved)] = solved
         laws = np.maximum(values[self.fold], 0.0)
         multipliers = []
         for pair, (row, inner) in self.pairs.items():
@@ -217,11 +217,11 @@ def table_bound(
     growth = math.exp(epsilon) * (1.0 + 4.0 * _ULP)
     for pair, values in multipliers:
         letters = np.maximum(values, 0.0)
-        back = growth * shifted(letters, -pair.shift)
+        weighted = growth * shifted(letters, -pair.shift)
         reduced[pair.row] += letters
-        reduced[pair.other] -= back
+        reduced[pair.other] -= weighted
         size[pair.row] += letters
-        size[pair.other] += back
+        size[pair.other] += weighted
         paid += delta * float(letters.max())
     if mirrored:
         reduced, size = 0.5 * (reduced + reduced[::-1, ::-1]), 0.5 * (size + size[::-1, ::-1])

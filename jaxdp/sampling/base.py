@@ -72,16 +72,16 @@ def require_known(
             "no dominating pair is known of the others"
         )
     if release.group_size > 1 and release.relation not in groups:
-        known = f"{', '.join(groups)}" if groups else "none"
+        allowed = f"{', '.join(groups)}" if groups else "none"
         raise ValueError(
             f"group_size must be 1 for {name} under {release.relation!r}, got "
-            f"{release.group_size}: relations whose groups are known: {known}"
+            f"{release.group_size}: relations whose groups are known: {allowed}"
         )
     free = release.group_size == 1 and release.relation in any_noise
     if not free and not isinstance(release.noise, Gaussian):
-        others = ", ".join(any_noise) or "none"
+        allowed_noise = ", ".join(any_noise) or "none"
         raise ValueError(
             f"noise must be Gaussian for {name} under {release.relation!r} with group_size "
             f"{release.group_size}, got {type(release.noise).__name__}: relations of single "
-            f"records that allow any noise: {others}"
+            f"records that allow any noise: {allowed_noise}"
         )

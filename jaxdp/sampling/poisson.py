@@ -77,13 +77,13 @@ def require_few(release: Release) -> None:
 def binomial_group(release: Release, q: Reals, *, replaced: bool) -> DominatingPair:
     """Binomially many records of a group take part: on one side, or on both if it is replaced."""
     size = release.group_size
-    hit, missed = log_probability(q), log1m(q)
+    log_hit, log_miss = log_probability(q), log1m(q)
 
     def log_share(k: int) -> Reals:
         # 0 log 0 is 0 here.
-        taken = jnp.zeros_like(q) if k == 0 else k * hit
-        left = jnp.zeros_like(q) if k == size else (size - k) * missed
-        return math.log(math.comb(size, k)) + taken + left
+        hits = jnp.zeros_like(q) if k == 0 else k * log_hit
+        misses = jnp.zeros_like(q) if k == size else (size - k) * log_miss
+        return math.log(math.comb(size, k)) + hits + misses
 
     means = tuple(k * release.sensitivity for k in range(size + 1))
     shares = tuple(log_share(k) for k in range(size + 1))

@@ -87,19 +87,19 @@ class TruncatedPoisson(Scheme):
 
     def pairs(self, release: Release) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""
-        noise, moved = release.noise, release.sensitivity
+        noise, shift = release.noise, release.sensitivity
         full, q, zero = self.fullness(), self.sampling_prob, jnp.zeros(())
-        rest: DominatingPair = PoissonPair(Additive(noise, moved), q, zero)
+        not_full: DominatingPair = PoissonPair(Additive(noise, shift), q, zero)
         if release.relation == "replace_one":
-            rest = Replaced(noise, moved, q)
-            whole = FixedBatch(noise, 2.0 * moved, full.rate)
+            not_full = Replaced(noise, shift, q)
+            cut = FixedBatch(noise, 2.0 * shift, full.rate)
         elif release.relation == "zero_out":
-            whole = zeroed_in_full_batch(release, full.rate)
+            cut = zeroed_in_full_batch(release, full.rate)
         else:
-            whole = PoissonPair(Additive(noise, 2.0 * moved), full.rate, zero)
+            cut = PoissonPair(Additive(noise, 2.0 * shift), full.rate, zero)
         shares = full.log_not_full, full.log_full
-        shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*shares, moved)))
-        return ((PublicCoin((rest, whole), [jnp.broadcast_to(s, shape) for s in shares]), 1),)
+        shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*shares, shift)))
+        return ((PublicCoin((not_full, cut), [jnp.broadcast_to(s, shape) for s in shares]), 1),)
 
 
 def zeroed_in_full_batch(release: Release, rate: Reals) -> GaussianMixture:
@@ -123,14 +123,14 @@ def _fullness(q: Reals, limit: Reals, size: Reals) -> Fullness:
     """
     log_full, log_not_full = log_binomial_tails(size - 1.0, limit, q)
     log_beyond = log_binomial_tails(size, limit + 1.0, q)[0]
-    never = limit > size - 1.0
-    both = jnp.where(never, 0.0, log_beyond - log_full)
-    rate = jnp.where(limit < size, limit / size, 1.0) * jnp.exp(both)
-    rounding = _ROUNDED * (1.0 + jnp.where(never, 0.0, jnp.abs(log_full)))
+    impossible = limit > size - 1.0
+    log_ratio = jnp.where(impossible, 0.0, log_beyond - log_full)
+    rate = jnp.where(limit < size, limit / size, 1.0) * jnp.exp(log_ratio)
+    rounding = _ROUNDED * (1.0 + jnp.where(impossible, 0.0, jnp.abs(log_full)))
     rate = jnp.minimum(rate * (1.0 + rounding), 1.0)
     log_full = jnp.maximum(log_full, _LEAST_LOG_FULL) * (1.0 - _ROUNDED) + _ROUNDED
-    log_full = jnp.where(never, -jnp.inf, jnp.minimum(log_full, 0.0))
+    log_full = jnp.where(impossible, -jnp.inf, jnp.minimum(log_full, 0.0))
     log_not_full = jnp.minimum(log_not_full * (1.0 - _ROUNDED), 0.0)
-    log_not_full = jnp.where(never, 0.0, jnp.maximum(log_not_full, _LEAST_LOG_FULL))
-    rate = jnp.where(never, 0.0, jnp.where(q == 0, 0.0, rate))
+    log_not_full = jnp.where(impossible, 0.0, jnp.maximum(log_not_full, _LEAST_LOG_FULL))
+    rate = jnp.where(impossible, 0.0, jnp.where(q == 0, 0.0, rate))
     return Fullness(log_full, log_not_full, jnp.where(jnp.isnan(q + limit + size), jnp.nan, rate))

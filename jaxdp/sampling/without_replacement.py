@@ -72,14 +72,14 @@ class WithoutReplacement(Scheme):
     def _pair(self, release: Release) -> DominatingPair:
         batch, size = jnp.broadcast_arrays(self.batch_size, self.dataset_size)
         rate = checks.guard(batch / size, 1.0)
-        moved = 2.0 * release.sensitivity
+        shift = 2.0 * release.sensitivity
         if release.group_size > 1:
             return _group(release, batch, size)
         if release.relation == "replace_one":
-            return FixedBatch(release.noise, moved, rate)
+            return FixedBatch(release.noise, shift, rate)
         if release.relation == "zero_out":
             return zeroed_in_full_batch(release, rate)
-        return PoissonPair(Additive(release.noise, moved), rate, jnp.zeros(()))
+        return PoissonPair(Additive(release.noise, shift), rate, jnp.zeros(()))
 
 
 def _group(release: Release, batch: Reals, size: Reals) -> SampledGroup:
@@ -95,7 +95,8 @@ def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:
 
     That is C(k, j) times the probability that given j of k draws lie among b of n.
     """
-    value = jnp.full(jnp.broadcast_shapes(jnp.shape(batch), jnp.shape(size)), _log_ways(k, j))
+    shape = jnp.broadcast_shapes(jnp.shape(batch), jnp.shape(size))
+    value = jnp.full(shape, math.log(math.comb(k, j)))
     for i in range(k):
         among = jnp.maximum(size - i, 1.0)
         # Of those beyond j the share that is not drawn, which may be close to 1.
@@ -103,7 +104,3 @@ def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:
         near = log1m((batch - j) / among) if i >= j else jnp.log(jnp.where(share > 0, share, 1.0))
         value = value + jnp.where(share > 0, near, -jnp.inf)
     return value
-
-
-def _log_ways(k: int, j: int) -> float:
-    return math.log(math.comb(k, j))

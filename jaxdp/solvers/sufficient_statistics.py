@@ -8,8 +8,6 @@ Source: Wang, Revisiting differentially private linear regression, UAI 2018 (wit
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,10 +94,8 @@ def _checked_records(features: ArrayLike, targets: ArrayLike) -> tuple[np.ndarra
     return x, y
 
 
-@partial(jax.jit, static_argnames="passes")
-def lasso_of_moments(
-    matrix: Reals, vector: Reals, strengths: Reals, floor: Reals, passes: int = _PASSES
-) -> Vector:
+@jax.jit
+def lasso_of_moments(matrix: Reals, vector: Reals, strengths: Reals, floor: Reals) -> Vector:
     """min theta^T A theta / 2 - b^T theta + sum strengths |theta|, eigenvalues at least `floor`."""
     values, vectors = jnp.linalg.eigh(matrix)
     matrix = (vectors * jnp.maximum(values, floor)[None, :]) @ vectors.T
@@ -113,4 +109,4 @@ def lasso_of_moments(
     def one_pass(_: jax.Array, theta: Vector) -> Vector:
         return lax.fori_loop(0, vector.size, update, theta)
 
-    return lax.fori_loop(0, passes, one_pass, jnp.zeros_like(vector))
+    return lax.fori_loop(0, _PASSES, one_pass, jnp.zeros_like(vector))

@@ -36,11 +36,11 @@ def evaluate(
     """
     count = len(next(iter(points.values())))
     status = np.repeat(np.int8(DONE), count)
-    columns, reasons = _tried(function, points, count, size, device), []
+    columns, reasons = _columns_or_error(function, points, count, size, device), []
     if isinstance(columns, Exception):
-        known = names()
+        result_names = names()
         columns, reasons = _halves(function, points, count, device)
-        columns = columns or {name: np.full(count, np.nan) for name in known}
+        columns = columns or {name: np.full(count, np.nan) for name in result_names}
         status[[place for place, _ in reasons]] = FAILED
     return {**columns, STATUS: status}, reasons[:_MOST_REASONS]
 
@@ -54,10 +54,10 @@ def names_of(function: Callable[..., Any], grid: Grid, device: Any) -> tuple[str
     first: Exception | None = None
     total = math.prod(grid.shape)
     for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
-        found = _tried(function, grid.point(number), 1, 1, device)
-        if not isinstance(found, Exception):
-            return tuple(found)
-        first = first or found
+        columns = _columns_or_error(function, grid.point(number), 1, 1, device)
+        if not isinstance(columns, Exception):
+            return tuple(columns)
+        first = first or columns
     assert first is not None
     raise first
 
@@ -68,8 +68,8 @@ def reasons_as_text(grid: Grid, failures: Mapping[int, Reasons]) -> str:
     for number in sorted(failures):
         points = grid.points(number) if failures[number] else {}
         for place, reason in failures[number]:
-            at = ", ".join(f"{name}={x[place]:g}" for name, x in points.items())
-            lines.append(f"{at}: {' '.join(reason.split())}")
+            coordinates = ", ".join(f"{name}={x[place]:g}" for name, x in points.items())
+            lines.append(f"{coordinates}: {' '.join(reason.split())}")
     return "\n".join(lines)
 
 
@@ -77,23 +77,23 @@ class _ShapeError(ValueError):
     """The function's results do not fit its arguments, at any point."""
 
 
-def _tried(
+def _columns_or_error(
     function: Callable[..., Any],
     points: Mapping[str, np.ndarray],
     count: int,
     size: int,
     device: Any,
 ) -> Columns | Exception:
-    """The columns of `_called`, or what the function raised."""
+    """The columns of `_columns`, or what the function raised."""
     try:
-        return _called(function, points, count, size, device)
+        return _columns(function, points, count, size, device)
     except (MemoryError, _ShapeError):
         raise
     except Exception as error:  # of a user's function, which may raise any: told with its point
         return error
 
 
-def _called(
+def _columns(
     function: Callable[..., Any],
     points: Mapping[str, np.ndarray],
     count: int,
@@ -107,7 +107,7 @@ def _called(
     }
     result = function(**arrays)
     columns = dict(result) if isinstance(result, Mapping) else {ALONE: result}
-    found: Columns = {}
+    flat_columns: Columns = {}
     for name, column in columns.items():
         array = np.asarray(column)
         if name in points or name == STATUS:
@@ -119,8 +119,8 @@ def _called(
                 f"function must return arrays of its arguments' shape {(size,)}, got "
                 f"{array.shape} for {name}"
             )
-        found[name] = array[:count].astype(np.float64)
-    return found
+        flat_columns[name] = array[:count].astype(np.float64)
+    return flat_columns
 
 
 def _halves(
@@ -133,21 +133,21 @@ def _halves(
     parts: list[tuple[Columns | None, int]] = []
     reasons: Reasons = []
     for start, end in ((0, count // 2), (count // 2, count)):
-        some = {name: x[start:end] for name, x in points.items()}
-        found, told = _tried(function, some, end - start, end - start, device), []
-        if isinstance(found, Exception) and end - start == 1:
-            found, told = None, [(0, f"{type(found).__name__}: {found}")]
-        elif isinstance(found, Exception):
-            found, told = _halves(function, some, end - start, device)
-        parts.append((found, end - start))
-        reasons += [(start + at, reason) for at, reason in told]
-    known = next((found for found, _ in parts if found is not None), None)
-    if known is None:
+        half, size = {name: x[start:end] for name, x in points.items()}, end - start
+        columns, failures = _columns_or_error(function, half, size, size, device), []
+        if isinstance(columns, Exception) and size == 1:
+            columns, failures = None, [(0, f"{type(columns).__name__}: {columns}")]
+        elif isinstance(columns, Exception):
+            columns, failures = _halves(function, half, size, device)
+        parts.append((columns, size))
+        reasons += [(start + place, reason) for place, reason in failures]
+    names = next((tuple(columns) for columns, _ in parts if columns is not None), None)
+    if names is None:
         return None, reasons
-    columns = {
+    joined = {
         name: np.concatenate(
-            [np.full(n, np.nan) if found is None else found[name] for found, n in parts]
+            [np.full(size, np.nan) if part is None else part[name] for part, size in parts]
         )
-        for name in known
+        for name in names
     }
-    return columns, reasons
+    return joined, reasons

@@ -12,9 +12,11 @@ import numpy as np
 
 from jaxdp._core.types import ArrayLike
 
-# The variable that says of every point whether it is done, and its values.
+# The variable that says of every point whether it is done, and its values. chosen: as stored
 STATUS = "status"
-NOT_DONE, DONE, FAILED = 0, 1, 2
+NOT_DONE = 0
+DONE = 1
+FAILED = 2
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Grid:
 
     def points(self, number: int) -> dict[str, np.ndarray]:
         """The coordinates of a block's points, one flat array an axis."""
-        parts = [axis[at] for axis, at in zip(self.axes, self.slices(number), strict=True)]
+        parts = [axis[part] for axis, part in zip(self.axes, self.slices(number), strict=True)]
         spread = np.meshgrid(*parts, indexing="ij")
         return {name: x.ravel() for name, x in zip(self.names, spread, strict=True)}
 
@@ -72,10 +74,10 @@ class Grid:
 
     def digest(self) -> str:
         """A fingerprint of names, values and blocks."""
-        found = hashlib.sha256(repr((self.names, self.block)).encode())
+        fingerprint = hashlib.sha256(repr((self.names, self.block)).encode())
         for axis in self.axes:
-            found.update(repr(axis.shape).encode() + axis.tobytes())
-        return found.hexdigest()
+            fingerprint.update(repr(axis.shape).encode() + axis.tobytes())
+        return fingerprint.hexdigest()
 
 
 def grid_of(axes: Mapping[str, ArrayLike], chunk: int) -> Grid:
@@ -98,8 +100,8 @@ def grid_of(axes: Mapping[str, ArrayLike], chunk: int) -> Grid:
         if not np.all(np.isfinite(array)):
             raise ValueError(f"axis {name} must be finite, got {array[~np.isfinite(array)][0]}")
         values.append(array)
-    left, block = chunk, []
+    points_left, block = chunk, []
     for array in reversed(values):
-        block.append(min(len(array), max(left, 1)))
-        left //= len(array)
+        block.append(min(len(array), max(points_left, 1)))
+        points_left //= len(array)
     return Grid(tuple(axes), tuple(values), tuple(reversed(block)))

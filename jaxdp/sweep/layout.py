@@ -60,7 +60,7 @@ class Layout:
             # Not in the format's specification yet; a reader that does not know it leaves it out.
             warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
             zarr.consolidate_metadata(memory)
-        self.files = self._taken()
+        self.files = self._take_contents()
 
     def root(self, failures: str) -> bytes:
         """The group's metadata with these failures in its attributes."""
@@ -70,16 +70,16 @@ class Layout:
 
     def chunks(self, number: int, columns: Mapping[str, np.ndarray]) -> dict[str, bytes]:
         """The chunk of a block in every array, by its place."""
-        at = self._grid.slices(number)
-        shape = tuple(part.stop - part.start for part in at)
+        slices = self._grid.slices(number)
+        shape = tuple(part.stop - part.start for part in slices)
         for name, column in columns.items():
-            self._arrays[name][at] = column.reshape(shape)
-        return self._taken()
+            self._arrays[name][slices] = column.reshape(shape)
+        return self._take_contents()
 
-    def _taken(self) -> dict[str, bytes]:
-        taken = {place: buffer.to_bytes() for place, buffer in self._buffers.items()}
+    def _take_contents(self) -> dict[str, bytes]:
+        contents = {place: buffer.to_bytes() for place, buffer in self._buffers.items()}
         self._buffers.clear()
-        return taken
+        return contents
 
 
 def _encoding(zarr: Any, dtype: np.dtype[Any]) -> dict[str, Any]:

@@ -45,13 +45,13 @@ _LONGEST_TEXT = 200
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of the packages that results depend on."""
-    known = {}
+    by_package = {}
     for name in _PACKAGES:
         try:
-            known[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
-            known[name] = "unknown"
-    return known
+            by_package[name] = "unknown"
+    return by_package
 
 
 def provenance(function: Callable[..., Any]) -> dict[str, Any]:
@@ -61,16 +61,16 @@ def provenance(function: Callable[..., Any]) -> dict[str, Any]:
     is called "argument_...".
     """
     inner, bound = _unwrapped(function)
-    own = {
+    attributes = {
         "function": _qualified(inner),
         "device": str(jax.local_devices()[0].device_kind),
         "precision": "float64",
         "commit": _commit(),
         "failures": "",
-        **{f"{name}_version": known for name, known in versions().items()},
+        **{f"{name}_version": number for name, number in versions().items()},
     }
-    named = {f"argument_{k}" if k in own else k: _plain(value) for k, value in bound.items()}
-    return own | named
+    named = {f"argument_{k}" if k in attributes else k: _plain(value) for k, value in bound.items()}
+    return attributes | named
 
 
 def described(
@@ -81,15 +81,15 @@ def described(
     What a function returns without a name is called as the function is.
     """
     inner, _ = _unwrapped(function)
-    own = {name: _labels(name) for name in (*axes, *results)}
-    if ALONE in own:
-        own[ALONE] = _labels_of_function(_qualified(inner).rpartition(".")[2])
+    labels = {name: _labels(name) for name in (*axes, *results)}
+    if ALONE in labels:
+        labels[ALONE] = _labels_of_function(_qualified(inner).rpartition(".")[2])
     flags = {
         "long_name": "what became of the point",
         "flag_values": [NOT_DONE, DONE, FAILED],
         "flag_meanings": "not_done done failed",
     }
-    return {**own, STATUS: flags}
+    return {**labels, STATUS: flags}
 
 
 def _labels(name: str) -> dict[str, str]:
@@ -133,13 +133,13 @@ def _arguments(call: functools.partial[Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         names = []
     names += [str(place) for place in range(len(names), len(call.args))]
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in (*zip(names, call.args, strict=False), *call.keywords.items()):
         if isinstance(value, Mapping):
-            found |= {str(key): each for key, each in value.items()}
+            arguments |= {str(key): item for key, item in value.items()}
         else:
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def _plain(value: Any) -> int | float | str:
@@ -168,9 +168,9 @@ def _commit() -> str:
         return "unknown"
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=root, capture_output=True, text=True, check=False, timeout=_COMMIT_WAIT
         )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return process.stdout.strip() or "unknown"

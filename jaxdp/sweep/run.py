@@ -71,12 +71,12 @@ def sweep(
     if to is None:
         return _in_memory(function, grid, devices, progress)
     store = Store(to, grid, digest_of(function, grid.digest()))
-    left = _left(function, store, stripe, devices)
+    numbers = _blocks_to_do(function, store, stripe, devices)
     if executor is None:
-        finished = _here(function, store, left, devices)
+        finished = _in_this_process(function, store, numbers, devices)
     else:
-        finished = by_executor(executor, function, store, left)
-    for _ in _shown(finished, len(left), progress):
+        finished = by_executor(executor, function, store, numbers)
+    for _ in _with_progress(finished, len(numbers), progress):
         pass
     return _opened(store)
 
@@ -104,18 +104,18 @@ def _in_memory(
     failures: dict[int, Reasons] = {}
 
     def names() -> tuple[str, ...]:
-        known = tuple(name for name in tuple(values) if name != STATUS)
-        return known or names_of(function, grid, None if devices is None else devices[0])
+        result_names = tuple(name for name in tuple(values) if name != STATUS)
+        return result_names or names_of(function, grid, None if devices is None else devices[0])
 
     finished = _evaluated(function, grid, range(grid.blocks), devices, names)
-    for number, (columns, failures[number]) in _shown(finished, grid.blocks, progress):
-        at = grid.slices(number)
+    for number, (columns, failures[number]) in _with_progress(finished, grid.blocks, progress):
+        slices = grid.slices(number)
         for name, column in columns.items():
             if name not in values:
                 values[name] = np.full(
                     grid.shape, np.nan if name != STATUS else NOT_DONE, column.dtype
                 )
-            values[name][at] = column.reshape(values[name][at].shape)
+            values[name][slices] = column.reshape(values[name][slices].shape)
     xarray = checks.extra("xarray", "sweep")
     labels = described(function, grid.names, values)
     variables = {name: (grid.names, value, labels[name]) for name, value in values.items()}
@@ -126,7 +126,7 @@ def _in_memory(
     return xarray.Dataset(variables, coordinates, attributes)
 
 
-def _left(
+def _blocks_to_do(
     function: Callable[..., Any],
     store: Store,
     stripe: tuple[int, int],
@@ -141,7 +141,7 @@ def _left(
     return sorted(store.damaged() | (set(range(stripe[0], grid.blocks, stripe[1])) - store.done()))
 
 
-def _here(
+def _in_this_process(
     function: Callable[..., Any],
     store: Store,
     numbers: Sequence[int],
@@ -169,7 +169,7 @@ def _evaluated(
     return side_by_side(call, numbers, devices)
 
 
-def _shown(blocks: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:
+def _with_progress(blocks: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:
     if not progress:
         return blocks
     return checks.extra("tqdm", "sweep").tqdm(blocks, total=count, unit="chunk")

@@ -26,40 +26,40 @@ def side_by_side(
     host. All local devices if None. Where there is only one, or where this thread has settings of
     its own, which others would not see: one call after the other.
     """
-    several = jax.local_devices() if devices is None else devices
-    if len(several) == 1 or not threads.settings_are_shared():
+    chosen_devices = jax.local_devices() if devices is None else devices
+    if len(chosen_devices) == 1 or not threads.settings_are_shared():
         device = None if devices is None else devices[0]
         for number in numbers:
-            yield number, _on(device, call, number)
+            yield number, _on_device(device, call, number)
         return
-    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for device in several:
-        free.put(device)
+    free_devices: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for device in chosen_devices:
+        free_devices.put(device)
 
     def on_a_free_device(number: int) -> tuple[int, Answer]:
-        device = free.get()
+        device = free_devices.get()
         try:
-            return number, _on(device, call, number)
+            return number, _on_device(device, call, number)
         finally:
-            free.put(device)
+            free_devices.put(device)
 
     pending: set[Future[tuple[int, Answer]]] = set()
-    with ThreadPoolExecutor(len(several), thread_name_prefix="jaxdp_sweep") as pool:
+    with ThreadPoolExecutor(len(chosen_devices), thread_name_prefix="jaxdp_sweep") as pool:
         try:
             for number in numbers:
                 pending.add(pool.submit(on_a_free_device, number))
-                if len(pending) == _AHEAD * len(several):
+                if len(pending) == _AHEAD * len(chosen_devices):
                     finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (each.result() for each in finished)
+                    yield from (future.result() for future in finished)
             while pending:
                 finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (each.result() for each in finished)
+                yield from (future.result() for future in finished)
         finally:
-            for each in pending:
-                each.cancel()
+            for future in pending:
+                future.cancel()
 
 
-def _on(device: Any, call: Callable[[int, Any], Answer], number: int) -> Answer:
+def _on_device(device: Any, call: Callable[[int, Any], Answer], number: int) -> Answer:
     """On the default device, which is the user's choice, if None."""
     context = contextlib.nullcontext() if device is None else jax.default_device(device)
     with context:

@@ -87,8 +87,8 @@ class Store:
 
     def results(self) -> tuple[str, ...]:
         """Names of what the function returns."""
-        known = (*self.grid.names, STATUS)
-        return tuple(name for name in self._manifest()["variables"] if name not in known)
+        coordinates = (*self.grid.names, STATUS)
+        return tuple(name for name in self._manifest()["variables"] if name not in coordinates)
 
     def done(self) -> set[int]:
         """The blocks that have a marker."""
@@ -138,7 +138,7 @@ class Store:
     def _marker(self, number: int) -> Path:
         return self._notes(self.path) / f"{number}.done"
 
-    def _told(self, number: int) -> dict[str, Any]:
+    def _read_marker(self, number: int) -> dict[str, Any]:
         return unsealed(_FORMAT, self._marker(number).read_text(encoding="utf-8"))
 
     def _manifest(self) -> dict[str, Any]:
@@ -160,26 +160,28 @@ class Store:
 
     def _is_whole(self, number: int) -> bool:
         try:
-            marker = self._told(number)
+            marker = self._read_marker(number)
         except (OSError, ValueError):
             return False
         if marker["block"] != number:
             return False
-        contents = ((_content(self.path / place), at) for place, at in marker["chunks"].items())
-        return all(content is not None and sha256_of(content) == at for content, at in contents)
+        return all(
+            (content := _content(self.path / place)) is not None and sha256_of(content) == digest
+            for place, digest in marker["chunks"].items()
+        )
 
     def _reasons(self, numbers: set[int]) -> dict[int, Reasons]:
-        found = {}
+        reasons = {}
         for number in numbers:
             try:
-                told = self._told(number)["failures"]
+                failures = self._read_marker(number)["failures"]
             except ValueError as error:
                 raise ValueError(
                     f"{self._marker(number)} is damaged: run the same call again"
                 ) from error
-            if told:
-                found[number] = [(int(place), why) for place, why in told]
-        return found
+            if failures:
+                reasons[number] = [(int(place), why) for place, why in failures]
+        return reasons
 
 
 def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:

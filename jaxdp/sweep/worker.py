@@ -42,9 +42,10 @@ def by_executor(
     except Exception as error:  # Dask's own is known by its name alone
         if not _lost_worker(error):
             raise
-        done = len(store.done())
+        n_done = len(store.done())
         raise RuntimeError(
-            f"a worker was lost: {done} of {store.grid.blocks} chunks done; run the same call again"
+            f"a worker was lost: {n_done} of {store.grid.blocks} chunks done; "
+            "run the same call again"
         ) from error
     finally:
         for task in tasks:
@@ -62,7 +63,7 @@ def work(
 ) -> int:
     """Evaluate and write one block; function and axes are read once a process."""
     _set_up(settings)
-    store, function = _reached(to, names, block, digest), _unpacked(code)
+    store, function = _store_at(to, names, block, digest), _unpacked(code)
     points = store.grid.points(number)
     store.write(number, *evaluate(function, points, store.grid.block_size, None, store.results))
     return number
@@ -77,7 +78,7 @@ def _set_up(settings: tuple[tuple[str, Any], ...]) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def _reached(to: str, names: tuple[str, ...], block: tuple[int, ...], digest: str) -> Store:
+def _store_at(to: str, names: tuple[str, ...], block: tuple[int, ...], digest: str) -> Store:
     """The store, its axes read from it: they may be long, and do not travel with every task."""
     return Store(to, Grid(names, read_axes(to, names), block), digest)
 

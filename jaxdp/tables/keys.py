@@ -40,17 +40,17 @@ def entries_of(plan: Mapping[str, Any], noises: tuple[str, ...]) -> tuple[Entry,
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ValueError("plan: release must be a list of tables, one a statistic: [[release]]")
     default = _one_of("plan", {"noise": "gaussian", **plan}, "noise", noises)
-    found = tuple(_entries(tables, default, noises))
-    names = [entry.name for entry in found]
-    for entry in found:
+    entries = tuple(_entries(tables, default, noises))
+    names = [entry.name for entry in entries]
+    for entry in entries:
         if names.count(entry.name) > 1:
             raise ValueError(f"{entry.where}: name must be given, {entry.name!r} is there twice")
-        if entry.statistic == "mean" and not any(map(counts_all, found)):
+        if entry.statistic == "mean" and not any(map(counts_all, entries)):
             raise ValueError(
                 f"{entry.where}: a mean is a sum over a noisy count: add a [[release]] with "
                 'statistic = "count" and no column'
             )
-    return found
+    return entries
 
 
 def counts_all(entry: Entry) -> bool:
@@ -58,17 +58,17 @@ def counts_all(entry: Entry) -> bool:
     return entry.statistic == "count" and entry.column is None
 
 
-def require_known(where: str, table: object, keys: tuple[str, ...]) -> None:
+def require_known(place: str, table: object, keys: tuple[str, ...]) -> None:
     """ValueError for what is no table, and for a key that has no meaning."""
     if not isinstance(table, Mapping):
-        raise ValueError(f"{where} must be a table of keys, got {type(table).__name__}")
+        raise ValueError(f"{place} must be a table of keys, got {type(table).__name__}")
     for key in table:
         if key not in keys:
-            raise ValueError(f"{where}: {key} is no key: it may have {', '.join(keys)}")
+            raise ValueError(f"{place}: {key} is no key: it may have {', '.join(keys)}")
 
 
 def number_of(
-    where: str,
+    place: str,
     table: Mapping[str, Any],
     key: str,
     *,
@@ -78,87 +78,87 @@ def number_of(
     """A number in [lower, upper]."""
     value = table.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where}: {key} must be a number, got {value!r}")
+        raise ValueError(f"{place}: {key} must be a number, got {value!r}")
     try:
         value = float(value)
     except OverflowError:
         value = math.inf
     if not lower <= value <= upper:
-        raise ValueError(f"{where}: {key} must lie in [{lower:g}, {upper:g}], got {value}")
+        raise ValueError(f"{place}: {key} must lie in [{lower:g}, {upper:g}], got {value}")
     return value
 
 
-def text_of(where: str, table: Mapping[str, Any], key: str) -> str | None:
+def text_of(place: str, table: Mapping[str, Any], key: str) -> str | None:
     """A text that is not empty; None where there is none."""
     value = table.get(key)
     if value is not None and not (isinstance(value, str) and value):
-        raise ValueError(f"{where}: {key} must be a text, got {value!r}")
+        raise ValueError(f"{place}: {key} must be a text, got {value!r}")
     return value
 
 
 def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iterator[Entry]:
     for index, table in enumerate(tables):
-        where = f"plan: release {index + 1}"
-        require_known(where, table, _KEYS)
-        statistic = _one_of(where, table, "statistic", STATISTICS)
-        column, categories = text_of(where, table, "column"), _categories(where, table)
-        lower, upper = _bounds(where, table, statistic)
+        place = f"plan: release {index + 1}"
+        require_known(place, table, _KEYS)
+        statistic = _one_of(place, table, "statistic", STATISTICS)
+        column, categories = text_of(place, table, "column"), _categories(place, table)
+        lower, upper = _bounds(place, table, statistic)
         if (statistic == "count") != (categories is not None) and column is not None:
             needed = "categories" if statistic == "count" else "no categories"
-            raise ValueError(f"{where}: a {statistic} of a column must have {needed}")
+            raise ValueError(f"{place}: a {statistic} of a column must have {needed}")
         if column is None and (statistic != "count" or categories is not None):
-            raise ValueError(f"{where}: column must be given")
+            raise ValueError(f"{place}: column must be given")
         between = " by " if categories else " of "
         name = statistic if column is None else f"{statistic}{between}{column}"
         if "weight" in table and "scale" in table:
-            raise ValueError(f"{where}: give either weight or scale")
+            raise ValueError(f"{place}: give either weight or scale")
         yield Entry(
-            where,
-            text_of(where, table, "name") or name,
+            place,
+            text_of(place, table, "name") or name,
             statistic,
             column,
             categories,
             lower,
             upper,
-            _one_of(where, {"noise": noise, **table}, "noise", noises),
-            _positive(where, {"weight": 1.0, **table}, "weight"),
-            _positive(where, table, "scale") if "scale" in table else None,
+            _one_of(place, {"noise": noise, **table}, "noise", noises),
+            _positive(place, {"weight": 1.0, **table}, "weight"),
+            _positive(place, table, "scale") if "scale" in table else None,
         )
 
 
-def _bounds(where: str, table: Mapping[str, Any], statistic: str) -> tuple[float, float]:
+def _bounds(place: str, table: Mapping[str, Any], statistic: str) -> tuple[float, float]:
     """The public bounds of a column; (0, 1) of what is counted."""
     if statistic == "count":
         for key in ("lower", "upper"):
             if key in table:
-                raise ValueError(f"{where}: {key} is for sums and means, a count has none")
+                raise ValueError(f"{place}: {key} is for sums and means, a count has none")
         return 0.0, 1.0
-    lower, upper = (number_of(where, table, key) for key in ("lower", "upper"))
+    lower, upper = (number_of(place, table, key) for key in ("lower", "upper"))
     if not upper - lower >= _LEAST:
-        raise ValueError(f"{where}: lower must lie below upper, got {lower} and {upper}")
+        raise ValueError(f"{place}: lower must lie below upper, got {lower} and {upper}")
     return lower, upper
 
 
-def _categories(where: str, table: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _categories(place: str, table: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The public categories as texts, each once."""
-    told = table.get("categories")
-    if told is None:
+    listed = table.get("categories")
+    if listed is None:
         return None
-    if not isinstance(told, Sequence) or isinstance(told, str) or not told:
-        raise ValueError(f"{where}: categories must be a list of texts, got {told!r}")
-    labels = tuple(str(label) for label in told)
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
+        raise ValueError(f"{place}: categories must be a list of texts, got {listed!r}")
+    labels = tuple(str(label) for label in listed)
     if len(set(labels)) < len(labels):
-        raise ValueError(f"{where}: categories must differ, got {told!r}")
+        raise ValueError(f"{place}: categories must differ, got {listed!r}")
     return labels
 
 
-def _positive(where: str, table: Mapping[str, Any], key: str) -> float:
+def _positive(place: str, table: Mapping[str, Any], key: str) -> float:
     """A number that noise scales are made of."""
-    return number_of(where, table, key, lower=1.0 / _LARGEST_RATIO, upper=_LARGEST_RATIO)
+    return number_of(place, table, key, lower=1.0 / _LARGEST_RATIO, upper=_LARGEST_RATIO)
 
 
-def _one_of(where: str, table: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+def _one_of(place: str, table: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
     value = table.get(key)
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{where}: {key} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{place}: {key} must be one of {', '.join(choices)}, got {value!r}")
     return value

@@ -120,9 +120,9 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
     ledger = text_of("plan", plan, "ledger")
     queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES)))
-    left = _delta_left(queries, epsilon, delta)
+    exact_delta = _delta_left(queries, epsilon, delta)
 
-    multiplier = float(calibrate(partial(_loss, queries), (epsilon, left)))
+    multiplier = float(calibrate(partial(_loss, queries), (epsilon, exact_delta)))
     if not math.isfinite(multiplier):
         raise ValueError(f"epsilon must be one that some noise meets, got {epsilon} at {delta=}")
     mechanisms = tuple(
@@ -168,18 +168,20 @@ def _query(entry: Entry) -> Query:
 
 def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
     """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
-    made, shift = NOISES[noise](scale), jnp.asarray(sensitivity, jnp.float64)
-    return Mechanism(made, shift if made.on_integers else round_up(shift + _STEP * made.scale, 8))
+    scaled, shift = NOISES[noise](scale), jnp.asarray(sensitivity, jnp.float64)
+    if not scaled.on_integers:
+        shift = round_up(shift + _STEP * scaled.scale, 8)
+    return Mechanism(scaled, shift)
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
     """The composition of all statistics; those of one kind of noise as one batch."""
     losses = []
     for noise in NOISES:
-        own = [query for query in queries if query.entry.noise == noise]
-        if own:
-            scales = multiplier[..., None] * jnp.asarray([query.base for query in own])
-            mechanism = _mechanism(noise, scales, [query.sensitivity for query in own])
+        queries_of_noise = [query for query in queries if query.entry.noise == noise]
+        if queries_of_noise:
+            scales = multiplier[..., None] * jnp.asarray([query.base for query in queries_of_noise])
+            mechanism = _mechanism(noise, scales, [query.sensitivity for query in queries_of_noise])
             losses.append(privacy_loss(mechanism).sum(-1))
     return sum(losses[1:], losses[0])
 
@@ -188,10 +190,11 @@ def _delta_left(queries: tuple[Query, ...], epsilon: float, delta: float) -> flo
     """The budget's delta less what the draws of all cells may be off."""
     cells = sum(len(query.entry.categories or ("",)) for query in queries)
     # The sum and the product are rounded by much less than a millionth.
-    lost = float(size_error(cells, _STEP)) * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-6)
-    if not delta >= 2.0 * lost:
+    error = float(size_error(cells, _STEP))
+    lost_delta = error * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-6)
+    if not delta >= 2.0 * lost_delta:
         raise ValueError(
-            f"plan: delta must be at least {2.0 * lost:.1e} at this epsilon, for what draws of the "
-            f"lattice may be off, got {delta}"
+            f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, for what draws "
+            f"of the lattice may be off, got {delta}"
         )
-    return delta - lost
+    return delta - lost_delta

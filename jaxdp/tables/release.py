@@ -84,9 +84,9 @@ def release_table(
     >>> [(row.category, f"{row.half_width:.1f}") for row in table.rows]
     [('A', '9.3'), ('B', '9.3')]
     """
-    known = {name: list(values) for name, values in columns.items()}
-    size = _number_of_records(known)
-    sums = [_exact(query, known, size) for query in plan.queries]
+    columns_by_name = {name: list(values) for name, values in columns.items()}
+    size = _number_of_records(columns_by_name)
+    sums = [_exact(query, columns_by_name, size) for query in plan.queries]
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     key = secure_key() if key is None else checked_key(key)

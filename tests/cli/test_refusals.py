@@ -109,7 +109,7 @@ def test_arguments_of_functions_become_options():
             raise error(message)
 
         with pytest.raises(typer.Exit) as exit_:
-            base.tried("sweep", fail)
+            base.exit_on_error("sweep", fail)
         return exit_.value.exit_code
 
     assert told("sampling_prob must be less") == 2

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.optimal.exact import exact_delta
-from jaxdp.optimal.saddle import backward, cut, forward, level_of
+from jaxdp.optimal.saddle import backward, forward, level_of, project_rows
 
 
 def check(table, epsilons, deltas):
@@ -94,11 +94,11 @@ def test_its_pieces():
         level = level_of(values, unit, 1.0, jnp.full(6, start), 12)
         law = jnp.maximum(values - level[:, None] * unit, 0.0)
         np.testing.assert_allclose(jnp.sum(unit * law, axis=1), 1.0, rtol=1e-12)
-    low, _ = cut(values, unit, 1.3, jnp.zeros(6), 12)
+    low, _ = project_rows(values, unit, 1.3, jnp.zeros(6), 12)
     np.testing.assert_allclose(
         jnp.sum(unit * (jnp.maximum(values, 0.0) - low), axis=1), 1.3, rtol=1e-12
     )
-    assert np.all(np.asarray(cut(values, unit, 1e3, jnp.zeros(6), 12)[0]) == 0)
+    assert np.all(np.asarray(project_rows(values, unit, 1e3, jnp.zeros(6), 12)[0]) == 0)
 
 
 def test_bad_input():

@@ -80,8 +80,8 @@ def least_factor(
         mu, needed = largest_gdp(budget).mu, round_up(jnp.sqrt(squares), 16 + visits.size)
         if spent is None:
             return needed / mu
-        left = mu * (1.0 - 8.0 * ULP) - spent.mu
-        return needed / (jnp.sqrt(jnp.maximum(left, 0.0)) * jnp.sqrt(mu + spent.mu))
+        mu_left = mu * (1.0 - 8.0 * ULP) - spent.mu
+        return needed / (jnp.sqrt(jnp.maximum(mu_left, 0.0)) * jnp.sqrt(mu + spent.mu))
     safe, unsafe = _bracket(noise, relative, visits, budget)
 
     def total(factor: Reals) -> GDP | ZCDP | PrivacyLoss:
@@ -140,15 +140,15 @@ def update_budget(budget: BudgetLike, updates: int) -> Budget:
     0.1003 5.0e-07
     """
     budget = as_budget(budget)
-    each = jnp.minimum(0.5 * budget.delta / updates, 1.0)
+    delta = jnp.minimum(0.5 * budget.delta / updates, 1.0)
     largest = calibrate(
-        lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, each)),
+        lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, delta)),
         budget,
         lower=1e-9,
         upper=_LARGEST_EPSILON,
         largest=True,
     )
-    return Budget(largest, each)
+    return Budget(largest, delta)
 
 
 def checked_histogram(noise: Histogram, shape: Vector, sensitivities: Vector) -> float:

@@ -36,7 +36,6 @@ from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
 from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
-from jaxdp.solvers.lattice import Added
 from jaxdp.solvers.problems import Problem
 
 # What the header says of the file, and by what it changes with its lines.
@@ -86,37 +85,32 @@ def run_resumable(
     check(problem, plan)
     every = checks.positive_integer("every", every)
     passes, target = plan.sequence.shape[0], Path(path)
-    theta, done = begin(plan, start), 0
+    theta, n_done = begin(plan, start), 0
     with _locked(target) as file:
         lines = _whole_lines(file, target)
         header = _parsed(lines[0], target) if lines else None
-        used = _key_of(header, key, target)
-        secret = _secret(used)
+        secret = _secret(run_key := _key_of(header, key, target))
         inputs = _digest(problem, plan, theta, every, secret)
         if header is None:
-            code = _new_file(file, target, inputs, used if key is None else None, secret)
+            code = _new_file(file, target, inputs, run_key if key is None else None, secret)
         else:
             code = _verified(lines, secret, target)
-            theta, done = _reached(lines, header, inputs, theta, every, passes, target)
+            theta, n_done = _reached(lines, header, inputs, theta, every, passes, target)
             _keep(file, lines)
-        noise = draw(plan, used)
-        while done < passes:
-            theta, _ = advance(problem, plan, theta, _of_passes(noise, done, every), done)
-            done = min(done + every, passes)
-            line = {"done": done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
+        noise = draw(plan, run_key)
+        while n_done < passes:
+            part = jax.tree.map(lambda x, k=n_done: x[k : k + every], noise)
+            theta, _ = advance(problem, plan, theta, part, n_done)
+            n_done = min(n_done + every, passes)
+            line = {"done": n_done, "theta": np.asarray(theta, dtype="<f8").tobytes().hex()}
             code = _append(file, target, line, code, secret)
     return theta
 
 
-def _of_passes(noise: Added, done: int, every: int) -> Added:
-    """The noise of the next passes, at most `every`."""
-    return jax.tree.map(lambda x: x[done : done + every], noise)
-
-
 def _new_file(file: BinaryIO, path: Path, inputs: str, key: Key | None, secret: bytes) -> bytes:
     """The header on the disk, with the key if there is one to hold; its code."""
-    held = None if key is None else {"kind": _kind(key), "words": _words(key)}
-    header = {"format": _FORMAT, "version": _VERSION, "inputs": inputs, "key": held}
+    stored = None if key is None else {"kind": _kind(key), "words": _words(key)}
+    header = {"format": _FORMAT, "version": _VERSION, "inputs": inputs, "key": stored}
     code = _append(file, path, header, b"", secret)
     _sync_folder(path)
     return code
@@ -136,8 +130,8 @@ def _reached(
         raise ValueError(f"path must be of this problem and plan, {path} is of another")
     if len(lines) == 1:
         return start, 0
-    done = min((len(lines) - 1) * every, passes)
-    return _state(_parsed(lines[-1], path), start, done, path), done
+    n_done = min((len(lines) - 1) * every, passes)
+    return _state(_parsed(lines[-1], path), start, n_done, path), n_done
 
 
 @contextmanager
@@ -149,12 +143,12 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ValueError(f"path must be free, another run is using {path}") from error
-        found = os.fstat(file.fileno())
-        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not own or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(file.fileno())
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or stat.S_IMODE(status.st_mode) & 0o077:
             raise ValueError(
                 f"path must be a file of your own that no one else may open (mode 600), {path} is "
-                f"of user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}"
+                f"of user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):o}"
             )
         _require_in_place(file, path)
         yield file
@@ -169,10 +163,10 @@ def _require_in_place(file: BinaryIO, path: Path) -> None:
 def _whole_lines(file: BinaryIO, path: Path) -> list[bytes]:
     """All lines with an end; a last one without was being written at a kill, and is made again."""
     content = file.read()
-    whole = content[: content.rfind(b"\n") + 1]
-    if content and not whole:
+    complete = content[: content.rfind(b"\n") + 1]
+    if content and not complete:
         raise _not_ours(path)
-    return whole.split(b"\n")[:-1]
+    return complete.split(b"\n")[:-1]
 
 
 def _keep(file: BinaryIO, lines: list[bytes]) -> None:
@@ -181,10 +175,12 @@ def _keep(file: BinaryIO, lines: list[bytes]) -> None:
     file.truncate()
 
 
-def _append(file: BinaryIO, path: Path, body: dict[str, Any], last: bytes, secret: bytes) -> bytes:
+def _append(
+    file: BinaryIO, path: Path, body: dict[str, Any], previous_code: bytes, secret: bytes
+) -> bytes:
     """One more line, on the disk; its code."""
     text = json.dumps(body).encode()
-    code = _code(last, text, secret)
+    code = _code(previous_code, text, secret)
     file.write(code + b" " + text + b"\n")
     file.flush()
     os.fsync(file.fileno())
@@ -218,19 +214,19 @@ def _key_of(header: dict[str, Any] | None, key: Key | None, path: Path) -> Key:
         return secure_key() if key is None else key
     if header.get("format") != _FORMAT or header.get("version") != _VERSION:
         raise _not_ours(path)
-    held = header.get("key")
-    if held is None:
+    stored = header.get("key")
+    if stored is None:
         if key is None:
             raise ValueError(f"key must be the one of the start: {path} does not hold it")
         return key
     try:
-        words = jnp.asarray(np.array(held["words"], dtype=np.uint32))
-        found = stored_key(words, held["kind"])
+        words = jnp.asarray(np.array(stored["words"], dtype=np.uint32))
+        key_found = stored_key(words, stored["kind"])
     except _MALFORMED as error:
         raise _not_ours(path) from error
-    if key is not None and _secret(found) != _secret(key):
+    if key is not None and _secret(key_found) != _secret(key):
         raise ValueError(f"key must be the one that {path} was started with, or None")
-    return found
+    return key_found
 
 
 def _verified(lines: list[bytes], secret: bytes, path: Path) -> bytes:
@@ -244,13 +240,13 @@ def _verified(lines: list[bytes], secret: bytes, path: Path) -> bytes:
     return code
 
 
-def _state(body: dict[str, Any], like: Vector, done: int, path: Path) -> Vector:
-    """theta of a line after `done` passes, of the shape of `like`."""
+def _state(body: dict[str, Any], like: Vector, n_done: int, path: Path) -> Vector:
+    """theta of a line after `n_done` passes, of the shape of `like`."""
     try:
         theta = np.frombuffer(bytes.fromhex(body["theta"]), dtype="<f8")
     except _MALFORMED as error:
         raise _not_ours(path) from error
-    if body.get("done") != done or theta.shape != like.shape:
+    if body.get("done") != n_done or theta.shape != like.shape:
         raise _not_ours(path)
     return jnp.asarray(theta)
 
@@ -261,8 +257,8 @@ def _not_ours(path: Path) -> ValueError:
     )
 
 
-def _code(last: bytes, text: bytes, secret: bytes) -> bytes:
-    return hmac.new(secret, last + b" " + text, hashlib.sha256).hexdigest().encode()
+def _code(before: bytes, text: bytes, secret: bytes) -> bytes:
+    return hmac.new(secret, before + b" " + text, hashlib.sha256).hexdigest().encode()
 
 
 def _kind(key: Key) -> str | None:

@@ -233,14 +233,11 @@ def _scaled(plan: Plan, scales: Vector) -> Plan:
 def _check_choices(
     relation: str, order: str, allocation: str, accounting: str, iterate: str
 ) -> None:
-    for name, value, choices in (
-        ("relation", relation, SOLVER_RELATIONS),
-        ("order", order, ORDERS),
-        ("allocation", allocation, ALLOCATIONS),
-        ("accounting", accounting, ACCOUNTING),
-        ("iterate", iterate, ITERATES),
-    ):
-        checks.one_of(name, value, choices)
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
+    checks.one_of("order", order, ORDERS)
+    checks.one_of("allocation", allocation, ALLOCATIONS)
+    checks.one_of("accounting", accounting, ACCOUNTING)
+    checks.one_of("iterate", iterate, ITERATES)
 
 
 def _within(budget: Budget, plan: Plan) -> Plan:

@@ -186,15 +186,15 @@ def advance(
         row, step = padded.design[coordinate], pace * plan.steps[coordinate]
         gradient = added.to(mean_gradient(row, state, coordinate))
         point = theta[coordinate] - step * gradient
-        moved = padded.penalty.proximal(strength[coordinate], point, step)
-        state = state + (moved - theta[coordinate]).astype(dtype) * row
-        theta = theta.at[coordinate].set(moved)
+        value = padded.penalty.proximal(strength[coordinate], point, step)
+        state = state + (value - theta[coordinate]).astype(dtype) * row
+        theta = theta.at[coordinate].set(value)
         return (theta, state, total + theta), None
 
     def one_pass(carry, inputs):
         coordinates, added, pace = inputs
-        each = coordinates, added, jnp.full(coordinates.shape, pace)
-        (theta, state, total), _ = lax.scan(update, (*carry, jnp.zeros_like(plan.steps)), each)
+        updates = coordinates, added, jnp.full(coordinates.shape, pace)
+        (theta, state, total), _ = lax.scan(update, (*carry, jnp.zeros_like(plan.steps)), updates)
         if plan.iterate == "average":
             theta = total / coordinates.size
             state = padded.state(theta)

@@ -122,11 +122,11 @@ def plan(
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
     level = _level(budget, family)
     clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
-    moved = _Moved(bound**2, clipped, dimension, share_of_mean(records), relation)
+    shifts = _Shifts(bound**2, clipped, dimension, share_of_mean(records), relation)
     if method == "inid":
-        scales = _scales_by_entry(family, moved, budget)
+        scales = _scales_by_entry(family, shifts, budget)
     else:
-        scales = _scales_at_once(family, method, moved, level)
+        scales = _scales_at_once(family, method, shifts, level)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
 
@@ -136,12 +136,9 @@ def _sampling_error(dimension: int, release: str) -> Reals:
 
 
 def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:
-    for name, value, choices in (
-        ("method", method, METHODS),
-        ("family", family, FAMILIES),
-        ("relation", relation, SOLVER_RELATIONS),
-    ):
-        checks.one_of(name, value, choices)
+    checks.one_of("method", method, METHODS)
+    checks.one_of("family", family, FAMILIES)
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     if method == "goe" and family != "gaussian":
         raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
     if entry_bounds is not None and method != "inid":
@@ -155,7 +152,7 @@ def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
     return bounds
 
 
-class _Moved(NamedTuple):
+class _Shifts(NamedTuple):
     """Changes that a record can make: norm and entries of x x^T, and its share of the mean."""
 
     square: Reals
@@ -170,24 +167,24 @@ class _Moved(NamedTuple):
         return self.relation == "replace_one"
 
 
-def _scales_by_entry(family: str, moved: _Moved, budget: Budget | GDP) -> Vector:
+def _scales_by_entry(family: str, shifts: _Shifts, budget: Budget | GDP) -> Vector:
     """(off, diagonal): every entry of the upper triangle is taken to reach its own bound."""
-    own = jnp.array([0.5, 1.0]) * (moved.square * moved.share)
-    bounds = own if moved.entries is None else moved.entries * moved.share
-    sensitivities = bounds * jnp.array([2.0, 1.0]) if moved.replaced else bounds
-    d = moved.dimension
+    entry_shifts = jnp.array([0.5, 1.0]) * (shifts.square * shifts.share)
+    bounds = entry_shifts if shifts.entries is None else shifts.entries * shifts.share
+    sensitivities = bounds * jnp.array([2.0, 1.0]) if shifts.replaced else bounds
+    d = shifts.dimension
     counts = jnp.array([0.5 * d * (d - 1), 1.0 * d])
     return allocate(family, sensitivities, budget, counts=counts)
 
 
-def _scales_at_once(family: str, method: str, moved: _Moved, level: Reals) -> Vector:
+def _scales_at_once(family: str, method: str, shifts: _Shifts, level: Reals) -> Vector:
     """(off, diagonal), at the joint sensitivity of the upper triangle."""
-    square = moved.square * moved.share
+    square = shifts.square * shifts.share
     if family == "gaussian":
         # |x x^T - y y^T|_F^2 = |x|^4 + |y|^4 - 2 (x y)^2; the upper triangle is below it.
-        size = (2.0**0.5 if moved.replaced else 1.0) * square
+        size = (2.0**0.5 if shifts.replaced else 1.0) * square
     else:
-        size = 0.5 * (moved.dimension + 1) * (2.0 if moved.replaced else 1.0) * square
+        size = 0.5 * (shifts.dimension + 1) * (2.0 if shifts.replaced else 1.0) * square
     shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
     return round_up(shape * size / level, 8)
 

@@ -45,10 +45,10 @@ def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> 
 
 @jax.jit(static_argnums=(1, 3))
 def _goe(key: Key, dimension: int, scale: Reals, shape: Shape) -> Reals:
-    drawn = jax.random.normal(key, (*shape, dimension, dimension), dtype=jnp.float64)
+    normals = jax.random.normal(key, (*shape, dimension, dimension), dtype=jnp.float64)
     shares = jnp.where(jnp.eye(dimension, dtype=bool), 1.0, jnp.sqrt(0.5))
     scale = checks.guard(jnp.broadcast_to(scale, shape))[..., None, None]
-    return _mirrored(scale * drawn * shares[(None,) * len(shape)])
+    return _mirrored(scale * normals * shares[(None,) * len(shape)])
 
 
 def _mirrored(matrix: Reals) -> Reals:
@@ -138,6 +138,6 @@ def _release(features: Reals, plan: Plan, key: Key) -> Reals:
     off_key, on_key = jax.random.split(key)
     diagonal = lattice.added(noise, scales[1], ratio, on_key, (plan.dimension,))
     upper = jnp.triu_indices(plan.dimension, 1)
-    others = lattice.added(noise, scales[0], ratio, off_key, upper[0].shape)
+    off_diagonal = lattice.added(noise, scales[0], ratio, off_key, upper[0].shape)
     released = jnp.diag(diagonal.to(jnp.diagonal(moment)))
-    return _mirrored(released.at[upper].set(others.to(moment[upper])))
+    return _mirrored(released.at[upper].set(off_diagonal.to(moment[upper])))

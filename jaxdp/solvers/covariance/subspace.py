@@ -50,5 +50,5 @@ def subspace_recovery_error(basis: Reals, estimate: Reals) -> Reals:
     >>> print(f"{error:.4f}")
     0.7071
     """
-    missed = basis - estimate @ (jnp.swapaxes(estimate, -1, -2) @ basis)
-    return jnp.linalg.norm(missed, axis=(-2, -1)) / jnp.linalg.norm(basis, axis=(-2, -1))
+    residual = basis - estimate @ (jnp.swapaxes(estimate, -1, -2) @ basis)
+    return jnp.linalg.norm(residual, axis=(-2, -1)) / jnp.linalg.norm(basis, axis=(-2, -1))

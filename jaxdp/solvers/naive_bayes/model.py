@@ -89,8 +89,8 @@ def release(
     sums = jnp.asarray(sums)
     if plan.sum_noise is not None:
         sums = sums + whole_noise(plan.sum_noise, keys[2], sums.shape)
-    known = plan.relation == "replace_one"
-    total = jnp.asarray(float(len(matrix))) if known else jnp.sum(counts)
+    is_public = plan.relation == "replace_one"
+    total = jnp.asarray(float(len(matrix))) if is_public else jnp.sum(counts)
     return _model(counts, total, tables, sums, plan, *floors)
 
 
@@ -125,11 +125,11 @@ def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
     total = jnp.broadcast_to(model.log_prior[None], (matrix.shape[0], plan.classes))
     if categorical.size:
         codes = matrix[:, categorical]
-        known = (codes == jnp.round(codes)) & (codes >= 0)
-        known &= codes < jnp.asarray(plan.categories)[categorical][None]
+        is_category = (codes == jnp.round(codes)) & (codes >= 0)
+        is_category &= codes < jnp.asarray(plan.categories)[categorical][None]
         columns = jnp.arange(categorical.size)[None]
-        picked = model.log_likelihood[:, columns, jnp.where(known, codes, 0).astype(int)]
-        total = total + jnp.sum(jnp.where(known[None], picked, 0.0), axis=-1).T
+        picked = model.log_likelihood[:, columns, jnp.where(is_category, codes, 0).astype(int)]
+        total = total + jnp.sum(jnp.where(is_category[None], picked, 0.0), axis=-1).T
     if continuous.size:
         numbers = jnp.clip(matrix[:, continuous], plan.lower[None], plan.upper[None])
         gap = numbers[:, None] - model.means[None]
@@ -176,10 +176,10 @@ def _model(
     categorical, _ = plan.columns
     if categorical.size:
         limits = jnp.asarray(plan.categories)[categorical]
-        held = (jnp.arange(tables.shape[-1])[None] < limits[:, None])[None]
-        smooth = jnp.where(held, jnp.maximum(tables, 0.0) + smoothing, 0.0)
+        is_category = (jnp.arange(tables.shape[-1])[None] < limits[:, None])[None]
+        smooth = jnp.where(is_category, jnp.maximum(tables, 0.0) + smoothing, 0.0)
         shares = smooth / jnp.sum(smooth, axis=-1, keepdims=True)
-        tables = jnp.where(held, jnp.log(jnp.where(held, shares, 1.0)), 0.0)
+        tables = jnp.where(is_category, jnp.log(jnp.where(is_category, shares, 1.0)), 0.0)
     half = (0.5 * (plan.upper - plan.lower))[None]
     means, variances = _moments(sums, counts, plan, least_variance)
     centre = (0.5 * (plan.upper + plan.lower))[None]
@@ -204,15 +204,15 @@ def _moments(sums: Reals, counts: Reals, plan: Plan, least_variance: Reals) -> t
     noise = jnp.zeros(()) if plan.sum_noise is None else jnp.sqrt(plan.sum_noise.variance())
     n = counts[:, None]
     means = jnp.clip(sums[0] / (plan.levels * n), -1.0, 1.0)
-    each = 0.5 + 0.5 * sums[1] / (plan.square_levels * n) - means**2
-    doubt = 0.5 * noise / (plan.square_levels * n)
+    variance = 0.5 + 0.5 * sums[1] / (plan.square_levels * n) - means**2
+    variance_of_noise = 0.5 * noise / (plan.square_levels * n)
     share = n / jnp.sum(n)
-    together = jnp.sum(share * each, axis=0)
+    together = jnp.sum(share * variance, axis=0)
     # A variance near 0 would decide every record.
     together = jnp.clip(together, jnp.maximum(least_variance, _LEAST_SHARED), 1.0)[None]
     spread = (_SPREAD * together) ** 2
-    weight = spread / (spread + doubt**2)
-    variances = weight * jnp.clip(each, 0.0, 1.0) + (1.0 - weight) * together
+    weight = spread / (spread + variance_of_noise**2)
+    variances = weight * jnp.clip(variance, 0.0, 1.0) + (1.0 - weight) * together
     doubt_of_mean = jnp.minimum((noise / (plan.levels * n)) ** 2, 1.0)
     return means, jnp.maximum(variances, least_variance) + doubt_of_mean
 

@@ -84,13 +84,13 @@ class Plan:
         together = isinstance(self.sum_noise, Gaussian)
         parts = _releases(self.categories, self.levels, self.relation, together)
         noises = (self.count_noise, self.sum_noise)
-        held = [(noise, *part) for noise, part in zip(noises, parts, strict=True) if noise]
-        each: list[Any]
-        if all(isinstance(noise, Gaussian) for noise, _, _ in held):
-            each = [count * GDP(shift / noise.scale) for noise, shift, count in held]  # pyright: ignore[reportAttributeAccessIssue]
+        releases = [(noise, *part) for noise, part in zip(noises, parts, strict=True) if noise]
+        losses: list[Any]
+        if all(isinstance(noise, Gaussian) for noise, _, _ in releases):
+            losses = [count * GDP(shift / noise.scale) for noise, shift, count in releases]  # pyright: ignore[reportAttributeAccessIssue]
         else:
-            each = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in held]
-        return Drawn(functools.reduce(operator.add, each), self.sampling_error)
+            losses = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in releases]
+        return Drawn(functools.reduce(operator.add, losses), self.sampling_error)
 
 
 @in_float64
@@ -145,15 +145,15 @@ def plan(
         if "gaussian" in noise and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
         error = _sampling_error((_FAMILIES[noise](1.0),) * 2, classes, values)
-        made = _calibrated(left_for_exact(budget, error), noise, values, levels, relation)
+        scales = _calibrated(left_for_exact(budget, error), noise, values, levels, relation)
     else:
-        made = _given(noise, continuous)
-    if relation == "replace_one" and isinstance(made[1], Histogram | DiscreteHistogram):
+        scales = _from_noise(noise, continuous)
+    if relation == "replace_one" and isinstance(scales[1], Histogram | DiscreteHistogram):
         raise ValueError("noise['sums'] must be log-concave under relation 'replace_one'")
-    drawn = Plan(*made, lower, upper, classes, values, levels, relation)
+    calibrated = Plan(*scales, lower, upper, classes, values, levels, relation)
     if not isinstance(noise, str):
-        _require_kept(drawn, budget)
-    return drawn
+        _require_kept(calibrated, budget)
+    return calibrated
 
 
 def _categories(categories: Sequence[int]) -> tuple[int, ...]:
@@ -163,14 +163,14 @@ def _categories(categories: Sequence[int]) -> tuple[int, ...]:
     return values
 
 
-def _require_kept(drawn: Plan, budget: Budget) -> None:
+def _require_kept(calibrated: Plan, budget: Budget) -> None:
     """The noises that were given keep the budget together."""
-    left = left_for_exact(budget, drawn.sampling_error)
-    spent = drawn.privacy.exact.delta(budget.epsilon)
-    if not bool(spent <= left.delta):
+    exact_budget = left_for_exact(budget, calibrated.sampling_error)
+    delta = calibrated.privacy.exact.delta(budget.epsilon)
+    if not bool(delta <= exact_budget.delta):
         raise ValueError(
             f"noise does not keep the budget: delta({budget.epsilon}) of all statistics is "
-            f"{spent}, above {budget.delta}"
+            f"{delta}, above {budget.delta}"
         )
 
 
@@ -205,8 +205,8 @@ def _releases(
     counts = (1.0, 2 * tables if replaced else tables)
     if not together:
         return counts, (shift_factor(relation) * levels, 2 * continuous)
-    one = math.hypot(levels, _square_levels(levels, together))
-    return counts, (2.0 * levels + math.sqrt(2.0) if replaced else one, continuous)
+    norm = math.hypot(levels, _square_levels(levels, together))
+    return counts, (2.0 * levels + math.sqrt(2.0) if replaced else norm, continuous)
 
 
 def _calibrated(
@@ -223,15 +223,15 @@ def _calibrated(
     return noises[0], noises[1] if len(parts) == 2 else None
 
 
-def _given(noise: Mapping[str, Noise], continuous: int) -> tuple[Noise, Noise | None]:
+def _from_noise(noise: Mapping[str, Noise], continuous: int) -> tuple[Noise, Noise | None]:
     wanted = {"counts", "sums"} if continuous else {"counts"}
     if set(noise) != wanted:
         raise ValueError(f"noise must map {sorted(wanted)} to noises, got {sorted(noise)}")
-    for name, each in noise.items():
-        if not isinstance(each, (Gaussian, Laplace, *_LATTICE)):
+    for name, value in noise.items():
+        if not isinstance(value, (Gaussian, Laplace, *_LATTICE)):
             raise ValueError(
                 f"noise[{name!r}] must be Gaussian, Laplace (both are rounded) or a noise on the "
-                f"integers, got {type(each).__name__}"
+                f"integers, got {type(value).__name__}"
             )
     return noise["counts"], noise.get("sums")
 
