@@ -45,7 +45,8 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, padded, power_of_four, tabled
-from jaxdp.dominating_pair.base import Lattice, log_of_infinite
+from jaxdp.dominating_pair.base import log_of_infinite
+from jaxdp.noise.structure import Lattice
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
