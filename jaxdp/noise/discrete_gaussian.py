@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln, ndtri, zeta
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
+from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
@@ -21,6 +21,7 @@ from jaxdp.noise.kernels import (
     discrete_gaussian_profile,
     whole_draws,
 )
+from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.structure import Lattice
 
 # The first 200 whole numbers, for sums over them. derived: ten scales where they are used
@@ -139,20 +140,11 @@ class DiscreteGaussian(Noise):
         return round_up(self.scale**2, 1)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        scale = self.scale
-        flat = scale == jnp.inf
-        none = (shift == 0) | (flat & (shift < jnp.inf))
-        everything = (shift == jnp.inf) & ~flat
-        plain = none | everything | flat
-        value = discrete_gaussian_profile.log_delta(
-            jnp.where(flat, 1.0, scale), jnp.where(plain, 1.0, shift), epsilon
-        )
-        backward = epsilon < 0
-        unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
-        value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-        value = jnp.where(everything, 0.0, value)
-        bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
-        return jnp.where(bad, jnp.nan, value)
+        flat = self.scale == jnp.inf
+        usual = (shift > 0) & (shift < jnp.inf) & ~flat
+        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        value = discrete_gaussian_profile.log_delta(scale, some, epsilon)
+        return with_limits(value, self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """(s + 1) r^2 / 2 + log(theta(s shift) / theta(0)) / s, r = shift / scale.

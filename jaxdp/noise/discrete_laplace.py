@@ -22,6 +22,7 @@ from jaxdp._numeric.elementary import (
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.discrete_laplace import divergence, log_delta, moment
+from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.structure import Lattice
 
 
@@ -115,18 +116,10 @@ class DiscreteLaplace(Noise):
         With G = shift - epsilon scale, j is the whole number nearest to (G - 1) / 2, and
         1 - delta = e^(-G / (2 scale)) cosh((j - (G - 1) / 2) / scale) / cosh(1 / (2 scale)).
         """
-        scale = self.scale
-        flat = scale == jnp.inf
-        none = (shift == 0) | (flat & (shift < jnp.inf))
-        everything = (shift == jnp.inf) & ~flat
-        usual = ~(none | everything | (flat & (shift == jnp.inf)))
-        value = log_delta(jnp.where(flat, 1.0, scale), jnp.where(usual, shift, 1.0), epsilon)
-        backward = epsilon < 0
-        unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
-        value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-        value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
-        bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
-        return jnp.where(bad, jnp.nan, value)
+        flat = self.scale == jnp.inf
+        usual = (shift > 0) & (shift < jnp.inf) & ~flat
+        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        return with_limits(log_delta(scale, some, epsilon), self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[e^(-r/2) (cosh(c r) + tanh(1 / (2 scale)) coth(c / scale) sinh(c r))] / s.

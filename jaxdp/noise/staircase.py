@@ -40,7 +40,7 @@ class Staircase(Noise):
     The loss takes the values j epsilon, |j| <= ceil(shift / sensitivity). `log_delta` is above the
     truth by at most 4e-15 (1 + |log delta|) where delta <= 1/2 and
     4e-15 |log delta| (1 + log(1 / (1 - delta))) above; derivatives at a kink (shift / sensitivity
-    or log_delta's epsilon / epsilon whole, ...) are one-sided or between. zcdp has the least rho at
+    or epsilon / self.epsilon whole, ...) are one-sided or between. zcdp has the least rho at
     xi = 0 where shift <= sensitivity. Relative errors of others: 1e-13 of log survival, in both
     tails; 2e-13 of a quantile for u >= 1e-300, 1e-15 sensitivity / |quantile| where that is more;
     1e-14 of `variance` and `mean_absolute`, 1e-13 of moments of a power in (-1, 16]; 2e-14 of

@@ -15,11 +15,11 @@ from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
     log1m,
-    log1mexp,
     log_mean_exp,
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.kernels.truncated_laplace import Support, log_delta
 from jaxdp.noise.laplace import divergence_of_ratio, zcdp_of_ratio
 from jaxdp.noise.structure import Kinks, atom_pair
@@ -131,17 +131,11 @@ class TruncatedLaplace(Noise):
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         scale, bound, shift = _away_from_underflow(self.scale, self.bound, shift)
-        spread = (scale == jnp.inf) & (bound == jnp.inf)
-        none = (shift == 0) | (spread & (shift < jnp.inf))
-        everything = (shift == jnp.inf) & ~spread
+        width = jnp.minimum(scale, bound)
+        usual = (shift > 0) & (shift < jnp.inf) & (width < jnp.inf)
         support = Support(scale, bound, bound < scale)
-        value = log_delta(support, jnp.where(none | everything, 1.0, shift), epsilon)
-        backward = epsilon < 0
-        unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
-        value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-        value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
-        bad = jnp.isnan(scale + bound + shift) | jnp.isnan(epsilon) | (spread & (shift == jnp.inf))
-        return jnp.where(bad, jnp.nan, value)
+        value = log_delta(support, jnp.where(usual, shift, 1.0), epsilon)
+        return with_limits(value, width, shift, epsilon)
 
     def _infinite_loss(self, shift: Reals) -> Bools:
         """True if the loss may be infinite."""
