@@ -43,10 +43,7 @@ if TYPE_CHECKING:
     from jaxdp.design.lower_bounds import two_point_release as two_point_release
     from jaxdp.design.sensitivity import JointSensitivity as JointSensitivity
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
-    from jaxdp.dominating_pair.base import Kinks as Kinks
-    from jaxdp.dominating_pair.base import Lattice as Lattice
     from jaxdp.dominating_pair.base import Law as Law
-    from jaxdp.dominating_pair.base import Smooth as Smooth
     from jaxdp.dominating_pair.base import law_on as law_on
     from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture as GaussianMixture
     from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
@@ -89,6 +86,9 @@ if TYPE_CHECKING:
     from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
     from jaxdp.noise.staircase import Staircase as Staircase
     from jaxdp.noise.staircase import staircase_split as staircase_split
+    from jaxdp.noise.structure import Kinks as Kinks
+    from jaxdp.noise.structure import Lattice as Lattice
+    from jaxdp.noise.structure import Smooth as Smooth
     from jaxdp.noise.subbotin import Subbotin as Subbotin
     from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
     from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
@@ -131,7 +131,7 @@ else:
         "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
         "design.lower_bounds": "lower_bound two_point_release",
         "design.sensitivity": "JointSensitivity",
-        "dominating_pair.base": "DominatingPair Kinks Lattice Law Smooth law_on",
+        "dominating_pair.base": "DominatingPair Law law_on",
         "dominating_pair.gaussian_mixture": "GaussianMixture",
         "dominating_pair.known_guarantee": "RandomisedResponse",
         "estimators": "DPPCA DPLasso DPLogisticRegression DPNaiveBayes",
@@ -159,6 +159,7 @@ else:
         "noise.numerical": "NumericalNoise",
         "noise.offset_gaussian": "OffsetGaussian",
         "noise.staircase": "Staircase staircase_split",
+        "noise.structure": "Kinks Lattice Smooth",
         "noise.subbotin": "Subbotin",
         "noise.truncated_laplace": "TruncatedLaplace",
         "optimal.first_order": "optimal_noise_table",

@@ -31,7 +31,7 @@ from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.lattice_draws import draw_whole, is_whole, require_drawable, unit_of
+from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
 
 # Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
 BITS = 32
@@ -116,7 +116,7 @@ def release(
     whole = all(jnp.issubdtype(x.dtype, jnp.integer) for x in arrays)
     norm = _norm_of(noise, batch, [x.shape for x in arrays])
     size = sum(x.size for x in arrays)
-    if is_whole(noise):
+    if noise.on_integers:
         if granularity not in (None, 1) or not whole:
             raise ValueError(
                 f"value must be of whole numbers (an integer dtype) and granularity 1 or None for "
@@ -209,7 +209,7 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     # Parameters that are out of range draw no number, and nothing of the value may come out.
     bad = jnp.isnan(noisy)
     drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
-    if is_whole(noise):
+    if noise.on_integers:
         return jnp.where(bad, jnp.iinfo(jnp.int64).min, value + drawn)
     if jnp.issubdtype(value.dtype, jnp.integer):
         # Beyond, neighbours would round to doubles that are further apart.
@@ -224,7 +224,7 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
 
 def whole_noise_error(noise: Noise, draws: int) -> Reals:
     """Total variation between the law of so many draws of `whole_noise` and that of the noise."""
-    return size_error(draws, 0.0 if is_whole(noise) else 2.0**-BITS)
+    return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS)
 
 
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
@@ -234,7 +234,7 @@ def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
     """
     require_drawable(noise)
-    if is_whole(noise):
+    if noise.on_integers:
         return draw_whole(noise, key, shape, jnp.ones(()))
     lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
     return _added(noise, jnp.zeros(shape), key, lattice)

@@ -50,19 +50,6 @@ def check_every_tilt(case: Case) -> None:
         assert np.all(slope == np.inf) or np.all(np.diff(slope) >= -1e-14 * slope[1:]), slope
 
 
-def check_loss_atom(case: Case) -> None:
-    """Its mass is the jump of delta's slope in epsilon."""
-    step = 1e-5
-    for shift in (1.0, 3.0):
-        r, log_mass = (float(v) for v in case.family(2.0).loss_atom(shift))
-        if np.isnan(log_mass):
-            continue
-        assert r >= 0
-        delta = np.exp(case.family(2.0).log_delta(shift, r + step * np.array([-1.0, 0.0, 1.0])))
-        mass = np.exp(log_mass) * (2.0 if r == 0 else 1.0)
-        assert abs(delta[0] - 2 * delta[1] + delta[2] - step * mass) < 1e-3 * step, (shift, mass)
-
-
 def check_renyi(case: Case) -> None:
     """(xi, rho) and the pure epsilon bound every order."""
     order = 1.0 + np.logspace(-6, 4, 60)

@@ -20,12 +20,12 @@ class Logistic(dp.NumericalNoise):
 
     scale: jax.Array
 
-    def log_density(self, x):
-        y = jnp.abs(jnp.asarray(x)) / self.scale
+    def _log_density(self, x):
+        y = jnp.abs(x) / self.scale
         return -y - 2.0 * jnp.log1p(jnp.exp(-y)) - jnp.log(self.scale)
 
-    def log_survival(self, x):
-        return -jnp.logaddexp(0.0, jnp.asarray(x) / self.scale)
+    def _log_survival(self, x):
+        return -jnp.logaddexp(0.0, x / self.scale)
 
     def kinks(self):
         return ()

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.tree_util import tree_leaves
 
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
@@ -47,7 +48,8 @@ def is_concrete(value: object) -> bool:
 
 def all_concrete(*trees: object) -> bool:
     """True if every array in the trees is concrete."""
-    return all(is_concrete(x) for x in jax.tree.leaves(trees))
+    # A list: a generator takes a call of Python's for each array.
+    return not any([isinstance(x, Tracer) for x in tree_leaves(trees)])  # noqa: C419
 
 
 def real(
@@ -64,6 +66,10 @@ def real(
     `lift`: a positive number that is less than the least normal one becomes that one.
     """
     require_float64()
+    if type(value) is float:  # what most questions ask; a subnormal one goes on
+        inside = lower < value <= upper or (lower == value and not open_lower)
+        if inside and not 0 < value < LEAST_NORMAL:
+            return _to_device(np.float64(value))
     if isinstance(value, list | tuple):
         # NumPy: JAX overflows where a whole number is too large, and says not whose.
         value = np.asarray(value) if all_concrete(value) else jnp.asarray(value)

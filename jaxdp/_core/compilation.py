@@ -52,9 +52,17 @@ def compiled(
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
     """Context in which known values are computed, not traced into the trace around it."""
-    if checks.is_concrete(jnp.zeros(())):
-        return contextlib.nullcontext()
-    return jax.ensure_compile_time_eval()
+    return jax.ensure_compile_time_eval() if is_tracing() else contextlib.nullcontext()
+
+
+def is_tracing() -> bool:
+    """True inside of a trace: what is computed of known values there is traced as well."""
+    return not checks.is_concrete(_zero())
+
+
+@jax.jit
+def _zero() -> jax.Array:
+    return jnp.zeros(())
 
 
 @functools.cache

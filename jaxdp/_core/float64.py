@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.tree_util import tree_flatten
 
 from jaxdp._core import checks
 
@@ -33,6 +34,8 @@ _OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__getitem__")
 _OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks")
 # Draws stay where their key is.
 _DRAWS = ("sample",)
+# What is said of a class, or of shapes, computes nothing.
+_KINDS = ("on_integers", "log_concave", "both", "shape")
 
 _REFUSAL = (
     "privacy cannot be computed on a TPU: its float64 is a pair of float32 (48 bits, 1e-300 is 0), "
@@ -65,7 +68,7 @@ def default_platform() -> str:
 def _wrap_methods(cls: type) -> None:
     for name, member in list(vars(cls).items()):
         public = not name.startswith("_") or name in _OPERATORS or name == "__init__"
-        if not public or name in _DRAWS or getattr(member, "__isabstractmethod__", False):
+        if not public or name in _DRAWS + _KINDS or getattr(member, "__isabstractmethod__", False):
             continue
         if isinstance(member, property) and member.fget is not None:
             # What is known of a traced record, such as its shape, is no answer.
@@ -85,8 +88,10 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = jax.tree.flatten((args[unmade:], kwargs))
-        traced = any(isinstance(x, Tracer) for x in leaves)
+        leaves, structure = tree_flatten((args[unmade:], kwargs))
+        traced = not checks.all_concrete(leaves)
+        if not traced and _is_only_cpu() and _is_standard():
+            return _marked(function(*args, **kwargs), refused)
         home = None if _is_only_cpu() else _home(leaves)
         moved = (_platform_of(home) if home else default_platform()) in WITHOUT_FLOAT64
         marked = traced and refused == "all"
@@ -101,12 +106,17 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
             result = function(*args, **kwargs)
         if home is not None and not moved:
             return jax.tree.map(lambda x: _committed(x, home), result)
-        if refused == "nothing" or checks.all_concrete(result):
-            return result
-        # What is known may be traced, too: into the program around it.
-        return jax.tree.map(_refused_on_tpu, result)
+        return _marked(result, refused)
 
     return call
+
+
+def _marked(result: Any, refused: str) -> Any:
+    """The result; what is traced of it no program for a TPU can hold."""
+    if refused == "nothing" or checks.all_concrete(result):
+        return result
+    # What is known may be traced, too: into the program around it.
+    return jax.tree.map(_refused_on_tpu, result)
 
 
 @functools.cache
@@ -165,9 +175,11 @@ def _host() -> Device:
 
 def _standard_promotion() -> contextlib.AbstractContextManager[None]:
     """Context in which types promote as the kernels were written for."""
-    if jax.config.jax_numpy_dtype_promotion == "standard":  # pyright: ignore[reportAttributeAccessIssue]
-        return contextlib.nullcontext()
-    return jax.numpy_dtype_promotion("standard")
+    return contextlib.nullcontext() if _is_standard() else jax.numpy_dtype_promotion("standard")
+
+
+def _is_standard() -> bool:
+    return jax.config.jax_numpy_dtype_promotion == "standard"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _is_known(x: Any) -> bool:

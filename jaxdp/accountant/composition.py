@@ -36,9 +36,11 @@ class Term:
     count: Reals
 
     def __init__(self, pair: DominatingPair, count: Reals):
-        shape = jnp.broadcast_shapes(count.shape, *(jnp.shape(x) for x in jax.tree.leaves(pair)))
-        term = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), shape), (pair, count))
-        assign(self, pair=term[0], count=term[1])
+        shapes = {jnp.shape(x) for x in jax.tree.leaves((pair, count))}
+        if len(shapes) > 1:
+            shape = jnp.broadcast_shapes(*shapes)
+            pair, count = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (pair, count))
+        assign(self, pair=pair, count=count)
 
     @property
     def shape(self) -> Shape:
@@ -82,7 +84,7 @@ def with_one_gaussian(terms: Terms) -> Terms:
 
     Source: Dong, Roth & Su, JRSS B 2022, corollary 3.3.
     """
-    return tuple(_one_release(term) if is_gaussian(term) else term for term in terms)
+    return tuple(one_release(term) if is_gaussian(term) else term for term in terms)
 
 
 def is_gaussian(term: Term) -> bool:
@@ -121,7 +123,8 @@ def ratios_of(term: Term) -> Reals:
 
 
 @partial(compiled, static_argnums=())
-def _one_release(term: Term) -> Term:
+def one_release(term: Term) -> Term:
+    """Gaussian releases as one."""
     ratio, count = ratios_of(term), jnp.where(term.count == 0, 0.0, jnp.sqrt(term.count))
     sizes = jnp.where(count == 0, 0.0, count * ratio)
     largest = jnp.max(jnp.where(jnp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)

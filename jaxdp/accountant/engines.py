@@ -23,6 +23,7 @@ at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -47,7 +48,8 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, padded, power_of_four, tabled
-from jaxdp.dominating_pair.base import Lattice, log_of_infinite
+from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite
+from jaxdp.noise.structure import Lattice
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
 
@@ -133,8 +135,18 @@ def _single_first(terms: Terms, single: Engine, engines: tuple[Step, ...]) -> tu
 
 def is_on_lattice(terms: Terms) -> bool:
     """True if the losses of every kind of pair lie on a lattice."""
-    kinds = (jax.eval_shape(lambda pair: pair.singularities(), term.pair) for term in terms)
-    return all(isinstance(singularities, Lattice) for singularities in kinds)
+    return all(_lies_on_lattice(*_kind_of(term.pair)) for term in terms)
+
+
+def _kind_of(pair: DominatingPair) -> tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]:
+    leaves, structure = jax.tree.flatten(pair)
+    return structure, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
+
+
+@functools.lru_cache(256)
+def _lies_on_lattice(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> bool:
+    pair = jax.tree.unflatten(structure, leaves)
+    return isinstance(jax.eval_shape(lambda pair: pair.singularities(), pair), Lattice)
 
 
 def by_profile(terms: Terms, epsilon: Lanes) -> LogBounds:

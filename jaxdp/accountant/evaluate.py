@@ -19,14 +19,16 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, outside_traces
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import ends, engines, inverse
+from jaxdp.accountant import ends, engines, inverse, profile
 from jaxdp.accountant.batches import few_sizes, in_pieces
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import (
+    Term,
     Terms,
     add_up,
     exchanged,
     is_gaussian,
+    one_release,
     reversed_where,
     with_one_gaussian,
 )
@@ -68,12 +70,29 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@_outside_traces
 def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = None) -> LogBounds:
     """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked.
 
     `enough`: true of bounds that need not be any nearer, for known values and epsilons >= 0.
     """
+    if len(terms) == 1 and epsilon.ndim == 0 and terms[0].count.ndim == 1 and is_gaussian(terms[0]):
+        return _of_gaussian(terms[0], epsilon)
+    return _log_delta_by_engines(terms, epsilon, both, enough)
+
+
+@partial(compiled, static_argnums=())
+def _of_gaussian(term: Term, epsilon: Reals) -> LogBounds:
+    """Bounds on log delta of one composition of Gaussians, in one program."""
+    one = jax.tree.map(lambda x: x[None], one_release(term))
+    negative, size = epsilon < 0, jnp.abs(epsilon)
+    found = profile.log_bounds((one,), size[None])
+    return LogBounds(*(x[0] for x in found)).mirrored(negative, size)
+
+
+@_outside_traces
+def _log_delta_by_engines(
+    terms: Terms, epsilon: Reals, both: bool, enough: Enough | None
+) -> LogBounds:
     terms = with_one_gaussian(terms)
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
 

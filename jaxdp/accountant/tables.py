@@ -19,7 +19,8 @@ from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of, with_unused
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.dominating_pair.base import Kinks, Lattice, Law, is_whole, log_of_finite
+from jaxdp.dominating_pair.base import Law, is_whole, log_of_finite
+from jaxdp.noise.structure import Kinks, Lattice
 
 # Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
 _NODES = 1536

@@ -94,6 +94,7 @@ def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
     )
 
 
+@jax.jit
 def _expanded(tree: Any) -> Any:
     """Every array with a last axis of 1, along which releases compose."""
     return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)

@@ -135,8 +135,8 @@ class PrivacyLoss(Saved):
 
     def _answer(self, function: Callable[..., Any], argument: Reals) -> Any:
         """function(terms, argument, both); an empty answer of an empty batch."""
-        shape = jnp.broadcast_shapes(self.shape, argument.shape)
-        if 0 in shape:
+        if 0 in argument.shape or any(0 in term.shape for term in self.terms):
+            shape = jnp.broadcast_shapes(self.shape, argument.shape)
             return LogBounds(jnp.zeros(shape), jnp.zeros(shape))
         return function(self.terms, argument, self.both)
 

@@ -15,18 +15,14 @@ from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
     DominatingPair,
-    Kinks,
-    Lattice,
     Law,
-    Singularities,
-    Smooth,
     atoms,
     law_on,
     log_of_infinite,
 )
 from jaxdp.noise.base import Noise
-from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import along_last, expanded, of_law, on_integers
+from jaxdp.noise.structure import Lattice, Singularities
 
 # Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
 _MULTIPLES = 64
@@ -57,15 +53,13 @@ class Additive(DominatingPair):
         return _certain_where(endless, self._law(jnp.where(endless, 1.0, shift)))
 
     def _law(self, shift: Reals) -> Law:
-        log_infinite = log_of_infinite(self.noise.log_finite(shift))
-        largest = self.noise.largest_finite(shift)
-        if self.noise.lattice(shift) is not None and not self.noise.on_integers:
-            return _law_of_levels(self, shift, largest, log_infinite)
+        singularities, log_finite, largest = self.noise.structure(shift)
+        log_infinite = log_of_infinite(log_finite)
+        whole = self.noise.on_integers
+        if isinstance(singularities, Lattice) and not whole:
+            return _law_of_levels(self, shift, singularities.unit, largest, log_infinite)
         shifts = jnp.zeros_like(shift), shift
-        if self.noise.on_integers:
-            nodes = on_integers(self.noise, shifts)
-        else:
-            nodes = of_law(self.noise, shifts)
+        nodes = on_integers(self.noise, shifts) if whole else of_law(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
@@ -73,21 +67,13 @@ class Additive(DominatingPair):
             finite = (log_p > -jnp.inf) & (log_q > -jnp.inf)
             return jnp.where(finite, log_p - log_q, 0.0), jnp.where(finite, log_p, -jnp.inf)
 
-        along = jnp.zeros_like(nodes.x) if self.noise.on_integers else jnp.ones_like(nodes.x)
+        along = jnp.zeros_like(nodes.x) if whole else jnp.ones_like(nodes.x)
         (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
         return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
         """Singularities of the noise: on a lattice, with a pair of atoms, or smooth."""
-        shift = _full_shift(self)
-        lattice = self.noise.lattice(shift)
-        if lattice is not None:
-            return Lattice(*lattice)
-        if isinstance(self.noise, Gaussian):
-            return Smooth()
-        loss, log_mass = self.noise.loss_atom(shift)
-        atom = jnp.where(log_mass > -jnp.inf, loss, jnp.nan)
-        return Kinks((-atom, atom))
+        return self.noise.structure(self.shift).singularities
 
     def reversed(self) -> Additive:
         """The same pair: the noise is symmetric."""
@@ -121,11 +107,11 @@ def _full_shift(pair: Additive) -> Reals:
     return jnp.broadcast_to(pair.shift, jnp.broadcast_shapes(*shapes))
 
 
-def _law_of_levels(pair: Additive, shift: Reals, largest: Reals, log_infinite: Reals) -> Law:
+def _law_of_levels(
+    pair: Additive, shift: Reals, unit: Reals, largest: Reals, log_infinite: Reals
+) -> Law:
     """Law of losses on multiples of a unit: second differences of the profile in e^epsilon."""
-    lattice = pair.noise.lattice(shift)
-    assert lattice is not None
-    unit = lattice[0][..., None]
+    unit = unit[..., None]
     columns = cast(Additive, expanded(pair))
     multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
     delta = jnp.exp(columns.log_delta(unit * multiple))

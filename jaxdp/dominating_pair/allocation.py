@@ -31,8 +31,9 @@ from jaxdp.dominating_pair.allocation_density import (
     traced_lane,
 )
 from jaxdp.dominating_pair.allocation_profile import Panels, log_deltas, panels_of
-from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities, Smooth
+from jaxdp.dominating_pair.base import DominatingPair, Law
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
+from jaxdp.noise.structure import Singularities, Smooth
 
 # Nodes of the law, read between those. chosen: the phases of a contour turn little from one to next
 _OF_LAW = 1400

@@ -7,7 +7,7 @@ mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -15,6 +15,7 @@ from jax import lax
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1m, log1mexp, log_probability
 from jaxdp.noise.nodes import LEFT_OUT, Nodes
+from jaxdp.noise.structure import Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
 # By how much masses may miss 1 in any law. measured: rounding makes 4e-13 of the package's own
@@ -34,26 +35,6 @@ class Law(NamedTuple):
     log_left_out: Reals  # log of the probability that no node stands for, without their axis
     log_infinite: Reals  # log P[L = inf], without the axis of nodes
     largest: Reals  # no finite loss exceeds it, without the axis of nodes
-
-
-class Smooth(NamedTuple):
-    """The loss has a density that varies smoothly: no atoms."""
-
-
-class Kinks(NamedTuple):
-    """The loss has atoms, these among them (NaN: none), or its density has kinks."""
-
-    atoms: tuple[Reals, ...]
-
-
-class Lattice(NamedTuple):
-    """Every finite loss is a whole multiple of `unit`, plus half of it where `odd` is 1."""
-
-    unit: Reals
-    odd: Reals
-
-
-Singularities: TypeAlias = Smooth | Kinks | Lattice
 
 
 class DominatingPair(abc.ABC):

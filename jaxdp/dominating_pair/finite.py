@@ -24,17 +24,11 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp.dominating_pair.base import (
-    DominatingPair,
-    Kinks,
-    Law,
-    Singularities,
-    atoms,
-    with_its_error,
-)
+from jaxdp.dominating_pair.base import DominatingPair, Law, atoms, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.structure import Kinks, Singularities
 
 # A shift is known to this part of a cell. chosen: below an ulp of any double.
 _PART = 2**60

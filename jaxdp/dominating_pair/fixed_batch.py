@@ -12,13 +12,14 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, with_its_error
+from jaxdp.dominating_pair.base import DominatingPair, Law, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
+from jaxdp.noise.structure import Kinks, Singularities
 
 
 @final

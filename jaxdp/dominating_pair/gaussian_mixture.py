@@ -13,12 +13,13 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_probability, round_up
-from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities, Smooth, law_on
+from jaxdp.dominating_pair.base import DominatingPair, Law, law_on
 from jaxdp.dominating_pair.mixture_profile import Sides, mixture_log_delta
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import of_law
+from jaxdp.noise.structure import Singularities, Smooth
 
 # By how much probabilities may miss 1. chosen: far above the rounding of a sum
 _WHOLE = 1e-9

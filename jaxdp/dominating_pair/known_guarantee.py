@@ -17,16 +17,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, round_up
 from jaxdp._numeric.quadrature import gauss_legendre
-from jaxdp.dominating_pair.base import (
-    LEAST_FINITE,
-    DominatingPair,
-    Kinks,
-    Lattice,
-    Law,
-    Singularities,
-    atoms,
-    log_of_infinite,
-)
+from jaxdp.dominating_pair.base import LEAST_FINITE, DominatingPair, Law, atoms, log_of_infinite
 from jaxdp.dominating_pair.bounded_range import renyi_of_range
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.guarantee.pure_profile import (
@@ -35,6 +26,7 @@ from jaxdp.guarantee.pure_profile import (
     log_delta_of_range,
 )
 from jaxdp.noise.nodes import CHECK_ORDER, ORDER
+from jaxdp.noise.structure import Kinks, Lattice, Singularities
 
 # Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.
 _PANELS = 32

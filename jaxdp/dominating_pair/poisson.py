@@ -11,15 +11,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import (
-    DominatingPair,
-    Kinks,
-    Law,
-    Singularities,
-    Smooth,
-    is_whole,
-    with_its_error,
-)
+from jaxdp.dominating_pair.base import DominatingPair, Law, is_whole, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
     log_moment_beyond,
@@ -28,6 +20,7 @@ from jaxdp.dominating_pair.sampled_moments import (
 )
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
 from jaxdp.noise.nodes import expanded
+from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # e^loss is large from here on. chosen: less than an ulp is lost beside it.
 _FAR = 40.0

@@ -11,7 +11,8 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
-from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth
+from jaxdp.dominating_pair.base import DominatingPair, Law
+from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # Order - 1 below which a divergence is that of this one. chosen: as for other laws
 _LEAST_EXCESS = 2.0**-30

@@ -11,7 +11,7 @@ from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log_probability, round_up
-from jaxdp.dominating_pair.base import DominatingPair, Kinks, Law, Singularities, Smooth, law_on
+from jaxdp.dominating_pair.base import DominatingPair, Law, law_on
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
@@ -19,6 +19,7 @@ from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_ren
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import expanded, of_law, reach_of
+from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 
 @final

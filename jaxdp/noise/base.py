@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from typing import Any, TypeVar, final
 
 import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
+from jaxdp.noise.structure import Singularities, Structure
+
+T = TypeVar("T")
 
 
 @in_float64
@@ -24,18 +29,46 @@ class Noise(abc.ABC):
 
     With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
     or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
+
+    The public methods check their arguments, give them and the parameters one shape and compile
+    formulas, which alone a noise writes: `_log_delta` for `log_delta` and so on, of arrays of one
+    shape, with parameters of NaN where `_in_range` is False. Each noise states their errors.
     """
+
+    # False where formulas read known values; they then compile their parts.
+    _is_compiled = True
 
     def __init_subclass__(cls) -> None:
         in_float64(cls)
 
     @abc.abstractmethod
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
+    def _in_range(self) -> Bools | bool:
+        """True where the parameters are legal."""
 
-        delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
-        Rounding is included: the value returned is never below the true one.
-        """
+    @abc.abstractmethod
+    def _log_density(self, x: Reals) -> Reals: ...
+
+    @abc.abstractmethod
+    def _log_survival(self, x: Reals) -> Reals: ...
+
+    @abc.abstractmethod
+    def _quantile(self, u: Reals) -> Reals: ...
+
+    @abc.abstractmethod
+    def _sample(self, key: Key, shape: Shape) -> Reals:
+        """Draws of a shape, which parameters have or are single numbers. Not compiled."""
+
+    @abc.abstractmethod
+    def _absolute_moment(self, power: Reals) -> Reals: ...
+
+    @abc.abstractmethod
+    def _fisher_information(self) -> Reals: ...
+
+    @abc.abstractmethod
+    def _sub_gaussian_proxy(self) -> Reals: ...
+
+    @abc.abstractmethod
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals: ...
 
     @abc.abstractmethod
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
@@ -45,67 +78,17 @@ class Noise(abc.ABC):
         """
 
     @abc.abstractmethod
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """The least epsilon with delta = 0: infinite where there is none."""
+    def _pure_epsilon(self, shift: Reals) -> Reals: ...
 
     @abc.abstractmethod
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(r, log p): the loss equals r >= 0 with probability p, -r with e^-r p, no other atom.
-
-        p = 0 where the loss has a density throughout; NaN where it has atoms of another kind.
-        """
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]: ...
 
     @abc.abstractmethod
-    def log_density(self, x: ArrayLike) -> Reals:
-        """log g(x)."""
+    def _singularities(self, shift: Reals) -> Singularities: ...
 
-    @abc.abstractmethod
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x], accurate in both tails."""
-
-    @abc.abstractmethod
-    def quantile(self, u: ArrayLike) -> Reals:
-        """The x with P[T <= x] = u, for u in [0, 1]."""
-
-    @abc.abstractmethod
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """Draws of shape `shape` (parameters broadcast to it), for simulation and training.
-
-        Floating-point draws leak through their rounding (Mironov, CCS 2012): what leaves the
-        house must come from a lattice, as `dp.release` and solvers draw.
-        """
-
-    @abc.abstractmethod
-    def absolute_moment(self, power: ArrayLike) -> Reals:
-        """E|T|^power, power > -1."""
-
-    @abc.abstractmethod
-    def fisher_information(self) -> Reals:
-        """E[(d log g / dx)^2], in one over the query's unit squared."""
-
-    @abc.abstractmethod
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(xi, rho) with Renyi divergence of every order a > 1 at most xi + a rho."""
-
-    @abc.abstractmethod
-    def sub_gaussian_proxy(self) -> Reals:
-        """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
-
-    def lattice(self, shift: Reals) -> tuple[Reals, Reals] | None:
-        """(unit, odd) where every finite loss is a whole multiple of a unit, plus odd / 2 units.
-
-        odd is 0 or 1; a unit of 0: the loss is 0. None where it is of no such kind.
-        """
-        del shift
-        return None
-
-    def log_finite(self, shift: Reals) -> Reals:
-        """log of the probability that the loss is finite."""
-        return jnp.zeros_like(shift)
-
-    def largest_finite(self, shift: ArrayLike) -> Reals:
-        """The least epsilon that no finite loss exceeds: infinite where there is none."""
-        return self.pure_epsilon(shift)
+    def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
+        """`log_finite` and `largest` of a `Structure`."""
+        return jnp.zeros_like(shift), self._pure_epsilon(shift)
 
     @property
     def log_concave(self) -> bool:
@@ -114,29 +97,86 @@ class Noise(abc.ABC):
 
     @property
     def on_integers(self) -> bool:
-        """True if the noise is a whole number."""
+        """True if the noise is a whole number: shifts must be whole."""
         return False
 
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth: the middle."""
         return (jnp.zeros(()),)
 
-    def is_consistent(self) -> Bools:
+    def is_consistent(self) -> Bools | bool:
         """True where the density and its tails agree: laws are NaN elsewhere, or a ValueError."""
-        return jnp.ones((), bool)
+        return True
 
+    @final
+    def log_density(self, x: ArrayLike) -> Reals:
+        """log g(x)."""
+        return self._evaluate(type(self)._log_density, checks.real("x", x))
+
+    @final
+    def log_survival(self, x: ArrayLike) -> Reals:
+        """log P[T > x], accurate in both tails."""
+        return self._evaluate(type(self)._log_survival, checks.real("x", x))
+
+    @final
+    def quantile(self, u: ArrayLike) -> Reals:
+        """The x with P[T <= x] = u, for u in [0, 1]; the least with >= on the integers."""
+        return self._evaluate(type(self)._quantile, checks.probability("u", u))
+
+    @final
+    def sample(self, key: Key, shape: Shape = ()) -> Reals:
+        """Draws of shape `shape` (parameters broadcast to it), for simulation and training.
+
+        Floating-point draws leak through their rounding (Mironov, CCS 2012): what leaves the
+        house must come from a lattice, as `dp.release` and solvers draw.
+        """
+        shape = jnp.broadcast_shapes(shape, _shape_of(self))
+        # One number stays one: draws of one law take less.
+        noise = jax.tree.map(lambda x: jnp.broadcast_to(x, shape) if jnp.ndim(x) else x, self)
+        return _guarded(noise)._sample(checked_key(key), shape)
+
+    @final
+    def absolute_moment(self, power: ArrayLike) -> Reals:
+        """E|T|^power, power > -1."""
+        power = checks.real("power", power, -1.0, open_lower=True)
+        return self._evaluate(type(self)._absolute_moment, power)
+
+    @final
     def variance(self) -> Reals:
         """E T^2, in the query's unit squared."""
         return self.absolute_moment(2.0)
 
+    @final
     def mean_absolute(self) -> Reals:
         """E |T|, in the query's unit."""
         return self.absolute_moment(1.0)
 
+    @final
+    def fisher_information(self) -> Reals:
+        """E[(d log g / dx)^2], in one over the query's unit squared."""
+        return self._evaluate(type(self)._fisher_information)
+
+    @final
+    def sub_gaussian_proxy(self) -> Reals:
+        """An s^2 with E exp(t T) <= exp(s^2 t^2 / 2) for every t: infinite where there is none."""
+        return self._evaluate(type(self)._sub_gaussian_proxy)
+
+    @final
+    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
+        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
+
+        delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
+        Rounding is included: the value returned is never below the true one.
+        """
+        epsilon = checks.real("epsilon", epsilon)
+        return self._evaluate(_log_delta, self._checked_shift(shift), epsilon)
+
+    @final
     def delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; see `log_delta`."""
         return exp_up(self.log_delta(shift, epsilon))
 
+    @final
     def renyi(self, shift: ArrayLike, order: ArrayLike) -> Reals:
         """The Renyi divergence log E[exp((a - 1) L)] / (a - 1) of an order a >= 1.
 
@@ -144,12 +184,60 @@ class Noise(abc.ABC):
         error: 1e-13, where the noise does not say another.
         """
         order = checks.real("order", order, 1.0)
-        return _renyi(self, self.pure_epsilon(shift), checks.real("shift", shift), order)
+        return self._evaluate(_renyi, self._checked_shift(shift), order)
+
+    @final
+    def pure_epsilon(self, shift: ArrayLike) -> Reals:
+        """The least epsilon with delta = 0: infinite where there is none."""
+        return self._evaluate(type(self)._pure_epsilon, self._checked_shift(shift))
+
+    @final
+    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
+        """(xi, rho) with Renyi divergence of every order a > 1 at most xi + a rho."""
+        return self._evaluate(type(self)._zcdp, self._checked_shift(shift))
+
+    @final
+    def structure(self, shift: ArrayLike) -> Structure:
+        """Atoms of the loss, or its lattice, and which losses are finite."""
+        return self._evaluate(_structure, self._checked_shift(shift))
+
+    def _checked_shift(self, shift: ArrayLike) -> Reals:
+        self.is_consistent()
+        return (checks.whole if self.on_integers else checks.nonnegative)("shift", shift)
+
+    def _evaluate(self, formula: Callable[..., T], *arguments: Reals) -> T:
+        return (_compiled if self._is_compiled else _applied)(formula, self, *arguments)
 
 
-@jax.jit
-def _renyi(noise: Noise, largest: Reals, shift: Reals, order: Reals) -> Reals:
-    largest, shift, excess = jnp.broadcast_arrays(largest, shift, order - 1.0)
+def _shape_of(*trees: object) -> Shape:
+    """The shape that all leaves broadcast to."""
+    return jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(trees)))
+
+
+def _guarded(noise: Noise) -> Noise:
+    """The noise, with NaN for parameters that came out of their range in a transformation."""
+    legal = noise._in_range()
+    return noise if legal is True else jax.tree.map(lambda x: jnp.where(legal, x, jnp.nan), noise)
+
+
+def _applied(formula: Callable[..., Any], noise: Noise, *arguments: Reals) -> Any:
+    """A formula of parameters and arguments of one shape."""
+    shape = _shape_of(noise, arguments)
+    noise, arguments = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (noise, arguments))
+    return formula(_guarded(noise), *arguments)
+
+
+_compiled = jax.jit(_applied, static_argnums=0)
+
+
+def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
+    # At an infinite shift delta is 1 whatever epsilon is, infinite or not.
+    endless = (shift == jnp.inf) & ~jnp.isnan(epsilon)
+    return noise._log_delta(shift, jnp.where(endless, 0.0, epsilon))
+
+
+def _renyi(noise: Noise, shift: Reals, order: Reals) -> Reals:
+    largest, excess = noise._pure_epsilon(shift), order - 1.0
     usual = (largest > 0) & (shift < jnp.inf) & (excess < jnp.inf)
     value = noise._divergence(jnp.where(usual, shift, 1.0), jnp.where(usual, excess, 1.0))
     # No shift has no divergence of any order; an infinite order or shift has the largest loss.
@@ -157,6 +245,11 @@ def _renyi(noise: Noise, largest: Reals, shift: Reals, order: Reals) -> Reals:
     return lifted(jnp.where(jnp.isnan(excess), jnp.nan, value), largest > 0)
 
 
+def _structure(noise: Noise, shift: Reals) -> Structure:
+    return Structure(noise._singularities(shift), *noise._finite_loss(shift))
+
+
+@jax.jit
 def exp_up(log_delta: Reals) -> Reals:
     """exp, rounded up by 4 ulp and to the least normal number where it would underflow to 0."""
     tiny = jnp.finfo(jnp.float64).tiny
@@ -182,28 +275,21 @@ def drawn_by_inversion(
     upper_quantile: Callable[..., Reals], parameters: tuple[Reals, ...], key: Key, shape: Shape
 ) -> Reals:
     """Draws from 53 uniform bits and a sign; `upper_quantile` of parameters, p <= 1/2, 1/2 - p."""
-    shape = jnp.broadcast_shapes(shape, *(jnp.shape(p) for p in parameters))
     sign_key, size_key = jax.random.split(key)
     uniform = jax.random.uniform(size_key, shape, dtype=jnp.float64)
     size = upper_quantile(*parameters, 0.5 - 0.5 * uniform, 0.5 * uniform)
     return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
 
 
-def guarded(scale: Reals) -> Reals:
-    """A scale as it may have come through a transformation: NaN unless positive."""
-    return jnp.where(scale > 0, scale, jnp.nan)
-
-
-def epsilon_at(shift: Reals, epsilon: Reals) -> Reals:
-    """`epsilon`; 0 at an infinite shift, where delta is 1 whatever epsilon is, infinite or not."""
-    shift, epsilon = jnp.broadcast_arrays(shift, epsilon)
-    return jnp.where((shift == jnp.inf) & ~jnp.isnan(epsilon), 0.0, epsilon)
-
-
 @jax.jit
 def ratio_of(shift: Reals, scale: Reals) -> Reals:
     """shift / scale; a positive ratio that underflows becomes 9e-308, not 0."""
-    shift, scale = jnp.broadcast_arrays(shift, guarded(scale))
+    shift, scale = jnp.broadcast_arrays(shift, jnp.where(scale > 0, scale, jnp.nan))
     ratio = shift / scale
     lost = (ratio == 0) & (shift > 0) & jnp.isfinite(scale)
     return jnp.where(lost, 4.0 * jnp.finfo(jnp.float64).tiny, ratio)
+
+
+def infinite_unless_zero(ratio: Reals) -> Reals:
+    """`pure_epsilon` of a noise whose loss has no largest value, by shift / scale."""
+    return jnp.where(ratio == 0, 0.0, jnp.where(ratio > 0, jnp.inf, jnp.nan))

@@ -11,17 +11,18 @@ from jax.scipy.special import gammaln, ndtri, zeta
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Index, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, log1mexp, round_up
+from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
+from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import (
     discrete_gaussian_divergence,
     discrete_gaussian_profile,
     whole_draws,
 )
+from jaxdp.noise.kernels.negative_epsilon import with_limits
+from jaxdp.noise.structure import Lattice
 
 # The first 200 whole numbers, for sums over them. derived: ten scales where they are used
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
@@ -34,6 +35,16 @@ class DiscreteGaussian(Noise):
 
     Sensitivity: l2 and whole; a shift that is not whole raises, or is NaN where traced. Units,
     bad input: `Noise`. An infinite `scale` is legal and private.
+
+    delta = P[T >= m] - e^epsilon P[T >= m + shift], m the least k of loss > epsilon: the loss at k
+    is (2 k + shift) shift / (2 scale^2), and delta falls with kinks there, where m is found
+    exactly. `log_delta` is above the truth by at most 5e-15 |log delta|, and where delta > 1/2 by
+    5e-15 |log delta| (1 - log(1 - delta)). Relative errors of others: 1e-14 of log survival, in
+    both tails, and of Renyi divergences; 1e-13 of moments of a power up to 10. A quantile is the
+    least integer for a u that is known to 1e-14; zcdp is (0, shift^2 / (2 scale^2)).
+
+    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`);
+    above by inversion of floating-point draws where the scale is known, NaN where it is traced.
     Source: Canonne, Kamath & Steinke, NeurIPS 2020.
     """
 
@@ -42,174 +53,116 @@ class DiscreteGaussian(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    def log_density(self, x: ArrayLike) -> Reals:
-        """log P[T = x]: -x^2 / (2 scale^2) - log Z; -inf where x is not whole."""
-        return _log_density(self.scale, checks.real("x", x))
-
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x], every real x. Relative error, in both tails: 1e-14."""
-        return _log_survival(self.scale, checks.real("x", x))
-
-    def quantile(self, u: ArrayLike) -> Reals:
-        """The least integer k with P[T <= k] >= u, for a u that is known to 1e-14."""
-        return _quantile(self.scale, checks.probability("u", u))
-
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """Whole numbers, exact to 2^-76 in total variation for scales up to 2^45.
-
-        Above that by inversion of floating-point draws where the scale is known, NaN where it is
-        traced. See `noise.kernels.whole_draws` and `Noise.sample`.
-        """
-        shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        known = checks.is_concrete(self.scale)
-        if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
-            return self._far_sample(key, shape)
-        one = jnp.ones(())
-        law = whole_draws.WholeLaw("normal", self.scale, one, one)
-        return whole_draws.draw(checked_key(key), law, shape)
-
-    def _far_sample(self, key: Key, shape: Shape) -> Reals:
-        """Draws by inversion, for scales at which whole numbers are dense."""
-        size_key, sign_key = jax.random.split(checked_key(key))
-        u = 0.5 * jnp.exp(-jax.random.exponential(size_key, shape, dtype=jnp.float64))
-        sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
-        return sign * _quantile(self.scale, u)
-
-    def absolute_moment(self, power: ArrayLike) -> Reals:
-        """E|T|^p for p > 0; 1 at p = 0, infinite below. Relative error: 1e-13 for p <= 10.
-
-        A sum for scale <= 10; above, the Gaussian's moment and the terms of the singularity of
-        |t|^p at 0: -(4 / Z) sin(pi p / 2) sum_j c^j (2 pi)^-a Gamma(a) zeta(a) / j!,
-        a = 1 + p + 2 j, c = 1 / (2 scale^2) (by Mellin's transform).
-        """
-        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
-
-    def fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
-
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of delta = P[T >= m] - e^epsilon P[T >= m + shift], m the least k of loss > epsilon.
-
-        The loss at k is (2 k + shift) shift / (2 scale^2); delta falls with kinks there, where m
-        is found exactly. An upper bound, above the truth by at most 5e-15 |log delta|, and where
-        delta > 1/2 by 5e-15 |log delta| (1 - log(1 - delta)).
-        """
-        shift = checks.whole("shift", shift)
-        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
-
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """(s + 1) r^2 / 2 + log(theta(s shift) / theta(0)) / s, r = shift / scale.
-
-        theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
-        s shift is whole. Relative error: 1e-14.
-        """
-        return discrete_gaussian_divergence.divergence(guarded(self.scale), shift, excess)
-
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
-        r = ratio_of(checks.whole("shift", shift), self.scale)
-        return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
-
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """Infinite, unless the shift is 0 or the scale infinite."""
-        r = ratio_of(checks.whole("shift", shift), self.scale)
-        return jnp.where(r == 0, 0.0, jnp.where(r > 0, jnp.inf, jnp.nan))
-
-    def sub_gaussian_proxy(self) -> Reals:
-        """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""
-        return round_up(guarded(self.scale) ** 2, 1)
-
     @property
     def on_integers(self) -> bool:
         """True."""
         return True
 
-    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(shift / scale^2, whether `shift` is odd)."""
+    def _in_range(self) -> Bools:
+        return self.scale > 0
+
+    def _log_density(self, x: Reals) -> Reals:
+        """-x^2 / (2 scale^2) - log Z; -inf where x is not whole."""
+        value = -0.5 * (x / self.scale) ** 2 - log_normaliser(1.0 / self.scale)
+        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
+
+    def _log_survival(self, x: Reals) -> Reals:
+        least = jnp.floor(x) + 1.0
+        upper = least > 0
+        tail = log_tail(jnp.where(upper, least, 1.0 - least), 1.0 / self.scale)
+        return jnp.where(upper, tail, log1m(jnp.exp(jnp.where(upper, -LOG_2, tail))))
+
+    def _quantile(self, u: Reals) -> Reals:
+        low = u <= 0.5
+        chance = jnp.where(low, u, 1.0 - u)
+        log_chance = jnp.log(chance)
+        # The largest n >= 0 with P[T >= n] >= chance: -k below, k above.
+        log_chance += 32.0 * ULP * jnp.where(low, -1.0, 1.0) * jnp.abs(log_chance)
+        guess = jnp.floor(-self.scale * ndtri(chance) + 0.5) - 2.0
+        n = jnp.maximum(jnp.where(chance > 0, guess, 0.0), 0.0)
+
+        def advance(_: Index, n: Reals) -> Reals:
+            tail = log_tail(n + 1.0, 1.0 / self.scale)
+            return n + jnp.where(jnp.where(low, tail >= log_chance, tail > log_chance), 1.0, 0.0)
+
+        n = jax.lax.fori_loop(0, 4, advance, n)
+        n = jnp.where(chance > 0, n, jnp.where(jnp.isnan(chance), jnp.nan, jnp.inf))
+        return jnp.where(low, -n, n)
+
+    def _sample(self, key: Key, shape: Shape) -> Reals:
+        known = checks.is_concrete(self.scale)
+        if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
+            return self._far_sample(key, shape)
+        one = jnp.ones(())
+        return whole_draws.draw(key, whole_draws.WholeLaw("normal", self.scale, one, one), shape)
+
+    def _far_sample(self, key: Key, shape: Shape) -> Reals:
+        """Draws by inversion, for scales at which whole numbers are dense."""
+        size_key, sign_key = jax.random.split(key)
+        u = 0.5 * jnp.exp(-jax.random.exponential(size_key, shape, dtype=jnp.float64))
+        sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+        return sign * self.quantile(u)
+
+    def _absolute_moment(self, power: Reals) -> Reals:
+        """E|T|^p for p > 0; 1 at p = 0, infinite below.
+
+        A sum for scale <= 10; above, the Gaussian's moment and the terms of the singularity of
+        |t|^p at 0: -(4 / Z) sin(pi p / 2) sum_j c^j (2 pi)^-a Gamma(a) zeta(a) / j!,
+        a = 1 + p + 2 j, c = 1 / (2 scale^2) (by Mellin's transform).
+        """
+        positive, narrow = power > 0, self.scale <= 10.0
+        p, s = jnp.where(positive, power, 1.0), jnp.where(narrow, self.scale, 1.0)
+        log_mass = log_normaliser(1.0 / s)
+
+        def term(node: Reals, weight: Reals) -> Reals:
+            return weight * jnp.exp(p * jnp.log(node) - 0.5 * (node / s) ** 2 - log_mass)
+
+        direct = 2.0 * accumulate(_WHOLE, term, jnp.zeros_like(p))
+        wide = jnp.where(narrow, 20.0, self.scale)
+        log_unit = 0.5 * p * LOG_2 + gammaln(0.5 * (p + 1.0)) - 0.5 * jnp.log(jnp.pi)
+        smooth = wide**p * jnp.exp(log_unit)
+        low, kink = 0.5 / (wide * wide), jnp.zeros_like(p)
+        for j in range(8):
+            a = 1.0 + p + 2.0 * j
+            log_term = gammaln(a) - a * jnp.log(2.0 * jnp.pi) - gammaln(j + 1.0)
+            kink += low**j * jnp.exp(log_term) * zeta(a, 1.0)
+        kink *= 4.0 * jnp.sin(0.5 * jnp.pi * p) * jnp.exp(-log_normaliser(1.0 / wide))
+        value = jnp.where(narrow, direct, smooth - kink)
+        value = jnp.where(power == 0, 1.0, jnp.where(power < 0, jnp.inf, value))
+        return jnp.where(jnp.isnan(self.scale + power), jnp.nan, value)
+
+    def _fisher_information(self) -> Reals:
+        """Infinite: a lattice has no density whose location could move."""
+        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
+
+    def _sub_gaussian_proxy(self) -> Reals:
+        """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""
+        return round_up(self.scale**2, 1)
+
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        flat = self.scale == jnp.inf
+        usual = (shift > 0) & (shift < jnp.inf) & ~flat
+        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        value = discrete_gaussian_profile.log_delta(scale, some, epsilon)
+        return with_limits(value, self.scale, shift, epsilon)
+
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """(s + 1) r^2 / 2 + log(theta(s shift) / theta(0)) / s, r = shift / scale.
+
+        theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
+        s shift is whole.
+        """
+        return discrete_gaussian_divergence.divergence(self.scale, shift, excess)
+
+    def _pure_epsilon(self, shift: Reals) -> Reals:
+        return infinite_unless_zero(ratio_of(shift, self.scale))
+
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
+        r = ratio_of(shift, self.scale)
+        return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
+
+    def _singularities(self, shift: Reals) -> Lattice:
+        """A lattice of unit shift / scale^2, odd where `shift` is."""
         unit = ratio_of(shift, self.scale) / self.scale
-        return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
-
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(0, NaN): atoms on a lattice. At no shift the loss is 0: (0, log(1/2))."""
-        r = ratio_of(checks.whole("shift", shift), self.scale)
-        return 0.0 * r, jnp.where(r == 0, -LOG_2, jnp.nan)
-
-
-@jax.jit
-def _log_density(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(guarded(scale), x)
-    value = -0.5 * (x / scale) ** 2 - log_normaliser(1.0 / scale)
-    return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
-
-
-@jax.jit
-def _log_survival(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(guarded(scale), x)
-    least = jnp.floor(x) + 1.0
-    upper = least > 0
-    tail = log_tail(jnp.where(upper, least, 1.0 - least), 1.0 / scale)
-    return jnp.where(upper, tail, log1m(jnp.exp(jnp.where(upper, -LOG_2, tail))))
-
-
-@jax.jit
-def _quantile(scale: Reals, u: Reals) -> Reals:
-    scale, u = jnp.broadcast_arrays(guarded(scale), u)
-    low = u <= 0.5
-    chance = jnp.where(low, u, 1.0 - u)
-    log_chance = jnp.log(chance)
-    # The largest n >= 0 with P[T >= n] >= chance: -k below, k above.
-    log_chance += 32.0 * ULP * jnp.where(low, -1.0, 1.0) * jnp.abs(log_chance)
-    guess = jnp.floor(-scale * ndtri(chance) + 0.5) - 2.0
-    n = jnp.maximum(jnp.where(chance > 0, guess, 0.0), 0.0)
-
-    def advance(_: Index, n: Reals) -> Reals:
-        tail = log_tail(n + 1.0, 1.0 / scale)
-        return n + jnp.where(jnp.where(low, tail >= log_chance, tail > log_chance), 1.0, 0.0)
-
-    n = jax.lax.fori_loop(0, 4, advance, n)
-    n = jnp.where(chance > 0, n, jnp.where(jnp.isnan(chance), jnp.nan, jnp.inf))
-    return jnp.where(low, -n, n)
-
-
-@jax.jit
-def _absolute_moment(scale: Reals, power: Reals) -> Reals:
-    scale, power = jnp.broadcast_arrays(guarded(scale), power)
-    positive, narrow = power > 0, scale <= 10.0
-    p, s = jnp.where(positive, power, 1.0), jnp.where(narrow, scale, 1.0)
-    log_mass = log_normaliser(1.0 / s)
-
-    def term(node: Reals, weight: Reals) -> Reals:
-        return weight * jnp.exp(p * jnp.log(node) - 0.5 * (node / s) ** 2 - log_mass)
-
-    direct = 2.0 * accumulate(_WHOLE, term, jnp.zeros_like(p))
-    wide = jnp.where(narrow, 20.0, scale)
-    log_unit = 0.5 * p * LOG_2 + gammaln(0.5 * (p + 1.0)) - 0.5 * jnp.log(jnp.pi)
-    smooth = wide**p * jnp.exp(log_unit)
-    low, kink = 0.5 / (wide * wide), jnp.zeros_like(p)
-    for j in range(8):
-        a = 1.0 + p + 2.0 * j
-        log_term = gammaln(a) - a * jnp.log(2.0 * jnp.pi) - gammaln(j + 1.0)
-        kink += low**j * jnp.exp(log_term) * zeta(a, 1.0)
-    kink *= 4.0 * jnp.sin(0.5 * jnp.pi * p) * jnp.exp(-log_normaliser(1.0 / wide))
-    value = jnp.where(narrow, direct, smooth - kink)
-    value = jnp.where(power == 0, 1.0, jnp.where(power < 0, jnp.inf, value))
-    return jnp.where(jnp.isnan(scale + power), jnp.nan, value)
-
-
-@jax.jit
-def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    scale, shift, epsilon = jnp.broadcast_arrays(guarded(scale), shift, epsilon)
-    flat = scale == jnp.inf
-    none = (shift == 0) | (flat & (shift < jnp.inf))
-    everything = (shift == jnp.inf) & ~flat
-    plain = none | everything | flat
-    value = discrete_gaussian_profile.log_delta(
-        jnp.where(flat, 1.0, scale), jnp.where(plain, 1.0, shift), epsilon
-    )
-    backward = epsilon < 0
-    unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
-    value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-    value = jnp.where(everything, 0.0, value)
-    bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
-    return jnp.where(bad, jnp.nan, value)
+        return Lattice(unit, shift % 2.0 + 0.0 * unit)

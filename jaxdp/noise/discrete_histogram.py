@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, log1m, round_up
-from jaxdp.noise.base import Noise, epsilon_at
+from jaxdp._numeric.elementary import log1m, round_up
+from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Certificate, whole_weights_of
 from jaxdp.noise.kernels import histogram
+from jaxdp.noise.structure import Kinks, atom_pair
 
 
 @final
@@ -26,6 +25,9 @@ class DiscreteHistogram(Noise):
     weights: an odd number of them, whole or rounded as those of `Histogram`; static. Shifts are
     whole; one that is not raises, or is NaN where traced. The loss is infinite with positive
     probability. Draws are exact: they leak nothing through rounding. Bad input: `Noise`.
+
+    `delta` is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp. The smaller tail
+    has a relative error of 4 ulp; a quantile is the least integer for a u that is known to an ulp.
     """
 
     weights: tuple[int, ...] = static()
@@ -56,18 +58,25 @@ class DiscreteHistogram(Noise):
         """n: no draw is farther from 0."""
         return len(self.weights) // 2
 
+    @property
+    def on_integers(self) -> bool:
+        """True."""
+        return True
+
+    # Weights compile as arrays.
+    _is_compiled = False
+
+    def _in_range(self) -> bool:
+        return True
+
     def _cells(self) -> histogram.Cells:
         return histogram.Cells(jnp.asarray(self.weights, dtype=jnp.float64), jnp.zeros(()))
 
-    def log_density(self, x: ArrayLike) -> Reals:
-        """log P[T = x]; -inf where x is not whole."""
-        x = checks.real("x", x)
+    def _log_density(self, x: Reals) -> Reals:
         value = histogram.log_density(jnp.ones(()), self._cells(), x)
         return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
 
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x], every real x. Relative error of the smaller tail: 4 ulp."""
-        x = checks.real("x", x)
+    def _log_survival(self, x: Reals) -> Reals:
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
         ends = jnp.concatenate([jnp.zeros(1), ends])
         index = jnp.clip(jnp.floor(x) + self.support + 1.0, 0.0, 1.0 * len(self.weights))
@@ -77,71 +86,51 @@ class DiscreteHistogram(Noise):
         value = jnp.where(low, log1m(jnp.where(low, below, 0.0) / self.total), above)
         return jnp.where(jnp.isnan(x), jnp.nan, value)
 
-    def quantile(self, u: ArrayLike) -> Reals:
-        """The least integer k with P[T <= k] >= u, for a u that is known to an ulp."""
-        u = checks.probability("u", u)
+    def _quantile(self, u: Reals) -> Reals:
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
         index = jnp.searchsorted(ends, u * self.total * (1.0 - 4e-16), side="left")
         value = 1.0 * jnp.minimum(index, len(self.weights) - 1) - self.support
         return jnp.where(jnp.isnan(u), jnp.nan, value)
 
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
+    def _sample(self, key: Key, shape: Shape) -> Reals:
         """A whole number below `total` picks the value: exact but for the bias of `randint`."""
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64))
-        pick = jax.random.randint(checked_key(key), shape, 0, self.total, dtype=jnp.int64)
+        pick = jax.random.randint(key, shape, 0, self.total, dtype=jnp.int64)
         return 1.0 * jnp.searchsorted(ends, pick, side="right") - self.support
 
-    def absolute_moment(self, power: ArrayLike) -> Reals:
+    def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
-        power = checks.real("power", power, -1.0, open_lower=True)
         size = np.abs(np.arange(len(self.weights)) - self.support)
         row = (None,) * power.ndim
         values = jnp.asarray(1.0 * size)[row] ** power[..., None]
         shares = jnp.asarray(np.array(self.weights) / self.total)[row]
         return jnp.sum(jnp.where(shares > 0, shares * values, 0.0), axis=-1)
 
-    def fisher_information(self) -> Reals:
+    def _fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
         return jnp.asarray(jnp.inf)
 
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift.
-
-        An upper bound: delta is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp.
-        """
-        shift, epsilon = checks.whole("shift", shift), checks.real("epsilon", epsilon)
-        steps = len(self.weights)
-        return _log_delta(self._cells(), shift, epsilon, steps, self.even)
-
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Infinite."""
-        return jnp.full_like(excess + shift, jnp.inf)
-
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
-        infinite = self.pure_epsilon(shift)
-        return jnp.zeros_like(infinite), infinite
-
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """Infinite, unless the shift is 0."""
-        shift = checks.whole("shift", shift)
-        return jnp.where(shift > 0, jnp.inf, shift)
-
-    def sub_gaussian_proxy(self) -> Reals:
+    def _sub_gaussian_proxy(self) -> Reals:
         """The square of the support (Hoeffding); infinite for an uneven law."""
         return round_up(jnp.asarray(float(self.support) ** 2 if self.even else jnp.inf), 2)
 
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """NaN: atoms of many kinds, one at infinity. At no shift the loss is 0."""
-        r = self.pure_epsilon(shift)
-        return r, jnp.where(r == 0, -LOG_2, jnp.nan)
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift."""
+        steps = len(self.weights)
+        return histogram.log_delta(jnp.ones(()), self._cells(), shift, epsilon, steps, self.even)
 
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Infinite."""
+        return jnp.full_like(excess, jnp.inf)
 
-def _log_delta_whole(
-    cells: histogram.Cells, shift: Reals, epsilon: Reals, steps: int, symmetric: bool
-) -> Reals:
-    epsilon = epsilon_at(shift, epsilon)
-    return histogram.log_delta(jnp.ones(()), cells, shift, epsilon, steps, symmetric)
+    def _pure_epsilon(self, shift: Reals) -> Reals:
+        """Infinite, unless the shift is 0."""
+        return jnp.where(shift > 0, jnp.inf, shift)
 
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
+        return jnp.zeros_like(shift), self._pure_epsilon(shift)
 
-_log_delta = jax.jit(_log_delta_whole, static_argnums=(3, 4))
+    def _singularities(self, shift: Reals) -> Kinks:
+        """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
+        return atom_pair(jnp.where(shift == 0, 0.0, jnp.nan))

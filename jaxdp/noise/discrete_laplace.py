@@ -10,10 +10,8 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
-    LOG_2,
     expm1_minus,
     lifted,
     log1m,
@@ -21,9 +19,11 @@ from jaxdp._numeric.elementary import (
     log1p,
     round_up,
 )
-from jaxdp.noise.base import Noise, guarded, ratio_of
+from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.discrete_laplace import divergence, log_delta, moment
+from jaxdp.noise.kernels.negative_epsilon import with_limits
+from jaxdp.noise.structure import Lattice
 
 
 @final
@@ -33,6 +33,16 @@ class DiscreteLaplace(Noise):
 
     Sensitivity: l1 and whole; a shift that is not whole raises, or is NaN where traced. Units,
     bad input: `Noise`. An infinite `scale` is legal and private.
+
+    delta = max over whole j of 1 - (q^(1 + j) + e^epsilon q^(shift - j)) / (1 + q) for
+    0 <= epsilon < shift / scale, and 0 beyond. `log_delta` is above the truth by at most
+    8e-15 |log delta| where delta <= 1/2, 2e-15 |log delta| (2 - log(1 - delta)) above. zcdp has
+    the least rho at xi = 0. Relative errors of others: (8 + |x| / scale) ulp of log survival, in
+    both tails; 1e-13 of moments of a power up to 10 and of Renyi divergences. A quantile is the
+    least integer for a u that is known to 8 ulp.
+
+    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`);
+    above by inversion of floating-point draws where the scale is known, NaN where it is traced.
     Source: Ghosh, Roughgarden & Sundararajan, STOC 2009.
     """
 
@@ -41,117 +51,104 @@ class DiscreteLaplace(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    def log_density(self, x: ArrayLike) -> Reals:
-        """log P[T = x]: -|x| / scale + log tanh(1 / (2 scale)); -inf where x is not whole."""
-        return _log_density(self.scale, checks.real("x", x))
+    @property
+    def on_integers(self) -> bool:
+        """True."""
+        return True
 
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x], every real x. Relative error, in both tails: (8 + |x| / scale) ulp."""
-        return _log_survival(self.scale, checks.real("x", x))
+    def _in_range(self) -> Bools:
+        return self.scale > 0
 
-    def quantile(self, u: ArrayLike) -> Reals:
-        """The least integer k with P[T <= k] >= u, for a u that is known to 8 ulp."""
-        return _quantile(self.scale, checks.probability("u", u))
+    def _log_density(self, x: Reals) -> Reals:
+        """-|x| / scale + log tanh(1 / (2 scale)); -inf where x is not whole."""
+        decay = 1.0 / self.scale
+        value = -jnp.abs(x) * decay + log1mexp(decay) - log1p(jnp.exp(-decay))
+        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
 
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """Whole numbers, exact to 2^-76 in total variation for scales up to 2^45.
+    def _log_survival(self, x: Reals) -> Reals:
+        least = jnp.floor(x) + 1.0
+        upper = least > 0
+        both = log1p(jnp.exp(-1.0 / self.scale))
+        right = -jnp.where(upper, least, 1.0) / self.scale - both
+        left = log1m(jnp.exp((jnp.where(upper, 0.0, least) - 1.0) / self.scale - both))
+        return jnp.where(upper, right, left)
 
-        Above that by inversion of floating-point draws where the scale is known, NaN where it is
-        traced. See `noise.kernels.whole_draws` and `Noise.sample`.
-        """
-        shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        known = checks.is_concrete(self.scale)
-        if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
-            return self._far_sample(key, shape)
-        one = jnp.ones(())
-        law = whole_draws.WholeLaw("exponential", self.scale, one, one)
-        return whole_draws.draw(checked_key(key), law, shape)
+    def _quantile(self, u: Reals) -> Reals:
+        scale = self.scale
+        # scale log(2 / (1 + q)), which is 1/2 for a large scale.
+        half = -scale * log1m(-0.5 * jnp.expm1(-1.0 / scale))
+        half = jnp.where(scale == jnp.inf, 0.5, half)
+        low = u <= 0.5
+        steps = half - scale * jnp.log(2.0 * jnp.where(low, u, 1.0 - u))
+        # P[T <= -n] = q^n / (1 + q) for n >= 0; above, P[T > k] = q^(k + 1) / (1 + q).
+        below = low & (steps >= 1.0)
+        return jnp.where(below, -jnp.floor(steps), jnp.maximum(jnp.ceil(steps) - 1.0, 0.0))
 
-    def _far_sample(self, key: Key, shape: Shape) -> Reals:
-        """Draws by inversion, for scales at which whole numbers are dense."""
-        scale = jnp.broadcast_to(guarded(self.scale), shape)
-        draws = jax.random.exponential(checked_key(key), (2, *shape), dtype=jnp.float64)
-        return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])
+    def _sample(self, key: Key, shape: Shape) -> Reals:
+        scale, one = self.scale, jnp.ones(())
+        known = checks.is_concrete(scale)
+        if known and not (np.asarray(scale) <= whole_draws.LARGEST_UNIT).all():
+            # Whole numbers are dense: by inversion.
+            draws = jax.random.exponential(key, (2, *shape), dtype=jnp.float64)
+            return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])
+        return whole_draws.draw(key, whole_draws.WholeLaw("exponential", scale, one, one), shape)
 
-    def absolute_moment(self, power: ArrayLike) -> Reals:
-        """E|T|^p = 2 (1 - q) / (1 + q) Li_-p(q) for p > 0; 1 at p = 0, infinite below.
+    def _absolute_moment(self, power: Reals) -> Reals:
+        """2 (1 - q) / (1 + q) Li_-p(q) for p > 0; 1 at p = 0, infinite below.
 
         Variance 1 / (2 sinh^2(1 / (2 scale))), mean absolute value 1 / sinh(1 / scale).
-        Relative error: 1e-13 for p <= 10.
         """
-        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
+        value = moment(self.scale, jnp.where(power > 0, power, 1.0))
+        value = jnp.where(power == 0, 1.0 + 0.0 * self.scale, value)
+        return jnp.where(power < 0, self._fisher_information(), value)
 
-    def fisher_information(self) -> Reals:
+    def _fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
-        return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
+        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
 
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of delta = max over whole j of 1 - (q^(1 + j) + e^epsilon q^(shift - j)) / (1 + q).
+    def _sub_gaussian_proxy(self) -> Reals:
+        """Infinite: the tails are exponential."""
+        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
 
-        0 <= epsilon < shift / scale, beyond which delta is 0. The maximum is taken on paper: with
-        G = shift - epsilon scale, j is the whole number nearest to (G - 1) / 2, and
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        """The maximum over j is taken on paper.
+
+        With G = shift - epsilon scale, j is the whole number nearest to (G - 1) / 2, and
         1 - delta = e^(-G / (2 scale)) cosh((j - (G - 1) / 2) / scale) / cosh(1 / (2 scale)).
-        An upper bound, above the truth by at most 8e-15 |log delta| where delta <= 1/2,
-        2e-15 |log delta| (2 - log(1 - delta)) above.
         """
-        shift = checks.whole("shift", shift)
-        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
+        flat = self.scale == jnp.inf
+        usual = (shift > 0) & (shift < jnp.inf) & ~flat
+        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        return with_limits(log_delta(scale, some, epsilon), self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[e^(-r/2) (cosh(c r) + tanh(1 / (2 scale)) coth(c / scale) sinh(c r))] / s.
 
-        c = s + 1/2, r = shift / scale. Relative error: 1e-13.
+        c = s + 1/2, r = shift / scale.
         """
-        return divergence(guarded(self.scale), shift, excess)
+        return divergence(self.scale, shift, excess)
 
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
+    def _pure_epsilon(self, shift: Reals) -> Reals:
+        return round_up(ratio_of(shift, self.scale), 1)
+
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, r - (1 - e^-r) / (scale sinh(1 / scale))), r = shift / scale: the least rho.
 
         Proof: exp(K + r/2) is, up to a constant, U_n(c) - q U_(n-2)(c) at c = cosh(s / scale),
         n = shift, s = z + 1/2, with Chebyshev's U. As 0 < q < 1 that is the polynomial orthogonal
         with respect to the Bernstein-Szego weight sqrt(1 - c^2) / |1 - q e^(2 i t)|^2, c = cos t:
         its zeros are real and lie in (-1, 1). So in x = s^2 all zeros are negative, and the
-        proof of `Laplace.zcdp` holds: the Renyi divergence over its order is largest at order 1.
+        proof of `Laplace` holds: the Renyi divergence over its order is largest at order 1.
         """
-        r, scale = _ratio(self.scale, checks.whole("shift", shift))
-        return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, scale), 24), r > 0)
-
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """shift / scale, rounded up."""
-        return round_up(ratio_of(checks.whole("shift", shift), self.scale), 1)
-
-    def sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
-
-    @property
-    def on_integers(self) -> bool:
-        """True."""
-        return True
-
-    def lattice(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(2 / scale, whether `shift` is odd)."""
-        unit = ratio_of(2.0, self.scale)
-        return unit + 0.0 * shift, shift % 2.0 + 0.0 * unit
-
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(1 / scale, -log(1 + e^(-1 / scale))) at a shift of 1; (r, NaN) beyond: more atoms.
-
-        At no shift the loss is 0: (0, log(1/2)).
-        """
-        shift = checks.whole("shift", shift)
         r = ratio_of(shift, self.scale)
-        log_mass = jnp.where(shift == 1, -log1p(jnp.exp(-r)), jnp.nan)
-        return r, jnp.where(r == 0, -LOG_2, log_mass)
+        return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, self.scale), 24), r > 0)
+
+    def _singularities(self, shift: Reals) -> Lattice:
+        """A lattice of unit 2 / scale, odd where `shift` is."""
+        unit = ratio_of(2.0, self.scale)
+        return Lattice(unit + 0.0 * shift, shift % 2.0 + 0.0 * unit)
 
 
-@jax.jit
-def _ratio(scale: Reals, shift: Reals) -> tuple[Reals, Reals]:
-    scale, shift = jnp.broadcast_arrays(scale, shift)
-    return ratio_of(shift, scale), guarded(scale)
-
-
-@jax.jit
 def _kullback_leibler(r: Reals, scale: Reals) -> Reals:
     """r - (1 - e^-r) x / sinh(x), x = 1 / scale, as a sum of positive terms."""
     x = 1.0 / scale
@@ -161,59 +158,3 @@ def _kullback_leibler(r: Reals, scale: Reals) -> Reals:
     series = jnp.where(low == 0, 0.0, series)
     direct = 1.0 + 2.0 * high * jnp.exp(-high) / jnp.expm1(-2.0 * high)
     return expm1_minus(-r) - jnp.expm1(-r) * jnp.where(near, series, direct)
-
-
-@jax.jit
-def _log_density(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(guarded(scale), x)
-    decay = 1.0 / scale
-    value = -jnp.abs(x) * decay + log1mexp(decay) - log1p(jnp.exp(-decay))
-    return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
-
-
-@jax.jit
-def _log_survival(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(guarded(scale), x)
-    least = jnp.floor(x) + 1.0
-    upper = least > 0
-    both = log1p(jnp.exp(-1.0 / scale))
-    right = -jnp.where(upper, least, 1.0) / scale - both
-    left = log1m(jnp.exp((jnp.where(upper, 0.0, least) - 1.0) / scale - both))
-    return jnp.where(upper, right, left)
-
-
-@jax.jit
-def _quantile(scale: Reals, u: Reals) -> Reals:
-    scale, u = jnp.broadcast_arrays(guarded(scale), u)
-    # scale log(2 / (1 + q)), which is 1/2 for a large scale.
-    half = -scale * log1m(-0.5 * jnp.expm1(-1.0 / scale))
-    half = jnp.where(scale == jnp.inf, 0.5, half)
-    low = u <= 0.5
-    steps = half - scale * jnp.log(2.0 * jnp.where(low, u, 1.0 - u))
-    # P[T <= -n] = q^n / (1 + q) for n >= 0; above, P[T > k] = q^(k + 1) / (1 + q).
-    below = low & (steps >= 1.0)
-    return jnp.where(below, -jnp.floor(steps), jnp.maximum(jnp.ceil(steps) - 1.0, 0.0))
-
-
-@jax.jit
-def _absolute_moment(scale: Reals, power: Reals) -> Reals:
-    scale, power = jnp.broadcast_arrays(guarded(scale), power)
-    value = moment(scale, jnp.where(power > 0, power, 1.0))
-    value = jnp.where(power == 0, 1.0 + 0.0 * scale, value)
-    return jnp.where(power < 0, jnp.where(scale > 0, jnp.inf, jnp.nan), value)
-
-
-@jax.jit
-def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    scale, shift, epsilon = jnp.broadcast_arrays(guarded(scale), shift, epsilon)
-    flat = scale == jnp.inf
-    none = (shift == 0) | (flat & (shift < jnp.inf))
-    everything = (shift == jnp.inf) & ~flat
-    usual = ~(none | everything | (flat & (shift == jnp.inf)))
-    value = log_delta(jnp.where(flat, 1.0, scale), jnp.where(usual, shift, 1.0), epsilon)
-    backward = epsilon < 0
-    unshifted = log1mexp(jnp.where(backward, -epsilon, 1.0))
-    value = jnp.where(none, jnp.where(backward, unshifted, -jnp.inf), value)
-    value = jnp.where(everything, 0.0, jnp.minimum(value, 0.0))
-    bad = jnp.isnan(scale + shift) | jnp.isnan(epsilon) | (flat & (shift == jnp.inf))
-    return jnp.where(bad, jnp.nan, value)

@@ -10,8 +10,7 @@ from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, Shape
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import (
     LOG_2,
@@ -23,8 +22,9 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
-from jaxdp.noise.base import Noise, epsilon_at, guarded, ratio_of
+from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
+from jaxdp.noise.structure import Kinks, atom_pair
 
 
 @final
@@ -33,7 +33,16 @@ class Laplace(Noise):
     """The density exp(-|x| / scale) / (2 scale).
 
     Sensitivity: l1. Units, bad input: `Noise`. An infinite `scale` is legal and private.
-    Source: Dwork, McSherry, Nissim & Smith, TCC 2006.
+
+    With r = shift / scale, delta = 1 - exp((epsilon - r) / 2) for |epsilon| <= r, 0 above and
+    1 - exp(epsilon) below. `log_delta` is above the truth by at most
+    2e-15 |log delta| (1 + |epsilon - r|): near epsilon = r, where shift - epsilon scale is formed
+    exactly, to the last place. zcdp has the least rho, r - 1 + e^-r, at xi = 0. Relative errors
+    of others: (8 + |x| / scale) ulp of log survival, 8 ulp of a quantile, 1e-14 of moments and
+    of Renyi divergences.
+
+    Source: Balle, Barthe & Gaboardi, NeurIPS 2018. The noise: Dwork, McSherry, Nissim & Smith,
+    TCC 2006.
     """
 
     scale: Reals
@@ -46,51 +55,58 @@ class Laplace(Noise):
         """True."""
         return True
 
-    def log_density(self, x: ArrayLike) -> Reals:
+    def _in_range(self) -> Bools:
+        return self.scale > 0
+
+    def _log_density(self, x: Reals) -> Reals:
         """-|x| / scale - log(2 scale)."""
-        return _log_density(self.scale, checks.real("x", x))
+        return -jnp.abs(x) / self.scale - jnp.log(self.scale) - LOG_2
 
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x]. Relative error, in both tails: (8 + |x| / scale) ulp."""
-        return _log_survival(self.scale, checks.real("x", x))
+    def _log_survival(self, x: Reals) -> Reals:
+        z = ratio_of(x, self.scale)
+        return jnp.where(z > 0, -z - LOG_2, log1m(0.5 * jnp.exp(-jnp.abs(z))))
 
-    def quantile(self, u: ArrayLike) -> Reals:
-        """-sign(u - 1/2) scale log(2 min(u, 1 - u)). Relative error: 8 ulp."""
-        return _quantile(self.scale, checks.probability("u", u))
+    def _quantile(self, u: Reals) -> Reals:
+        """-sign(u - 1/2) scale log(2 min(u, 1 - u))."""
+        sign = jnp.where(u < 0.5, self.scale, -self.scale)
+        return sign * jnp.log(2.0 * jnp.minimum(u, 1.0 - u))
 
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """scale times standard Laplace draws; see `Noise.sample`."""
-        shape = jnp.broadcast_shapes(shape, jnp.shape(self.scale))
-        unit = jax.random.laplace(checked_key(key), shape, dtype=jnp.float64)
-        return jnp.broadcast_to(guarded(self.scale), shape) * unit
+    def _sample(self, key: Key, shape: Shape) -> Reals:
+        return self.scale * jax.random.laplace(key, shape, dtype=jnp.float64)
 
-    def absolute_moment(self, power: ArrayLike) -> Reals:
-        """E|T|^p = scale^p Gamma(p + 1), p > -1. Relative error: 1e-14."""
-        return _absolute_moment(self.scale, checks.real("power", power, -1.0, open_lower=True))
+    def _absolute_moment(self, power: Reals) -> Reals:
+        """scale^p Gamma(p + 1)."""
+        return self.scale**power * jnp.exp(gammaln(power + 1.0))
 
-    def fisher_information(self) -> Reals:
-        """1 / scale^2."""
-        return 1.0 / guarded(self.scale) ** 2
+    def _fisher_information(self) -> Reals:
+        return 1.0 / self.scale**2
 
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of delta = 1 - exp((epsilon - r) / 2) for |epsilon| <= r = shift / scale.
+    def _sub_gaussian_proxy(self) -> Reals:
+        """Infinite: the tails are exponential."""
+        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
 
-        Above r delta is 0 (log delta = -inf); below -r it is 1 - exp(epsilon). An upper bound,
-        above the truth by at most 2e-15 |log delta| (1 + |epsilon - r|). Near epsilon = r the
-        difference shift - epsilon scale is formed exactly, so it is right to the last place.
-        Source: Balle, Barthe & Gaboardi, NeurIPS 2018.
-        """
-        shift = checks.nonnegative("shift", shift)
-        return _log_delta(self.scale, shift, checks.real("epsilon", epsilon))
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        scale, r = self.scale, ratio_of(shift, self.scale)
+        close = jnp.isfinite(scale) & (jnp.abs(epsilon - r) < 0.5 * r)
+        gap = product_gap(shift, epsilon, jnp.where(close, scale, 1.0)) / scale
+        exponent = jnp.minimum(epsilon, 0.5 * jnp.where(close, -gap, epsilon - r))
+        # The comparison sends NaN to the branch that keeps it.
+        inside = jnp.where(exponent >= 0, -1.0, exponent)
+        value = log1mexp(-inside)
+        value += ULP * (8.0 + 2.0 * jnp.where(value == 0, 0.0, -inside)) * jnp.abs(value)
+        return jnp.where(exponent >= 0, -jnp.inf, jnp.minimum(value, 0.0))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[((s + 1) e^(s r) + s e^(-(s + 1) r)) / (2 s + 1)] / s, r = shift / scale.
 
-        Relative error: 1e-14. Source: Mironov, CSF 2017, table II.
+        Source: Mironov, CSF 2017, table II.
         """
         return divergence_of_ratio(ratio_of(shift, self.scale), excess)
 
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
+    def _pure_epsilon(self, shift: Reals) -> Reals:
+        return round_up(ratio_of(shift, self.scale), 1)
+
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, r - 1 + e^-r), r = shift / scale: the least rho with xi = 0, and below r^2 / 2.
 
         Proof: with s = z + 1/2 and x = s^2, exp(K + r/2) = cosh(s r) + sinh(s r) / (2 s) is an
@@ -98,60 +114,16 @@ class Laplace(Noise):
         K = sum_k log(1 + x / x_k) + constant is concave in x and K / (x - 1/4), which is the
         Renyi divergence over its order, is largest at order 1: the Kullback-Leibler divergence.
         """
-        r = ratio_of(checks.nonnegative("shift", shift), self.scale)
-        return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
+        return zcdp_of_ratio(ratio_of(shift, self.scale))
 
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """shift / scale, rounded up."""
-        return round_up(ratio_of(checks.nonnegative("shift", shift), self.scale), 1)
-
-    def sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return jnp.where(guarded(self.scale) > 0, jnp.inf, jnp.nan)
-
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(shift / scale, log(1/2)): half of the draws lie beyond the centre."""
-        r = ratio_of(checks.nonnegative("shift", shift), self.scale)
-        return r, jnp.where(r >= 0, -LOG_2, jnp.nan)
+    def _singularities(self, shift: Reals) -> Kinks:
+        """Atoms at +-shift / scale: half of the draws lie beyond the centre."""
+        return atom_pair(ratio_of(shift, self.scale))
 
 
-@jax.jit
-def _log_density(scale: Reals, x: Reals) -> Reals:
-    scale, x = jnp.broadcast_arrays(guarded(scale), x)
-    return -jnp.abs(x) / scale - jnp.log(scale) - LOG_2
-
-
-@jax.jit
-def _log_survival(scale: Reals, x: Reals) -> Reals:
-    z = ratio_of(x, scale)
-    return jnp.where(z > 0, -z - LOG_2, log1m(0.5 * jnp.exp(-jnp.abs(z))))
-
-
-@jax.jit
-def _quantile(scale: Reals, u: Reals) -> Reals:
-    scale, u = jnp.broadcast_arrays(guarded(scale), u)
-    return jnp.where(u < 0.5, scale, -scale) * jnp.log(2.0 * jnp.minimum(u, 1.0 - u))
-
-
-@jax.jit
-def _absolute_moment(scale: Reals, power: Reals) -> Reals:
-    scale, power = jnp.broadcast_arrays(guarded(scale), power)
-    return scale**power * jnp.exp(gammaln(power + 1.0))
-
-
-@jax.jit
-def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    scale, shift, epsilon, r = jnp.broadcast_arrays(
-        guarded(scale), shift, epsilon_at(shift, epsilon), ratio_of(shift, scale)
-    )
-    close = jnp.isfinite(scale) & (jnp.abs(epsilon - r) < 0.5 * r)
-    gap = product_gap(shift, epsilon, jnp.where(close, scale, 1.0)) / scale
-    exponent = jnp.minimum(epsilon, 0.5 * jnp.where(close, -gap, epsilon - r))
-    # The comparison sends NaN to the branch that keeps it.
-    inside = jnp.where(exponent >= 0, -1.0, exponent)
-    value = log1mexp(-inside)
-    value += ULP * (8.0 + 2.0 * jnp.where(value == 0, 0.0, -inside)) * jnp.abs(value)
-    return jnp.where(exponent >= 0, -jnp.inf, jnp.minimum(value, 0.0))
+def zcdp_of_ratio(r: Reals) -> tuple[Reals, Reals]:
+    """`Laplace.zcdp` at r = shift / scale."""
+    return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
 
 
 @jax.jit

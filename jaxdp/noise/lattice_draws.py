@@ -43,11 +43,6 @@ def require_drawable(noise: Noise) -> None:
         raise ValueError(f"noise must be one of {names} to be released, got {type(noise).__name__}")
 
 
-def is_whole(noise: Noise) -> bool:
-    """True for noise on the integers, which only whole numbers are released with."""
-    return noise.on_integers or isinstance(noise, DiscreteHistogram)
-
-
 def unit_of(noise: Noise) -> Reals:
     """The smallest length over which the density changes; concrete ones must be finite."""
     if isinstance(noise, FlippedHuber | OffsetGaussian):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import final
 
 import jax
@@ -12,14 +11,14 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, ULP, log1m, log1m_near, round_up
+from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
+from jaxdp._numeric.elementary import ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp.noise.base import Noise, drawn_by_inversion, epsilon_at, guarded, ratio_of
+from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import offset_gaussian_profile
 from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.zcdp_offset import least_offset
+from jaxdp.noise.kernels.zcdp_offset import least_offset, offset_and_rho
+from jaxdp.noise.structure import Kinks, atom_pair
 
 # The largest offset: the largest double.
 _LARGEST = float(np.finfo(np.float64).max)
@@ -44,6 +43,16 @@ class OffsetGaussian(Noise):
     Offset-symmetric Gaussian tails: `offset` = 0 is the Gaussian; offset, scale -> inf at a fixed
     scale^2 / offset is the Laplace. `offset` is finite; an infinite `scale` is legal and private.
     Units, bad input: `Noise`.
+
+    The loss has two regimes: met between the two peaks, or past one, for
+    epsilon >= shift (shift + 2 offset) / (2 scale^2), where delta is the Gaussian's over 2 Q(h).
+    `log_delta` is above the truth by at most 5e-15 of |log delta|; where delta > 1/2 by
+    5e-15 + 1e-15 |log(1 - delta)| of it. Parameters count exactly as given. NaN for
+    offset / scale > 1e150. zcdp: rho = shift^2 / (2 scale^2), the least possible, and its least xi
+    to 1e-3, never above offset shift / scale^2. Relative errors of others: 1e-14, plus
+    t (t + 2 h) ulp, of log survival, t = |x| / scale; 1e-13 of a quantile for u >= 1e-300 and of
+    moments of a power up to 100. Draws: by inversion of 53 uniform bits and a sign.
+    The forms in `kernels.offset_gaussian_profile` are ours.
     Source: Sadeghi & Korki, IEEE Trans. Inf. Forensics Secur. 17, 2022.
     """
 
@@ -59,111 +68,95 @@ class OffsetGaussian(Noise):
         """True."""
         return True
 
-    def log_density(self, x: ArrayLike) -> Reals:
+    def _in_range(self) -> Bools:
+        return (self.offset >= 0) & (self.offset <= _LARGEST) & (self.scale > 0)
+
+    def _ratios(self, length: Reals) -> tuple[Reals, Reals]:
+        return ratio_of(self.offset, self.scale), ratio_of(length, self.scale)
+
+    def _log_density(self, x: Reals) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
-        return _log_density(self.offset, self.scale, checks.real("x", x))
+        h, t = ratio_of(self.offset, self.scale), jnp.abs(x) / self.scale
+        return -0.5 * t * (t + 2.0 * h) - jnp.log(2.0 * mills(h)) - jnp.log(self.scale)
 
-    def log_survival(self, x: ArrayLike) -> Reals:
-        """log P[T > x]. Relative error: 1e-14, plus t (t + 2 h) ulp, in both tails."""
-        return _log_survival(self.offset, self.scale, checks.real("x", x))
+    def _log_survival(self, x: Reals) -> Reals:
+        h, t = ratio_of(self.offset, self.scale), jnp.abs(x) / self.scale
+        upper = jnp.log(mills(h + t) / (2.0 * mills(h))) - 0.5 * t * (t + 2.0 * h)
+        return jnp.where(x > 0, upper, log1m(jnp.minimum(jnp.exp(upper), 0.5)))
 
-    def quantile(self, u: ArrayLike) -> Reals:
-        """Newton's method on log P[T > x], convex. Relative error: 1e-13 for u >= 1e-300."""
-        return _quantile(self.offset, self.scale, checks.probability("u", u))
+    def _quantile(self, u: Reals) -> Reals:
+        """Newton's method on log P[T > x], convex."""
+        size = _upper_quantile(self.offset, self.scale, jnp.minimum(u, 1.0 - u), jnp.abs(0.5 - u))
+        return jnp.where(u < 0.5, -size, size)
 
-    def sample(self, key: Key, shape: Shape = ()) -> Reals:
-        """Draws by inversion of 53 uniform bits and a sign; see `Noise.sample`."""
-        return drawn_by_inversion(
-            _upper_quantile, (self.offset, self.scale), checked_key(key), shape
-        )
+    def _sample(self, key: Key, shape: Shape) -> Reals:
+        return drawn_by_inversion(_upper_quantile, (self.offset, self.scale), key, shape)
 
-    def absolute_moment(self, power: ArrayLike) -> Reals:
-        """E|T|^p = scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature.
+    def _absolute_moment(self, power: Reals) -> Reals:
+        """scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature."""
+        h, n = ratio_of(self.offset, self.scale), power + 1.0
+        # By parts, for a power above 0: int t^n (t + h) exp(-t (t + 2 h) / 2) dt / n.
+        mode = 2.0 * (n + 1.0) / (h + jnp.sqrt(h * h + 4.0 * (n + 1.0)))
+        logs = jnp.stack([jnp.full_like(h, v) for v in _POINTS - np.exp(-_POINTS)])
+        slopes = jnp.stack([jnp.full_like(h, v) for v in _STEP * (1.0 + np.exp(-_POINTS))])
+        t = mode[None] * jnp.exp(logs)
+        powers = (n + 1.0)[None] * logs - 0.5 * t * (t + 2.0 * h[None])
+        total = jnp.sum(slopes * (t + h[None]) * jnp.exp(powers), axis=0)
+        return self.scale**power * mode ** (n + 1.0) * total / (n * mills(h))
 
-        Relative error: 1e-13 for p <= 100.
-        """
-        power = checks.real("power", power, -1.0, open_lower=True)
-        return _absolute_moment(self.offset, self.scale, power)
-
-    def fisher_information(self) -> Reals:
+    def _fisher_information(self) -> Reals:
         """(1 + h / R(h)) / scale^2."""
-        return _fisher_information(self.offset, self.scale)
+        h = ratio_of(self.offset, self.scale)
+        return (1.0 + h / mills(h)) / self.scale**2
 
-    def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log delta, in two regimes of the loss: met between the two peaks, or past one.
+    def _sub_gaussian_proxy(self) -> Reals:
+        """scale^2: |T| is below a normal of that variance in the likelihood-ratio order."""
+        return self.scale**2
 
-        Past one, for epsilon >= shift (shift + 2 offset) / (2 scale^2), it is the Gaussian's
-        over 2 Q(h). Every real epsilon. An upper bound, above the truth by at most
-        5e-15 of |log delta|; where delta > 1/2 by 5e-15 + 1e-15 |log(1 - delta)| of it. Parameters
-        count exactly as given. NaN for offset / scale > 1e150.
-        Source: Sadeghi & Korki; the forms in `kernels.offset_gaussian_profile` are ours.
-        """
-        shift = checks.nonnegative("shift", shift)
-        return _log_delta(self.offset, self.scale, shift, checks.real("epsilon", epsilon))
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        point = offset_gaussian_profile.Point(
+            self.offset, self.scale, shift, *self._ratios(shift), epsilon
+        )
+        return offset_gaussian_profile.log_delta(point)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Quadrature: see `kernels.divergence`."""
-        offset, scale, shift, excess = _broadcast(self.offset, self.scale, shift, excess)
-        return divergence(_law, ratio_of(offset, scale), ratio_of(shift, scale), excess)
+        return divergence(_law, *self._ratios(shift), excess)
 
-    def zcdp(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """(xi, rho): rho = shift^2 / (2 scale^2), the least possible, and its least xi.
+    def _pure_epsilon(self, shift: Reals) -> Reals:
+        return infinite_unless_zero(ratio_of(shift, self.scale))
 
-        xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it: chords of
-        the convex K on a grid that closes in on the supremum, and past it
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
+        """xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it.
+
+        Chords of the convex K on a grid that closes in on the supremum, and past it
         K(s) - s (s + 1) rho <= -log(2 Q(h)), as |T + shift| <= |T| + shift. Never above the
         published offset shift / scale^2, returned as it is for offset / scale outside
         [1e-6, 1e6] or shift / scale outside [1e-12, 1e6].
         """
-        return _zcdp(self.offset, self.scale, checks.nonnegative("shift", shift))
+        h, d = self._ratios(shift)
+        published = round_up(h * d, 4)
+        usual = (h >= _RATIOS[0]) & (h <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
+        h_safe, d_safe = jnp.where(usual, h, 1.0), jnp.where(usual, d, 1.0)
+        limit = 0.5 * h_safe * h_safe + _LOG_HALF_SQRT_2PI - jnp.log(mills(h_safe))
+        limit += 8.0 * ULP * (1.0 + h_safe * h_safe)
+        first, last = 1e-4 / (1.0 + d_safe * (h_safe + d_safe)), 8.0 * (1.0 + h_safe) / d_safe
 
-    def pure_epsilon(self, shift: ArrayLike) -> Reals:
-        """Infinite, unless the shift is 0 or the scale infinite."""
-        return _pure_epsilon(self.offset, self.scale, checks.nonnegative("shift", shift))
+        def cumulant(s: Reals) -> Reals:
+            return s * divergence(_law, h_safe, jnp.broadcast_to(d_safe[None], s.shape), s)
 
-    def sub_gaussian_proxy(self) -> Reals:
-        """scale^2: |T| is below a normal of that variance in the likelihood-ratio order."""
-        return jnp.where(_guarded_offset(self.offset) >= 0, guarded(self.scale) ** 2, jnp.nan)
+        found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, last, limit / last)
+        return offset_and_rho(jnp.where(usual, jnp.minimum(found, published), published), d)
 
-    def loss_atom(self, shift: ArrayLike) -> tuple[Reals, Reals]:
-        """None: the loss has a density. At no shift it is 0: two halves at r = 0."""
-        return _loss_atom(self.offset, self.scale, checks.nonnegative("shift", shift))
-
-
-def _guarded_offset(offset: Reals) -> Reals:
-    return checks.guard(offset, _LARGEST)
-
-
-def _broadcast(offset: Reals, scale: Reals, *others: Reals) -> Sequence[jax.Array]:
-    return jnp.broadcast_arrays(_guarded_offset(offset), guarded(scale), *others)
-
-
-@jax.jit
-def _log_density(offset: Reals, scale: Reals, x: Reals) -> Reals:
-    offset, scale, x = _broadcast(offset, scale, x)
-    h, t = ratio_of(offset, scale), jnp.abs(x) / scale
-    return -0.5 * t * (t + 2.0 * h) - jnp.log(2.0 * mills(h)) - jnp.log(scale)
-
-
-@jax.jit
-def _log_survival(offset: Reals, scale: Reals, x: Reals) -> Reals:
-    offset, scale, x = _broadcast(offset, scale, x)
-    h, t = ratio_of(offset, scale), jnp.abs(x) / scale
-    upper = jnp.log(mills(h + t) / (2.0 * mills(h))) - 0.5 * t * (t + 2.0 * h)
-    return jnp.where(x > 0, upper, log1m(jnp.minimum(jnp.exp(upper), 0.5)))
-
-
-@jax.jit
-def _quantile(offset: Reals, scale: Reals, u: Reals) -> Reals:
-    offset, scale, u = _broadcast(offset, scale, u)
-    size = _upper_quantile(offset, scale, jnp.minimum(u, 1.0 - u), jnp.abs(0.5 - u))
-    return jnp.where(u < 0.5, -size, size)
+    def _singularities(self, shift: Reals) -> Kinks:
+        """No atom; at no shift the loss is 0."""
+        return atom_pair(jnp.where(shift == 0, 0.0, jnp.nan))
 
 
 @jax.jit
 def _upper_quantile(offset: Reals, scale: Reals, p: Reals, q: Reals) -> Reals:
     """The x >= 0 with P[T > x] = p, for p = 1/2 - q in [0, 1/2]."""
-    offset, scale, p, q = _broadcast(offset, scale, p, q)
+    offset, scale, p, q = jnp.broadcast_arrays(offset, scale, p, q)
     h = ratio_of(offset, scale)
     safe = jnp.where(p == 0, 0.5, p)
     goal = jnp.where(q < 0.25, -log1m_near(2.0 * jnp.minimum(q, 0.25)), -jnp.log(2.0 * safe))
@@ -179,78 +172,8 @@ def _upper_quantile(offset: Reals, scale: Reals, p: Reals, q: Reals) -> Reals:
     return scale * jnp.where(p == 0, jnp.inf, t)
 
 
-@jax.jit
-def _absolute_moment(offset: Reals, scale: Reals, power: Reals) -> Reals:
-    offset, scale, power = _broadcast(offset, scale, power)
-    h, n = ratio_of(offset, scale), power + 1.0
-    # By parts, for a power above 0: int t^n (t + h) exp(-t (t + 2 h) / 2) dt / n.
-    mode = 2.0 * (n + 1.0) / (h + jnp.sqrt(h * h + 4.0 * (n + 1.0)))
-    logs = jnp.stack([jnp.full_like(h, v) for v in _POINTS - np.exp(-_POINTS)])
-    slopes = jnp.stack([jnp.full_like(h, v) for v in _STEP * (1.0 + np.exp(-_POINTS))])
-    t = mode[None] * jnp.exp(logs)
-    powers = (n + 1.0)[None] * logs - 0.5 * t * (t + 2.0 * h[None])
-    total = jnp.sum(slopes * (t + h[None]) * jnp.exp(powers), axis=0)
-    return scale**power * mode ** (n + 1.0) * total / (n * mills(h))
-
-
-@jax.jit
-def _fisher_information(offset: Reals, scale: Reals) -> Reals:
-    offset, scale = _broadcast(offset, scale)
-    h = ratio_of(offset, scale)
-    return (1.0 + h / mills(h)) / scale**2
-
-
-@jax.jit
-def _log_delta(offset: Reals, scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
-    epsilon = epsilon_at(shift, epsilon)
-    offset, scale, shift, epsilon = _broadcast(offset, scale, shift, epsilon)
-    h, d = ratio_of(offset, scale), ratio_of(shift, scale)
-    return offset_gaussian_profile.log_delta(
-        offset_gaussian_profile.Point(offset, scale, shift, h, d, epsilon)
-    )
-
-
 def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     """log g and the loss in units of the scale, h = offset / scale and d = shift / scale."""
     near, far, span = jnp.abs(t), t + d, jnp.minimum(2.0 * t + d, d)
     log_density = -0.5 * near * (near + 2.0 * h) - jnp.log(2.0 * mills(h))
     return log_density, span * (h + 0.5 * (near + far))
-
-
-@jax.jit
-def _zcdp(offset: Reals, scale: Reals, shift: Reals) -> tuple[Reals, Reals]:
-    offset, scale, shift = _broadcast(offset, scale, shift)
-    h, d = ratio_of(offset, scale), ratio_of(shift, scale)
-    published = round_up(h * d, 4)
-    usual = (h >= _RATIOS[0]) & (h <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
-    h_safe, d_safe = jnp.where(usual, h, 1.0), jnp.where(usual, d, 1.0)
-    limit = 0.5 * h_safe * h_safe + _LOG_HALF_SQRT_2PI - jnp.log(mills(h_safe))
-    limit += 8.0 * ULP * (1.0 + h_safe * h_safe)
-    first, last = 1e-4 / (1.0 + d_safe * (h_safe + d_safe)), 8.0 * (1.0 + h_safe) / d_safe
-
-    def cumulant(s: Reals) -> Reals:
-        return s * divergence(_law, h_safe, jnp.broadcast_to(d_safe[None], s.shape), s)
-
-    found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, last, limit / last)
-    xi = jnp.where(usual, jnp.minimum(found, published), published)
-    xi = jnp.where((d == 0) | (d == jnp.inf), 0.0, xi)
-    least = jnp.where(d > 0, jnp.finfo(jnp.float64).tiny, 0.0)
-    rho = jnp.maximum(round_up(0.5 * d * d, 4), least)
-    return jnp.where(jnp.isnan(h + d), jnp.nan, xi), jnp.where(jnp.isnan(h), jnp.nan, rho)
-
-
-@jax.jit
-def _pure_epsilon(offset: Reals, scale: Reals, shift: Reals) -> Reals:
-    offset, scale, shift = _broadcast(offset, scale, shift)
-    d = ratio_of(shift, scale)
-    value = jnp.where(d == 0, 0.0, jnp.where(d > 0, jnp.inf, jnp.nan))
-    return jnp.where(offset >= 0, value, jnp.nan)
-
-
-@jax.jit
-def _loss_atom(offset: Reals, scale: Reals, shift: Reals) -> tuple[Reals, Reals]:
-    offset, scale, shift = _broadcast(offset, scale, shift)
-    d = ratio_of(shift, scale)
-    log_mass = jnp.where(d == 0, -LOG_2, jnp.where(d > 0, -jnp.inf, jnp.nan))
-    log_mass = jnp.where(offset >= 0, log_mass, jnp.nan)
-    return jnp.where(jnp.isnan(log_mass), jnp.nan, 0.0), log_mass

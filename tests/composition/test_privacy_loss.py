@@ -1,5 +1,7 @@
 """Compositions: against closed forms, high-precision values, and each other."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -69,6 +71,19 @@ def test_gaussians_compose_to_a_gaussian():
 def check_bound(value, exact, tolerance=1e-10):
     assert np.all(value >= exact - 4e-15 * abs(exact))
     assert np.all(value <= exact + tolerance * np.maximum(1.0, abs(exact)))
+
+
+def test_a_warm_question_runs_little_python():
+    """Arguments are checked once, and one program answers."""
+    loss, calls = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0)), []
+
+    def profile(frame, event, _):
+        calls.append(event == "call" and "/jaxdp/" in frame.f_code.co_filename)
+
+    for each in (None, profile, None):
+        sys.setprofile(each)
+        loss.log_delta(1.0)
+    assert 0 < sum(calls) < 60, sum(calls)
 
 
 def test_mixed_noises():

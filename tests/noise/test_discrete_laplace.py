@@ -232,7 +232,7 @@ def test_shifts_that_are_not_whole():
         with pytest.raises(ValueError, match=r"shift must be whole, got 1\.5"):
             method(1.5)
         assert np.isnan(jax.jit(method)(1.5))
-    for method in (noise.zcdp, noise.pure_epsilon, noise.loss_atom):
+    for method in (noise.zcdp, noise.pure_epsilon, noise.structure):
         with pytest.raises(ValueError, match=r"shift must be whole, got 1\.5"):
             method(1.5)
         assert np.isnan(jax.tree.leaves(jax.jit(method)(1.5))[-1])

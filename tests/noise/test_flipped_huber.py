@@ -9,7 +9,6 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp.noise import flipped_huber, offset_gaussian
 
 QUANTITIES = {
     "var": lambda n: n.variance(),
@@ -139,7 +138,7 @@ def test_bad_input():
     )
     for value in (
         *leaves.zcdp(1.0),
-        *leaves.loss_atom(1.0),
+        *leaves.structure(1.0).singularities.atoms,
         leaves.pure_epsilon(1.0),
         leaves.sub_gaussian_proxy(),
         leaves.renyi(1.0, 2.0),
@@ -151,11 +150,3 @@ def test_bad_input():
         assert np.isnan(value)
     assert np.isnan(dp.FlippedHuber(1e200, 1.0).delta(1.0, 1.0))
     assert dp.FlippedHuber(1.0, 1.0).renyi(np.inf, 2.0) == np.inf
-
-
-@pytest.mark.parametrize("module", [flipped_huber, offset_gaussian])
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_arrays_broadcast_to_a_list_or_to_a_tuple(module, kind, monkeypatch: pytest.MonkeyPatch):
-    """JAX 0.10 returns the one, JAX 0.11 the other."""
-    monkeypatch.setattr(jnp, "broadcast_arrays", lambda *x: kind(map(jnp.asarray, x)))
-    assert len(module._broadcast(jnp.ones(()), jnp.ones(()), jnp.ones(()))) == 3

@@ -10,7 +10,6 @@ import oracle
 import pytest
 from closed_forms import (
     flipped_huber_cumulant,
-    flipped_huber_log_delta,
 )
 from references import expected, records
 from test_flipped_huber import noise_of
@@ -53,21 +52,12 @@ def test_divergence_is_differentiable():
         np.testing.assert_allclose(derivative(0.7, order), numeric, rtol=1e-7)
 
 
-def test_loss_atom_is_the_plateau():
-    """It is the jump of delta's slope in exp(epsilon)."""
-    noise, shift = dp.FlippedHuber(1.5, 1.0), 0.5
-    r, log_mass = (float(v) for v in noise.loss_atom(shift))
-    assert r == 0.75
-    with mp.workdps(110):
-
-        def delta(e):
-            return mp.exp(flipped_huber_log_delta(1.5, 1.0, shift, e)[0])
-
-        h = mp.mpf(10) ** -40
-        middle = delta(mp.mpf(r))
-        jump = (delta(r + h) - middle) / h - (middle - delta(r - h)) / h
-    assert abs(oracle.relative_error(float(np.exp(log_mass)), jump)) < 1e-13
-    assert np.isneginf(noise.loss_atom(1.5)[1])
+def test_the_atom_is_the_plateau():
+    """Where the centre is wider than the shift."""
+    noise = dp.FlippedHuber(1.5, 1.0)
+    assert noise.structure(0.5).singularities == dp.Kinks((-0.75, 0.75))
+    assert np.isnan(noise.structure(1.5).singularities.atoms).all()
+    assert noise.structure(0.0).singularities.atoms[1] == 0
 
 
 def test_zcdp_is_tight_and_published_xi_is_loose():
@@ -113,6 +103,6 @@ def test_the_loss_is_a_ratio_at_the_moved_point():
     log_density = noise.log_density(np.array([0.1, 0.6]))
     loss = float(log_density[0] - log_density[1])
     np.testing.assert_allclose(loss, 0.5, rtol=1e-15)  # on the plateau
-    np.testing.assert_allclose(loss, noise.loss_atom(shift)[0], rtol=1e-15)
+    np.testing.assert_allclose(loss, noise.structure(shift).singularities.atoms[1], rtol=1e-15)
     misprint = float(log_density[0] - jnp.log(jnp.exp(log_density[0]) + shift))
     assert misprint < 0

@@ -14,11 +14,11 @@ class Plain(dp.NumericalNoise):
 
     scale: jax.Array
 
-    def log_density(self, x):
-        return -jnp.abs(jnp.asarray(x)) / self.scale - jnp.log(2.0 * self.scale)
+    def _log_density(self, x):
+        return -jnp.abs(x) / self.scale - jnp.log(2.0 * self.scale)
 
-    def log_survival(self, x):
-        y = jnp.asarray(x) / self.scale
+    def _log_survival(self, x):
+        y = x / self.scale
         below = jnp.log1p(-0.5 * jnp.exp(jnp.minimum(y, 0.0)))
         return jnp.where(y > 0, -y - jnp.log(2.0), below)
 
@@ -32,11 +32,11 @@ class Heavy(dp.NumericalNoise):
 
     scale: jax.Array
 
-    def log_density(self, x):
-        return -jnp.log1p((jnp.asarray(x) / self.scale) ** 2) - jnp.log(np.pi * self.scale)
+    def _log_density(self, x):
+        return -jnp.log1p((x / self.scale) ** 2) - jnp.log(np.pi * self.scale)
 
-    def log_survival(self, x):
-        return jnp.log(0.5 - jnp.arctan(jnp.asarray(x) / self.scale) / np.pi)
+    def _log_survival(self, x):
+        return jnp.log(0.5 - jnp.arctan(x / self.scale) / np.pi)
 
     def kinks(self):
         return ()
@@ -48,10 +48,10 @@ class Unmarked(dp.NumericalNoise):
 
     alpha: jax.Array
 
-    def log_density(self, x):
+    def _log_density(self, x):
         return dp.FlippedHuber(self.alpha, 1.0).log_density(x)
 
-    def log_survival(self, x):
+    def _log_survival(self, x):
         return dp.FlippedHuber(self.alpha, 1.0).log_survival(x)
 
     def kinks(self):

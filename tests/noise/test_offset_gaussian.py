@@ -204,7 +204,7 @@ def test_bad_input():
     )
     for value in (
         *leaves.zcdp(1.0),
-        *leaves.loss_atom(1.0),
+        *leaves.structure(1.0).singularities.atoms,
         leaves.pure_epsilon(1.0),
         leaves.sub_gaussian_proxy(),
         leaves.renyi(1.0, 2.0),

@@ -25,14 +25,14 @@ class Claimed(dp.NumericalNoise):
     inner: jax.Array
     bump: jax.Array
 
-    def log_density(self, x):
-        x = jnp.asarray(x) - self.offset
+    def _log_density(self, x):
+        x = x - self.offset
         y = jnp.abs(x) / self.scale
         wave = self.bump * jnp.cos(3.0 * y)
         return -y - 2.0 * jnp.log1p(jnp.exp(-y)) - jnp.log(self.scale) + jnp.log(self.factor) + wave
 
-    def log_survival(self, x):
-        y = self.stretch * jnp.asarray(x) / self.scale
+    def _log_survival(self, x):
+        y = self.stretch * x / self.scale
         step = self.inner * y * jnp.maximum(1.0 - y**2, 0.0)
         return -jnp.logaddexp(0.0, y + step)
 

@@ -81,7 +81,7 @@ def test_guarantees_of_special_powers():
     assert dp.Subbotin(2.0, 1.0).pure_epsilon(1.0) >= 0.5
     assert dp.Subbotin(2.0, 1.5).pure_epsilon(1.0) == np.inf
     assert dp.Subbotin(2.0, 1.5).sub_gaussian_proxy() == np.inf
-    assert dp.Subbotin(2.0, 1.0).loss_atom(1.0) == dp.Laplace(2.0).loss_atom(1.0)
+    assert dp.Subbotin(2.0, 1.0).structure(1.0) == dp.Laplace(2.0).structure(1.0)
 
 
 def test_sub_gaussian_proxy():

@@ -7,7 +7,6 @@ Poisson dual above.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from jaxdp._core.types import Reals
@@ -15,10 +14,9 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.lattice_gaussian import WIDE, plus
 
 
-@jax.jit
 def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
     """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
-    step, shift, s = jnp.broadcast_arrays(1.0 / scale, shift, s)
+    step = 1.0 / scale
     mu, wide = step * shift, step < WIDE
     safe = jnp.where(s > 0, s, 1.0)
     turns = safe * shift

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
@@ -55,10 +54,9 @@ def log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     return jnp.where(inside | backward, value, -jnp.inf)
 
 
-@jax.jit
 def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
     """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
-    decay, shift, s = jnp.broadcast_arrays(1.0 / scale, shift, s)
+    decay = 1.0 / scale
     grows = s * shift * decay > 1.0
     near = _divergence_near(decay, shift * decay, jnp.where(grows, 0.0, s))
     return jnp.where(grows, _divergence_far(decay, shift, jnp.where(grows, s, 1.0)), near)

@@ -7,6 +7,7 @@ of them is exact in double precision.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -147,6 +148,7 @@ def _ratio(width: Reals, shift: Reals) -> Reals:
     return jnp.where(lost, 4.0 * jnp.finfo(jnp.float64).tiny, ratio)
 
 
+@functools.partial(jax.jit, static_argnums=(4, 5))
 def log_delta(
     width: Reals, cells: Cells, shift: Reals, epsilon: Reals, steps: int, symmetric: bool
 ) -> Reals:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import LEAST_NORMAL, LOG_2, ULP, log1m_near
+from jaxdp._numeric.elementary import LEAST_NORMAL, LOG_2, ULP, log1m_near, log1mexp
 
 
 class Sides(NamedTuple):
@@ -51,6 +51,21 @@ def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps:
     # A CPU flushes these to zero by itself; where they are kept, their last place is worth more.
     upper = jnp.where(upper > -LEAST_NORMAL, 0.0, upper)
     return jnp.where(jnp.isnan(upper), upper, jnp.clip(upper, jnp.finfo(jnp.float64).min, 0.0))
+
+
+def with_limits(log_delta: Reals, width: Reals, shift: Reals, epsilon: Reals) -> Reals:
+    """`log_delta`, which holds at finite shifts above 0 of noise of a finite `width`, and its ends.
+
+    No shift is no loss: delta = (1 - e^epsilon)_+. So is a finite one of infinitely wide noise;
+    an infinite one of finite noise tells everything, and of the other nothing is known.
+    """
+    flat, endless = width == jnp.inf, shift == jnp.inf
+    log_delta = jnp.where(endless, 0.0, jnp.minimum(log_delta, 0.0))
+    backward = epsilon < 0
+    unmoved = jnp.where(backward, log1mexp(jnp.where(backward, -epsilon, 1.0)), -jnp.inf)
+    log_delta = jnp.where((shift == 0) | (flat & ~endless), unmoved, log_delta)
+    bad = jnp.isnan(width) | jnp.isnan(shift) | jnp.isnan(epsilon) | (flat & endless)
+    return jnp.where(bad, jnp.nan, log_delta)
 
 
 def inverse_delta(sides: Sides, epsilon: Reals, log_delta: Reals) -> Reals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from jaxdp._core.types import Bools, Reals
@@ -36,13 +35,11 @@ def _run(most: Reals, unit: Reals, s: Reals, by_series: Bools) -> Reals:
     return jnp.where(most < 0, 0.0, jnp.where(by_series, series, unit * closed / fall))
 
 
-@jax.jit
 def divergence(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, s: Reals) -> Reals:
     """`Staircase.renyi` of the order 1 + s >= 1; `unit` is its epsilon.
 
     The atoms at j and -j are taken together, and the largest exponent out, so nothing cancels.
     """
-    unit, sensitivity, split, shift, s = jnp.broadcast_arrays(unit, sensitivity, split, shift, s)
     p = atoms(unit, sensitivity, split, shift)
     b, reach = p.decay, p.whole + jnp.where(p.fraction > 0, 1.0, 0.0)
 

@@ -140,12 +140,8 @@ def _run(most: Reals, unit: Reals, size: Reals) -> tuple[Reals, Reals]:
     return excess, above * jnp.exp(-gap) + left
 
 
-@jax.jit
 def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """`Staircase.log_delta`; `unit` is its epsilon."""
-    unit, sensitivity, split, shift, epsilon = jnp.broadcast_arrays(
-        unit, sensitivity, split, shift, epsilon
-    )
     p = atoms(unit, sensitivity, split, shift)
     size = jnp.abs(epsilon)
     b, f, m = p.decay, p.fraction, p.whole

@@ -1,12 +1,11 @@
 """Absolute moments E|T|^p of the staircase.
 
 (1 - b)^2 / ((p + 1) (split + b (1 - split))) sensitivity^p times the sum over k >= 0 of
-b^k (k + split)^(p + 1), b = exp(-epsilon).
+b^k (k + split)^(p + 1), b = exp(-epsilon). Arrays of one shape.
 """
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaincc, gammaln
 
@@ -18,34 +17,29 @@ _TERMS = 128
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
 
-@jax.jit
 def mean_absolute(epsilon: Reals, sensitivity: Reals, split: Reals) -> Reals:
     """The sum for power 1."""
-    epsilon, sensitivity, split = jnp.broadcast_arrays(epsilon, sensitivity, split)
     b, drop = jnp.exp(-epsilon), -jnp.expm1(-epsilon)
     shells = b * (1.0 + b) / drop + split * (2.0 * b + split * drop)
     return sensitivity * shells / normaliser(epsilon, split)
 
 
-@jax.jit
 def variance(epsilon: Reals, sensitivity: Reals, split: Reals) -> Reals:
     """The sum for power 2."""
-    epsilon, sensitivity, split = jnp.broadcast_arrays(epsilon, sensitivity, split)
     b, drop = jnp.exp(-epsilon), -jnp.expm1(-epsilon)
     shells = b * (1.0 + b * (4.0 + b)) / drop + 3.0 * split * b * (1.0 + b)
     shells = shells / drop + split * split * (3.0 * b + split * drop)
     return sensitivity * sensitivity * shells / (1.5 * normaliser(epsilon, split))
 
 
-@jax.jit
 def absolute_moment(epsilon: Reals, sensitivity: Reals, split: Reals, power: Reals) -> Reals:
     """The first terms one by one, and the Euler-Maclaurin sum of the others."""
-    epsilon, sensitivity, split, power = jnp.broadcast_arrays(epsilon, sensitivity, split, power)
     q, log_drop = power + 1.0, jnp.log(-jnp.expm1(-epsilon))
     k = jnp.arange(_TERMS, dtype=jnp.float64).reshape((-1,) + (1,) * q.ndim)
 
     def term(at: Reals) -> Reals:
-        return jnp.exp(2.0 * log_drop - epsilon * at + q * jnp.log(at + split))
+        decay = 2.0 * log_drop[None] - epsilon[None] * at
+        return jnp.exp(decay + q[None] * jnp.log(at + split[None]))
 
     head = jnp.sum(term(k), axis=0)
     start = _TERMS + split
@@ -66,5 +60,5 @@ def absolute_moment(epsilon: Reals, sensitivity: Reals, split: Reals, power: Rea
             derivative += binomial * falling[j] * (-epsilon) ** (order - j)
             binomial *= (order - j) / (j + 1)
         correction -= coefficient * derivative
-    tail = integral + jnp.where(near, term(jnp.asarray(float(_TERMS))) * correction, 0.0)
+    tail = integral + jnp.where(near, term(jnp.full_like(q[None], _TERMS))[0] * correction, 0.0)
     return sensitivity**power * (head + tail) * 2.0 / (q * normaliser(epsilon, split))

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import lifted, round_up
 
 # Intervals of the grid of orders.
 _GRID = 256
@@ -57,3 +58,12 @@ def least_offset(
 
     _, bound = lax.fori_loop(0, _ROUNDS, close_in, (first_grid, jnp.zeros_like(rho)))
     return jnp.maximum(bound, beyond)[0]
+
+
+def offset_and_rho(xi: Reals, d: Reals) -> tuple[Reals, Reals]:
+    """(xi, rho) for Gaussian tails at d = shift / scale: rho = d^2 / 2, rounded up.
+
+    xi is 0 at no shift, and at an infinite one, whose rho is infinite.
+    """
+    xi = jnp.where((d == 0) | (d == jnp.inf), 0.0, xi)
+    return jnp.where(jnp.isnan(d), jnp.nan, xi), lifted(round_up(0.5 * d * d, 4), d > 0)
