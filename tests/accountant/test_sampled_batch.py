@@ -11,6 +11,9 @@ import jaxdp as dp
 from jaxdp.accountant import engines, evaluate
 from jaxdp.accountant.sampled import cumulant, curve, engine, errors, ladder, law
 from jaxdp.accountant.sampled.releases import releases_of
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.public_coin import PublicCoin
 
 # Brackets of what few releases hit, and the share that is narrower.
 _WIDE, _FAR = 1e-5, 1e-3
@@ -244,3 +247,14 @@ def test_slopes_of_schemes(name):
         each = np.asarray(epsilon(*map(np.asarray, zip(*moved, strict=True))))
         differences = (each[0] - 8 * each[1] + 8 * each[2] - each[3]) / (12 * step)
         np.testing.assert_allclose(slopes[i], differences, rtol=2e-5 if i == 0 else 1e-3)
+
+
+def test_of_a_coin_that_decides_the_direction_nothing_is_known():
+    """But that some sample must hold the record; the contour is asked."""
+    whole = Additive(dp.Gaussian(1.0), jnp.ones(()))
+    pairs = [Poisson(whole, 0.01, added) for added in (0.0, 1.0)]
+    loss = 100 * dp.privacy_loss(PublicCoin(pairs, [jnp.log(0.5), jnp.log(0.5)]))
+    terms = jax.tree.map(lambda x: x[None], loss.terms)
+    bounds = engine.log_bounds(terms, jnp.full(1, 0.1), 1)
+    assert np.isneginf(bounds.lower[0])
+    np.testing.assert_allclose(bounds.upper[0], np.log(1 - 0.99**100), rtol=1e-12)

@@ -97,5 +97,7 @@ def _answered(
 
 
 def _sum_of(releases: Releases) -> Reals:
+    """Sum of a lane's parameters: NaN where one is bad."""
+    releases = releases._replace(sign=jnp.zeros_like(releases.sign))
     parts = (jnp.sum(x, tuple(range(1, x.ndim))) for x in releases)
     return sum(parts, start=jnp.zeros(()))

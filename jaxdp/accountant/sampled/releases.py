@@ -79,6 +79,9 @@ def _phases(term: Term) -> Releases:
         for parts in zip(*((m.mean, m.share) for m in mixtures), strict=True)
     )
     step = jnp.max(jnp.stack([m.step for m in mixtures]), 0)
+    added = jnp.stack(jnp.broadcast_arrays(*(m.added > 0 for m in mixtures)))
+    # Of a coin that decides the direction as well nothing is known here.
+    sign = jnp.where(jnp.any(added, 0), jnp.where(jnp.all(added, 0), -1.0, jnp.nan), 1.0)
     return Releases(
         mean,
         share,
@@ -86,7 +89,7 @@ def _phases(term: Term) -> Releases:
         coin,
         jnp.pi / jnp.maximum(step, _LEAST_STEP),
         term.count,
-        jnp.where(mixtures[0].added > 0, -1.0, 1.0),
+        sign,
         jnp.zeros(term.shape),
     )
 
