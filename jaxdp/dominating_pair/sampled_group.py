@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
@@ -13,6 +14,9 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.noise.gaussian import Gaussian
+
+# By how much probabilities may miss 1, and Newton's inequalities. chosen: far above rounding
+_WHOLE = 1e-9
 
 
 @final
@@ -45,6 +49,29 @@ class SampledGroup(DominatingPair):
             log_probabilities=tuple(log_probabilities),
             added=checks.probability("added", added),
         )
+
+    @classmethod
+    def from_fields(
+        cls, noise: Gaussian, shift: Any, log_probabilities: tuple[Any, ...], added: Any
+    ) -> SampledGroup:
+        """The pair with these fields; `ValueError` for values out of range.
+
+        Of a sum of indicators p_k^2 (1 - 1 / (k + 1)) (1 - 1 / (n - k + 1)) is at least
+        p_(k - 1) p_(k + 1): Newton's inequalities.
+        """
+        log_p = np.stack(np.broadcast_arrays(*(np.asarray(x) for x in log_probabilities)))
+        with np.errstate(invalid="ignore"):
+            k = np.arange(1, len(log_p) - 1).reshape(-1, *[1] * (log_p.ndim - 1))
+            most = 2.0 * log_p[1:-1] + np.log(k / (k + 1)) - np.log1p(1.0 / (len(log_p) - 1 - k))
+            excess = log_p[:-2] + log_p[2:] - most
+            slack = _WHOLE * (1.0 + np.abs(most))
+            fits = np.all(~(excess > slack) | np.isneginf(log_p[:-2]) | np.isneginf(log_p[2:]))
+        whole = np.all(np.abs(np.sum(np.exp(log_p), 0) - 1.0) <= _WHOLE)
+        if not (fits and whole):
+            raise ValueError(
+                "log_probabilities must be those of a sum of independent indicators, from 0 on"
+            )
+        return cls(noise, shift, log_probabilities, added)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """See `GaussianMixture.log_delta`."""
