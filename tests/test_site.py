@@ -59,7 +59,7 @@ def test_no_formula_begins_a_list(site, start):
 
 def test_every_entry_can_be_linked(site):
     names = site["DOCUMENTED"]
-    assert {"jaxdp.Gaussian.log_delta", "jaxdp.dpsgd.epsilon", "jaxdp.Phase"} - names == {
+    assert {"jaxdp.Noise.log_delta", "jaxdp.dpsgd.epsilon", "jaxdp.Phase"} - names == {
         "jaxdp.Phase"
     }
     for name in names:

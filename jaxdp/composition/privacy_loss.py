@@ -287,5 +287,5 @@ def privacy_loss(
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
         own_relation = relation
-    terms = tuple(Term(pair, jnp.full(1, 1.0 * count)) for pair, count in pairs)
+    terms = tuple(Term(pair, jnp.full(1, count, jnp.float64)) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)
