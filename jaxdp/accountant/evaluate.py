@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -76,7 +77,8 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
     `enough`: true of bounds that need not be any nearer, for known values and epsilons >= 0.
     """
     if len(terms) == 1 and epsilon.ndim == 0 and terms[0].count.ndim == 1 and is_gaussian(terms[0]):
-        return _of_gaussian(terms[0], epsilon)
+        with outside_traces() if checks.all_concrete(terms, epsilon) else nullcontext():
+            return _of_gaussian(terms[0], epsilon)
     return _log_delta_by_engines(terms, epsilon, both, enough)
 
 
@@ -135,7 +137,7 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     if not ask:
         return bounds
     shape, lanes, values = _as_lanes(terms, delta, False)
-    tolerance = inverse.searched(
+    bounds = inverse.searched(
         LogBounds(*(jnp.ravel(x) for x in bounds)),
         lanes,
         values,
@@ -143,7 +145,7 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         lambda part, values_at: _at_epsilon(ask, part, jnp.asarray(values_at), both).upper,
         tolerance,
     )
-    return LogBounds(*(x.reshape(shape) for x in tolerance))
+    return LogBounds(*(x.reshape(shape) for x in bounds))
 
 
 def _constant_axes(terms: Terms, bounds: LogBounds) -> tuple[int, ...]:

@@ -154,7 +154,7 @@ class NumericalNoise(Noise):
 
     @final
     def _singularities(self, shift: Reals) -> Kinks:
-        """No atom is known."""
+        """Kinks of which no atom is known."""
         return Kinks((jnp.full_like(shift, jnp.nan),))
 
     def _nodes(self) -> tuple[Reals, Reals, Noise]:

@@ -1,4 +1,4 @@
-"""What a privacy loss is made of, apart from its density: atoms, a lattice, an infinite part."""
+"""Structure of a privacy loss apart from its density: atoms, a lattice, an infinite part."""
 
 from __future__ import annotations
 

@@ -258,3 +258,11 @@ def test_of_a_coin_that_decides_the_direction_nothing_is_known():
     bounds = engine.log_bounds(terms, jnp.full(1, 0.1), 1)
     assert np.isneginf(bounds.lower[0])
     np.testing.assert_allclose(bounds.upper[0], np.log(1 - 0.99**100), rtol=1e-12)
+
+
+def test_shares_that_miss_one_are_refused():
+    whole = Additive(dp.Gaussian(1.0), jnp.ones(()))
+    pairs = [Poisson(whole, 0.01, 0.0), Poisson(whole, 0.02, 0.0)]
+    loss = 100 * dp.privacy_loss(PublicCoin(pairs, [jnp.log(0.25), jnp.log(0.25)]))
+    with pytest.raises(ValueError, match="add up"):
+        loss.log_delta(0.1)

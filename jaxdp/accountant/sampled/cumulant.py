@@ -139,6 +139,7 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
     rounded += jnp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
     rounded = jnp.where(psi.gap < jnp.inf, rounded, jnp.inf)
     lost = jnp.sum(jnp.where(releases.number > 0, releases.number * rounded, 0.0), 0)
+    lost += releases.log_coin_error
     return composed(releases, psi.log, tilt) + lost + log_most(tilt) + SLACK
 
 

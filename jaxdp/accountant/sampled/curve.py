@@ -174,7 +174,7 @@ def _curve(
     state = (empty, empty), (empty, empty), common.truncation
     value, slope, noise = contour.over_blocks(stage, blocks, of_block, state)
     lost = errors.lost(stage, releases, nodes, planned, line)
-    relative = errors.of_coins(releases)
+    relative = jnp.expm1(jnp.minimum(releases.log_coin_error, contour.LARGEST_LOG))
     off = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
     return _Curve(stage, value, slope, off, held)
 

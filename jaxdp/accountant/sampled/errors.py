@@ -28,7 +28,8 @@ from jaxdp.accountant.sampled.plan import Plan
 STRIP = 0.95  # of the height up to which the loss is analytic. chosen
 LOWEST = 0.02  # height of a bulk's nodes, at least. chosen
 HIGHEST = 1.9  # and of its bound on truncation, at most. chosen: e^(1.9^2 / 2) = 6
-BELOW, ABOVE = 1.5, (1.0, 3.0)  # heights of a bulk's bounds on quadrature. measured
+BELOW = 1.5  # height of a bulk's bound on quadrature below the real axis. measured
+ABOVE = (1.0, 3.0)  # and above: beyond the contour, and at least. measured
 # Heights of bounds of a smooth law above its line, in nodes, and of its truncation, in parts of
 # those that serve a Gaussian body best.
 RISES = (2.0, 3.5, 5.0, 6.5)
@@ -36,7 +37,6 @@ FALLS = (0.3, 1.0, 3.0)
 MOST_FALL = 2.0  # nodes, up to which those may lie. chosen
 OF_ALL = 4.0  # quadrature of psi and 1 on both lines, in parts of one. derived
 TURN = 40.0  # ulps of an angle and a modulus. derived
-COIN = 4e-12  # by which a public coin's probabilities may be too low, relative. derived: rounding
 
 
 class Errors(NamedTuple):
@@ -48,7 +48,7 @@ class Errors(NamedTuple):
     tilted_lost: Reals  # above, falling with e^(-tilt epsilon)
     bounds: Bounds
     period: Reals
-    relative: Reals  # of delta: public coins whose probabilities are a little off, once a release
+    relative: Reals  # of delta: public coins whose probabilities are a little off
 
 
 def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Reals:
@@ -244,11 +244,6 @@ def lost(
     used = releases.number > 0
     plain, tilted = (jnp.sum(jnp.where(used, jnp.exp(x), 0.0), (0, 1)) for x in falls)
     return plain, tilted
-
-
-def of_coins(releases: Releases) -> Reals:
-    """Relative error of delta by public coins: P and Q are up to a factor one release's each."""
-    return (COIN if releases.mixtures > 1 else 0.0) * jnp.sum(releases.number, 0)
 
 
 def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:

@@ -22,6 +22,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.sampled import top
 
+COIN = 4e-12  # by which a public coin's probabilities may be too low, relative. derived: rounding
 LARGE = 600.0  # of u, from where e^u is left out of sums. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # nats below the mode of the last node, at least. chosen
 LEAST_TOP = 8.7  # derived: N(0, 1) has 2e-18 above
@@ -65,6 +66,11 @@ class Releases(NamedTuple):
         """log of how many samples hold a record, in expectation (lanes,)."""
         hits = jnp.sum(self.number * jnp.sum(self.coin * jnp.sum(self.share, 0), 0), 0)
         return jnp.log(jnp.maximum(hits, 1e-300))
+
+    @property
+    def log_coin_error(self) -> Reals:
+        """log of the factor of delta that public coins may hide: one of P and Q a release."""
+        return (COIN if self.mixtures > 1 else 0.0) * jnp.sum(self.number, 0)
 
     def power(self, tilt: Reals) -> Reals:
         """The power of the ratio at a tilt of the loss: (..., phases, lanes) of (..., lanes)."""

@@ -13,7 +13,7 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, is_sampled_gaussian, ratios_of
-from jaxdp.accountant.sampled.law import Releases
+from jaxdp.accountant.sampled.law import COIN, Releases
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.poisson import Poisson
@@ -27,7 +27,7 @@ _LEAST_STEP = 1e-300
 
 
 class _Mixture(NamedTuple):
-    """What one mixture of every release is (lanes, phases), components along a last axis."""
+    """Means and probabilities of one mixture (lanes, phases), components along a last axis."""
 
     mean: Reals
     share: Reals
@@ -69,8 +69,10 @@ def _phases(term: Term) -> Releases:
     pair = term.pair
     if isinstance(pair, PublicCoin):
         mixtures = [_mixture(each) for each in pair.pairs]
-        # Shares that are rounded up add up to a little more than 1.
-        coin = jax.nn.softmax(jnp.stack(jnp.broadcast_arrays(*pair.log_shares), -1))
+        log_shares = jnp.stack(jnp.broadcast_arrays(*pair.log_shares), -1)
+        # Shares that are rounded up add up to a little more than 1; others are no probabilities.
+        is_whole = jnp.abs(jnp.expm1(jax.nn.logsumexp(log_shares, axis=-1, keepdims=True))) <= COIN
+        coin = jnp.where(is_whole, jax.nn.softmax(log_shares), jnp.nan)
     else:
         mixtures, coin = [_mixture(pair)], jnp.ones((*term.count.shape, 1))
     components = max(m.mean.shape[-1] for m in mixtures)
