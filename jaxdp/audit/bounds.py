@@ -9,6 +9,7 @@ Nasr et al., Tight auditing of differentially private machine learning, USENIX S
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +59,11 @@ def least_mu(rates: Rates) -> np.ndarray:
 
 
 def best_event(
-    scores: dict[str, tuple[np.ndarray, np.ndarray]], delta: float, alpha: float
+    scores: dict[str, tuple[np.ndarray, np.ndarray]],
+    alpha: float,
+    bound: Callable[[Rates], np.ndarray],
 ) -> Event:
-    """The event whose lower bound on epsilon is the largest, of all scores and thresholds."""
+    """The event whose `bound` from its rates is the largest, of all scores and thresholds."""
     best_value, event = -1.0, Event("none", np.inf, 1, True)
     for name, (first, second) in scores.items():
         trials = len(first)
@@ -72,9 +75,7 @@ def best_event(
             ]
             for of_first in (True, False):
                 hits, false_hits = counts if of_first else counts[::-1]
-                rates = clopper_pearson(hits, false_hits, trials, alpha)
-                # Where epsilon is 0 throughout, the event with the larger mu is the better guess.
-                value = least_epsilon(rates, delta) + 1e-3 * least_mu(rates)
+                value = bound(clopper_pearson(hits, false_hits, trials, alpha))
                 index = int(np.argmax(value))
                 if value[index] > best_value:
                     best_value = float(value[index])

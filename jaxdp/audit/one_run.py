@@ -25,7 +25,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, secure_key
 from jaxdp._core.types import Key
-from jaxdp.audit.run import checked_terms, claimed_epsilon
+from jaxdp.audit.claims import checked_terms, claimed_epsilon, claimed_mu
 
 # Maps a rate of right guesses to the least rate of wrong ones at the flipped canary: f(1 - rate).
 Curve = Callable[[float], float]
@@ -173,11 +173,14 @@ def approximate(epsilon: float, delta: float) -> Curve:
 
 
 def _curve_of(claim: Any, delta: float) -> Curve | None:
-    """Curve that is claimed, from below: the highest of the lines of some epsilons."""
+    """Curve that is claimed, from below: of a mu its own, else the highest of some lines."""
     if isinstance(claim, int | float):
         return approximate(float(claim), delta)
     if claim is None:
         return None
+    mu = claimed_mu(claim)
+    if np.isfinite(mu):
+        return gaussian(mu)
     near = float(np.asarray(claim.epsilon(1e-3)))
     epsilons = np.unique(np.append(near * _LINES, claimed_epsilon(claim, delta)))
     epsilons = epsilons[np.isfinite(epsilons)]

@@ -1,7 +1,7 @@
 """Audits: a mechanism is run many times on two neighbours, and a test tells the outputs apart.
 
 Half of the outputs choose the test, among scores of an output and thresholds; the other half gives
-the bounds, so that one test is made and its confidence is what it says.
+the bounds, so that no more tests are made than the confidence counts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from jaxdp._core import checks
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import checked_key, secure_key
 from jaxdp._core.types import Key
-from jaxdp.audit.bounds import best_event, least_epsilon, least_mu, rates_of
-from jaxdp.guarantee.base import require_both_directions
+from jaxdp.audit.bounds import Event, Rates, best_event, least_epsilon, least_mu, rates_of
+from jaxdp.audit.claims import Terms, terms_of
+from jaxdp.audit.scores import FAULTS, LOW_BITS, scores_of, view_of
 from jaxdp.mechanism import Mechanism
 
-# Entries up to which their covariance is used. chosen: a few trials estimate it
-_LONGEST = 50
 # Attributes of a fitted estimator that make its output. chosen: those of scikit-learn and ours
 _FITTED = (
     *("coef_", "intercept_", "components_", "explained_variance_", "covariance_", "mean_"),
@@ -34,9 +33,11 @@ _FITTED = (
 class Audit(NamedTuple):
     """Result of an audit.
 
-    epsilon_lower, mu_lower: below the true ones with probability `confidence`, which is one less
-    the false-alarm rate. claimed: the epsilon that was promised at `delta`. is_refuted: True if
-    the lower bound is above it. score: of an output, which the test compares with a threshold.
+    epsilon_lower, mu_lower: lower bounds on epsilon at `delta` and on mu of Gaussian DP; both hold
+    with probability `confidence`, which is 1 less the rate of false alarms. claimed, claimed_mu:
+    the epsilon at `delta` and the mu that were promised, infinite if none was. is_refuted: True if
+    a bound exceeds what was promised. score: the function of an output that the test compares with
+    a threshold. finding: what refuted the claim, in words.
     """
 
     epsilon_lower: float
@@ -44,9 +45,11 @@ class Audit(NamedTuple):
     delta: float
     confidence: float
     claimed: float
+    claimed_mu: float
     is_refuted: bool
     score: str
     trials: int
+    finding: str
 
 
 def audit(
@@ -60,6 +63,7 @@ def audit(
     key: Key | None = None,
     chunk: int | None = None,
     progress: bool | None = None,
+    low_bits: bool = True,
 ) -> Audit:
     """A lower confidence bound on epsilon, from running a mechanism on two neighbours.
 
@@ -68,9 +72,11 @@ def audit(
             output is an array or a tree; or an estimator with `fit`, a copy of which is fitted.
         neighbours: two data sets; of an estimator, tuples of what `fit` takes.
         trials: outputs of either neighbour, 4 or more; half choose the test.
-        delta: at which epsilon is bounded.
+        delta: at which epsilon is bounded, fixed before the audit; docs/audit.md says how to
+            choose it.
         claim: what has `epsilon(delta)`, for both directions, or that epsilon as a number; None:
-            the mechanism itself.
+            the mechanism itself. A `GDP`, or Gaussian noise without sampling, is tested by its mu
+            as well; the two tests share the rate of false alarms.
         confidence: that the bounds hold: 1 less the rate of false alarms.
         key: of the draws; None takes one from the operating system. It sets what estimators have
             as `random_state`: a fixed one would draw the same noise in every trial.
@@ -78,6 +84,8 @@ def audit(
             over them, and its outputs have a leading axis. None: one key, one output.
         progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
             stderr is a terminal.
+        low_bits: False leaves out the score that reads the last bits of floating point, which tell
+            the data apart under any noise that is added in floating point.
 
     Returns:
         An `Audit`. That nothing was refuted proves nothing: the test may be weak.
@@ -97,51 +105,49 @@ def audit(
         raise ValueError(f"trials must be at least 4, got {trials}")
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
-    delta, level = checked_terms(delta, confidence)
-    claimed = claimed_epsilon(mechanism if claim is None else claim, delta)
+    terms = terms_of(mechanism if claim is None else claim, delta, confidence)
     keys = jax.random.split(secure_key() if key is None else checked_key(key), 2)
     first, second = (
         _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
     )
-    return _tested(first, second, (delta, level, claimed))
+    return _audit_of(first, second, terms, low_bits)
 
 
-def _tested(first: np.ndarray, second: np.ndarray, terms: tuple[float, float, float]) -> Audit:
-    """A test chosen on the first half of the outputs, and what it finds on the other."""
-    delta, level, claimed = terms
+def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: bool) -> Audit:
+    """Tests that are chosen on the first half of the outputs, and their bounds from the other."""
     trials, longest = len(first), max(first.shape[1], second.shape[1])
     first, second = (
         np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan)
         for x in (first, second)
     )
     half = trials // 2
-    alpha = 1.0 - level
-    direction = _direction(first[:half], second[:half])
-    pairs = [_scores(x, direction) for x in (first, second)]
+    view = view_of(first[:half], second[:half])
+    pairs = [scores_of(x, view, low_bits) for x in (first, second)]
     choosing = {name: (pairs[0][name][:half], pairs[1][name][:half]) for name in pairs[0]}
-    event = best_event(choosing, delta, alpha)
-    tested = [scores[event.score][half:] for scores in pairs]
-    rates = rates_of(event, tested[0], tested[1], alpha)
-    epsilon, mu = float(least_epsilon(rates, delta)), float(least_mu(rates))
-    return Audit(epsilon, mu, delta, level, claimed, epsilon > claimed, event.score, trials)
+    has_mu = terms.claimed_mu < np.inf
+    # Two tests fail together with the probability that one of them has alone.
+    alpha = (1.0 - terms.confidence) / (2.0 if has_mu else 1.0)
 
+    def found_by(event: Event) -> tuple[str, Rates]:
+        there, other = (scores[event.score][half:] for scores in pairs)
+        return event.score, rates_of(event, there, other, alpha)
 
-def checked_terms(delta: float, confidence: float) -> tuple[float, float]:
-    """delta in [0, 1] and confidence in (0, 1)."""
-    level = float(checks.probability("confidence", confidence))
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"confidence must lie in (0, 1), got {level}")
-    return float(checks.probability("delta", delta)), level
+    def guess(rates: Rates) -> np.ndarray:
+        # Where epsilon is 0 throughout, the event with the larger mu is the better guess.
+        return least_epsilon(rates, terms.delta) + 1e-3 * least_mu(rates)
 
-
-def claimed_epsilon(claim: Any, delta: float) -> float:
-    """The epsilon that is promised in both directions; infinite where nothing is."""
-    if isinstance(claim, int | float):
-        return float(checks.real("claim", claim, 0.0))
-    require_both_directions(claim)
-    promise = getattr(claim, "epsilon", None)
-    return float(np.max(np.asarray(promise(delta)))) if callable(promise) else float("inf")
+    score, rates = found_by(best_event(choosing, alpha, guess))
+    of_mu, rates_of_mu = (
+        found_by(best_event(choosing, alpha, least_mu)) if has_mu else (score, rates)
+    )
+    epsilon, mu = float(least_epsilon(rates, terms.delta)), float(least_mu(rates_of_mu))
+    proofs = [of_mu] if mu > terms.claimed_mu else []
+    proofs += [score] if epsilon > terms.claimed else []
+    # A proof that is not of floating point says more.
+    score = min(proofs, key=lambda name: name == LOW_BITS, default=score)
+    finding = f"refuted by {FAULTS[score]}" if proofs else "not refuted: the test may be weak"
+    return Audit(epsilon, mu, *terms, bool(proofs), score, trials, finding)
 
 
 def _outputs(
@@ -190,42 +196,3 @@ def _reseeded(estimator: Any, key: jax.Array) -> Any:
     state_of = checks.extra("sklearn.utils", "learn").check_random_state
     states = {name: state_of(int(s)) for name, s in zip(names, seeds, strict=True)}
     return copy.set_params(**states)
-
-
-def _direction(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Difference of means over the covariance, or over the variances of long outputs (Fisher)."""
-    a, b = (np.nan_to_num(x) for x in (first, second))
-    gap = a.mean(axis=0) - b.mean(axis=0)
-    spread = 0.5 * (a.var(axis=0) + b.var(axis=0))
-    ridge = 1e-12 * spread.mean() + 1e-300
-    if 1 < gap.size <= _LONGEST:
-        centred = np.concatenate([a - a.mean(axis=0), b - b.mean(axis=0)])
-        return np.linalg.lstsq(
-            centred.T @ centred / len(centred) + ridge * np.eye(gap.size), gap, rcond=None
-        )[0]
-    return gap / (spread + ridge)
-
-
-def _scores(outputs: np.ndarray, direction: np.ndarray) -> dict[str, np.ndarray]:
-    """Scores of each output by name: what may tell neighbours apart. Padding is NaN."""
-    present = ~np.isnan(outputs)
-    numbers = np.nan_to_num(outputs)
-    along = numbers @ direction
-    ordered = np.sort(outputs, axis=1)
-    return {
-        "length": present.sum(axis=1).astype(float),
-        "low bits": _lowest_bits(outputs),
-        "repeats": (ordered[:, 1:] == ordered[:, :-1]).sum(axis=1).astype(float),
-        "projection": along,
-        "distance": np.abs(along - np.median(along)),
-        "norm": np.linalg.norm(numbers, axis=1),
-    }
-
-
-def _lowest_bits(outputs: np.ndarray) -> np.ndarray:
-    """Mean exponent of the lowest bit that is set in the doubles of each output."""
-    has_bits = np.isfinite(outputs) & (outputs != 0)
-    mantissa, exponent = np.frexp(np.where(has_bits, outputs, 1.0))
-    digits = np.abs(mantissa * 2.0**53).astype(np.int64)
-    lowest = np.log2((digits & -digits).astype(float)) - 53.0 + exponent
-    return np.where(has_bits, lowest, 0.0).sum(axis=1) / np.maximum(has_bits.sum(axis=1), 1)
