@@ -13,6 +13,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, NEIGHBOURS, RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
+from jaxdp._numeric.double_double import product_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.replaced import require_log_concave
@@ -88,7 +89,7 @@ class Mechanism:
         if sampling is not None and relation is not None:
             sampling.require(Release(noise, sensitivity, relation, group_size))
         if always:
-            sensitivity = sensitivity * shift_factor(relation) * group_size
+            sensitivity = _times(sensitivity, shift_factor(relation) * group_size)
             # The batch of the probabilities is one of the mechanism, where nothing is sampled too.
             shape = jnp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
             relation, sensitivity, group_size = None, jnp.broadcast_to(sensitivity, shape), 1
@@ -183,8 +184,8 @@ class Mechanism:
     def _largest_shift(self) -> Reals:
         """Largest shift between neighbours, where all records take part."""
         if self.sampling is not None:
-            return self.sensitivity * (2.0 * self.group_size)
-        return self.sensitivity * shift_factor(self.relation)
+            return _times(self.sensitivity, 2.0 * self.group_size)
+        return _times(self.sensitivity, shift_factor(self.relation))
 
     def _both_pairs(self) -> tuple[DominatingPair, ...]:
         """The pair of a release of a scheme, in the directions that count."""
@@ -196,6 +197,11 @@ class Mechanism:
         if others or count > 1:
             raise ValueError("use privacy_loss(mechanism): the release is a composition of pairs")
         return (pair, pair.reversed()) if self.relation in BOTH_DIRECTIONS else (pair,)
+
+
+def _times(sensitivity: Reals, factor: float) -> Reals:
+    """The product, rounded up: less would claim more noise."""
+    return sensitivity if factor == 1 else _product_up(sensitivity, jnp.float64(factor))
 
 
 def _scheme(sampling_prob: ArrayLike, sampling: object) -> tuple[ArrayLike, Scheme | None]:
@@ -255,6 +261,9 @@ def directions(relation: Relation | None) -> tuple[Reals, ...]:
     """The values of `Poisson.added` whose worst a relation reports."""
     counted = ("remove",) if relation is None else NEIGHBOURS[relation].directions
     return tuple(jnp.ones(()) if way == "add" else jnp.zeros(()) for way in counted)
+
+
+_product_up = jax.jit(product_up)
 
 
 @jax.jit

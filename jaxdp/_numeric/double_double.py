@@ -75,6 +75,15 @@ def product_up(a: Reals, b: Reals) -> Reals:
     return jnp.where(exact, value, round_up(value, 1))
 
 
+def quotient_up(a: Reals, b: Reals) -> Reals:
+    """a / b >= 0, rounded up; exact where it is a double of at least 1e-280, and 0 only if a is."""
+    value = a / b
+    usable = (value > _LEAST) & (a > _LEAST) & (b > _LEAST) & jnp.isfinite(a) & jnp.isfinite(b)
+    parts = (jnp.where(usable, v, 1.0) for v in (a, value, b))
+    exact = usable & (product_gap(*parts) <= 0)
+    return jnp.where(exact, value, lifted(round_up(value, 1), (a > 0) & jnp.isfinite(b)))
+
+
 def dot_up(x: Reals, y: Reals) -> Double:
     """The sum of x y >= 0 along the last axis, 0 times anything being 0; not below it.
 

@@ -12,6 +12,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
+from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import (
     Budget,
@@ -76,7 +77,8 @@ class GDP(Guarantee):
 
         Restarted trees that hold every record once: that of the largest one.
         """
-        return cls(tree_sensitivity(steps) / checks.positive("noise_multiplier", noise_multiplier))
+        scale = checks.positive("noise_multiplier", noise_multiplier)
+        return cls(quotient_up(jnp.asarray(tree_sensitivity(steps)), scale))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.double_double import product_up, quotient_up, sum_up
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
@@ -127,8 +129,8 @@ def above_threshold(
         answers: queries that are reported above, c at most; then it stops.
 
     Returns:
-        PureDP(eps1 + eps2), eps1 = D / threshold_scale, eps2 = 2 c D / query_scale: however many
-        queries are below.
+        PureDP(eps1 + eps2), eps1 = D / threshold_scale, eps2 = 2 c D / query_scale, rounded up and
+        exact where no operation rounds: however many queries are below.
 
     It holds if nothing but "above" or "below" is published (no noisy value: that is another
     release), every query gets fresh noise, and the queries, which may be chosen adaptively, are
@@ -143,13 +145,11 @@ def above_threshold(
     count = checks.positive_integer("answers", answers)
     threshold = checks.positive("threshold_scale", threshold_scale)
     query = checks.positive("query_scale", query_scale)
-    total = shift / threshold + 2.0 * count * (shift / query)
-    return PureDP(total if _is_exact(threshold, query) else round_up(total, 4))
+    return PureDP(_epsilon_above(shift, threshold, query, 2.0 * count))
 
 
-def _is_exact(threshold: Reals, query: Reals) -> bool:
-    """True if both scales are known powers of two: no quotient was rounded."""
-    if not checks.all_concrete(threshold, query):
-        return False
-    mantissas = (np.frexp(np.asarray(x))[0] for x in (threshold, query))
-    return all(bool(np.all(m == 0.5)) for m in mantissas)
+@jax.jit
+def _epsilon_above(shift: Reals, threshold: Reals, query: Reals, count: Reals | float) -> Reals:
+    """shift / threshold + count shift / query, rounded up."""
+    of_queries = product_up(jnp.asarray(count), quotient_up(shift, query))
+    return sum_up(quotient_up(shift, threshold), of_queries)

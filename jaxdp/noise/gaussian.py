@@ -11,6 +11,7 @@ from jax.scipy.special import gammaln, ndtri
 from jaxdp._core import checks
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
+from jaxdp._numeric.double_double import product_up, quotient_up
 from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._numeric.series import normal_integral_over_density
@@ -38,7 +39,7 @@ class Gaussian(Noise):
     2e-15 (|log delta| + A) where delta <= 1/2 and 2e-15 |log delta| (1 + A) above, with
     A = (1 + |a|)(|a| + mu) the amplification of mu's own rounding. Relative errors of others:
     1e-14 + (x / scale)^2 ulp of log survival; 1e-14 of a quantile for u in [1e-300, 1/2] and of
-    moments. Renyi divergences and zcdp are exact; there is no pure epsilon.
+    moments. Renyi divergences are exact to rounding; there is no pure epsilon.
 
     Source: Balle & Wang, ICML 2018, theorem 8; the form in Mills ratios is ours. The
     noise: Dwork, Kenthapadi, McSherry, Mironov & Naor, EUROCRYPT 2006.
@@ -96,9 +97,12 @@ class Gaussian(Noise):
         return infinite_unless_zero(ratio_of(shift, self.scale))
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(0, shift^2 / (2 scale^2)). Source: Bun & Steinke, TCC 2016, proposition 6."""
-        mu = ratio_of(shift, self.scale)
-        return jnp.zeros_like(mu), lifted(0.5 * mu * mu, mu > 0)
+        """(0, shift^2 / (2 scale^2)), rounded up; exact where no operation rounds.
+
+        Source: Bun & Steinke, TCC 2016, proposition 6.
+        """
+        mu = quotient_up(shift, self.scale)
+        return jnp.zeros_like(mu), lifted(0.5 * product_up(mu, mu), mu > 0)
 
     def _singularities(self, shift: Reals) -> Smooth:
         return Smooth()
