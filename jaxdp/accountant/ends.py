@@ -25,7 +25,7 @@ from jaxdp._numeric.double_double import Double, dot_up, gap_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite
+from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
 
 
 class _Releases(NamedTuple):
@@ -119,6 +119,5 @@ def _end_of(releases: _Releases) -> _End:
     )
     total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
     log_infinite = log_of_infinite(total)
-    size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
-    size = 16.0 + jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1) + 4.0 * size
-    return _End(largest, total, log_infinite, ULP * size)
+    number = jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1)
+    return _End(largest, total, log_infinite, rounding_of_infinite(log_infinite, number))

@@ -48,7 +48,11 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, padded, power_of_four, tabled
-from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    log_of_infinite,
+    rounding_of_infinite,
+)
 from jaxdp.noise.structure import Lattice
 
 Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
@@ -216,7 +220,9 @@ def with_infinite_losses(table: Table, bounds: LogBounds) -> LogBounds:
     """Bounds on what finite losses make, and infinite ones."""
     infinite = log_of_infinite(table.total(table.log_finite))
     has_infinite = infinite != -jnp.inf  # NaN is left
-    bounds = LogBounds(*(jnp.where(has_infinite, jnp.logaddexp(x, infinite), x) for x in bounds))
+    error = rounding_of_infinite(infinite, table.used)
+    ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
+    bounds = LogBounds(*(jnp.where(has_infinite, jnp.logaddexp(x, y), x) for x, y in ends))
     upper = jnp.minimum(bounds.upper, table.log_hit)
     return LogBounds(jnp.minimum(bounds.lower, upper), upper)
 

@@ -27,7 +27,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, log_add
+from jaxdp._numeric.elementary import log_add
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
@@ -35,7 +35,11 @@ from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_up
 from jaxdp.accountant.masses import Grid, Values, values_of
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import LOG_TILTS, Plan, cumulants, plan_of, total
-from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    log_of_infinite,
+    rounding_of_infinite,
+)
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases; a lattice needs few
 ROUNDS = 6  # of a search for the best tilt. chosen: each is 11 times finer
@@ -55,24 +59,27 @@ class _Lane(NamedTuple):
     drift: Reals
     largest: Reals  # finite total, but for its rounding
     log_finite: Reals
+    releases: Reals  # their number, but for those of no count
 
     def upper(self, epsilon: Reals) -> Reals:
         """Above log delta at epsilon >= 0."""
         finite = finite_upper(self.total, epsilon - self.drift)
-        return self._with_infinite(jnp.where(self._too_coarse(), 0.0, finite), 32.0 * ULP)
+        return self._with_infinite(jnp.where(self._too_coarse(), 0.0, finite), 1.0)
 
     def lower(self, epsilon: Reals) -> Reals:
         """Below log delta at epsilon >= 0."""
         finite = finite_lower(self.total, epsilon - self.drift)
-        return self._with_infinite(jnp.where(self._too_coarse(), -jnp.inf, finite), -32.0 * ULP)
+        return self._with_infinite(jnp.where(self._too_coarse(), -jnp.inf, finite), -1.0)
 
     def _too_coarse(self) -> Bools:
         """True if all that is known is that delta <= 1 up to the largest loss."""
         return self.total.plan.step > LARGEST_STEP
 
-    def _with_infinite(self, finite: Reals, rounded: float) -> Reals:
-        """log delta with the probability of an infinite loss added to the finite part."""
-        return jnp.minimum(log_add(finite, log_of_infinite(self.log_finite) + rounded), 0.0)
+    def _with_infinite(self, finite: Reals, side: float) -> Reals:
+        """log delta with the probability of an infinite loss, rounded to one side (1 or -1)."""
+        infinite = log_of_infinite(self.log_finite)
+        error = rounding_of_infinite(infinite, self.releases)
+        return jnp.minimum(log_add(finite, infinite + side * error), 0.0)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -129,7 +136,7 @@ def solved_at(
 def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> _Lane:
     total_loss = total_of(profiles, table, plan, points)
     sums = (total(table.number, x) for x in (table.drift, table.largest, table.log_finite))
-    return _Lane(total_loss, *sums)
+    return _Lane(total_loss, *sums, table.used)
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:

@@ -63,6 +63,11 @@ class Table(NamedTuple):
         value = log1mexp(jnp.where(has_certain, 1.0, -total_missed)) * (1.0 - 2.0**-48)
         return jnp.where(has_certain, 0.0, value)
 
+    @property
+    def used(self) -> Reals:
+        """The number of releases that take place."""
+        return jnp.sum(jnp.where(self.number == 0, 0.0, 1.0), axis=-1)
+
     def total(self, values: Reals) -> Reals:
         """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""
         return jnp.sum(jnp.where(self.number == 0, 0.0, self.number * values), axis=-1)

@@ -162,9 +162,10 @@ class PrivacyLoss(Saved):
         """The loss of a pair of laws P and Q of finitely many losses, in this one direction.
 
         losses[j] = log(masses_p[j] / masses_q[j]), to 1e-9. Where the inputs may be exchanged the
-        worse of this and of the exchanged pair counts. What is missing of a total of 1, from 1e-15
-        on, lies at an infinite loss under P, at minus infinity under Q. Vectors of known numbers;
-        `ValueError` for masses and losses that contradict each other.
+        worse of this and of the exchanged pair counts. Mass that a total of 1 lacks lies at an
+        infinite loss under P and at minus infinity under Q, unless half an ulp of each mass
+        explains it. Vectors of known numbers; `ValueError` for masses and losses that contradict
+        each other.
 
         >>> import jaxdp as dp
         >>> loss = dp.PrivacyLoss.from_pmf([-1.0, 1.0], [0.2689414213699951, 0.7310585786300049],

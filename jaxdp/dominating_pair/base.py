@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core.types import ArrayLike, Bools, Reals
-from jaxdp._numeric.elementary import log1m, log1mexp, log_probability
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_probability
 from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.structure import Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
@@ -167,6 +167,12 @@ def log_of_infinite(log_finite: Reals) -> Reals:
     possible = log_finite < 0
     value = jnp.where(possible, log1mexp(jnp.where(possible, -log_finite, 1.0)), -jnp.inf)
     return jnp.where(jnp.isnan(log_finite), jnp.nan, value)
+
+
+def rounding_of_infinite(log_infinite: Reals, releases: Reals) -> Reals:
+    """Error of a composition's `log_of_infinite`, of so many releases; 0 where that is none."""
+    size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
+    return lax.stop_gradient(ULP * (16.0 + releases + 4.0 * size))
 
 
 def log_of_finite(log_infinite: Reals) -> Reals:

@@ -34,8 +34,6 @@ from jaxdp.noise.structure import Kinks, Singularities
 _PART = 2**60
 # By how much losses and masses of a user may contradict each other. chosen: rounding of inputs
 _LOSS_ERROR = 1e-9
-# Missing mass that is rounding. derived: of sums of doubles
-_ROUNDED = 1e-15
 # Masses whose logarithm is taken. derived: the least normal number.
 LEAST = 1e-307
 
@@ -127,14 +125,20 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
         raise ValueError("losses must be finite and masses positive: leave out what has no mass")
     if not np.all(np.abs(np.log(p / q) - place) <= _LOSS_ERROR * (1.0 + np.abs(place))):
         raise ValueError("losses must be log(masses_p / masses_q)")
-    missing = [1.0 - math.fsum(masses) for masses in (p, q)]
-    if min(missing) < -_LOSS_ERROR:
-        raise ValueError(f"masses must add up to at most 1, got {1.0 - min(missing)}")
+    infinite, hidden = map(_missing, (p, q))
     # The larger loss of the two that are given: delta is no less than either's.
     place = np.maximum(place, np.log(p / q))
     order = np.argsort(place)
-    infinite, hidden = (x if x > _ROUNDED else 0.0 for x in missing)
     return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
+
+
+def _missing(masses: np.ndarray) -> float:
+    """Mass that a total of 1 lacks, rounded up; 0 where half an ulp of each mass explains it."""
+    lacks = 1 - sum(map(Fraction, masses.tolist()))
+    if lacks < -_LOSS_ERROR:
+        raise ValueError(f"masses must add up to at most 1, got {float(1 - lacks)}")
+    rounding = sum(map(Fraction, np.spacing(masses).tolist())) / 2
+    return 0.0 if lacks <= rounding else math.nextafter(float(lacks), 1.0)
 
 
 def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finite:
