@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Bools, Reals
 from jaxdp.accountant.composition import Terms
-from jaxdp.dominating_pair.base import DominatingPair, is_whole
+from jaxdp.dominating_pair.base import DominatingPair, is_on_lattice, is_whole
 from jaxdp.noise.base import Noise
 
 
@@ -35,7 +35,7 @@ def require_consistent(answer: Any, terms: Terms) -> None:
 
 
 def _require_law(pair: DominatingPair) -> None:
-    """ValueError unless the masses of the pair's law, and of one that it is made of, add up."""
+    """ValueError unless the law of the pair, and of one that it is made of, is as it says."""
 
     def is_part(x: object) -> bool:
         return isinstance(x, DominatingPair) and x is not pair
@@ -51,6 +51,18 @@ def _require_law(pair: DominatingPair) -> None:
             f"out, exp(log_left_out) = {left_out[is_wrong].flat[0]:.3g}: they add up to "
             f"{total[is_wrong].flat[0]:.12g}"
         )
+    if not np.asarray(_fits_lattice(pair)).all():
+        raise ValueError(
+            f"singularities() of {type(pair).__name__} must be a Lattice(unit, odd) of which every "
+            "loss of law() is a whole multiple of unit, plus half of it where odd is 1: some are "
+            "not. Kinks((nan,)) is right for atoms anywhere"
+        )
+
+
+@jax.jit
+def _fits_lattice(pair: DominatingPair) -> Bools:
+    """True where the losses of a pair lie on the lattice that it claims, if any."""
+    return is_on_lattice(pair.law(), pair.singularities())
 
 
 @jax.jit

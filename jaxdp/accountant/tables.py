@@ -19,7 +19,7 @@ from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of, with_unused
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.dominating_pair.base import Law, is_whole, log_of_finite
+from jaxdp.dominating_pair.base import Law, is_on_lattice, is_whole, log_of_finite
 from jaxdp.noise.structure import Kinks, Lattice
 
 # Numbers of nodes are multiples of this. chosen: nearly every law has as many, and one program does
@@ -109,8 +109,9 @@ def table_of(term: Term) -> Table:
     term = lax.optimization_barrier(term)
     pair = term.pair.prepared()
     law, exchanged = pair.law(), pair.reversed().law()
-    # Of masses that do not add up nothing is known: no number of them.
-    number = jnp.where(is_whole(law) | (term.count == 0), term.count, jnp.nan)
+    # Of a law that contradicts itself nothing is known: no number of releases.
+    holds = is_whole(law) & is_on_lattice(law, term.pair.singularities())
+    number = jnp.where(holds | (term.count == 0), term.count, jnp.nan)
     log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, exchanged))
     drift = log_finite - log_other
     anchor, spacing, lattice = _alignment(term, drift)
@@ -149,7 +150,8 @@ def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:
     if isinstance(singularities, Lattice):
         anchor, spacing = 0.5 * singularities.odd * singularities.unit, singularities.unit
     elif isinstance(singularities, Kinks):
-        places = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in singularities.atoms])
+        atoms = singularities.atoms or (jnp.asarray(jnp.nan),)
+        places = jnp.stack([jnp.broadcast_to(x, drift.shape) for x in atoms])
         anchor = jnp.max(places, axis=0)
         spacing = anchor - jnp.min(places, axis=0)
     valid = jnp.isfinite(anchor) & jnp.isfinite(spacing)

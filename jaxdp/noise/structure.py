@@ -12,7 +12,7 @@ class Smooth(NamedTuple):
 
 
 class Kinks(NamedTuple):
-    """The loss has atoms, these among them (NaN: none), or its density has kinks."""
+    """The loss has atoms, these among them (NaN or (): none is known), or a density with kinks."""
 
     atoms: tuple[Reals, ...]
 
