@@ -33,12 +33,19 @@ class Saved(abc.ABC):
         """Record from what `to_json` wrote; `ValueError` for anything else or changed text."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file that its owner alone may read, all or nothing."""
+        """`to_json` into a file that its owner alone may read, all or nothing.
+
+        `ValueError` for a folder.
+        """
+        if Path(path).is_dir():
+            raise ValueError(f"path must be a file, {path} is a folder")
         write_atomically(path, self.to_json(), mode=0o600)
 
     @classmethod
     def load(cls: type[T], path: str | os.PathLike[str]) -> T:
-        """`from_json` of a file."""
+        """`from_json` of a file; `ValueError` for a folder."""
+        if Path(path).is_dir():
+            raise ValueError(f"path must be a file that save wrote, {path} is a folder")
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
 

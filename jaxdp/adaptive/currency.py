@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.guarantee.base import Guarantee
@@ -20,6 +22,7 @@ from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.ledger import rounded, rounded_root
 from jaxdp.mechanism import Mechanism
+from jaxdp.noise.gaussian import Gaussian
 
 Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
 Item: TypeAlias = Guarantee | Mechanism
@@ -35,12 +38,27 @@ def in_currency(item: Item, budget: Currency) -> Currency:
             return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
         case PureDP() if isinstance(item, Mechanism):
             return PureDP(item.pure_epsilon())
-        case _ if isinstance(item, Mechanism):
-            raise TypeError("a Mechanism has no GDP of its own: spend a GDP")
         case PureDP():
             return to_pure(item)
         case GDP():
-            return to_gdp(item)
+            return _mu_of(item) if isinstance(item, Mechanism) else to_gdp(item)
+
+
+def _mu_of(mechanism: Mechanism) -> GDP:
+    """Its mu, of whole releases, if the noise is Gaussian; else what its pure epsilon implies."""
+    noise = mechanism.noise
+    if isinstance(noise, Gaussian):
+        if not mechanism.sampled:
+            return GDP(quotient_up(mechanism.sensitivity, noise.scale))
+        # rho = mu^2 / 2, of the whole release.
+        return GDP(round_up(jnp.sqrt(2.0 * mechanism.zcdp().rho), 4))
+    pure = mechanism.pure_epsilon()
+    if not bool(jnp.all(jnp.isfinite(pure))):
+        raise ValueError(
+            "item must have a mu under a budget of GDP: Gaussian noise has one, and noise with a "
+            f"pure epsilon; {type(noise).__name__} has neither here"
+        )
+    return to_gdp(PureDP(pure))
 
 
 def divergences(item: Item, order: ArrayLike) -> RDP:

@@ -74,9 +74,11 @@ class Filter(Locked, Saved):
     * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).
 
     Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
-    `RDP`, by its `pure_epsilon` for `PureDP`; what does not convert is a `TypeError`. A sampled
-    mechanism costs its own divergences under an `RDP`, what the whole release does under the
-    others (at the largest orders it is no better). One release, not a batch; finite costs. Sums
+    `RDP`, by its `pure_epsilon` for `PureDP`, by its mu for `GDP` if its noise is Gaussian, else by
+    its `pure_epsilon`. A guarantee of a kind that does not convert raises `TypeError`; noise with
+    neither a mu nor a pure epsilon raises `ValueError` under `GDP`. A sampled mechanism costs its
+    own divergences under an `RDP`, what the whole release does under the others (at the largest
+    orders it is no better). One release, not a batch; finite costs. Sums
     are exact, so that no rounding lets a step through. Threads may share a filter: each step is
     looked at and taken in one.
     """

@@ -15,22 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, final
 
-import jax.numpy as jnp
-
 from jaxdp import ledger
 from jaxdp._core import checks
 from jaxdp._core.files import canonical, sha256_of
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
-from jaxdp._numeric.elementary import round_up
 from jaxdp.adaptive.currency import Currency, Item
 from jaxdp.adaptive.filter import Filter
-from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
 from jaxdp.ledger import Step
-from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import ratio_of
-from jaxdp.noise.gaussian import Gaussian
 
 _FORMAT = "jaxdp-ledger"
 _VERSION = 1
@@ -104,19 +96,18 @@ class Ledger(Locked):
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
         """True if `charge` would take the step now; another process may be faster."""
-        return self._state()[0].would_fit(priced(item, self.budget), count)
+        return self._state()[0].would_fit(item, count)
 
     def charge(self, item: Item, count: object = 1, name: str = "") -> None:
         """Write `count` releases of `item`, or raise `BudgetExceededError` and change nothing.
 
-        Under a `GDP` a `Mechanism` that is not sampled costs its own mu if Gaussian, else that of
-        its pure epsilon where that is finite; other items as in `Filter`.
+        What an item costs is said in `Filter`.
         """
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")
         with self._locked(create=False) as file:
             running, digest = _read(file, self._path)
-            running.spend(priced(item, running.budget), count, name)
+            running.spend(item, count, name)
             step = running.steps[-1]
             row = [step.name, ledger.to_hex(step.cost), step.count]
             _append(file, digest, {"step": row})
@@ -134,20 +125,14 @@ class Ledger(Locked):
             try:
                 descriptor = os.open(self._path, flags, 0o600)
             except FileNotFoundError as error:
-                raise ValueError(f"path must be a ledger, there is no {self._path}") from error
+                missing = self._path.parent if create else self._path
+                raise ValueError(f"path must be a ledger, there is no {missing}") from error
+            except (IsADirectoryError, NotADirectoryError) as error:
+                where = "a folder" if self._path.is_dir() else "inside a file"
+                raise ValueError(f"path must be a ledger, {self._path} is {where}") from error
             with os.fdopen(descriptor, "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield file  # pyright: ignore[reportReturnType]
-
-
-def priced(item: Item, budget: Currency) -> Item:
-    """The item; of a mechanism under a GDP what is known of it: its mu, or its pure epsilon."""
-    if not isinstance(item, Mechanism) or item.sampled or not isinstance(budget, GDP):
-        return item
-    if isinstance(item.noise, Gaussian):
-        return GDP(round_up(ratio_of(item.sensitivity, item.noise.scale), 2))
-    pure = item.pure_epsilon()
-    return PureDP(pure) if bool(jnp.all(jnp.isfinite(pure))) else item
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[Filter, str]:

@@ -58,6 +58,11 @@ def repeat_and_select(
     >>> print(f"{each.epsilon(1e-6):.3f} {best.epsilon(1e-6):.3f}")
     1.390 2.950
     """
+    if not isinstance(each, RDP):
+        raise ValueError(
+            f"each must be an RDP, got {type(each).__name__}: dp.to_rdp(each, orders) makes one of "
+            "a guarantee, a mechanism or a privacy loss"
+        )
     if (gamma is None) == (mean is None):
         raise ValueError(f"give either gamma or mean, got gamma={gamma}, mean={mean}")
     order, value = each.order, each.value

@@ -7,6 +7,7 @@ from typing import cast, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
@@ -29,6 +30,8 @@ _MASS = 1e-8
 _GAPS = 10.0
 # By how much two slopes of a tail may differ that has a limit, relatively. chosen
 _SAME = 1e-9
+# A fault of parameters out of range.
+_NO_NUMBER = "log_density must be a number everywhere"
 
 
 class NumericalNoise(Noise):
@@ -173,8 +176,23 @@ class NumericalNoise(Noise):
         wrong = _contradictions(self)
         for fault, where in wrong.items():
             if checks.is_concrete(where) and bool(jnp.any(where)):
-                raise ValueError(f"{fault}: that of {type(self).__name__} is not")
+                raise ValueError(
+                    f"{fault}: that of {type(self).__name__} is not{_suspects(self, fault)}"
+                )
         return ~jnp.any(jnp.stack(list(wrong.values())), axis=0)
+
+
+def _suspects(noise: NumericalNoise, fault: str) -> str:
+    """The known parameters that are negative or NaN, or 0 where that makes NaN, for a message."""
+    is_fine = np.greater if fault == _NO_NUMBER else np.greater_equal
+    fields = jax.tree_util.tree_leaves_with_path(noise)
+    known = ((path, np.atleast_1d(leaf)) for path, leaf in fields if checks.is_concrete(leaf))
+    found = [
+        f"{jax.tree_util.keystr(path).strip('.')} = {value[~is_fine(value, 0)][0]}"
+        for path, value in known
+        if not is_fine(value, 0).all()
+    ]
+    return f", with {', '.join(found)}: a scale must be above 0" if found else ""
 
 
 @jax.jit
@@ -191,6 +209,7 @@ def _contradictions(noise: NumericalNoise) -> dict[str, Bools]:
     close = _MASS * (1.0 + jnp.abs(beyond)) + gaps
     same = jnp.abs(wide.log_survival(x) - beyond) <= close
     return {
+        _NO_NUMBER: jnp.any(jnp.isnan(height), axis=-1),
         "log_density must be even and concave": ~jnp.all(falls & even[..., 1:], axis=-1),
         "log_density must be that of a mass of 1": ~whole,
         "log_survival must be that of log_density's own tail": ~jnp.all(same, axis=-1),

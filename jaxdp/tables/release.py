@@ -16,7 +16,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.random_key import checked_key, is_secure, secure_key
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
-from jaxdp.adaptive.ledger_file import Ledger, priced
+from jaxdp.adaptive.ledger_file import Ledger
 from jaxdp.mechanism import Mechanism, release
 from jaxdp.tables.keys import counts_all
 from jaxdp.tables.plan import LARGEST, Query, TablePlan, error_of, step_of
@@ -179,5 +179,5 @@ def _mean(plan: TablePlan, index: int, noisy: list[list[float]]) -> TableRow:
 
 def _cost(plan: TablePlan, budget: Currency) -> Currency:
     """Cost of all statistics together, so that the ledger takes all of them or none."""
-    costs = [in_currency(priced(mechanism, budget), budget) for mechanism in plan.mechanisms]
+    costs = [in_currency(mechanism, budget) for mechanism in plan.mechanisms]
     return sum(costs[1:], costs[0])

@@ -164,3 +164,23 @@ def test_an_overspent_file_is_refused():
     for payload in ({"kind": "Else", "order": [], "budget": [one]}, {"kind": "PureDP"}):
         with pytest.raises(ValueError, match=r"kind|budget"):
             dp.Filter.from_json(ledger.dump(form, payload, []))
+
+
+def test_mechanisms_under_a_gaussian_budget():
+    """Gaussian noise costs its mu, sampled or not, other noise what its pure epsilon implies."""
+    running = dp.Filter(dp.GDP(1.0))
+    running.spend(dp.Mechanism(dp.Gaussian(2.0), 1.0))
+    assert running.steps[-1].cost == (0.5,)
+    running.spend(dp.Mechanism(dp.Laplace(4.0), 1.0))
+    assert 0.0 <= running.steps[-1].cost[0] - float(dp.to_gdp(dp.PureDP(0.25)).mu) < 1e-15
+    running.spend(dp.Mechanism(dp.Gaussian(20.0), 1.0, 0.1, relation="replace_one"))
+    assert 0.1 <= running.steps[-1].cost[0] <= 0.1 * (1 + 1e-14)
+    # What is there to a rounding: mu^2 adds up to 1 exactly.
+    full = dp.Filter(dp.GDP(1.0))
+    full.spend(dp.Mechanism(dp.Gaussian(2.0), 1.0), 4)
+    assert not full.would_fit(dp.Mechanism(dp.Gaussian(1e9), 1.0))
+    with pytest.raises(ValueError, match=r"item must have a mu .* OffsetGaussian has neither"):
+        running.spend(dp.Mechanism(dp.OffsetGaussian(1.0, 1.0), 0.1))
+    with pytest.raises(TypeError, match="ZCDP implies no GDP"):
+        running.spend(dp.ZCDP(0.0, 0.1))
+    assert len(running.steps) == 3

@@ -63,6 +63,13 @@ def test_above_threshold():
     assert float(many.epsilon_bound) == pytest.approx(2 / 3 + 16 / 5, rel=1e-15)
 
 
+@pytest.mark.parametrize("each", [dp.PureDP(1.0), dp.GDP(0.3), dp.ZCDP(0.0, 0.1), 1.0, None])
+def test_selection_says_what_it_takes(each):
+    for arguments in ({"gamma": 0.1}, {"mean": 10.0}):
+        with pytest.raises(ValueError, match=f"each must be an RDP, got {type(each).__name__}"):
+            dp.repeat_and_select(each, **arguments)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -145,3 +145,19 @@ def test_what_is_right_is_answered():
     truth = 1.0 / (1.0 + np.exp(-t)) - np.exp(e) / (1.0 + np.exp(0.5 - t))
     found = noise.log_delta(shift, e)
     np.testing.assert_allclose(found, np.log(truth), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [-0.9, 0.0, np.nan, np.array([0.9, -0.5])])
+def test_a_scale_out_of_range_is_named(scale):
+    """Whatever else the formulas say of it; not where another parameter is at fault."""
+    wrong = np.ravel(scale)[-1]
+    named = f"log_density must be a number everywhere: .* is not, with .*scale = {wrong}"
+    for noise in (claimed(scale=scale), claimed(scale=scale, factor=0.9)):
+        for ask in (
+            lambda noise=noise: noise.log_delta(0.1, 0.5),
+            lambda noise=noise: (10 * dp.privacy_loss(released(noise))).epsilon(1e-6),
+        ):
+            with pytest.raises(ValueError, match=named):
+                ask()
+    with pytest.raises(ValueError, match=r"must be that of a mass of 1: that of Claimed is not$"):
+        claimed(factor=0.9).log_delta(0.1, 0.5)

@@ -137,3 +137,23 @@ def test_the_command_tells_what_was_spent(tmp_path):
     assert body["steps"] == [{"name": "ages", "cost": [0.6], "count": 2}]
     path.write_text("nothing\n")
     assert runner.invoke(build_app(typer), ["ledger", str(path)]).exit_code == 2
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    """Nor is a path within a file, for whatever is kept in a file."""
+    (tmp_path / "file").write_text("x")
+    for budget in (None, dp.GDP(1.0)):
+        with pytest.raises(ValueError, match=r"path must be a ledger, .* is a folder"):
+            dp.Ledger(tmp_path, budget)
+        with pytest.raises(ValueError, match=r"path must be a ledger, .* is inside a file"):
+            dp.Ledger(tmp_path / "file" / "ledger", budget)
+    with pytest.raises(ValueError, match=r"path must be a ledger, there is no .*missing$"):
+        dp.Ledger(tmp_path / "missing" / "ledger", dp.GDP(1.0))
+    for kept in (dp.Filter(dp.GDP(1.0)), dp.Odometer(1e-6), dp.privacy_loss(dp.GDP(1.0))):
+        with pytest.raises(ValueError, match=r"path must be a file, .* is a folder"):
+            kept.save(tmp_path)
+        with pytest.raises(
+            ValueError, match=r"path must be a file that save wrote, .* is a folder"
+        ):
+            type(kept).load(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
