@@ -36,10 +36,9 @@ def in_currency(item: Item, budget: Currency) -> Currency:
         case ZCDP():
             cost = item.zcdp() if isinstance(item, Mechanism) else to_zcdp(item)
             return ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8)) if cost is not item else cost
-        case PureDP() if isinstance(item, Mechanism):
-            return PureDP(item.pure_epsilon())
         case PureDP():
-            return to_pure(item)
+            is_mechanism = isinstance(item, Mechanism)
+            return PureDP(item.pure_epsilon()) if is_mechanism else to_pure(item)
         case GDP():
             return _mu_of(item) if isinstance(item, Mechanism) else to_gdp(item)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ _MEAN_ERROR = 1e-5
 
 @in_float64
 def repeat_and_select(
-    each: RDP,
+    each: Any,
     *,
     gamma: ArrayLike | None = None,
     eta: ArrayLike = 1.0,
@@ -35,7 +36,7 @@ def repeat_and_select(
     """Renyi guarantee of the best of K runs of a mechanism, K drawn at random and not published.
 
     Args:
-        each: of one run, at many orders (`to_rdp`).
+        each: an `RDP` of one run, at many orders (`to_rdp`).
         gamma, eta: K is truncated negative binomial on 1, 2, ..: gamma in (0, 1), eta > -1;
             eta = 1 is geometric of mean 1 / gamma, eta = 0 logarithmic.
         mean: instead, K is Poisson with this mean, and where it is 0 nothing is released.

@@ -53,7 +53,8 @@ class Answer(dp.DominatingPair):
 
 
 def answer(often, rarely, unit, odd=0.0, kind="lattice"):
-    return Answer(*(jnp.array(float(x)) for x in (often, rarely, unit, odd)), kind)
+    p, q, lattice, half = (jnp.array(float(x)) for x in (often, rarely, unit, odd))
+    return Answer(p, q, lattice, half, kind)
 
 
 def truth(often, rarely, count, epsilon):
@@ -84,7 +85,7 @@ WRONG = [
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_lattice_is_exact(case):
     lower, upper = (COUNT * dp.privacy_loss(answer(*case))).bounds(EPSILON)
-    known = truth(*case[:2], COUNT, EPSILON)
+    known = truth(case[0], case[1], COUNT, EPSILON)
     assert known * (1 - 1e-9) <= lower <= known <= upper <= known * (1 + 1e-9)
 
 

@@ -147,11 +147,10 @@ def test_what_is_right_is_answered():
     np.testing.assert_allclose(found, np.log(truth), atol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [-0.9, 0.0, np.nan, np.array([0.9, -0.5])])
+@pytest.mark.parametrize("scale", [-0.9, 0.0, np.nan])
 def test_a_scale_out_of_range_is_named(scale):
     """Whatever else the formulas say of it; not where another parameter is at fault."""
-    wrong = np.ravel(scale)[-1]
-    named = f"log_density must be a number everywhere: .* is not, with .*scale = {wrong}"
+    named = f"log_density must be a number everywhere: .* is not, with .*scale = {scale}"
     for noise in (claimed(scale=scale), claimed(scale=scale, factor=0.9)):
         for ask in (
             lambda noise=noise: noise.log_delta(0.1, 0.5),
