@@ -11,6 +11,9 @@ from typing import Any
 
 from jaxdp._core.files import Format, sealed, unsealed
 
+# Why a running budget is not used while JAX traces.
+ONE_CHARGE = "it is charged once, in Python, whatever the number of calls and entries"
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:

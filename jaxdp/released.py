@@ -22,7 +22,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.random_key import checked_key, is_secure, secure_key
+from jaxdp._core.random_key import is_secure, key_or_new
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.drawn import Drawn
@@ -105,10 +105,8 @@ def release(
     `charge` is called with the sensitivity, rounding included, before anything is drawn.
     """
     require_drawable(noise)
-    key = secure_key() if key is None else checked_key(key)
-    if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
-        value = np.asarray(value) if checks.all_concrete(value) else jnp.asarray(value)
-    leaves, tree = jax.tree.flatten(value)
+    key = key_or_new(key, noise, sensitivity, value)
+    leaves, tree = jax.tree.flatten(_in_range(value))
     arrays = [_array(leaf) for leaf in leaves]
     if not sum(x.size for x in arrays):
         raise ValueError("value must hold at least one number, got none")
@@ -178,11 +176,29 @@ def lattice_of(
     return Lattice(fine, coarse, shift, moved, error)
 
 
+def _in_range(value: Any) -> Any:
+    """The tree with whole numbers of Python clipped, and a list of numbers as one array."""
+    most = int(_LARGEST)
+    value = jax.tree.map(
+        lambda x: max(-most, min(x, most)) if isinstance(x, int) and abs(x) > most else x, value
+    )
+    if isinstance(value, list | tuple) and all(jnp.ndim(x) == 0 for x in value):
+        return np.asarray(value) if checks.all_concrete(value) else jnp.asarray(value)
+    return value
+
+
 def _array(leaf: Any) -> jax.Array:
     """A value as float64 or int64; concrete values must be finite, and none is printed."""
     dtype = getattr(leaf, "dtype", np.asarray(leaf).dtype if checks.is_concrete(leaf) else None)
     if dtype is not None and jnp.issubdtype(dtype, jnp.integer):
-        return jnp.asarray(leaf).astype(jnp.int64)
+        whole = jnp.asarray(leaf)
+        if whole.dtype.itemsize == 8:
+            # Before the cast, which wraps around, and by as much as leaves room for the noise.
+            least = 0 if whole.dtype == jnp.uint64 else -int(_LARGEST)
+            whole = jnp.clip(whole, least, int(_LARGEST))
+        return whole.astype(jnp.int64)
+    if dtype == np.longdouble and np.finfo(np.longdouble).bits > 64:
+        raise ValueError("value must be float64 or narrower: a cast could move it past sensitivity")
     value = checks.of_records("value", leaf)
     if checks.is_concrete(value) and not np.isfinite(np.asarray(value)).all():
         raise ValueError("value must be finite, and some values are not: they are not printed")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import default_platform
@@ -20,6 +22,8 @@ _SOONER: dict[str, bool | int] = {
 }
 # Without any of LLVM's passes. measured: half the time, and kernels take twice as long
 _SOONEST = _SOONER | {"xla_backend_optimization_level": 0}
+# Whose functions run once, in Python, for all calls and entries: as error messages name them.
+TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
 # Lanes up to which compilation is the cost. chosen: a lane takes .01 s, a compilation seconds
 FEW_LANES = 8
 
@@ -58,6 +62,24 @@ def outside_traces() -> contextlib.AbstractContextManager[None]:
 def is_tracing() -> bool:
     """True inside of a trace: what is computed of known values there is traced as well."""
     return not checks.is_concrete(_zero())
+
+
+def is_inside_trace() -> bool:
+    """True inside of any transformation, whether or not it traces what is computed there."""
+    return get_opaque_trace_state() != _outermost()
+
+
+def require_outside_traces(name: str, reason: str) -> None:
+    """`ValueError` inside of any transformation, for what happens on the host: it happens once."""
+    if is_inside_trace():
+        raise ValueError(f"{name} must be called outside of {TRANSFORMATIONS}: {reason}")
+
+
+@functools.cache
+def _outermost() -> Any:
+    """State of a new thread, in which nothing is traced: this one may be inside of a trace now."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(get_opaque_trace_state).result()
 
 
 @jax.jit

@@ -10,8 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core import chacha
+from jaxdp._core import chacha, checks
+from jaxdp._core.compilation import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
+
+# Why what draws on the host does not draw while JAX traces.
+ONE_KEY = "its key is used once, and all calls and entries would share its noise"
+# Traces that run once, on one value: none, and those of derivatives. All others repeat or map.
+_RUN_ONCE = ("EvalTrace", "JVPTrace", "LinearizeTrace")
 
 
 def secure_key() -> Key:
@@ -20,7 +26,9 @@ def secure_key() -> Key:
     Returns:
         A typed key of `jax.random`, which all of it takes: split, fold_in, bits, normal, vmap, jit.
 
-    Keep it nowhere and use it once: whoever holds it takes the noise off. Source: RFC 8439.
+    Keep it nowhere and use it once: whoever holds it takes the noise off. Inside of `jit`, `vmap`,
+    `grad`, loops and any other transformation: `ValueError`, since a key that is drawn there is
+    drawn once, for all calls and entries. Source: RFC 8439.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -28,6 +36,8 @@ def secure_key() -> Key:
     >>> jax.random.normal(key, (2,)).shape
     (2,)
     """
+    if is_inside_trace():
+        raise _undrawn()
     words = np.frombuffer(os.urandom(32), dtype=np.uint32)
     return jax.random.wrap_key_data(jnp.asarray(words), impl=chacha.IMPLEMENTATION)
 
@@ -54,13 +64,75 @@ def key_for(purpose: str, key: Key) -> Key:
     return jax.random.fold_in(checked_key(key), zlib.crc32(purpose.encode()))
 
 
-def checked_key(key: Any) -> Key:
-    """`key`, if it is one of `jax.random`, typed or the words of one; else `ValueError`."""
+def key_or_new(key: Any, *values: Any) -> Key:
+    """`checked_key`, or one of the operating system's bits if None, outside of traces alone."""
+    if key is not None:
+        return checked_key(key, *values)
+    if not checks.all_concrete(values):
+        raise _undrawn()
+    return secure_key()
+
+
+def checked_key(key: Any, *values: Any) -> Key:
+    """`key`, if it is one of `jax.random`, typed or the words of one, and not shared by `values`.
+
+    See `require_unshared`.
+    """
     dtype = getattr(key, "dtype", None)
     words = dtype == np.uint32 and key.ndim > 0
     if dtype is None or not (words or jnp.issubdtype(dtype, jax.dtypes.prng_key)):
         told = type(key).__name__ if dtype is None else f"an array of {dtype}"
         raise ValueError(
-            f"key must be a key of jax.random, such as jax.random.key(seed), got {told}"
+            f"key must be a key of jax.random, such as dp.secure_key() or, for tests, "
+            f"jax.random.key(seed), got {told}"
         )
+    require_unshared(key, *values)
     return key
+
+
+def require_unshared(key: Any, *values: Any) -> None:
+    """`ValueError` for a key that is a constant of a transformation that traces one of `values`.
+
+    `values` are what the noise protects, and what scales it: all calls of `jit`, or all entries of
+    `vmap`, would have the same noise. Not noticed: one key that is passed through an inner `jit`,
+    carried by a loop or passed to every device.
+    """
+    for leaf in jax.tree.leaves(values):
+        if not checks.is_concrete(leaf) and _is_shared(key, leaf):
+            raise ValueError(
+                "key must be an argument of the function that is transformed, mapped as the values "
+                "are: here it is a constant, and all calls and entries would share its noise. Use "
+                "jax.vmap(f)(values, jax.random.split(key, n)), and a new key for each call of jit"
+            )
+
+
+def _is_shared(key: Any, value: Any) -> bool:
+    """True if a transformation that repeats or maps the traced `value` does not trace `key`."""
+    seen, hiding = _traces(key)
+    # An argument of a jaxpr may be of all that is traced around it: it does not say.
+    while hiding is not None:
+        seen.append(hiding)
+        hiding = getattr(hiding, "parent_trace", None)
+    return any(
+        trace not in seen and type(trace).__name__ not in _RUN_ONCE for trace in _traces(value)[0]
+    )
+
+
+def _traces(value: Any) -> tuple[list[Any], Any]:
+    """The traces that map or hold a value, and the last of them if it hides what the value is."""
+    traces = []
+    while not checks.is_concrete(value):
+        traces.append(getattr(value, "_trace", None))
+        mapped = getattr(value, "val", getattr(value, "primal", None))
+        if mapped is None:
+            return traces, traces[-1]
+        value = mapped
+    return traces, None
+
+
+def _undrawn() -> ValueError:
+    return ValueError(
+        f"key must be given inside of {TRANSFORMATIONS}: a key that is drawn there is drawn once, "
+        "and all calls and entries would share its noise. Outside, split one and pass a key to "
+        "each: jax.vmap(f)(values, jax.random.split(dp.secure_key(), n))"
+    )

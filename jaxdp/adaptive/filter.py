@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
@@ -36,7 +37,7 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.ledger import Step
+from jaxdp.ledger import ONE_CHARGE, Step
 
 # First line of a stored filter, and the budgets that it may hold.
 _FORMAT = Format("jaxdp-filter")
@@ -182,6 +183,7 @@ class Filter(Locked, Saved):
         return self
 
     def _step(self, item: Item, count: object, name: str) -> Step:
+        require_outside_traces("Filter", ONE_CHARGE)
         cost = numbers(in_currency(item, self._budget))
         if math.inf in cost:
             raise BudgetExceededError(f"item must have a finite cost, got {cost} for {item}")

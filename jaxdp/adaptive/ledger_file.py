@@ -17,12 +17,13 @@ from typing import BinaryIO, final
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import canonical, sha256_of
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp.adaptive.currency import Currency, Item
 from jaxdp.adaptive.filter import Filter
-from jaxdp.ledger import Step
+from jaxdp.ledger import ONE_CHARGE, Step
 
 _FORMAT = "jaxdp-ledger"
 _VERSION = 1
@@ -119,6 +120,7 @@ class Ledger(Locked):
     @contextlib.contextmanager
     def _locked(self, create: bool) -> Iterator[BinaryIO]:
         """The file at its beginning, for this thread of this process alone."""
+        require_outside_traces("Ledger", ONE_CHARGE)
         fcntl = checks.posix_locks()
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
         with self._lock:

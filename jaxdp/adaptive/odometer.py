@@ -11,13 +11,14 @@ import numpy as np
 
 from jaxdp import ledger
 from jaxdp._core import checks
+from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
-from jaxdp.ledger import Step, rounded
+from jaxdp.ledger import ONE_CHARGE, Step, rounded
 
 # First line of a stored odometer.
 _FORMAT = Format("jaxdp-odometer")
@@ -107,6 +108,7 @@ class Odometer(Locked, Saved):
         return restored
 
     def _step(self, item: Item, count: object, name: str) -> Step:
+        require_outside_traces("Odometer", ONE_CHARGE)
         cost = vector(divergences(item, np.array(self._order)).value)
         ledger.exact("cost", cost)
         return Step(name or type(item).__name__, cost, ledger.whole_count(count))

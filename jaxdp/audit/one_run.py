@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, secure_key
+from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
 from jaxdp.audit.claims import checked_terms, claimed_epsilon, claimed_mu
 
@@ -110,13 +110,14 @@ def audit_one_run(
     >>> found.is_refuted, found.mu_lower > 0.5
     (False, True)
     """
+    key = key_or_new(key)
     canaries = checks.positive_integer("canaries", canaries)
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
     if not 1 <= checks.positive_integer("guesses", count) <= canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     delta, level = checked_terms(delta, confidence)
     claimed, curve = claimed_epsilon(claim, delta), _curve_of(claim, delta)
-    keys = jax.random.split(secure_key() if key is None else checked_key(key), 2)
+    keys = jax.random.split(key, 2)
     included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
     scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
     if scores.shape != included.shape or np.isnan(scores).any():

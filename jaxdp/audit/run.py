@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.progress import shown
-from jaxdp._core.random_key import checked_key, secure_key
+from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
 from jaxdp.audit.bounds import Event, Rates, best_event, least_epsilon, least_mu, rates_of
 from jaxdp.audit.claims import Terms, terms_of
@@ -100,13 +100,14 @@ def audit(
     >>> found.is_refuted, found.epsilon_lower > 0.5
     (False, True)
     """
+    key = key_or_new(key)
     trials = checks.positive_integer("trials", trials)
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
     terms = terms_of(mechanism if claim is None else claim, delta, confidence)
-    keys = jax.random.split(secure_key() if key is None else checked_key(key), 2)
+    keys = jax.random.split(key, 2)
     first, second = (
         _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)

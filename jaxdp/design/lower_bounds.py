@@ -130,9 +130,10 @@ def two_point_release(
     half, middle = 0.5 * (upper - lower), 0.5 * (upper + lower)
     inside = (value >= lower) & (value <= upper) & (half > 0)
     slope = jnp.tanh(0.5 * epsilon)
-    chance = 0.5 * (1.0 + slope * (value - middle) / half)
+    # Clipped: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
+    chance = 0.5 * (1.0 + slope * jnp.clip((value - middle) / half, -1.0, 1.0))
     shape = jnp.broadcast_shapes(shape, value.shape)
-    above = jax.random.uniform(checked_key(key), shape, dtype=jnp.float64) < chance
+    above = jax.random.uniform(checked_key(key, value), shape, dtype=jnp.float64) < chance
     return jnp.where(inside, middle + jnp.where(above, 1.0, -1.0) * half / slope, jnp.nan)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.progress import shown
-from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.random_key import ONE_KEY, checked_key, key_for
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import ArrayLike, Key
 from jaxdp.dpsgd.batches import batches_of, require_records
@@ -111,6 +112,7 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    require_outside_traces("train", ONE_KEY)
     key = None if key is None else checked_key(key)
     course = _Course(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)

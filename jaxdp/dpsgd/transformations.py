@@ -120,7 +120,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         del params
         leaves, structure = jax.tree.flatten(updates)
         _require_shapes(updates, plan, examples=False)
-        following, now = jax.random.split(state.key)
+        following, now = jax.random.split(checked_key(state.key, leaves))
         noise, size = noise_of(plan.family), sum(plan.sizes)
         # Of a vector of ones, in the norm that the noise counts.
         norm = size**0.5 if plan.family == "gaussian" else size

@@ -32,7 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import secure_key
+from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.guarantee.base import Budget, Guarantee
@@ -153,11 +154,14 @@ class DPEstimator(_base.BaseEstimator):
 
     def _features(self, features: Any, *, reset: bool) -> np.ndarray:
         """Finite float64 of shape (n, p), as `fit` saw them where not `reset`."""
+        if reset:
+            require_outside_traces("fit", ONE_KEY)
         with _values_unsaid():
             return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
 
     def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Features and targets of `fit`; `checks` are those of `validate_data`."""
+        require_outside_traces("fit", ONE_KEY)
         with _values_unsaid():
             return _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
 

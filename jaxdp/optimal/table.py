@@ -51,7 +51,7 @@ class RangeMechanism:
         answer = jnp.clip(jnp.where(jnp.isnan(value), nodes[0], value), nodes[0], nodes[-1])
         below = jnp.clip(jnp.searchsorted(nodes, answer, side="right") - 1, 0, nodes.size - 2)
         share = (answer - nodes[below]) / (nodes[below + 1] - nodes[below])
-        round_key, draw_key = jax.random.split(checked_key(key))
+        round_key, draw_key = jax.random.split(checked_key(key, value))
         is_upper = jax.random.uniform(round_key, value.shape, dtype=jnp.float64) < share
         node = below + is_upper.astype(int)
         pick = jax.random.randint(draw_key, value.shape, 0, TOTAL, dtype=jnp.int64)

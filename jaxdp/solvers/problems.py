@@ -285,14 +285,14 @@ def private_smoothness(
     epsilon = checks.positive("epsilon", epsilon)
     bounds = bounded_smoothness(problem.loss, feature_bounds).values
     design = problem.design[:-1] if problem.intercept else problem.design
-    coordinates, records = design.shape
+    key, (coordinates, records) = checked_key(key, design, epsilon), design.shape
     bounds = jnp.broadcast_to(bounds, (coordinates,))
     curvature = jnp.minimum(_CURVATURE[problem.loss] * design**2, bounds[:, None])
     total = jnp.sum(curvature, axis=1, dtype=jnp.float64)
     # In any order of summation two sums of n terms round apart by n^2 ulp of the largest.
     rounding = 1.0 + records**2 * float(jnp.finfo(jnp.float64).eps)
     scales, ratio = coordinates * rounding * bounds / (records * epsilon), epsilon / coordinates
-    noise = lattice.added(Laplace(1.0), scales, ratio, checked_key(key), scales.shape)
+    noise = lattice.added(Laplace(1.0), scales, ratio, key, scales.shape)
     values = jnp.clip(noise.to(total / records), _SMOOTHNESS_FLOOR * bounds, bounds)
     if problem.intercept:
         values = jnp.append(values, _CURVATURE[problem.loss])

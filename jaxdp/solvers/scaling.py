@@ -72,13 +72,14 @@ def release(
     coordinates = _coordinates(values, lower, upper)
     records = number_of_records({"values": len(values)})
     middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
-    unit = (np.clip(values, lower, upper) - middle) / half
+    # Clipped again: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
+    unit = np.clip((np.clip(values, lower, upper) - middle) / half, -1.0, 1.0)
     # A square moves by 1 whether its record is replaced or there at all.
     moved = np.repeat([shift_factor(relation), 1.0], coordinates) * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
     scales = allocate(family, moved, spent)
     ratios = jnp.asarray(moved) / scales
-    added = lattice.added(noise(1.0), scales, ratios, checked_key(key), scales.shape)
+    added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
     released = added.to(jnp.concatenate([unit.mean(axis=0), (unit**2).mean(axis=0)]))
     means, squares = np.reshape(np.asarray(released), (2, coordinates))
     variances = np.reshape(np.asarray(noise(scales).variance()), (2, coordinates))

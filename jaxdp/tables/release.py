@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.random_key import checked_key, is_secure, secure_key
+from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
@@ -84,12 +85,13 @@ def release_table(
     >>> [(row.category, f"{row.half_width:.1f}") for row in table.rows]
     [('A', '9.3'), ('B', '9.3')]
     """
+    require_outside_traces("release_table", ONE_KEY)
+    key = key_or_new(key)
     columns_by_name = {name: list(values) for name, values in columns.items()}
     size = _number_of_records(columns_by_name)
     sums = [_exact(query, columns_by_name, size) for query in plan.queries]
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
-    key = secure_key() if key is None else checked_key(key)
     if ledger is not None:
         ledger.charge(_cost(plan, ledger.budget), name="table")
     keys = jax.random.split(key, len(sums))

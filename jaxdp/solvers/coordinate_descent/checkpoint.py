@@ -32,7 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, kind_of, secure_key, stored_key
+from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.random_key import ONE_KEY, checked_key, kind_of, secure_key, stored_key
 from jaxdp._core.types import ArrayLike, Key, Vector
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.coordinate_descent.run import advance, begin, check, draw
@@ -82,6 +83,7 @@ def run_resumable(
     >>> print(theta.round(4))
     [ 0.5 -0.5]
     """
+    require_outside_traces("run_resumable", ONE_KEY)
     check(problem, plan)
     every = checks.positive_integer("every", every)
     passes, target = plan.sequence.shape[0], Path(path)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import key_for
+from jaxdp._core.random_key import checked_key, key_for, require_unshared
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers import lattice
@@ -67,7 +67,8 @@ def run(
     [ 0.5 -0.5]
     """
     check(problem, plan)
-    theta, objective = advance(problem, plan, begin(plan, start), draw(plan, key), trace=trace)
+    noise = draw(plan, checked_key(key, problem, plan, start))
+    theta, objective = advance(problem, plan, begin(plan, start), noise, trace=trace)
     return theta if objective is None else (theta, NotPrivateTrace(objective))
 
 
@@ -96,6 +97,7 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     (3, 2)
     """
     check(problem, plans)
+    require_unshared(keys, problem, plans)
     chains = keys.shape[0]
     if plans.steps.ndim != 2 or plans.steps.shape[0] != chains:
         raise ValueError(

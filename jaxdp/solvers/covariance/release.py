@@ -80,7 +80,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     (2, 2)
     """
     rows = checks.of_records("features", features, LARGEST)
-    return _release(rows, plan, checked_key(key))
+    return _release(rows, plan, checked_key(key, rows, plan))
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:

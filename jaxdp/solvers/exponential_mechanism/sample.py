@@ -58,6 +58,7 @@ def sample(
     (1,)
     """
     checks.require_float64()
+    key = checked_key(key, problem, plan)
     if problem.loss != "logistic":
         raise ValueError(f"problem must be logistic, got {problem.loss!r}: not Lipschitz")
     if problem.design.shape != (plan.dimension, plan.records):
@@ -68,7 +69,7 @@ def sample(
     strength = problem.penalty.strength
     if not (isinstance(problem.penalty, L2) and np.array_equal(strength, plan.strength)):
         raise ValueError(f"problem.penalty must be the plan's, L2({plan.strength})")
-    keys = jax.random.split(checked_key(key), _CHAINS if diagnostics else 1)
+    keys = jax.random.split(key, _CHAINS if diagnostics else 1)
     ends, means, variances, tries, objective = _chains(problem.design, plan, keys)
     if not diagnostics:
         return ends[0]

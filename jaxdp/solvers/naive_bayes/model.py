@@ -83,7 +83,7 @@ def release(
     codes = matrix[:, categorical].astype(np.int64)
     numbers = matrix[:, continuous]
     counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
-    keys = jax.random.split(checked_key(key), 3)
+    keys = jax.random.split(checked_key(key, plan), 3)
     counts = jnp.asarray(counts) + whole_noise(plan.count_noise, keys[0], counts.shape)
     tables = jnp.asarray(tables) + whole_noise(plan.count_noise, keys[1], tables.shape)
     sums = jnp.asarray(sums)
