@@ -6,27 +6,35 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxdp.tables.labels import Label, label_of
+
 # Numbers of a plan. chosen: beyond all that are used, and far from where doubles end
 _LARGEST = 1e100
 # Distance of two bounds. chosen: as that
 _LEAST = 1e-100
 # Of weights and relative scales. chosen: as that
 _LARGEST_RATIO = 1e12
+# Name of the cell of all records that are in no category.
+_OTHER = "other"
 STATISTICS = ("count", "sum", "mean")
 _KEYS = (
-    *("name", "statistic", "column", "categories", "lower", "upper"),
+    *("name", "statistic", "column", "categories", "other", "lower", "upper"),
     *("noise", "weight", "scale"),
 )
 
 
 class Entry(NamedTuple):
-    """Statistic of a plan, checked; `where` says which it is in errors."""
+    """Statistic of a plan, checked; `where` says which it is in errors.
+
+    categories: the names of the cells; labels: what is counted in each, but in that of the others.
+    """
 
     where: str
     name: str
     statistic: str
     column: str | None
     categories: tuple[str, ...] | None
+    labels: tuple[Label, ...]
     lower: float
     upper: float
     noise: str
@@ -101,7 +109,7 @@ def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iter
         place = f"plan: release {index + 1}"
         require_known(place, table, _KEYS)
         statistic = _one_of(place, table, "statistic", STATISTICS)
-        column, categories = text_of(place, table, "column"), _categories(place, table)
+        column, (categories, labels) = text_of(place, table, "column"), _categories(place, table)
         lower, upper = _bounds(place, table, statistic)
         if (statistic == "count") != (categories is not None) and column is not None:
             needed = "categories" if statistic == "count" else "no categories"
@@ -118,6 +126,7 @@ def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iter
             statistic,
             column,
             categories,
+            labels,
             lower,
             upper,
             _one_of(place, {"noise": noise, **table}, "noise", noises),
@@ -139,17 +148,28 @@ def _bounds(place: str, table: Mapping[str, Any], statistic: str) -> tuple[float
     return lower, upper
 
 
-def _categories(place: str, table: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The public categories as texts, each once."""
-    listed = table.get("categories")
+def _categories(
+    place: str, table: Mapping[str, Any]
+) -> tuple[tuple[str, ...] | None, tuple[Label, ...]]:
+    """Names of the cells, and the public categories as labels, each once."""
+    listed, other = table.get("categories"), table.get("other", False)
+    if not isinstance(other, bool) or (other and listed is None):
+        raise ValueError(f"{place}: other must be true or false, beside categories, got {other!r}")
     if listed is None:
-        return None
+        return None, ()
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise ValueError(f"{place}: categories must be a list of texts, got {listed!r}")
-    labels = tuple(str(label) for label in listed)
+        raise ValueError(f"{place}: categories must be a list of labels, got {listed!r}")
+    labels = tuple(label for label in map(label_of, listed) if label is not None)
+    if len(labels) < len(listed):
+        raise ValueError(f"{place}: categories must not be empty or NaN, got {listed!r}")
     if len(set(labels)) < len(labels):
-        raise ValueError(f"{place}: categories must differ, got {listed!r}")
-    return labels
+        raise ValueError(
+            f"{place}: categories must differ, got {listed!r}: 1, 1.0 and '01' are the same label"
+        )
+    names = tuple(str(label).strip() for label in listed)
+    if other and _OTHER in names:
+        raise ValueError(f"{place}: other must be false where a category is named {_OTHER!r}")
+    return (*names, _OTHER) if other else names, labels
 
 
 def _positive(place: str, table: Mapping[str, Any], key: str) -> float:

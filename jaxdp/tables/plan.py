@@ -90,10 +90,10 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
             "discrete_gaussian" or "discrete_laplace", of statistics that name none; "gaussian" if
             left out. `level` of the half widths, 0.95. `ledger`: the file of a `Ledger`, if any. A
             table `release` for each statistic: `statistic` is "count" (of all records, or of a
-            `column` by its public `categories`), "sum" or "mean" (of a `column` clipped to the
-            public `lower` and `upper`); `name`; `noise`; and `weight` or `scale`. Noise scales are
-            multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the
-            weight is 1 if left out.
+            `column` by its public `categories`; `other` = true adds a cell of all others), "sum" or
+            "mean" (of a `column` clipped to the public `lower` and `upper`); `name`; `noise`; and
+            `weight` or `scale`. Noise scales are multiplier * sensitivity / weight, or multiplier *
+            scale (in the column's unit); the weight is 1 if left out.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition

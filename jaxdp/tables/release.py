@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
 from jaxdp.mechanism import Mechanism, release
 from jaxdp.tables.keys import counts_all
+from jaxdp.tables.labels import counted
 from jaxdp.tables.plan import LARGEST, Query, TablePlan, error_of, step_of
 
 
@@ -60,8 +60,9 @@ def release_table(
     """Noisy counts, sums and means of records, as planned, which may be published.
 
     Args:
-        columns: by name, one value a record: numbers, or texts of them, and labels, which are
-            compared as texts. All of one length.
+        columns: by name, one value a record: numbers, or texts of them, and labels. All of one
+            length. Labels match categories by value, as numbers, booleans or dates, whatever they
+            are written as (1, 1.0, " 1" and "01"); other texts match as texts, stripped.
         plan: what `plan_table` returned.
         key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
         ledger: a `Ledger` that is charged with everything before anything is drawn, and refuses
@@ -72,10 +73,12 @@ def release_table(
         its bounds; its half width is that of a sum over a count, both within theirs at half of the
         level's complement, and at most the distance of the bounds.
 
-    Values are clipped to the bounds; of labels that are no category nothing is told. A column that
-    is missing or of another length and a value that is no number raise `ValueError`, which tells no
-    value, before anything is charged. Half widths leave out the rounding of values to their unit
-    (2^-27 of a bound for each record), and of means the clipping.
+    Values are clipped to the bounds; records in no category, with missing labels too, are left out
+    unless the plan has a cell for them. A column that is missing, of another length or of none of
+    its categories' types, and a value that is no number, raise `ValueError`, which tells no value,
+    before anything is charged; so does a call inside of `jit`, `vmap` and the like. Half widths
+    leave out the rounding of values to their unit (2^-27 of a bound for each record), and of means
+    the clipping.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -87,7 +90,10 @@ def release_table(
     """
     require_outside_traces("release_table", ONE_KEY)
     key = key_or_new(key)
-    columns_by_name = {name: list(values) for name, values in columns.items()}
+    columns_by_name = {
+        name: list(np.asarray(values) if isinstance(values, jax.Array) else values)
+        for name, values in columns.items()
+    }
     size = _number_of_records(columns_by_name)
     sums = [_exact(query, columns_by_name, size) for query in plan.queries]
     if ledger is None and plan.ledger is not None:
@@ -117,8 +123,9 @@ def _exact(query: Query, columns: Mapping[str, list[Any]], size: int) -> list[in
         raise ValueError(f"columns must hold {entry.column!r}, got {', '.join(columns)}")
     values = columns[entry.column]
     if entry.categories is not None:
-        labels = collections.Counter(str(value) for value in values)
-        return [labels[category] for category in entry.categories]
+        counts = counted(values, entry.labels, entry.column)
+        is_all = len(counts) == len(entry.categories)
+        return counts if is_all else [*counts, size - sum(counts)]
     numbers = np.array([_number(value, entry.column, i) for i, value in enumerate(values)])
     # Division by a power of two is exact, and rounding monotone: bounds round to the ends.
     scaled = np.rint(np.clip(numbers, entry.lower, entry.upper) / query.unit)
@@ -129,7 +136,9 @@ def _exact(query: Query, columns: Mapping[str, list[Any]], size: int) -> list[in
 def _number(value: Any, column: str, index: int) -> float:
     try:
         number = float(value)
-    except (OverflowError, TypeError, ValueError):
+    except OverflowError:  # a whole number, to be clipped
+        number = math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):
         raise ValueError(f"column {column!r} must be of numbers, and record {index + 1} has none")
