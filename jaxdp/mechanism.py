@@ -233,7 +233,8 @@ def release(
             sum of absolute values does; any noise covers its own batch, each entry a release.
         value: an array, or a tree of them, finite; whole numbers (an integer dtype) for noise on
             the integers. Beyond 2^61 multiples of the lattice, 2^28 scales, it is clipped.
-        key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
+        key: of `jax.random`, one for each call. None draws one of ChaCha20 from the operating
+            system, as is right.
         granularity: a power of two that outputs are multiples of; None: 2^-32 of the scale.
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full.
 
@@ -242,8 +243,14 @@ def release(
         its sensitivity, the draws' error in its delta.
 
     Noises without a lattice (staircases, Subbotin's, your own), shapes that do not fit and values
-    that are not finite raise `ValueError`. A traced value that is no number
-    counts as 0. Source: the modules `released` and `noise.kernels.whole_draws`.
+    that are not finite raise `ValueError`. A traced value that is no number counts as 0.
+
+    Inside of `jit`, `vmap`, `grad` and loops a key must be passed, mapped as the value is: a key
+    that is drawn there, or a constant, gives all calls and entries the same noise, and differences
+    of what is released have none. Both raise `ValueError`, and so does a ledger there. JAX does not
+    show one key that is passed to an inner `jit` under `vmap(..., in_axes=(0, None))`, carried
+    unchanged by a loop, made from a constant inside of `jit`, or passed to every device: do not.
+    Source: the modules `released` and `noise.kernels.whole_draws`.
 
     >>> import jaxdp as dp
     >>> released = dp.release(dp.Mechanism(dp.DiscreteLaplace(2.0), 1.0), 42)

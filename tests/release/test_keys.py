@@ -1,0 +1,252 @@
+"""Noise that calls, batch entries, copies and forked processes do not share."""
+
+import copy
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import jaxdp as dp
+from jaxdp._core.compilation import is_inside_trace
+from jaxdp.solvers import covariance, scaling
+
+MECHANISM = dp.Mechanism(dp.Gaussian(1.0), 1.0)
+VALUES = jnp.arange(3.0)
+KEY = jax.random.key(0)
+KEYS = jax.random.split(KEY, 3)
+MESH = jax.make_mesh((1,), ("part",))
+PLAN = covariance.plan((1.0, 1e-5), dimension=2, records=2, relation="replace_one")
+TABLE = {"epsilon": 1.0, "delta": 1e-6, "release": [{"statistic": "count"}]}
+
+
+def release(value, key=None):
+    return dp.release(MECHANISM, value, key).value
+
+
+def drawn(_):
+    return jax.random.normal(dp.secure_key())
+
+
+def sharded(function):
+    parts = PartitionSpec("part")
+    mapped = jax.shard_map(function, mesh=MESH, in_specs=parts, out_specs=parts)
+    return lambda x: mapped(jax.device_put(x[:1], NamedSharding(MESH, parts)))
+
+
+def eager(function):
+    """Known values are computed inside of `jit`, and the trace is open all the same."""
+
+    def inside(value):
+        with jax.ensure_compile_time_eval():
+            return function(1.0) + value
+
+    return jax.jit(inside)
+
+
+def with_constant(function):
+    """Nothing that the function sees is mapped."""
+    return jax.vmap(lambda x: x + function(1.0))
+
+
+# Each runs a function of one value, once for all values.
+TRACES = {
+    "jit": lambda f: lambda x: jax.jit(f)(x[0]),
+    "vmap": jax.vmap,
+    "constant": with_constant,
+    "map": lambda f: lambda x: jax.lax.map(f, x),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, v: (c, f(v)), 0.0, x),
+    "fori_loop": lambda f: lambda x: jax.lax.fori_loop(0, 2, lambda _, c: f(c), x[0]),
+    "while_loop": lambda f: lambda x: jax.lax.while_loop(lambda c: c < 0, f, x[0]),
+    "condition": lambda f: lambda x: jax.lax.while_loop(lambda c: f(c) < 0, lambda c: c, x[0]),
+    "cond": lambda f: lambda x: jax.lax.cond(x[0] > 1, f, lambda v: v, x[0]),
+    "grad": lambda f: lambda x: jax.grad(f)(x[0]),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x[0],), (x[0],)),
+    "hessian": lambda f: lambda x: jax.hessian(f)(x[0]),
+    "checkpoint": lambda f: lambda x: jax.checkpoint(f)(x[0]),
+    "make_jaxpr": lambda f: lambda x: jax.make_jaxpr(f)(x[0]),
+    "eval_shape": lambda f: lambda x: jax.eval_shape(f, x[0]),
+    "pmap": lambda f: lambda x: jax.pmap(lambda v: f(v[()]))(x[:1]),
+    "shard_map": lambda f: sharded(lambda v: v + f(1.0)),
+    "eager": lambda f: lambda x: eager(f)(x[0]),
+}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("draw", [release, drawn], ids=["release", "secure_key"])
+def test_no_key_is_drawn_inside_of_a_trace(draw, trace):
+    with pytest.raises(ValueError, match=r"^key must be given .* Outside, split one and pass"):
+        TRACES[trace](draw)(VALUES)
+    assert not is_inside_trace()
+
+
+HOST = {
+    "table": lambda: dp.release_table({"a": [1, 2]}, dp.plan_table(TABLE)),
+    "audit": lambda: dp.audit(MECHANISM, (0.0, 1.0), 10, progress=False),
+    "one run": lambda: dp.audit_one_run(lambda included, key: included, 10),
+}
+
+
+@pytest.mark.parametrize("trace", ["jit", "vmap", "grad"])
+@pytest.mark.parametrize("call", ["audit", "one run"])
+def test_what_draws_for_itself_refuses(call, trace):
+    with pytest.raises(ValueError, match="key"):
+        TRACES[trace](lambda x: HOST[call]() and x)(VALUES)
+
+
+@pytest.mark.parametrize("trace", ["jit", "vmap"])
+def test_what_runs_on_the_host_says_so(trace, tmp_path):
+    plan = dp.plan_table(TABLE)
+    plan_of_steps = dp.dpsgd.plan(
+        (1.0, 1e-5), jnp.zeros(()), clip=1.0, sampling_prob=0.1, steps=2, records=3
+    )
+    lasso = dp.DPLasso(epsilon=1.0, delta=1e-6, feature_bounds=(0, 1), target_bounds=(0, 1))
+    rows = np.ones((4, 2))
+    descent = dp.solvers.coordinate_descent
+    problem = dp.glm(rows, rows[:, 0], loss="squared", penalty=dp.L2(0.5))
+    made = descent.noiseless_plan([0.5, 0.5], passes=2)
+    path = tmp_path / "run"
+
+    def train(x):
+        adam = pytest.importorskip("optax").sgd(0.1)
+        return dp.dpsgd.train(lambda p, v: (p - v) ** 2, x, VALUES, plan_of_steps, adam)
+
+    calls = {
+        "release_table": lambda x: dp.release_table({"a": [1, 2]}, plan),
+        "train": train,
+        "fit": lambda x: lasso.fit(rows + x, rows[:, 0]),
+        "run_resumable": lambda x: descent.run_resumable(problem, made, path),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"^{name} must be called outside .* its key"):
+            TRACES[trace](call)(VALUES)
+    assert not path.exists()
+
+
+SHARED = {
+    "jit": lambda: jax.jit(lambda v: release(v, KEY))(1.0),
+    "vmap": lambda: jax.vmap(release, (0, None))(VALUES, KEY),
+    "jit of vmap": lambda: jax.jit(jax.vmap(release, (0, None)))(VALUES, KEY),
+    "map": lambda: jax.lax.map(lambda v: release(v, KEY), VALUES),
+    "jit of map": lambda: jax.jit(lambda v, k: jax.lax.map(lambda x: release(x, k), v))(
+        VALUES, KEY
+    ),
+    "loop": lambda: jax.jit(lambda v, k: jax.lax.fori_loop(0, 2, lambda _, x: release(x, k), v))(
+        1.0, KEY
+    ),
+    "grad in vmap": lambda: jax.vmap(lambda v: jax.grad(lambda x: release(x, KEY))(v))(VALUES),
+    "scale": lambda: jax.vmap(
+        lambda s: dp.release(dp.Mechanism(dp.Gaussian(s), 1.0), 42.0, KEY).value
+    )(1.0 + VALUES),
+    "copies": lambda: jax.vmap(
+        lambda v: jax.vmap(lambda k: release(v, k))(jax.random.split(KEY, 2))
+    )(VALUES),
+    "words": lambda: jax.vmap(release, (0, None))(VALUES, jax.random.PRNGKey(0)),
+    "moments": lambda: jax.vmap(covariance.release, (0, None, None))(
+        jnp.ones((3, 2, 2)), PLAN, KEY
+    ),
+    "two points": lambda: jax.vmap(lambda v: dp.two_point_release(KEY, v, 0.0, 9.0, 1.0))(VALUES),
+}
+
+
+@pytest.mark.parametrize("call", SHARED)
+def test_a_key_that_all_entries_share_is_refused(call):
+    with pytest.raises(ValueError, match=r"^key must be an argument of the function"):
+        SHARED[call]()
+
+
+OWN = {
+    "vmap": lambda: jax.vmap(release)(jnp.zeros(3), KEYS),
+    "vmap of jit": lambda: jax.vmap(jax.jit(release))(jnp.zeros(3), KEYS),
+    "map": lambda: jax.lax.map(lambda pair: release(*pair), (jnp.zeros(3), KEYS)),
+    "one value": lambda: jax.vmap(release, (None, 0))(0.0, KEYS),
+    "folded": lambda: jax.vmap(lambda v, i: release(v, jax.random.fold_in(KEY, i)))(
+        jnp.zeros(3), jnp.arange(3)
+    ),
+    "calls": lambda: jnp.stack([release(0.0) for _ in range(3)]),
+    "jitted calls": lambda: jnp.stack([JITTED(0.0, dp.secure_key()) for _ in range(3)]),
+    "callback": lambda: jnp.stack([CALLING(0.0) for _ in range(3)]),
+    "entries": lambda: dp.release(MECHANISM, jnp.zeros(3)).value,
+    "copies": lambda: jnp.stack([dp.release(m, 0.0).value for m in copies(MECHANISM)]),
+}
+JITTED = jax.jit(release)
+CALLING = jax.jit(
+    lambda v: jax.pure_callback(
+        lambda x: np.asarray(release(float(x))), jax.ShapeDtypeStruct((), jnp.float64), v
+    )
+)
+
+
+def copies(mechanism):
+    return mechanism, copy.copy(mechanism), copy.deepcopy(mechanism)
+
+
+@pytest.mark.parametrize("call", OWN)
+def test_no_two_draws_are_the_same(call):
+    noise = np.asarray(OWN[call]())
+    assert len(set(noise.tolist())) == 3
+    assert (np.abs(noise) < 10).all()
+
+
+def test_a_derivative_of_one_release_may_have_a_key_of_its_own():
+    assert jax.grad(release)(1.0, KEY) == 0.0
+    inside = jax.jit(lambda v, k: jax.grad(lambda x: release(x, k))(v))
+    assert inside(1.0, KEY) == 0.0
+
+
+FORKS = """
+import os
+import jax
+import jaxdp as dp
+for _ in range(2):
+    if not os.fork():
+        print(*jax.random.key_data(dp.secure_key()).tolist(), flush=True)
+        os._exit(0)
+    os.wait()
+print(*jax.random.key_data(dp.secure_key()).tolist())
+"""
+
+
+def test_forked_processes_draw_keys_of_their_own():
+    told = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    keys = told.stdout.splitlines()
+    assert len(set(keys)) == 3
+    assert all(len(key.split()) == 8 for key in keys)
+
+
+def test_a_ledger_is_not_charged_once_for_a_batch(tmp_path):
+    ledger = dp.Ledger(tmp_path / "budget", dp.GDP(1.5))
+    running, counted = dp.Filter(dp.GDP(1.5)), dp.Odometer(1e-6)
+    calls = {
+        "Ledger": [
+            lambda v, k: dp.release(MECHANISM, v, k, ledger=ledger).value,
+            lambda v, k: ledger.charge(dp.GDP(1.0)) or v,
+            lambda v, k: v * ledger.would_fit(MECHANISM),
+            lambda v, k: ledger.charge(dp.GDP(v)) or v,
+        ],
+        "Filter": [lambda v, k: running.spend(dp.GDP(0.1 + v)) or v],
+        "Odometer": [lambda v, k: counted.spend(dp.ZCDP(0.0, 0.1)) and v],
+    }
+    for name, functions in calls.items():
+        for function in functions:
+            with pytest.raises(ValueError, match=f"^{name} must be called outside of jit"):
+                jax.vmap(function)(VALUES, KEYS)
+            with pytest.raises(ValueError, match=f"^{name} must be called outside of jit"):
+                jax.jit(function)(1.0, KEY)
+    assert ledger.steps == running.steps == counted.steps == ()
+    dp.release(MECHANISM, 0.0, ledger=ledger)
+    with pytest.raises(dp.BudgetExceededError):
+        dp.release(MECHANISM, 0.0, KEY, ledger=ledger)
+
+
+def test_scales_of_a_solver_are_what_its_noise_protects():
+    """Two noises of one key and two scales give the value away."""
+    with pytest.raises(ValueError, match=r"^key must be an argument"):
+        jax.vmap(
+            lambda mu: scaling.release(
+                np.zeros((9, 1)), -np.ones(1), np.ones(1), dp.GDP(mu), KEY, relation="add_remove"
+            )[0]
+        )(1.0 + VALUES)
