@@ -71,9 +71,7 @@ def release(
     checks.one_of("relation", relation, SOLVER_RELATIONS)
     coordinates = _coordinates(values, lower, upper)
     records = number_of_records({"values": len(values)})
-    middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
-    # Clipped again: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
-    unit = np.clip((np.clip(values, lower, upper) - middle) / half, -1.0, 1.0)
+    middle, half, unit = _in_units(values, lower, upper)
     # A square moves by 1 whether its record is replaced or there at all.
     moved = np.repeat([shift_factor(relation), 1.0], coordinates) * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
@@ -93,6 +91,14 @@ def release(
 def sampling_error(coordinates: int) -> Reals:
     """Total variation that draws of `release` are off by, of so many columns."""
     return lattice.sampling_error(2 * coordinates, "lattice")
+
+
+def _in_units(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Middles, half widths, and the values measured by them, in [-1, 1]."""
+    middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+    unit = (np.clip(values, lower, upper) - middle) / half
+    # Clipped again: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
+    return middle, half, np.clip(unit, -1.0, 1.0)
 
 
 def _coordinates(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> int:

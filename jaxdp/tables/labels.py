@@ -12,7 +12,7 @@ import datetime
 import decimal
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,15 +45,8 @@ def label_of(value: Any) -> Label | None:
 
 def counted(values: Sequence[Any], labels: Sequence[Label], column: str) -> list[int]:
     """How many values are each of the labels; `ValueError` where no value is of a label's kind."""
-    try:
-        # By type as well: True is 1 in a dictionary.
-        alike = collections.Counter(zip(map(type, values), values, strict=True))
-    except TypeError as error:
-        raise ValueError(
-            f"column {column!r} must be of numbers, booleans, dates or texts, to count by category"
-        ) from error
     counts: collections.Counter[Label | None] = collections.Counter()
-    for (_, value), count in alike.items():
+    for value, count in _alike(values):
         counts[label_of(value)] += count
     found = {label.kind for label in counts if label is not None}
     wanted = {label.kind for label in labels}
@@ -63,6 +56,16 @@ def counted(values: Sequence[Any], labels: Sequence[Label], column: str) -> list
             f"{_listed(found)} alone: no record could be counted"
         )
     return [counts[label] for label in labels]
+
+
+def _alike(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    """Values and how often each is there, equal ones of one type together where they have hashes."""
+    try:
+        # By type as well: True is 1 in a dictionary.
+        alike = collections.Counter(zip(map(type, values), values, strict=True))
+    except TypeError:  # scalars of JAX
+        return ((value, 1) for value in values)
+    return ((value, count) for (_, value), count in alike.items())
 
 
 def _is_unlike_itself(value: Any) -> bool:

@@ -122,3 +122,35 @@ def test_bad_files_are_refused_before_anything_is_charged(run, files):
     (files / "data.csv").write_text("town,town\nA,B\n")
     assert "names that differ" in run(*asked, files / "out.csv").stderr
     assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_numbers_and_booleans_of_a_file_match_those_of_the_plan(run, tmp_path):
+    """As pandas writes them: 1 as 1.0, true as True, and nothing where a value is missing."""
+    (tmp_path / "plan.toml").write_text(
+        """
+epsilon = 40.0
+delta = 1e-6
+noise = "discrete_laplace"
+
+[[release]]
+statistic = "count"
+column = "floor"
+categories = [0, 1]
+other = true
+
+[[release]]
+statistic = "count"
+column = "lift"
+categories = [true, false]
+"""
+    )
+    rows = ["floor,lift", "0.0,True", "1.0,True", " 01,False", ",True", "2.0,"]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
+    told = run(tmp_path / "data.csv", "--plan", tmp_path / "plan.toml", "--json")
+    assert told.exit_code == 0, told.output
+    cells = [(row["category"], row["value"]) for row in json.loads(told.stdout)["rows"]]
+    assert cells == [("0", 1), ("1", 2), ("other", 2), ("True", 3), ("False", 1)]
+    (tmp_path / "data.csv").write_text("floor,lift\nground,True\n")
+    told = run(tmp_path / "data.csv", "--plan", tmp_path / "plan.toml")
+    assert told.exit_code != 0
+    assert "column 'floor' must hold what its categories are" in " ".join(told.output.split())

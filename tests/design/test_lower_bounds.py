@@ -111,6 +111,10 @@ def test_randomised_response_is_unbiased_private_and_attains_the_bound():
     chances = 0.5 * (1 + np.tanh(epsilon / 2) * np.array([-1.0, 1.0]))
     np.testing.assert_allclose(np.log(chances[1] / chances[0]), epsilon, rtol=1e-12)
     assert np.isnan(dp.two_point_release(keys[0], 4.0, -1.0, 3.0, epsilon))
+    # Bounds of two ulp: an end must not become certain.
+    for end in (1e16, 1e16 + 2.0):
+        draws = np.asarray(dp.two_point_release(keys[0], end, 1e16, 1e16 + 2.0, 1.0, (10_000,)))
+        assert 0.05 < np.mean(draws > np.mean(draws)) < 0.95
 
 
 def test_covariance():

@@ -132,6 +132,45 @@ def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
     assert abs(release(jnp.asarray(jnp.inf), key)) < 1e10
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "discrete_laplace"])
+def test_whole_numbers_of_any_size_are_clipped_before_they_are_cast(noise):
+    """Neighbours stay neighbours: 2^63 - 1 and 2^63 as what lies 2^61 or 2^53 from 0."""
+    mechanism, key = dp.Mechanism(NOISES[noise], 1.0), jax.random.key(3)
+    end = 2.0**61 if noise == "discrete_laplace" else min(2.0**53, 2.0**61 * 2.0**-32 * 2.0)
+    many = [np.uint64(2**63 - 1), np.uint64(2**63), np.uint64(2**64 - 1), 2**63, 2**64, 10**30]
+    one = mechanism.release(2**63 - 1, key).value
+    assert one == pytest.approx(end, rel=1e-6)
+    for value in (*many, jnp.uint64(2**63), np.array(2**63, np.uint64), np.int64(2**63 - 1)):
+        assert mechanism.release(value, key).value == one, value
+    for value in (-(2**63), np.int64(-(2**63)), -(2**64)):
+        assert mechanism.release(value, key).value == pytest.approx(-end, rel=1e-6), value
+    traced = jax.jit(lambda v, k: mechanism.release(v, k).value)
+    assert traced(jnp.uint64(2**63), key) == traced(jnp.uint64(2**63 - 1), key) == one
+    # Below, nothing is moved.
+    assert abs(mechanism.release(np.uint64(2**32), key).value - 2.0**32) < 100
+    for dtype in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64):
+        assert mechanism.release(dtype(7), key).value == mechanism.release(7, key).value
+
+
+def test_lists_and_trees_of_large_whole_numbers_are_clipped_too():
+    gaussian, key = dp.Mechanism(dp.Gaussian(3.0), 1.0), jax.random.key(3)
+    laplace = dp.Mechanism(dp.DiscreteLaplace(2.0), 1.0)
+    near = np.asarray(laplace.release([2**61, -(2**61), 5], key).value)
+    for values in ([2**63, -(2**63), 5], [2**64, -(10**30), 5], [2**62, -(2**62), 5]):
+        assert np.array_equal(laplace.release(values, key).value, near)
+    assert near.dtype == np.int64
+    assert abs(near[2] - 5) < 100
+    tree = gaussian.release({"a": 2**70, "b": [2**63, 1.5]}, key).value
+    assert float(tree["a"]) == pytest.approx(2.0**29 * 4.0, rel=1.0)
+    assert abs(float(tree["b"][1]) - 1.5) < 100
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).bits == 64, reason="it is float64 here")
+def test_a_longdouble_is_refused_rather_than_rounded():
+    with pytest.raises(ValueError, match="value must be float64 or narrower"):
+        dp.release(GAUSSIAN, np.longdouble(1.0))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

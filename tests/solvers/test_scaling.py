@@ -6,6 +6,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent, scaling
+from jaxdp.solvers.scaling import _in_units
 
 KEY = jax.random.key(0)
 ENDS = np.array([-2.0, 0.0]), np.array([4.0, 1.0])
@@ -45,6 +46,24 @@ def test_the_noise_is_that_of_the_sensitivity(relation, moved):
     shrunk = (1 / 9) / (1 / 9 + deviation**2)
     assert np.std(draws) == pytest.approx(deviation * shrunk, rel=0.2)
     assert np.mean(draws) == pytest.approx(0.25 * shrunk, abs=4 * deviation / np.sqrt(200))
+
+
+@pytest.mark.parametrize("low", [1e16, -1e16 - 2.0, 1e15 + 0.25, 3e307])
+def test_bounds_a_few_ulp_apart_do_not_widen_what_a_record_moves(low):
+    """(1e16, 1e16 + 2): the middle is rounded to an end, and a mean moved by 4 / n for 2 / n."""
+    ends = np.array([low]), np.array([np.nextafter(low, np.inf)])
+    for upper in (ends[1], np.nextafter(ends[1], np.inf)):
+        values = np.linspace(ends[0] - 1.0, upper + 1.0, 9)
+        middle, half, unit = _in_units(values, ends[0], upper)
+        assert (np.abs(unit) <= 1.0).all()
+        assert (ends[0] <= middle).all()
+        assert (middle <= upper).all()
+        assert (half > 0).all()
+        centre, scale = scaling.release(
+            values, ends[0], upper, dp.GDP(1.0), KEY, relation="replace_one"
+        )
+        assert ends[0] - half <= centre <= upper + half
+        assert 0 < scale <= half
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])

@@ -83,7 +83,6 @@ def run_resumable(
     >>> print(theta.round(4))
     [ 0.5 -0.5]
     """
-    require_outside_traces("run_resumable", ONE_KEY)
     check(problem, plan)
     every = checks.positive_integer("every", every)
     passes, target = plan.sequence.shape[0], Path(path)
@@ -139,6 +138,7 @@ def _reached(
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """The file, made where there is none, while no other process has it; the owner's alone."""
+    require_outside_traces("run_resumable", ONE_KEY)
     fcntl = checks.posix_locks()
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         try:
