@@ -83,8 +83,8 @@ def checked_key(key: Any, *values: Any) -> Key:
     if dtype is None or not (words or jnp.issubdtype(dtype, jax.dtypes.prng_key)):
         told = type(key).__name__ if dtype is None else f"an array of {dtype}"
         raise ValueError(
-            f"key must be a key of jax.random, such as dp.secure_key() or, for tests, "
-            f"jax.random.key(seed), got {told}"
+            "key must be a key of jax.random, such as jax.random.key(seed) or, for what is "
+            f"published, dp.secure_key(), got {told}"
         )
     require_unshared(key, *values)
     return key

@@ -59,7 +59,7 @@ def counted(values: Sequence[Any], labels: Sequence[Label], column: str) -> list
 
 
 def _alike(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
-    """Values and how often each is there, equal ones of one type together where they have hashes."""
+    """Values and how often each is there: hashable ones that are equal and of one type, once."""
     try:
         # By type as well: True is 1 in a dictionary.
         alike = collections.Counter(zip(map(type, values), values, strict=True))

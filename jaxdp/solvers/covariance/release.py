@@ -80,6 +80,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     (2, 2)
     """
     rows = checks.of_records("features", features, LARGEST)
+    _require_shape(rows, plan)
     return _release(rows, plan, checked_key(key, rows, plan))
 
 
@@ -111,8 +112,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     [[0.5 0. ]
      [0.  0.5]]
     """
-    if features.shape != (plan.records, plan.dimension):
-        raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {features.shape}")
+    _require_shape(features, plan)
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return rows.T @ rows / plan.records
@@ -123,6 +123,11 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
         return jnp.sum(jnp.clip(rows * rows[:, index, None], -bound, bound), axis=0)
 
     return lax.map(one_row, jnp.arange(plan.dimension)) / plan.records
+
+
+def _require_shape(features: Reals, plan: Plan) -> None:
+    if features.shape != (plan.records, plan.dimension):
+        raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {features.shape}")
 
 
 @jax.jit
