@@ -110,14 +110,13 @@ def audit_one_run(
     >>> found.is_refuted, found.mu_lower > 0.5
     (False, True)
     """
-    key = key_or_new(key)
+    keys = jax.random.split(key_or_new(key), 2)
     canaries = checks.positive_integer("canaries", canaries)
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
     if not 1 <= checks.positive_integer("guesses", count) <= canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     delta, level = checked_terms(delta, confidence)
     claimed, curve = claimed_epsilon(claim, delta), _curve_of(claim, delta)
-    keys = jax.random.split(key, 2)
     included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
     scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
     if scores.shape != included.shape or np.isnan(scores).any():

@@ -100,14 +100,13 @@ def audit(
     >>> found.is_refuted, found.epsilon_lower > 0.5
     (False, True)
     """
-    key = key_or_new(key)
+    keys = jax.random.split(key_or_new(key), 2)
     trials = checks.positive_integer("trials", trials)
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
     terms = terms_of(mechanism if claim is None else claim, delta, confidence)
-    keys = jax.random.split(key, 2)
     first, second = (
         _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
