@@ -29,6 +29,8 @@ class Label(NamedTuple):
 
 def label_of(value: Any) -> Label | None:
     """The label that a value is; None where it is missing: None, NaN, NA, NaT or an empty text."""
+    if isinstance(value, str):
+        return _label_of_text(value.strip())
     if isinstance(value, bool | np.bool_):
         return Label("booleans", bool(value))
     if value is None or _is_unlike_itself(value):

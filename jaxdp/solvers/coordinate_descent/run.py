@@ -54,9 +54,9 @@ def run(
         theta, (p,); with `trace`, also a `NotPrivateTrace`. Only theta is covered by the plan's
         guarantee.
 
-    Batches over keys, plans and problems by `jax.vmap`; `run_many` picks the chunk. Time is linear
-    in passes * p * n; memory 2 p n floats, if n is no multiple of 64. A problem that the plan was
-    not made for: `ValueError`.
+    Batches over plans and problems by `jax.vmap`, with a key for each: one key for all of them is a
+    `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n; memory 2 p n floats,
+    if n is no multiple of 64. A problem that the plan was not made for: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
