@@ -257,6 +257,6 @@ def test_two_processes_never_run_on_one_file_and_a_killed_one_leaves_one_file(tm
     assert os.listdir(tmp_path) == ["run"]
     assert states(path)[-1]["done"] == 3
     held = states(path)[0]["key"]
-    key = jax.random.wrap_key_data(jnp.array(held["words"], dtype=jnp.uint32), impl=held["kind"])
+    key = stored_key(jnp.array(held["words"], dtype=jnp.uint32), held["kind"])
     alone = cd.run_resumable(problem(), plan(), tmp_path / "alone", key)
     np.testing.assert_array_equal(cd.run_resumable(problem(), plan(), path), alone)
