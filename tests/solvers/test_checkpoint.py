@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from small_descent import KEY, plan, problem
 
+from jaxdp._core.random_key import stored_key
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent import checkpoint
 from jaxdp.solvers.coordinate_descent.run import advance
