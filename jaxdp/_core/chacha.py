@@ -5,10 +5,14 @@ The block function is that of RFC 8439, section 2.3: 16 words of state (4 consta
 counter, a purpose and 0: bits, children of `split` and of `fold_in`, and seeds come from
 disjoint inputs, so that no bit that is drawn says anything of a key. A draw that would need 2^32
 blocks (256 GiB) is refused.
+
+The functions that JAX calls are compiled: outside of `jit` it calls them as they are, and a loop
+that is traced at each call is compiled at each call.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -84,6 +88,7 @@ def _purpose(tag: int) -> jax.Array:
     return jnp.full((), tag, jnp.uint32)
 
 
+@functools.partial(jax.jit, inline=True)
 def _seed(seed: jax.Array) -> jax.Array:
     """A key from a whole number: for tests, as a seed can be guessed."""
     is_wide = seed.dtype.itemsize == 8
@@ -93,6 +98,7 @@ def _seed(seed: jax.Array) -> jax.Array:
     return jnp.stack(block(nothing, (low, high, _purpose(_SEED), _zero()))[:_KEY_WORDS])
 
 
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def _split(key: jax.Array, shape: Shape) -> jax.Array:
     """Children: half of the block of their number."""
     number = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
@@ -100,6 +106,7 @@ def _split(key: jax.Array, shape: Shape) -> jax.Array:
     return jnp.stack(words[:_KEY_WORDS], axis=-1)
 
 
+@functools.partial(jax.jit, inline=True)
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
     """The child of a number: half of its block."""
     number = jnp.asarray(data).astype(jnp.uint32)
@@ -107,6 +114,7 @@ def _fold_in(key: jax.Array, data: Any) -> jax.Array:
     return jnp.stack(words[:_KEY_WORDS])
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
 def _bits(key: jax.Array, bit_width: int, shape: Shape) -> jax.Array:
     """Random words of 8, 16, 32 or 64 bits."""
     size = math.prod(shape)

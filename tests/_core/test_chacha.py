@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import counted
 
 import jaxdp as dp
 from jaxdp._core import chacha
@@ -118,3 +119,22 @@ def test_secure_keys_differ_and_are_known_as_such():
 def test_too_long_a_draw_is_refused():
     with pytest.raises(ValueError, match="fewer than 2\\^32 blocks"):
         jax.jit(lambda k: jax.random.bits(k, (2**36,))).lower(dp.secure_key())
+
+
+def children(key, data):
+    """What a program of a user calls outside of `jit`, keys of a batch too."""
+    few = jax.random.split(key)
+    return (
+        *(jax.random.fold_in(key, data), few, jax.random.split(key, (3, 2))),
+        jax.vmap(jax.random.fold_in, (0, None))(few, data),
+        jax.vmap(lambda k: jax.random.split(k, 3))(few),
+        *(jax.random.bits(key, (5,)), jax.random.key(data, impl=chacha.IMPLEMENTATION)),
+    )
+
+
+def test_calls_outside_of_jit_compile_once():
+    children(dp.secure_key(), 0)
+    with counted() as compiled:
+        for data in range(1, 4):
+            children(dp.secure_key(), data)
+    assert compiled == []
