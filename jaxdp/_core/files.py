@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import glob
 import hashlib
 import json
 import os
@@ -55,11 +56,13 @@ def write_atomically(
     *,
     mode: int = 0o666,
     survives_power_loss: bool = True,
+    replaces: bool = True,
 ) -> None:
     """All or nothing: written beside `path` and moved over it.
 
     mode: of access, less the umask.
     survives_power_loss: on the disk before it is moved; else only a killed process does no harm.
+    replaces: if False, a file that is there stays, and `FileExistsError` is raised.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
@@ -70,10 +73,36 @@ def write_atomically(
             if survives_power_loss:
                 file.flush()
                 os.fsync(file.fileno())
-        partial.replace(target)
+        _move(partial, target, replaces)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _move(partial: Path, target: Path, replaces: bool) -> None:
+    if not replaces:
+        try:
+            # One step, which fails where a name is taken.
+            os.link(partial, target)
+        except FileExistsError:
+            raise
+        except OSError as error:  # a file system without links
+            if target.exists():
+                raise FileExistsError(target) from error
+        else:
+            partial.unlink()
+            return
+    partial.replace(target)
+
+
+def remove_partials(path: str | os.PathLike[str]) -> None:
+    """Remove what processes that were killed within `write_atomically` left beside `path`.
+
+    For a file that one process writes at a time: another's write in progress fails.
+    """
+    target = Path(path)
+    for partial in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
+        partial.unlink(missing_ok=True)
 
 
 def sealed(form: Format, payload: dict[str, Any]) -> str:

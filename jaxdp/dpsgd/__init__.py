@@ -36,8 +36,8 @@ from jaxdp.dpsgd.wording import statement as statement
 if TYPE_CHECKING:
     from jaxdp.dpsgd.batches import allocated_batches as allocated_batches
     from jaxdp.dpsgd.batches import fixed_batch as fixed_batch
+    from jaxdp.dpsgd.batches import poisson_batch as poisson_batch
     from jaxdp.dpsgd.batches import truncated_batch as truncated_batch
-    from jaxdp.dpsgd.training import poisson_batch as poisson_batch
     from jaxdp.dpsgd.training import train as train
     from jaxdp.dpsgd.training_plan import ALLOCATIONS as ALLOCATIONS
     from jaxdp.dpsgd.training_plan import FAMILIES as FAMILIES
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 else:
     # Imported where they are first used: they need optax, and all questions do without.
     _TRAINING = {
-        "batches": "allocated_batches fixed_batch truncated_batch",
-        "training": "poisson_batch train",
+        "batches": "allocated_batches fixed_batch poisson_batch truncated_batch",
+        "training": "train",
         "training_plan": "ALLOCATIONS FAMILIES GROUPS Plan plan",
         "transformations": "NoiseState add_noise clip_groups",
     }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,52 +14,23 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
-from jaxdp._core.random_key import ONE_KEY, checked_key, key_for
+from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.records import records_of_tree
-from jaxdp._core.types import ArrayLike, Key
-from jaxdp.dpsgd.batches import batches_of, require_records
+from jaxdp._core.types import Key
+from jaxdp.dpsgd.batches import parts_of_batches, require_records
 from jaxdp.dpsgd.checkpoint import Checkpoint
-from jaxdp.dpsgd.training_plan import Plan
+from jaxdp.dpsgd.fingerprints import fingerprints
+from jaxdp.dpsgd.training_plan import Plan, require_floating
 from jaxdp.dpsgd.transformations import (
-    add_noise,
+    NoiseState,
     by_example,
     clip_groups,
+    initial_noise,
+    noised,
     require_parameters,
 )
-
-
-def poisson_batch(
-    key: Key, records: int, sampling_prob: ArrayLike, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """A Poisson sample of records, cut into parts of one size.
-
-    Args:
-        key: of the draw: use it once and keep it secret, as who was sampled is not public.
-        records: their number, at least 1.
-        sampling_prob: with which each is taken, on its own, in [0, 1].
-        size: of a part.
-
-    Returns:
-        Indices and mask, (parts, size). As many parts as the sample needs, at least one: no sample
-        is cut. The mask is False where a part is filled up.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices, mask = dp.dpsgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
-    >>> indices.shape, int(mask.sum())
-    ((2, 5), 8)
-    """
-    records = checks.positive_integer("records", records)
-    size = checks.positive_integer("size", size)
-    sampling_prob = checks.probability("sampling_prob", sampling_prob)
-    uniform = jax.random.uniform(key_for("sample", key), (records,))
-    index = np.flatnonzero(np.asarray(uniform < sampling_prob))
-    parts = max(1, -(-index.size // size))
-    indices = np.zeros(parts * size, dtype=np.int64)
-    indices[: index.size] = index
-    mask = np.arange(parts * size) < index.size
-    return indices.reshape(parts, size), mask.reshape(parts, size)
 
 
 def train(
@@ -112,7 +83,13 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    checks.require_float64()
     require_outside_traces("train", ONE_KEY)
+    if not checks.all_concrete(params, data, key):
+        raise ValueError(
+            "train must be called outside of jit, vmap and the like, as its steps run on the host: "
+            "call it once for each data set, with a key of its own"
+        )
     key = None if key is None else checked_key(key)
     course = _Course(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
@@ -138,18 +115,25 @@ def _run(
 ) -> Any:
     """The parameters after the steps that the file leaves to make."""
     require_parameters("params", params, plan)
+    require_floating("params", params)
     records = records_of_tree("data", data)
     if plan.sampling is not None:
         require_records(plan.sampling, records)
-    part_sum = _part_sum(loss, clip_groups(plan))
-    private = optax.chain(add_noise(plan, jax.random.fold_in(file.key, 0)), optimizer)
-    step, sampling = _step(private), jax.random.fold_in(file.key, 1)
-    n_done, params, state = file.reached(params, private.init(params))
-    batches = _batches(plan, sampling, records, course.part, n_done)
+    # On the device once, not at every step.
+    data = jax.tree.map(jnp.asarray, data)
+    first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
+    inputs = functools.partial(fingerprints, loss, params, data, optimizer)
+    n_done, params, state = file.reached(params, first, inputs)
+    zero = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)), params)
+    part_sum, step = _part_sum(loss, clip_groups(plan)), _step(plan, optimizer)
+    sampling = plan.sampling, jax.random.fold_in(file.key, 1), records, plan.sampling_prob
+    batches = parts_of_batches(*sampling, course.part, range(n_done, plan.steps))
     steps = shown(range(n_done + 1, plan.steps + 1), "steps", course.progress)
     for made, batch in zip(steps, batches, strict=True):
-        sums = [part_sum(params, data, *part) for part in zip(*batch, strict=True)]
-        params, state = step(params, state, jax.tree.map(lambda *x: sum(x[1:], x[0]), *sums))
+        total = zero
+        for indices, mask in zip(*batch, strict=True):
+            total = part_sum(total, params, data, indices, mask)
+        params, state = step(params, state, total)
         if made % course.every == 0 or made == plan.steps:
             file.write(made, params, state)
             if course.callback is not None:
@@ -157,20 +141,16 @@ def _run(
     return params
 
 
-def _batches(
-    plan: Plan, key: Key, records: int, part: int, n_done: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Indices and masks of every step from `n_done` on, (parts, part)."""
-    if plan.sampling is None:
-        for index in range(n_done, plan.steps):
-            step_key = jax.random.fold_in(key, index)
-            yield poisson_batch(step_key, records, plan.sampling_prob, part)
-        return
-    batches = batches_of(plan.sampling, key, records, plan.steps)
-    for indices, mask in islice(batches, n_done, None):
-        spare = -indices.size % part
-        filled = np.pad(indices, (0, spare)), np.pad(mask, (0, spare))
-        yield filled[0].reshape(-1, part), filled[1].reshape(-1, part)
+def _initial(optimizer: optax.GradientTransformation, params: Any) -> Any:
+    """The optimiser's first state; `ValueError` if it would add noise of its own."""
+    state = optimizer.init(params)
+    if any(map(_is_noise, jax.tree.leaves(state, is_leaf=_is_noise))):
+        raise ValueError("optimizer must be without add_noise: train adds the noise of the plan")
+    return state
+
+
+def _is_noise(node: Any) -> bool:
+    return isinstance(node, NoiseState)
 
 
 def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
@@ -188,24 +168,24 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
 
 
 def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
-    """Sum of the clipped gradients of some records, those that the mask takes."""
+    """A sum, and the clipped gradients of some more records, those that the mask takes."""
 
-    @jax.jit
-    def part_sum(params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
+    def part_sum(total: Any, params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
         examples = jax.tree.map(lambda x: x[indices], data)
         gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
         gradients = jax.tree.map(lambda g: jnp.where(by_example(mask, g), g, 0.0), gradients)
-        return clipping.update(gradients, optax.EmptyState())[0]
+        clipped, _ = clipping.update(gradients, optax.EmptyState())
+        return jax.tree.map(jnp.add, total, clipped)
 
-    return part_sum
+    return shared_jit(part_sum)
 
 
-def _step(private: optax.GradientTransformation) -> Any:
+def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
     """Parameters and state after a step from a sum of clipped gradients."""
 
-    @jax.jit
-    def step(params: Any, state: Any, total: Any) -> tuple[Any, Any]:
-        updates, state = private.update(total, state, params)
-        return optax.apply_updates(params, updates), state
+    def step(params: Any, state: tuple[NoiseState, Any], total: Any) -> tuple[Any, Any]:
+        mean, noise = noised(plan, total, state[0])
+        updates, of_optimizer = optimizer.update(mean, state[1], params)
+        return optax.apply_updates(params, updates), (noise, of_optimizer)
 
-    return step
+    return shared_jit(step)

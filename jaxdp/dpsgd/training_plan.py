@@ -179,15 +179,29 @@ def _clips(clip: ArrayLike, groups: int) -> Vector:
     return checks.noise_scale("clip of each group", clips)
 
 
+def require_floating(name: str, tree: Any) -> None:
+    """`ValueError` for a leaf that a gradient cannot move."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not jnp.issubdtype(_dtype(leaf), jnp.floating):
+            raise ValueError(
+                f"{name}{jax.tree_util.keystr(path)} must be of floating-point numbers, got "
+                f"{_dtype(leaf)}: convert it, or leave it out of what is trained"
+            )
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+
+
 def _leaves(params: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     """Shapes and precisions of the parameters."""
     leaves = jax.tree.leaves(params)
-    shapes = tuple(tuple(leaf.shape) for leaf in leaves)
-    return shapes, tuple(str(jnp.dtype(leaf.dtype)) for leaf in leaves)
+    return tuple(map(np.shape, leaves)), tuple(str(jnp.dtype(_dtype(leaf))) for leaf in leaves)
 
 
 def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The group of each leaf, and how many parameters each group has."""
+    require_floating("params", params)
     paths, structure = jax.tree_util.tree_flatten_with_path(params)
     if not paths:
         raise ValueError("params must have at least one leaf")
@@ -203,7 +217,7 @@ def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
     members = tuple(order.index(label) for label in labels)
     sizes = [0] * len(order)
     for group, (_, leaf) in zip(members, paths, strict=True):
-        sizes[group] += int(np.prod(leaf.shape))
+        sizes[group] += int(np.prod(np.shape(leaf)))
     return members, tuple(sizes)
 
 

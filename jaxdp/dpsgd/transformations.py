@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.records import same_length
 from jaxdp._core.types import Key
@@ -19,6 +21,8 @@ from jaxdp.solvers.lattice import power_of_two
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
 _BITS = 30
+# Noisy means by identity, while they live: what one `add_noise` passes to another in a chain.
+_NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def clip_groups(plan: Plan) -> optax.GradientTransformation:
@@ -50,13 +54,14 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
+        checks.require_float64()
         leaves, structure = jax.tree.flatten(updates)
         _require_shapes(updates, plan, examples=True)
         squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
         for leaf, group in zip(leaves, plan.members, strict=True):
             # Units of the threshold: no norm near it under- or overflows.
-            flat = leaf.reshape(leaf.shape[0], -1).astype(jnp.float64) / plan.clips[group]
-            squares[group] += jnp.sum(flat**2, axis=1)
+            scaled = leaf.astype(jnp.float64) / plan.clips[group]
+            squares[group] += jnp.sum(scaled**2, axis=tuple(range(1, leaf.ndim)))
         factors = []
         for square, size in zip(squares, plan.sizes, strict=True):
             # Less by more than the rounding of a sum of `size` squares, its root and quotients.
@@ -90,13 +95,14 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         key: of the noise: use it for one run, and keep it secret.
 
     Returns:
-        A transformation to (sum + noise) / expected batch; NaN after the plan's last step: more
-        would not be covered.
+        A transformation to (sum + noise) / expected batch. After the plan's last step, which ends
+        what is covered, it raises `ValueError`; under `jit` it returns NaN.
 
     The sum is rounded to a lattice, from which the noise comes: see `solvers.lattice`; all entries
     of a step are one release. The mean is rounded to the parameters' precision. With a plan of
     `release="float"` the noise is that of floating point, in float64 (in float32 a normal draw ends
-    at 5.4 deviations, which can be seen). Other shapes than the parameters': `ValueError`.
+    at 5.4 deviations, which can be seen). Other shapes than the parameters', and means that another
+    `add_noise` of the chain passes on, raise `ValueError`.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -110,32 +116,48 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     ((2,), 1)
     """
 
-    key = checked_key(key)
-
-    def init(params: Any) -> NoiseState:
-        del params
-        return NoiseState(key_for("noise", key), jnp.zeros((), dtype=jnp.int64))
+    first = initial_noise(key)
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, NoiseState]:
         del params
-        leaves, structure = jax.tree.flatten(updates)
-        _require_shapes(updates, plan, examples=False)
-        following, now = jax.random.split(checked_key(state.key, leaves))
-        noise, size = noise_of(plan.family), sum(plan.sizes)
-        # Of a vector of ones, in the norm that the noise counts.
-        norm = size**0.5 if plan.family == "gaussian" else size
-        ratio = 1.0 / (plan.multiplier * norm)
-        if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
-        noisy = []
-        keys = jax.random.split(now, len(leaves))
-        for leaf, group, dtype, seed in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
-            scale = plan.scales[group]
-            added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
-            total = added.to(leaf.astype(jnp.float64))
-            noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
-        return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
+        if checks.is_concrete(state.made) and int(state.made) >= plan.steps:
+            raise ValueError(
+                f"updates must end with the plan's {plan.steps} steps, which are made: another one "
+                "is not covered; plan for more steps"
+            )
+        return noised(plan, updates, state)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(lambda params: first, update)
+
+
+def initial_noise(key: Key) -> NoiseState:
+    """The state before the first step."""
+    checks.require_float64()
+    return NoiseState(key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int64))
+
+
+def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState]:
+    """The noisy mean of a sum of clipped gradients, and the state of the next step."""
+    checks.require_float64()
+    leaves, structure = jax.tree.flatten(updates)
+    _require_shapes(updates, plan, examples=False)
+    if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
+        raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
+    following, now = jax.random.split(checked_key(state.key, leaves))
+    noise, size = noise_of(plan.family), sum(plan.sizes)
+    # Of a vector of ones, in the norm that the noise counts.
+    norm = size**0.5 if plan.family == "gaussian" else size
+    ratio = 1.0 / (plan.multiplier * norm)
+    if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
+    noisy = []
+    keys = jax.random.split(now, len(leaves))
+    for leaf, group, dtype, seed in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
+        scale = plan.scales[group]
+        added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
+        total = added.to(leaf.astype(jnp.float64))
+        noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
+    _NOISY.update({id(leaf): leaf for leaf in noisy})
+    return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
 
 def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -1,0 +1,84 @@
+"""Compiled programs that outlive the functions that they were traced from.
+
+`jax.jit` compiles for one function object. A loss, or an optimiser, that is made anew for each call
+is another object, though it computes the same. Here it is traced, which takes what it reads at that
+moment, and programs of equal text are one. Arrays that a function closes over are arguments of its
+program: neither keys nor records are kept with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# Programs that are kept. chosen: those of ten trainings
+_MOST = 32
+# Of an object whose representation is its address, such as a function that is called back.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A function as JAX traced it for arguments of some types; equal if the texts are."""
+
+    text: str
+    jaxpr: Any = dataclasses.field(compare=False, repr=False)
+    consts: list[Any] = dataclasses.field(compare=False, repr=False)
+    structure: Any = dataclasses.field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *args: Any) -> Traced:
+        """The function at these arguments: traced anew, whatever JAX keeps of it."""
+        closed, shapes = jax.make_jaxpr(lambda *x: function(*x), return_shape=True)(*args)
+        consts = [jnp.asarray(x) for x in closed.consts]
+        return cls(str(closed.jaxpr), closed.jaxpr, consts, jax.tree.structure(shapes))
+
+    @property
+    def portable_text(self) -> str:
+        """The text without addresses: the same in each process that runs this version of JAX."""
+        return _ADDRESS.sub("", self.text)
+
+    @property
+    def is_text_alone(self) -> bool:
+        """False if Python is called back, or an object is told by its address alone."""
+        return not _ADDRESS.search(self.text) and "callback" not in self.text
+
+
+def shared_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.jit` whose program is that of any function which traces to the same text."""
+    programs: dict[Any, tuple[Any, Traced]] = {}
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        types = tree, tuple(map(jax.typeof, leaves))
+        if types not in programs:
+            traced = Traced.of(function, *args)
+            programs[types] = _program(traced), traced
+        run, traced = programs[types]
+        return jax.tree.unflatten(traced.structure, run(traced.consts, leaves))
+
+    return call
+
+
+def _program(traced: Traced) -> Callable[..., Any]:
+    if not traced.is_text_alone:
+        return _compiled(traced.jaxpr)
+    digest = hashlib.sha256(traced.text.encode()).hexdigest()
+    return _kept(Traced(digest, traced.jaxpr, [], None))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _kept(traced: Traced) -> Callable[..., Any]:
+    return _compiled(traced.jaxpr)
+
+
+def _compiled(jaxpr: Any) -> Callable[..., Any]:
+    return jax.jit(lambda consts, leaves: jax.core.eval_jaxpr(jaxpr, consts, *leaves))

@@ -1,0 +1,54 @@
+"""Digests of what a training computes with, by which its file knows the arguments again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxdp._core.programs import Traced
+
+
+def fingerprints(
+    loss: Callable[[Any, Any], jax.Array],
+    params: Any,
+    data: Any,
+    optimizer: optax.GradientTransformation,
+) -> dict[str, str]:
+    """A digest of each argument of `train`, and the version of JAX, by which functions are told.
+
+    A function is its program, with the arrays that it closes over; of an optimiser, its first state
+    as well, which may hold the learning rate.
+    """
+    example = jax.tree.map(lambda leaf: leaf[0], data)
+    state = optimizer.init(params)
+    gradient = Traced.of(jax.grad(loss), params, example)
+    update = Traced.of(optimizer.update, params, state, params)
+    return {
+        "params": digest_of(params),
+        "data": digest_of(data),
+        "loss": digest_of(gradient.consts, gradient.portable_text),
+        "optimizer": digest_of((update.consts, state), update.portable_text),
+        "jax": jax.__version__,
+    }
+
+
+def digest_of(tree: Any, text: str = "") -> str:
+    """SHA-256 of a text and of all arrays of a tree: types, shapes and every bit."""
+    digest = hashlib.sha256(text.encode())
+    for leaf in jax.tree.leaves(tree):
+        array = words_of(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def words_of(leaf: Any) -> np.ndarray:
+    """An array on the host; a key by its words."""
+    is_key = jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
