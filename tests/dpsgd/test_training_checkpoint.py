@@ -1,7 +1,12 @@
 """A killed training of DP-SGD ends as if it had not been; files that are refused."""
 
+import base64
 import dataclasses
+import os
+import signal
 import stat
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +16,8 @@ import pytest
 
 import jaxdp as dp
 from jaxdp import dpsgd
+from jaxdp._core.files import sealed, unsealed, write_atomically
+from jaxdp.dpsgd.checkpoint import _FORMAT
 
 KEY = jax.random.key(5)
 RECORDS = 12
@@ -30,9 +37,11 @@ def _plan():
     return dataclasses.replace(made, sampling_prob=jnp.array(0.5))
 
 
-def train(plan, path=None, key=KEY, optimizer=None, **named):
+def train(plan, path=None, key=KEY, optimizer=None, loss=loss, params=FIRST, data=DATA, **named):
     optimizer = optimizer or optax.adam(0.1)
-    return dpsgd.train(loss, FIRST, DATA, plan, optimizer, key, part=8, every=2, path=path, **named)
+    return dpsgd.train(
+        loss, params, data, plan, optimizer, key, part=8, every=2, path=path, **named
+    )
 
 
 @pytest.mark.parametrize("sampling", [None, dp.sampling.WithoutReplacement(6, RECORDS)])
@@ -74,6 +83,15 @@ def test_other_files_are_refused(tmp_path, plan):
         train(plan, path, jax.random.key(6))
     with pytest.raises(ValueError, match="optimizer must be the one"):
         train(plan, path, optimizer=optax.sgd(0.1))
+    others = {
+        "data": {"data": DATA + 1e-9},
+        "loss": {"loss": lambda params, x: 2.0 * loss(params, x)},
+        "params": {"params": FIRST | {"w": jnp.ones(2, dtype=jnp.float32)}},
+        "optimizer": {"optimizer": optax.adam(0.2)},
+    }
+    for name, named in others.items():
+        with pytest.raises(ValueError, match=f"{name} must be the one that .* was started with"):
+            train(plan, path, **named)
     with pytest.raises(ValueError, match="every must"):
         dpsgd.train(loss, FIRST, DATA, plan, optax.sgd(0.1), every=0)
     text = path.read_text()
@@ -81,6 +99,92 @@ def test_other_files_are_refused(tmp_path, plan):
         path.write_text(changed)
         with pytest.raises(ValueError, match="path must be a file of train"):
             train(plan, path)
+
+
+def test_a_learning_rate_in_the_optimisers_state_is_compared(tmp_path, plan):
+    def optimizer(rate):
+        return optax.inject_hyperparams(optax.sgd)(learning_rate=rate)
+
+    train(plan, tmp_path / "run", optimizer=optimizer(0.1))
+    train(plan, tmp_path / "run", optimizer=optimizer(0.1))
+    with pytest.raises(ValueError, match="optimizer must be the one"):
+        train(plan, tmp_path / "run", optimizer=optimizer(0.2))
+
+
+def test_of_another_version_of_jax_functions_are_not_compared(tmp_path, plan):
+    path = tmp_path / "run"
+    trained = train(plan, path)
+    body = unsealed(_FORMAT, path.read_text())
+    body["inputs"]["jax"] = "0.9.9"
+    path.write_text(sealed(_FORMAT, body))
+    again = train(plan, path, optimizer=optax.adam(0.2))
+    np.testing.assert_array_equal(again["w"], trained["w"])
+    with pytest.raises(ValueError, match="data must be the one"):
+        train(plan, path, data=DATA + 1.0)
+
+
+def test_resealed_files_of_other_arrays_are_refused(tmp_path, plan):
+    path = tmp_path / "run"
+    train(plan, path)
+    text = path.read_text()
+    record = unsealed(_FORMAT, text)["leaves"][1]
+    zeros = base64.b64encode(bytes(16)).decode()
+    bad = (
+        *({"done": done} for done in (-1, 6, 2.0, True, None, "5")),
+        *({"leaves": leaves} for leaves in (None, {}, [[]], [7])),
+        *({"key": key} for key in (None, 3, record, {**record, "kind": "chacha20"})),
+        *({"inputs": inputs} for inputs in (None, {}, [])),
+    )
+    for change in bad:
+        body = unsealed(_FORMAT, text) | change
+        path.write_text(sealed(_FORMAT, body))
+        with pytest.raises(ValueError, match=r"path must be a file of train|must be the one"):
+            train(plan, path)
+    for change in (
+        *({"shape": [4], "bytes": zeros}, {"shape": [1, 2]}, {"shape": [2, 1]}, {"shape": [3]}),
+        *({"dtype": "float64", "bytes": zeros}, {"dtype": "int32"}, {"dtype": "none"}),
+        *({"bytes": "?"}, {"bytes": None}, {"shape": "no"}, {"kind": "other"}),
+    ):
+        body = unsealed(_FORMAT, text)
+        body["leaves"][1] |= change
+        path.write_text(sealed(_FORMAT, body))
+        with pytest.raises(ValueError, match="path must be a file of train"):
+            train(plan, path)
+
+
+def test_a_kill_leaves_no_empty_file_and_nothing_beside(tmp_path, plan):
+    """Within the first write, then within another one, as a killed process leaves the folder."""
+    path = tmp_path / "run"
+    killed = (
+        "import os, signal, sys\n"
+        "from jaxdp._core.files import write_atomically\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_atomically(sys.argv[1], 'the key', mode=0o600, replaces=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not path.exists()
+    first = train(plan, path)
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+    (tmp_path / f".run.{'0' * 32}").write_text("the key")
+    (tmp_path / ".run.mine").write_text("another's")
+    np.testing.assert_array_equal(train(plan, path)["w"], first["w"])
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".run.mine", "run"]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_takes_no_place_that_is_taken(tmp_path, monkeypatch, has_links):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "new"
+    write_atomically(path, "first", replaces=False)
+    with pytest.raises(FileExistsError):
+        write_atomically(path, "second", replaces=False)
+    assert path.read_text() == "first"
+    assert [each.name for each in tmp_path.iterdir()] == ["new"]
 
 
 def test_of_two_that_begin_at_once_one_is_refused(tmp_path, plan):

@@ -1,0 +1,158 @@
+"""What a training compiles, and what of it is kept: programs, neither records nor keys."""
+
+import dataclasses
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from compilations import counted
+
+import jaxdp as dp
+from jaxdp import dpsgd
+from jaxdp._core.programs import Traced, shared_jit
+
+RECORDS = 12
+DATA = np.random.default_rng(0).normal(size=(RECORDS, 2))
+FIRST = {"w": jnp.zeros(2)}
+KEY = jax.random.key(3)
+
+
+@pytest.fixture(scope="module", name="plan")
+def _plan():
+    known = {"clip": 1.0, "sampling_prob": 1.0, "steps": 3, "records": RECORDS}
+    made = dpsgd.plan((1.0, 1e-5), FIRST, release="float", **known)
+    return dataclasses.replace(made, sampling_prob=jnp.array(0.5))
+
+
+class Distance:
+    """A loss without a hash."""
+
+    __hash__ = None
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, params, x):
+        return self.factor * jnp.sum((params["w"] - x) ** 2)
+
+
+def train(plan, factor=1.0, rate=0.1, key=None, data=DATA, loss=None):
+    loss = loss or Distance(factor)
+    return dpsgd.train(loss, FIRST, data, plan, optax.sgd(rate), key, part=8)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        None,
+        dp.sampling.TruncatedPoisson(0.5, 6, RECORDS),
+        dp.sampling.WithoutReplacement(6, RECORDS),
+        dp.sampling.RandomAllocation(3),
+    ],
+    ids=["poisson", "cut", "fixed", "allocated"],
+)
+def test_a_second_training_without_a_key_compiles_nothing(plan, sampling):
+    """Steps compiled two programs each, and all calls four more."""
+    plan = dataclasses.replace(plan, sampling=sampling)
+    train(plan)
+    louder = dataclasses.replace(plan, scales=2.0 * plan.scales)
+    with counted() as compiled:
+        train(plan)
+        train(plan, data=DATA + 1.0)
+        train(louder)
+    assert compiled == []
+
+
+def test_what_a_training_reads_is_what_it_runs_with(plan):
+    """Programs are shared by what they compute, not by which objects compute it."""
+    loss, first = Distance(1.0), train(plan, key=KEY)
+    np.testing.assert_array_equal(train(plan, key=KEY, loss=loss)["w"], first["w"])
+    loss.factor = 0.01
+    changed = train(plan, key=KEY, loss=loss)["w"]
+    assert np.any(changed != first["w"])
+    np.testing.assert_array_equal(changed, train(plan, 0.01, key=KEY)["w"])
+    assert np.any(train(plan, rate=0.2, key=KEY)["w"] != first["w"])
+
+
+def test_a_loss_with_arrays_of_its_own(plan):
+    """They are arguments of the program, and go with the loss."""
+
+    def run(centre):
+        def loss(params, x):
+            return jnp.sum((params["w"] - x - centre) ** 2)
+
+        return train(plan, key=KEY, loss=loss)["w"]
+
+    centre = jnp.array([5.0, 5.0])
+    seen, near = weakref.ref(centre), run(centre)
+    with counted() as compiled:
+        far = run(jnp.array([-5.0, -5.0]))
+    assert compiled == []
+    assert np.all(near > far)
+    del centre
+    gc.collect()
+    assert seen() is None
+
+
+def test_programs_that_call_python_back_are_not_shared():
+    def adds(number):
+        def add(x):
+            return np.asarray(x + number)
+
+        return shared_jit(lambda x: jax.pure_callback(add, jax.ShapeDtypeStruct((), x.dtype), x))
+
+    assert [float(adds(number)(jnp.ones(()))) for number in (1.0, 2.0)] == [2.0, 3.0]
+    assert not Traced.of(lambda x: jax.debug.callback(print, x), 1.0).is_text_alone
+
+
+def test_types_that_change_between_calls_are_traced_again():
+    double = shared_jit(lambda x: 2 * x)
+    assert double(jnp.ones(2)).dtype == jnp.float64
+    assert double(jnp.ones(3, jnp.float32)).shape == (3,)
+    assert double({"a": 1}["a"]) == 2
+
+
+def test_a_batch_of_ones_own_compiles_once():
+    def batches(key):
+        for index in range(3):
+            step_key = jax.random.fold_in(key, index)
+            dpsgd.poisson_batch(step_key, 50, 0.2, 16)
+            dpsgd.truncated_batch(step_key, 50, 0.2, 16)
+            dpsgd.fixed_batch(step_key, 50, 16)
+            dpsgd.allocated_batches(step_key, 50, 7)
+
+    batches(dp.secure_key())
+    with counted() as compiled:
+        batches(dp.secure_key())
+    assert compiled == []
+
+
+def test_a_batch_of_a_training_is_the_one_of_its_steps_key():
+    from jaxdp.dpsgd.batches import parts_of_batches
+
+    for scheme in (None, dp.sampling.WithoutReplacement(6, RECORDS)):
+        steps = list(parts_of_batches(scheme, KEY, RECORDS, 0.5, 4, range(2, 4)))
+        step_key = jax.random.fold_in(KEY, 2)
+        indices, mask = steps[0]
+        if scheme is None:
+            expected, taken = dpsgd.poisson_batch(step_key, RECORDS, 0.5, 4)
+            np.testing.assert_array_equal(mask, taken)
+        else:
+            drawn = np.asarray(dpsgd.fixed_batch(step_key, RECORDS, 6))
+            expected = np.pad(drawn, (0, 2)).reshape(2, 4)
+        assert len(steps) == 2
+        np.testing.assert_array_equal(indices, expected)
+
+
+def test_no_training_within_a_trace(plan):
+    """One key would give all members of a batch the same samples and the same noise."""
+    batch = jnp.stack([DATA, DATA + 1.0])
+    for key in (KEY, None):
+        with pytest.raises(ValueError, match="train must be called outside of jit, vmap"):
+            jax.vmap(lambda data, key=key: train(plan, key=key, data=data))(batch)
+    with pytest.raises(ValueError, match="train must be called outside of jit, vmap"):
+        jax.jit(lambda: train(plan, key=KEY))()
