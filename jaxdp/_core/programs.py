@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import eval_jaxpr
 
 # Programs that are kept. chosen: those of ten trainings
 _MOST = 32
@@ -81,4 +82,4 @@ def _kept(traced: Traced) -> Callable[..., Any]:
 
 
 def _compiled(jaxpr: Any) -> Callable[..., Any]:
-    return jax.jit(lambda consts, leaves: jax.core.eval_jaxpr(jaxpr, consts, *leaves))
+    return jax.jit(lambda consts, leaves: eval_jaxpr(jaxpr, consts, *leaves))

@@ -47,7 +47,7 @@ def poisson_batch(
 
 
 def _poisson(
-    key: Key, index: ArrayLike | None, sampling_prob: ArrayLike, records: int, size: int
+    key: Key, index: jax.Array | int | None, sampling_prob: ArrayLike, records: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     taken = np.flatnonzero(np.asarray(_poisson_mask(key, index, sampling_prob, records)))
     parts = max(1, -(-taken.size // size))
@@ -122,7 +122,7 @@ def allocated_batches(key: Key, records: int, steps: int) -> tuple[np.ndarray, n
 
 
 def _allocated(
-    key: Key, index: ArrayLike | None, records: int, steps: int
+    key: Key, index: jax.Array | int | None, records: int, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     bins = np.asarray(_bins(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)
@@ -193,7 +193,7 @@ def require_records(scheme: Scheme, records: int) -> None:
 # program a step. With None it is `key` itself.
 @functools.partial(jax.jit, static_argnums=3)
 def _poisson_mask(
-    key: Key, index: ArrayLike | None, sampling_prob: Reals, records: int
+    key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int
 ) -> jax.Array:
     """True for the records that a Poisson sample takes."""
     return jax.random.uniform(_of_step(key, index), (records,), dtype=jnp.float64) < sampling_prob
@@ -201,7 +201,7 @@ def _poisson_mask(
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _truncated(
-    key: Key, index: ArrayLike | None, sampling_prob: Reals, records: int, limit: int
+    key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int, limit: int
 ) -> tuple[jax.Array, jax.Array]:
     drawing, ordering = jax.random.split(_of_step(key, index))
     is_drawn = jax.random.uniform(drawing, (records,), dtype=jnp.float64) < sampling_prob
@@ -212,16 +212,16 @@ def _truncated(
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _fixed(key: Key, index: ArrayLike | None, records: int, size: int) -> jax.Array:
+def _fixed(key: Key, index: jax.Array | int | None, records: int, size: int) -> jax.Array:
     return jnp.argsort(_uniform(_of_step(key, index), records))[:size]
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _bins(key: Key, index: ArrayLike | None, records: int, steps: int) -> jax.Array:
+def _bins(key: Key, index: jax.Array | int | None, records: int, steps: int) -> jax.Array:
     return jax.random.randint(_of_step(key, index), (records,), 0, steps)
 
 
-def _of_step(key: Key, index: ArrayLike | None) -> Key:
+def _of_step(key: Key, index: jax.Array | int | None) -> Key:
     return key_for("sample", key if index is None else jax.random.fold_in(key, index))
 
 

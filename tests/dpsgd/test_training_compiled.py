@@ -31,7 +31,7 @@ def _plan():
 class Distance:
     """A loss without a hash."""
 
-    __hash__ = None
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, factor):
         self.factor = factor
