@@ -52,6 +52,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench_optimal_noise
 	$(BIN)/python -m benchmarks.bench_solvers
 	$(BIN)/python -m benchmarks.bench_estimators
+	$(BIN)/python -m benchmarks.bench_training
 	$(BIN)/python -m benchmarks.bench_release
 	$(BIN)/python -m benchmarks.bench_audit
 

@@ -1,8 +1,8 @@
 """Costs of a training by DP-SGD without a key, next to one from a Threefry key.
 
 python -m benchmarks.bench_training writes results/training.json: programs compiled and CPU seconds
-of a first and a second training, and CPU milliseconds of a step, of its noise, and of a batch that is
-drawn on its own. The network has 4,810 parameters; 1,500 records are sampled at a rate of 1/10.
+of a first and a second training, and CPU milliseconds of a step, of its noise, and of a batch drawn
+on its own. The network has 4,810 parameters; 1,500 records are sampled at a rate of 1/10.
 """
 
 import statistics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import glob
 import hashlib
 import json
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T", bound="Saved")
+
+# Where Linux shows the files that a process has open.
+_BY_DESCRIPTOR = "/proc/self/fd/{}"
 
 
 class Format(NamedTuple):
@@ -67,16 +71,28 @@ def write_atomically(
     target = Path(path)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor, has_name = _opened(partial, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
             if survives_power_loss:
-                file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
+            if not has_name:
+                # With a descriptor, even of no use here, Python follows the link to the file.
+                os.link(_BY_DESCRIPTOR.format(descriptor), partial, src_dir_fd=descriptor)
         _move(partial, target, replaces)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _opened(partial: Path, mode: int) -> tuple[int, bool]:
+    """A new file, and whether it has its name yet: without one, a kill leaves nothing."""
+    flag = getattr(os, "O_TMPFILE", None)  # of Linux and most of its file systems
+    if flag is not None and os.path.exists(_BY_DESCRIPTOR.format("")):
+        with contextlib.suppress(OSError):
+            return os.open(partial.parent, os.O_WRONLY | flag, mode), False
+    return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), True
 
 
 def _move(partial: Path, target: Path, replaces: bool) -> None:

@@ -66,8 +66,9 @@ def train(
         The parameters. Only they and those of callbacks are covered by `plan.privacy`, which holds
         under adding or removing a record whatever their number, unless the scheme says it.
 
-    Arrays of different lengths, no records, parameters that the plan was not made for, and a file
-    of another plan or key raise `ValueError`, before anything is drawn.
+    Arrays of different lengths, no records, parameters that the plan was not made for or that are
+    no floating-point numbers, and a call inside of `jit` or `vmap` raise `ValueError`, before
+    anything is drawn. So does a file of another plan, key, loss, optimizer, data or first params.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -83,13 +84,7 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
-    checks.require_float64()
-    require_outside_traces("train", ONE_KEY)
-    if not checks.all_concrete(params, data, key):
-        raise ValueError(
-            "train must be called outside of jit, vmap and the like, as its steps run on the host: "
-            "call it once for each data set, with a key of its own"
-        )
+    _require_host(params, data, key)
     key = None if key is None else checked_key(key)
     course = _Course(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
@@ -165,6 +160,17 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
                 f"{name} must be {kind}, got {type(value).__name__}: the order is "
                 "train(loss, params, data, plan, optimizer, key)"
             )
+
+
+def _require_host(*trees: Any) -> None:
+    """No trace is open: it would give the noise of one key to all members of a batch."""
+    checks.require_float64()
+    require_outside_traces("train", ONE_KEY)
+    if not checks.all_concrete(*trees):
+        raise ValueError(
+            "train must be called outside of jit, vmap and the like, as its steps run on the host: "
+            "call it once for each data set, with a key of its own"
+        )
 
 
 def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
