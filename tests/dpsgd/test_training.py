@@ -156,57 +156,6 @@ def test_one_key_for_samples_and_noise_draws_no_bits_twice(one_group):
     assert not np.array_equal(indices[mask], taken)
 
 
-def test_a_batch_without_examples_adds_nothing():
-    total, _ = dpsgd.clip_groups(make_plan()).update(gradients(0), optax.EmptyState())
-    jax.tree.map(lambda leaf, p: np.testing.assert_array_equal(leaf, p), total, PARAMS)
-
-
-def test_nothing_runs_in_float32(one_group):
-    """Norms in float32 were above their threshold, by up to 6e-8 of it."""
-    clip, noise = dpsgd.clip_groups(one_group(1.0)), dpsgd.add_noise(one_group(1.0), KEY)
-    state = noise.init(None)
-    calls = {
-        "clip": lambda: clip.update(jnp.ones((2, 5)), optax.EmptyState()),
-        "jit": lambda: jax.jit(clip.update)(jnp.ones((2, 5)), optax.EmptyState()),
-        "noise": lambda: noise.update(jnp.ones(5), state),
-        "key": lambda: dpsgd.add_noise(one_group(1.0), KEY),
-        "train": lambda: dpsgd.train(
-            lambda p, x: jnp.sum(p * x), jnp.zeros(5), np.ones((3, 5)), one_group(1.0), optax.sgd(1)
-        ),
-    }
-    for name, call in calls.items():
-        with jax.enable_x64(False), pytest.raises(ValueError, match="float64"):
-            pytest.fail(f"{name}: {call()}")
-
-
-def test_noise_ends_with_the_plans_steps_and_is_added_once(one_group):
-    plan = one_group(1.0)
-    noise, zero = dpsgd.add_noise(plan, KEY), jnp.zeros(5)
-    mean, state = noise.update(zero, noise.init(None))
-    with pytest.raises(ValueError, match="the plan's 1 steps, which are made"):
-        noise.update(zero, state)
-    assert np.isnan(np.asarray(jax.jit(noise.update)(zero, state)[0], float)).all()
-    twice = optax.chain(noise, dpsgd.add_noise(plan, jax.random.key(1)), optax.sgd(1.0))
-    for update in (twice.update, jax.jit(twice.update)):
-        with pytest.raises(ValueError, match="add_noise is there twice"):
-            update(zero, twice.init(zero))
-    with pytest.raises(ValueError, match="optimizer must be without add_noise"):
-        dpsgd.train(
-            lambda p, x: jnp.sum(p * x), zero, np.ones((3, 5)), plan, optax.chain(noise), KEY
-        )
-    assert mean.shape == (5,)
-
-
-@pytest.mark.parametrize("leaf", [jnp.zeros(2, int), jnp.zeros(2, bool), jnp.zeros(2, complex)])
-def test_parameters_are_floating_point_numbers(one_group, leaf):
-    params = {"w": jnp.zeros(2), "n": leaf}
-    with pytest.raises(ValueError, match=r"params\['n'\] must be of floating-point numbers, got"):
-        dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=1, records=9)
-    five = jnp.zeros(5, leaf.dtype)
-    with pytest.raises(ValueError, match=f"params must be of floating-point .* {leaf.dtype}"):
-        dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), one_group(1.0), optax.sgd(1.0), KEY)
-
-
 def test_gradients_that_are_not_finite_count_as_nothing():
     made = make_plan()
     batch = gradients(3)
