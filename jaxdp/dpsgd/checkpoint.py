@@ -123,7 +123,10 @@ class Checkpoint:
         if self._path is None or not self._path.exists():
             return None
         try:
-            body = unsealed(_FORMAT, self._path.read_text(encoding="utf-8"))
+            text = self._path.read_text(encoding="utf-8")
+            if not text:
+                raise ValueError("it is empty: delete it, if no training began there")
+            body = unsealed(_FORMAT, text)
         except ValueError as error:
             raise self._malformed(error) from error
         if body.get("plan") != self._plan:
