@@ -10,7 +10,8 @@
   who cannot know the noise: a fixed integer `random_state` is for tests, and whoever guesses it
   takes the noise off. `fit` warns (`FixedRandomStateWarning`), `privacy_text_` says so, and the
   number is neither printed nor, once fitted, pickled (`get_params` and `clone` have it, as
-  scikit-learn demands, and so has the text of a pipeline). None: the operating system's bits.
+  scikit-learn demands, and so has the text of a pipeline). None: the operating system's bits; so
+  does a `RandomState`, from which nothing is drawn: copies of it would share their noise.
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
   `privacy_` promises nothing. What is clipped is clipped as ever.
 * Noise is drawn from a lattice, as a release is, unless `release="float"` asks for that of floating
@@ -36,6 +37,7 @@ from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.estimators.parts import private_parts
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -67,6 +69,9 @@ class DPEstimator(_base.BaseEstimator):
 
     See the module for what they promise together.
     """
+
+    # Whether `fit` looks at the values of the records.
+    costs_privacy = True
 
     epsilon: Any
     delta: Any
@@ -118,25 +123,26 @@ class DPEstimator(_base.BaseEstimator):
         return isinstance(state, int | np.integer) or (isinstance(state, str) and state == HIDDEN)
 
     def _key(self) -> Key:
-        """256 random bits of the operating system, or the key of a given `random_state`."""
-        if self.random_state is None:
-            return secure_key()
+        """256 random bits of the operating system, or the key of an integer `random_state`."""
         if isinstance(self.random_state, int | np.integer):
             warnings.warn(
-                "random_state is a fixed integer: whoever guesses it takes the noise off, and "
-                "privacy_ is void for them; it is for tests, None is for records",
+                "random_state is a fixed integer: whoever guesses it takes the noise off, fits "
+                "that share it share their noise, and privacy_ is void then; it is for tests, None "
+                "is for records",
                 FixedRandomStateWarning,
                 stacklevel=3,
             )
             return jax.random.key(int(self.random_state))
-        words = checks.extra("sklearn.utils", "learn").check_random_state(self.random_state)
-        bits = words.randint(0, 2**32, size=2, dtype=np.uint32)
-        return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")
+        # Nothing is drawn from a generator: its state is copied by clones, which would draw the
+        # same noise, and stays in pickles, from which the noise could be computed.
+        checks.extra("sklearn.utils", "learn").check_random_state(self.random_state)
+        return secure_key()
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
-        fitted = "privacy_" in state
-        return state | {"random_state": HIDDEN} if fitted and self._is_seeded() else state
+        if "privacy_" in state:
+            return state | {"random_state": HIDDEN if self._is_seeded() else None}
+        return state
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803
         return _base.BaseEstimator.__repr__(self._shown(), N_CHAR_MAX)
@@ -235,38 +241,31 @@ def _as_loss(exact: Guarantee | PrivacyLoss) -> PrivacyLoss:
 
 
 def total_privacy(*fitted: Any) -> Drawn:
-    """Total cost of fitted estimators that saw the same records; pipelines are opened.
+    """Total cost of fitted estimators that saw the same records; what they hold is added up.
 
-    So are the `estimators_` of an ensemble, each counted as if it had seen every record. Steps
-    without `privacy_` cost nothing here: by the caller's word they learned nothing from the
-    records. scikit-learn's own scalers do learn from them: use `DPStandardScaler`, or bounds.
-    A search over parameters (`GridSearchCV`) raises `ValueError`, as its choice is not private.
+    Args:
+        fitted: private estimators of this package; pipelines and column transformers of them;
+            one-vs-rest, multi-output, voting and bagging without bootstrap, nested or not.
+
+    Returns:
+        A `Drawn`, the composition of all private fits. Each counts as if it had seen every record.
+
+    Anything else raises `ValueError` with the reason: a search over parameters chooses by scores
+    without noise, stacking learns once more, a bootstrap repeats records, scikit-learn's own
+    scalers and models have no noise. Steps that learn nothing cost nothing: `PublicScaler`,
+    encoders with given categories, transformers that need no fit (your word is taken for a
+    `FunctionTransformer`). Labels that `classes` does not name are taken to be public, in each bag
+    too. Parameters must be those of the fit. Bagging gives each part an integer `random_state`,
+    which `fit` warns of: whoever guesses it takes the noise off.
+
+    >>> import jaxdp as dp
+    >>> from jaxdp.estimators import DPStandardScaler, total_privacy
+    >>> known = {"epsilon": 1.0, "delta": 1e-6, "feature_bounds": (0.0, 1.0)}
+    >>> scalers = [DPStandardScaler(**known).fit([[0.5], [0.7]]) for _ in range(2)]
+    >>> print(f"{float(total_privacy(*scalers).epsilon(1e-6)):.4f}")
+    1.4547
     """
-    parts = [part for estimator in fitted for part in _parts(estimator)]
+    parts = [part for estimator in fitted for part in private_parts(estimator)]
     if not parts:
         raise ValueError("fitted must hold an estimator with privacy_: fit it first")
     return composed(parts)
-
-
-def _parts(estimator: Any) -> list[Drawn]:
-    """The guarantees of one fitted estimator, or of those within it."""
-    if hasattr(estimator, "best_params_"):
-        fits = len(estimator.cv_results_["params"]) * estimator.n_splits_ + int(estimator.refit)
-        raise ValueError(
-            f"fitted holds a {type(estimator).__name__}: it made {fits} fits, kept one, and chose "
-            "by scores of records without noise, for which no guarantee holds. Search on public "
-            f"records and fit once; or, where no score is used, count {fits} times privacy_"
-        )
-    if hasattr(estimator, "privacy_"):
-        return [estimator.privacy_]
-    if hasattr(estimator, "steps"):
-        return [part for _, step in estimator.steps for part in _parts(step)]
-    if hasattr(estimator, "estimators_"):
-        return [part for fitted in np.ravel(estimator.estimators_) for part in _parts(fitted)]
-    parameters = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
-    if any(isinstance(value, DPEstimator) for value in parameters):
-        raise ValueError(
-            f"fitted holds a {type(estimator).__name__} around private estimators, or one that is "
-            "not fitted: give the fitted ones that it holds"
-        )
-    return []

@@ -78,6 +78,11 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         features, targets = self._records(X, y, y_numeric=True)
         penalty = L1(checks.nonnegative("alpha", self.alpha))
         self.coef_, self.intercept_ = self._descend(
-            features, targets, "squared", penalty, target_bounds=self.target_bounds
+            features,
+            targets,
+            "squared",
+            penalty,
+            self._key(),
+            target_bounds=self.target_bounds,
         )
         return self

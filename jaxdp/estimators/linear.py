@@ -68,6 +68,7 @@ class DPLinearEstimator(DPEstimator):
         targets: np.ndarray,
         loss: str,
         penalty: Penalty,
+        key: Key,
         *,
         classes: np.ndarray | None = None,
         target_bounds: Any = None,
@@ -76,7 +77,7 @@ class DPLinearEstimator(DPEstimator):
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         budget, intercept = self._budget(), bool(self.fit_intercept)
-        scaling_key, order_key, noise_key = jax.random.split(self._key(), 3)
+        scaling_key, order_key, noise_key = jax.random.split(key, 3)
         coordinates, bounded_targets = features.shape[1], target_bounds is not None
         features, targets, bounds = self._bounded(features, targets, target_bounds)
         columns = np.column_stack([features, targets]) if bounded_targets else features

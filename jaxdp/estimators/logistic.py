@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed
 from jaxdp.estimators.linear import DPLinearEstimator
 from jaxdp.guarantee.drawn import left_for_exact
@@ -17,7 +19,6 @@ from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
 from jaxdp.solvers.problems import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
-_utils = checks.extra("sklearn.utils", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
 # Of mu, so that the parts' rounding does not exceed the whole. chosen: above that of inversions
@@ -85,13 +86,18 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         features, labels = self._records(X, y)
         _multiclass.check_classification_targets(labels)
         checks.one_of("penalty", self.penalty, PENALTIES)
-        strength = checks.nonnegative("alpha", self.alpha)
+        checks.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
         if len(self.classes_) > 2:
             return self._fit_each(features, labels)
+        return self._fit_two(features, labels, self._key())
+
+    def _fit_two(self, features: np.ndarray, labels: Any, key: Key) -> DPLogisticRegression:
+        """The larger of two classes against the other one."""
+        strength = checks.nonnegative("alpha", self.alpha)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
         weights, intercept = self._descend(
-            features, labels, "logistic", penalty, classes=self.classes_
+            features, labels, "logistic", penalty, key, classes=self.classes_
         )
         self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
         return self
@@ -101,20 +107,15 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
         features = self._bounded(features, labels, None)[0]
-        if isinstance(self.random_state, int | np.integer):
-            self._key()  # which warns
-        # One generator of all fits: equal keys would be equal noise.
-        state = self.random_state
-        state = None if state is None else _utils.check_random_state(state)
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
-        for label in self.classes_:
-            model = _base.clone(self).set_params(
-                epsilon=epsilon, delta=delta, classes=[False, True]
-            )
-            model.random_state = state
-            self.estimators_.append(model.fit(features, labels == label))
-            model.random_state = None  # its state would tell the noise
+        # A key each: equal keys would be equal noise.
+        keys = jax.random.split(self._key(), len(self.classes_))
+        for label, key in zip(self.classes_, keys, strict=True):
+            own = {"epsilon": epsilon, "delta": delta, "classes": [False, True]}
+            model = type(self)(**self.get_params() | own | {"random_state": None})
+            model.n_features_in_, model.classes_ = self.n_features_in_, np.array([False, True])
+            self.estimators_.append(model._fit_two(features, labels == label, key))
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])
         self.intercept_ = np.concatenate([model.intercept_ for model in self.estimators_])
         self.n_iter_ = max(model.n_iter_ for model in self.estimators_)

@@ -38,6 +38,8 @@ class PublicScaler(_Affine):
     A private estimator behind it has the public feature_bounds (-1, 1).
     """
 
+    costs_privacy = False
+
     def __init__(self, feature_bounds: Any):
         self.feature_bounds = feature_bounds
 

@@ -1,0 +1,157 @@
+"""What scikit-learn's ensembles of private estimators cost, and those whose cost is not known."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    Normalizer,
+    OneHotEncoder,
+    StandardScaler,
+)
+
+import jaxdp as dp
+from jaxdp.estimators import DPStandardScaler, PublicScaler, SSPLasso, total_privacy
+
+# Bagging hands its parts integers.
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.uniform(-0.9, 0.9, size=(120, 3))
+SIGN = (FEATURES[:, 0] > 0).astype(int)
+THREE = np.digitize(FEATURES[:, 0], [-0.3, 0.3])
+KNOWN = {"epsilon": 1.0, "delta": 1e-6}
+BAYES = dp.DPNaiveBayes(**KNOWN, feature_bounds=(-1.0, 1.0))
+LASSO = SSPLasso(**KNOWN, row_bound=2.0)
+SCALER = DPStandardScaler(**KNOWN, feature_bounds=(-1.0, 1.0))
+BEHIND = dp.DPNaiveBayes(**KNOWN, feature_bounds=(-3.0, 3.0))
+ADDED = dp.DPNaiveBayes(**KNOWN, feature_bounds=(-1.0, 1.0), relation="add_remove")
+BAG = BaggingClassifier(BAYES, n_estimators=3, bootstrap=False)
+FREE = PublicScaler((-1, 1)), Normalizer(), FunctionTransformer(), None, "passthrough"
+# Standardised as the private models behind them want them, from the records.
+SCALED = make_pipeline(StandardScaler(), BEHIND)
+ENCODER = make_column_transformer(
+    (OneHotEncoder(categories=[[0, 1]]), [0]), remainder="passthrough"
+)
+
+
+def squares(fitted):
+    """mu^2 of a total, which adds up where all noise is Gaussian."""
+    return float(total_privacy(fitted).exact.mu) ** 2
+
+
+def fits_inside(fitted):
+    """mu^2 of every private fit that a walk over all attributes finds."""
+    if hasattr(fitted, "privacy_"):
+        return [float(fitted.privacy_.exact.mu) ** 2]
+    steps = [step for _, step in getattr(fitted, "steps", [])]
+    held = [*getattr(fitted, "estimators_", []), *steps]
+    return [x for part in held for x in fits_inside(part)]
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "targets", "fits"),
+    [
+        (OneVsRestClassifier(BAYES), THREE, 3),
+        (OneVsRestClassifier(BAYES), SIGN, 1),
+        (MultiOutputClassifier(BAYES), np.column_stack([SIGN, THREE]), 2),
+        (MultiOutputRegressor(LASSO), FEATURES[:, :2], 2),
+        (VotingClassifier([("a", BAYES), ("b", ADDED), ("c", "drop")], weights=[1, 5, 2]), SIGN, 2),
+        (VotingRegressor([("a", LASSO), ("b", LASSO)]), FEATURES[:, 0], 2),
+        (BAG, SIGN, 3),
+        # Smaller bags are not credited, and columns may be there twice.
+        (clone(BAG).set_params(max_samples=0.5), SIGN, 3),
+        (clone(BAG).set_params(bootstrap_features=True, max_features=2), SIGN, 3),
+        (clone(BAG).set_params(estimator=ADDED), SIGN, 3),
+        (BaggingRegressor(LASSO, n_estimators=2, bootstrap=False), FEATURES[:, 0], 2),
+        (make_pipeline(SCALER, BEHIND), SIGN, 2),
+        (OneVsRestClassifier(make_pipeline(SCALER, BEHIND)), THREE, 6),
+        (VotingClassifier([("a", OneVsRestClassifier(BAYES)), ("b", BAG)]), THREE, 6),
+        (make_pipeline(*FREE, BAYES), SIGN, 1),
+    ],
+)  # fmt: skip
+def test_what_may_be_added_up_costs_every_fit(ensemble, targets, fits):
+    fitted = clone(ensemble).fit(FEATURES, targets)
+    each = fits_inside(fitted)
+    assert len(each) == fits
+    assert squares(fitted) == pytest.approx(sum(each), rel=1e-9)
+    assert squares(fitted) == pytest.approx(fits * each[0], rel=1e-6)
+
+
+def test_what_is_fitted_later_is_counted_too():
+    bag = clone(BAG).set_params(warm_start=True).fit(FEATURES, SIGN)
+    first = squares(bag)
+    bag.set_params(n_estimators=5).fit(FEATURES, SIGN)
+    assert squares(bag) == pytest.approx(first * 5 / 3, rel=1e-9)
+
+
+def test_given_categories_cost_nothing():
+    """And those that are found in the records have no guarantee."""
+    coded = np.column_stack([SIGN, FEATURES[:, 1:]])
+    fitted = make_pipeline(ENCODER, clone(BAYES)).fit(coded, SIGN)
+    assert total_privacy(fitted) is fitted[-1].privacy_
+    found = clone(fitted).set_params(columntransformer__onehotencoder__categories="auto")
+    with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
+        total_privacy(found.fit(coded, SIGN))
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "targets", "reason"),
+    [
+        (StackingClassifier([("a", BAYES), ("b", BAYES)], cv=2), SIGN, "final estimator learns"),
+        (BaggingClassifier(BAYES, n_estimators=2), SIGN, "a record several times"),
+        (OneVsOneClassifier(BAYES), THREE, "how many records its two classes have"),
+        (ClassifierChain(BAYES, cv=3), np.column_stack([SIGN, 1 - SIGN]), "does not keep"),
+        (VotingClassifier([("a", BAYES), ("b", LogisticRegression())]), SIGN, "without noise"),
+        (VotingRegressor([("a", LASSO), ("b", LinearRegression())]), SIGN, "without noise"),
+        (OutputCodeClassifier(BAYES), THREE, "around private estimators"),
+        (CalibratedClassifierCV(BAYES, cv=2), SIGN, "around private estimators"),
+        (VotingClassifier([("a", BAYES), ("b", BaggingClassifier(BAYES, 2))]), SIGN, "several"),
+        (OneVsRestClassifier(SCALED), THREE, "StandardScaler, which learns from the records"),
+        # A label that no record has: its neighbours have a fit there.
+        (OneVsRestClassifier(BAYES), np.column_stack([SIGN, 0 * SIGN]), "_ConstantPredictor"),
+        (
+            BaggingClassifier(ADDED, n_estimators=2, bootstrap=False, max_samples=0.5),
+            SIGN,
+            "takes the place of another",
+        ),
+        (
+            GridSearchCV(
+                BAYES, {"levels": [2, 3]}, cv=2, scoring=["accuracy", "f1"], refit="accuracy"
+            ),
+            SIGN,
+            "made 5 fits, kept one",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Label not 1 is present:UserWarning")
+def test_what_may_not_is_refused_with_the_reason(ensemble, targets, reason):
+    fitted = clone(ensemble).fit(FEATURES, targets)
+    with pytest.raises(ValueError, match=reason):
+        total_privacy(clone(BAYES).fit(FEATURES, SIGN), fitted)
+
+
+def test_a_subclass_and_what_is_not_fitted_are_refused():
+    class Oversampling(Pipeline):
+        pass
+
+    fitted = clone(BAYES).fit(FEATURES, SIGN)
+    with pytest.raises(ValueError, match="Oversampling around private estimators"):
+        total_privacy(Oversampling([("model", fitted)]))
+    for unfitted in (BAYES, BAG):
+        with pytest.raises(ValueError, match="that is not fitted"):
+            total_privacy(fitted, unfitted)
