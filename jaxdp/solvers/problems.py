@@ -9,7 +9,7 @@ A coordinate step then reads one contiguous row of `design` and nothing else of 
 from __future__ import annotations
 
 import abc
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -104,10 +104,10 @@ class Problem:
         """F(theta). A function of the records: not private."""
         return self.objective_at(self.state(theta), theta)
 
-    def objective_at(self, state: jax.Array, theta: Reals) -> Reals:
-        """F from a state that is already there."""
+    def objective_at(self, state: jax.Array, theta: Reals, where: Any = None) -> Reals:
+        """F from a state that is already there, of the records that `where` has."""
         loss = 0.5 * state**2 if self.loss == "squared" else jnp.logaddexp(0.0, -state)
-        return jnp.mean(loss, dtype=jnp.float64) + self.penalty.value(theta)
+        return jnp.mean(loss, dtype=jnp.float64, where=where) + self.penalty.value(theta)
 
     def slope(self, state: jax.Array) -> jax.Array:
         """d loss / d s of each record."""
@@ -158,8 +158,7 @@ def glm(
         )
     if not np.isfinite(matrix).all():
         raise ValueError("features must be finite: impute or drop missing values first")
-    strength = jnp.shape(penalty.strength)
-    if strength not in ((), matrix.shape[1:]):
+    if (strength := jnp.shape(penalty.strength)) not in ((), matrix.shape[1:]):
         raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
     if intercept:
         strengths = jnp.broadcast_to(penalty.strength, matrix.shape[1:])
@@ -169,8 +168,9 @@ def glm(
         offset = -_finite_targets(values)
     else:
         matrix, offset = matrix * _signs(values, classes)[:, None], np.zeros(len(values))
-    design = jnp.asarray(np.ascontiguousarray(matrix.T), dtype=dtype)
-    return Problem(design, jnp.asarray(offset, dtype=dtype), penalty, loss, intercept)
+    # Not `jnp.asarray`, which compiles for each shape.
+    design, offset = (jax.device_put(np.asarray(x, dtype, order="C")) for x in (matrix.T, offset))
+    return Problem(design, offset, penalty, loss, intercept)
 
 
 def _finite_targets(values: np.ndarray) -> np.ndarray:

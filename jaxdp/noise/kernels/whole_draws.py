@@ -96,9 +96,7 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
         good &= law.bound >= 0
     safe = jax.tree.map(lambda x: jnp.where(good, x, 1.0), law)
     size = math.prod(shape)
-    # A power of two: few sizes are compiled.
-    padded = max(64, 1 << (size - 1).bit_length())
-    count = padded if padded < _PADDED else size
+    count = padded_size(size)
     if one:
         values = _in_a_row(key, safe, count)
     else:
@@ -108,6 +106,12 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
         )
         values = _one_by_one(key, spread, count)
     return jnp.where(good, values[:size].reshape(shape), jnp.nan)
+
+
+def padded_size(size: int) -> int:
+    """Number of draws made for `size` that are wanted: a power of two, as few are compiled."""
+    padded = max(64, 1 << (size - 1).bit_length())
+    return padded if padded < _PADDED else size
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -22,6 +22,7 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
@@ -89,6 +90,9 @@ class Plan:
     @property
     def visits(self) -> Vector:
         """Number of times that the sequence visits each coordinate."""
+        if checks.is_concrete(self.sequence):  # on the host: each number would be compiled
+            counts = np.bincount(np.ravel(self.sequence), minlength=self.steps.shape[-1])
+            return jnp.asarray(counts.astype(np.float64))
         return jnp.zeros_like(self.steps).at[self.sequence.ravel()].add(1.0)
 
     @property

@@ -8,26 +8,23 @@ The noise comes from a lattice to which the mean is rounded, see `solvers.lattic
 
 from __future__ import annotations
 
-from functools import partial
+import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.random_key import checked_key, key_for, require_unshared
+from jaxdp._core.random_key import checked_key, require_unshared
 from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
-from jaxdp.solvers import lattice
+from jaxdp.solvers.coordinate_descent import compiled
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.lattice import Added
+from jaxdp.solvers.padding import padded
 from jaxdp.solvers.problems import Problem
 
-# Records of a block, which adds up exactly. chosen: see the grid
-_BLOCK = 64
-# Units to a threshold. derived: sums of 64 such are exact in float32, of 2^23 in float64
-_GRID = {"float32": 2.0**17, "float64": 2.0**30}
 # Bytes of a batch of chains, each of about six arrays of n floats. chosen: any accelerator has them
 _BATCH_BYTES = 4e9
 
@@ -55,8 +52,9 @@ def run(
         guarantee.
 
     Batches over plans and problems by `jax.vmap`, with a key for each: one key for all of them is a
-    `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n; memory 2 p n floats,
-    if n is no multiple of 64. A problem that the plan was not made for: `ValueError`.
+    `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n, where n counts as the
+    next power of two: records are padded with zeros, so that what is compiled for other numbers of
+    passes and records serves. A problem that the plan was not made for: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -67,9 +65,19 @@ def run(
     [ 0.5 -0.5]
     """
     check(problem, plan)
-    noise = draw(plan, checked_key(key, problem, plan, start))
-    theta, objective = advance(problem, plan, begin(plan, start), noise, trace=trace)
-    return theta if objective is None else (theta, NotPrivateTrace(objective))
+    key = checked_key(key, problem, plan, start)
+    theta, objective = compiled.draw_and_descend(
+        padded(problem),
+        compiled.in_a_row(plan),
+        begin(plan, start),
+        key,
+        *compiled.sizes(problem, plan),
+        release=plan.release,
+        **compiled.kind_of(plan, trace),
+    )
+    if objective is None:
+        return theta
+    return theta, NotPrivateTrace(compiled.first(objective, plan.sequence.shape[-2]))
 
 
 def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | None = None) -> Reals:
@@ -106,16 +114,15 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     if chunk is None:
         state = 6 * problem.offset.size * problem.offset.dtype.itemsize
         chunk = 1 if jax.default_backend() == "cpu" else max(1, int(_BATCH_BYTES / state))
-    return _run_many(problem, plans, keys, min(chunk, chains))
-
-
-@partial(jax.jit, static_argnums=3)
-def _run_many(problem: Problem, plans: Plan, keys: jax.Array, chunk: int) -> Reals:
-    def chain(pair: tuple[Plan, Key]) -> Vector:
-        plan, key = pair
-        return advance(problem, plan, jnp.zeros_like(plan.steps), draw(plan, key))[0]
-
-    return lax.map(chain, (plans, keys), batch_size=None if chunk == 1 else chunk)
+    return compiled.many(
+        padded(problem),
+        compiled.in_a_row(plans),
+        keys,
+        *compiled.sizes(problem, plans),
+        chunk=min(chunk, chains),
+        release=plans.release,
+        **compiled.kind_of(plans),
+    )
 
 
 def check(problem: Problem, plan: Plan) -> None:
@@ -129,7 +136,7 @@ def check(problem: Problem, plan: Plan) -> None:
         raise ValueError(
             f"plan is for {plan.records} records, problem has {records}: its noise would not fit"
         )
-    if plan.records is not None and records * _GRID["float64"] > 2.0**53:
+    if plan.records is not None and records * compiled.GRID["float64"] > 2.0**53:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
 
 
@@ -141,83 +148,29 @@ def begin(plan: Plan, start: ArrayLike | None) -> Vector:
     return theta
 
 
-@jax.jit
 def draw(plan: Plan, key: Key) -> Added:
     """The noise of every update on its mean gradient, (passes, updates)."""
-    visited = plan.scales[plan.sequence]
-    ratios = plan.sensitivities[plan.sequence] / visited
-    shape, key = plan.sequence.shape, key_for("noise", key)
-    noise, step = lattice.added(plan.noise, visited, ratios, key, shape, plan.release)
-    return Added(noise, jnp.broadcast_to(step, shape))
+    shape, drawn = plan.sequence.shape, compiled.drawn(compiled.in_a_row(plan), key, plan.release)
+    return Added(*(compiled.first(x, plan.sequence.size).reshape(shape) for x in drawn))
 
 
-@partial(jax.jit, static_argnames="trace")
 def advance(
     problem: Problem,
     plan: Plan,
     start: Vector,
     noise: Added,
-    first_pass: jax.Array | int = 0,
+    first_pass: int = 0,
     *,
     trace: bool = False,
 ) -> tuple[Vector, Reals | None]:
     """theta and perhaps F after the passes that `noise` has rows for, from `first_pass` on."""
-    records = problem.design.shape[-1]
-    dtype = problem.design.dtype
-    padded = _padded(problem)
-    strength = jnp.broadcast_to(problem.penalty.strength, plan.steps.shape)
-    private = plan.records is not None
-    grid = jnp.asarray(_GRID[str(dtype)], dtype)
-    to_grid = (grid / plan.clip).astype(dtype)
-    from_grid = plan.clip / (records * _GRID[str(dtype)])
-
-    def mean_gradient(row: jax.Array, state: jax.Array, coordinate: jax.Array) -> Reals:
-        partials = row * padded.slope(state)
-        if not private:
-            return jnp.sum(partials, dtype=jnp.float64) / records
-        units = partials * to_grid[coordinate]
-        # Not `clip`: NaN, as from an overflow, must not pass either.
-        units = jnp.where(units > -grid, units, -grid)
-        units = jnp.rint(jnp.where(units < grid, units, grid))
-        blocks = jnp.sum(units.reshape(_BLOCK, -1), axis=0)
-        return jnp.sum(blocks, dtype=jnp.float64) * from_grid[coordinate]
-
-    def update(carry, inputs):
-        theta, state, total = carry
-        coordinate, added, pace = inputs
-        row, step = padded.design[coordinate], pace * plan.steps[coordinate]
-        gradient = added.to(mean_gradient(row, state, coordinate))
-        point = theta[coordinate] - step * gradient
-        value = padded.penalty.proximal(strength[coordinate], point, step)
-        state = state + (value - theta[coordinate]).astype(dtype) * row
-        theta = theta.at[coordinate].set(value)
-        return (theta, state, total + theta), None
-
-    def one_pass(carry, inputs):
-        coordinates, added, pace = inputs
-        updates = coordinates, added, jnp.full(coordinates.shape, pace)
-        (theta, state, total), _ = lax.scan(update, (*carry, jnp.zeros_like(plan.steps)), updates)
-        if plan.iterate == "average":
-            theta = total / coordinates.size
-            state = padded.state(theta)
-        objective = problem.objective_at(state[:records], theta) if trace else None
-        return (theta, state), objective
-
     passes = noise.noise.shape[0]
-    inputs = (
-        lax.dynamic_slice_in_dim(plan.sequence, first_pass, passes),
-        noise,
-        lax.dynamic_slice_in_dim(plan.pace, first_pass, passes),
+    made = slice(first_pass, first_pass + passes)
+    part = dataclasses.replace(plan, sequence=plan.sequence[made], pace=plan.pace[made])
+    row, sizes = compiled.in_a_row(part), compiled.sizes(problem, part)
+    missing = row.sequence.size - noise.noise.size
+    flat = Added(*(np.pad(np.ravel(x), (0, missing)) for x in noise))
+    theta, objective = compiled.descend(
+        padded(problem), row, start, flat, *sizes, **compiled.kind_of(plan, trace)
     )
-    (theta, _), objective = lax.scan(one_pass, (start, padded.state(start)), inputs)
-    return theta, objective
-
-
-def _padded(problem: Problem) -> Problem:
-    """Problem padded to whole blocks with records that are zero, whose gradient is zero."""
-    missing = -problem.design.shape[-1] % _BLOCK
-    if missing == 0:
-        return problem
-    design = jnp.pad(problem.design, ((0, 0), (0, missing)))
-    offset = jnp.pad(problem.offset, (0, missing))
-    return Problem(design, offset, problem.penalty, problem.loss, problem.intercept)
+    return theta, None if objective is None else compiled.first(objective, passes)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
-from jaxdp._core.random_key import key_for
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP
 from jaxdp.design.allocate import allocation_shape
@@ -30,6 +32,9 @@ ALLOCATIONS = ("winid", "spr", "inid", "iid")
 NOISES = ("gaussian", "laplace")
 # Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
+
+# Passes, and updates in them, that are always made. chosen: above `defaults`; a millisecond
+_FEW_PASSES, _FEW_UPDATES = 128, 2**16
 
 Schedule = Callable[[jax.Array], jax.Array]
 
@@ -63,12 +68,14 @@ def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
 
 def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tuple[Vector, Reals]:
     """step / M_j, and what each pass multiplies it with."""
-    pace = jnp.ones(passes)
+    # Here and below `device_put`: `jnp.asarray` compiles for each shape.
+    pace = jax.device_put(np.ones(passes))
     if callable(step):
-        values = jax.vmap(step)(jnp.arange(passes))
-        pace, step = checks.positive("step", jnp.broadcast_to(values, (passes,))), 1.0
+        # For more passes than there are: few sizes are compiled.
+        values = first_passes(jax.vmap(step)(np.arange(_padded(passes))), passes)
+        pace, step = checks.positive("step", values), 1.0
     step = checks.positive("step", step)
-    largest = jnp.max(pace) * step
+    largest = (np.max(np.asarray(pace)) if checks.is_concrete(pace) else jnp.max(pace)) * step
     if checks.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
         warnings.warn(
             "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
@@ -93,16 +100,33 @@ def sequence_of(
     """The coordinate of each update, (passes, updates)."""
     updates = coordinates if updates is None else checks.positive_integer("updates", updates)
     if order == "cyclic":
-        return (jnp.arange(passes * updates) % coordinates).reshape(passes, updates)
+        return jax.device_put((np.arange(passes * updates) % coordinates).reshape(passes, updates))
     if key is None:
         raise ValueError(f"key must be given to draw the sequence of order {order!r}")
-    key = key_for("order", key)
     if order == "iid":
-        return jax.random.randint(key, (passes, updates), 0, coordinates)
+        return jax.random.randint(key_for("order", key), (passes, updates), 0, coordinates)
     if updates > coordinates:
         raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
-    keys = jax.random.split(key, passes)
-    return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)[:, :updates]
+    permutations = _permutations(checked_key(key), _padded(passes, coordinates), coordinates)
+    return first_passes(permutations, passes, updates)
+
+
+def _padded(passes: int, coordinates: int = 1) -> int:
+    """Passes that are made for so many: a power of two, or as many as cost next to nothing."""
+    return max(1 << (passes - 1).bit_length(), min(_FEW_PASSES, _FEW_UPDATES // coordinates))
+
+
+def first_passes(array: jax.Array, passes: int, updates: int | None = None) -> jax.Array:
+    """The passes that there are; of known ones on the host, as a slice would be compiled."""
+    part = (slice(passes), slice(updates))[: array.ndim]
+    return jax.device_put(np.asarray(array)[part]) if checks.is_concrete(array) else array[part]
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _permutations(key: Key, passes: int, coordinates: int) -> jax.Array:
+    """An order of the coordinates for each pass: that of a pass does not depend on their number."""
+    keys = jax.random.split(key_for("order", key), passes)
+    return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)
 
 
 def noise_of(noise: str | Noise, release: str) -> Noise:

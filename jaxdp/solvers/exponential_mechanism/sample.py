@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.solvers.exponential_mechanism.plan import Plan
+from jaxdp.solvers.padding import padded
 from jaxdp.solvers.problems import L2, Problem
 
 # Proposals of a step at most. derived: each is accepted with probability exp(-0.35) at least, so
@@ -70,7 +72,10 @@ def sample(
     if not (isinstance(problem.penalty, L2) and np.array_equal(strength, plan.strength)):
         raise ValueError(f"problem.penalty must be the plan's, L2({plan.strength})")
     keys = jax.random.split(key, _CHAINS if diagnostics else 1)
-    ends, means, variances, tries, objective = _chains(problem.design, plan, keys)
+    # Their number as an argument: in the plan each would be compiled.
+    records, plan = np.int64(plan.records), dataclasses.replace(plan, records=0)
+    found = _chains(padded(problem).design, plan, records, keys)
+    ends, means, variances, tries, objective = found
     if not diagnostics:
         return ends[0]
     length = (plan.steps + 1) // 2
@@ -80,20 +85,26 @@ def sample(
 
 
 @jax.jit
-def _chains(design: jax.Array, plan: Plan, keys: jax.Array) -> tuple[Reals, ...]:
-    """Ends, means and variances of second halves, tries per step, F at the end; chains first."""
+def _chains(
+    design: jax.Array, plan: Plan, records: jax.Array, keys: jax.Array
+) -> tuple[Reals, ...]:
+    """Ends, means and variances of second halves, tries per step, F at the end; chains first.
+
+    The first `records` of `design` count.
+    """
     rows = design.astype(jnp.float64)
     norms = jnp.linalg.norm(rows, axis=0)
     factors = jnp.where(norms > plan.row_bound, plan.row_bound / norms * (1.0 - 1e-14), 1.0)
     rows = rows * factors[None]
+    is_record = jnp.arange(rows.shape[1]) < records
     curvature = plan.strength + plan.regularisation
     precision = 1.0 / plan.step + plan.temperature * curvature
 
     def value(theta: Vector) -> Reals:
-        return jnp.mean(jnp.logaddexp(0.0, -(theta @ rows)))
+        return jnp.mean(jnp.logaddexp(0.0, -(theta @ rows)), where=is_record)
 
     def gradient(theta: Vector) -> Vector:
-        return -(rows @ jax.nn.sigmoid(-(theta @ rows))) / plan.records
+        return -(rows @ jax.nn.sigmoid(-(theta @ rows))) / records
 
     def one_step(index: jax.Array, carry: tuple) -> tuple:
         theta, key, tries, total, squares = carry

@@ -1,0 +1,194 @@
+"""The programs of coordinate descent, compiled for powers of two of updates and of records.
+
+Epsilon and n decide the number of passes and of records: compiled for each, a fit would wait for
+seconds. So the updates stand in a row that is padded, and so are the records; how many passes and
+records there are is an argument. What is padded is not run, is covered by no sum, and its noise is
+never used: the guarantee is that of the plan, with its own number of passes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxdp._core import checks
+from jaxdp._core.random_key import key_for
+from jaxdp._core.types import Key, Reals, Vector
+from jaxdp.noise.base import Noise
+from jaxdp.noise.kernels.whole_draws import padded_size
+from jaxdp.solvers import lattice
+from jaxdp.solvers.coordinate_descent.plan import Plan
+from jaxdp.solvers.lattice import Added
+from jaxdp.solvers.padding import BLOCK
+from jaxdp.solvers.problems import Problem
+
+# Units to a threshold. derived: sums of 64 such are exact in float32, of 2^23 in float64
+GRID = {"float32": 2.0**17, "float64": 2.0**30}
+# What is compiled anew for each value.
+_WORDS = ("updates", "private", "average", "trace")
+
+
+class Row(NamedTuple):
+    """A plan with its updates in a row, padded to a power of two."""
+
+    sequence: jax.Array  # (updates,), the coordinate of each
+    pace: Reals  # (updates,), by which its step is multiplied
+    steps: Vector
+    clip: Vector
+    sensitivities: Vector
+    scales: Vector
+    noise: Noise
+
+
+def in_a_row(plan: Plan) -> Row:
+    """The updates of a plan, or of each in a batch of them, in a row."""
+    lib = np if checks.all_concrete(plan.sequence, plan.pace) else jnp
+    *batch, passes, updates = plan.sequence.shape
+    missing = padded_size(passes * updates) - passes * updates
+    sequence = lib.reshape(lib.asarray(plan.sequence), (*batch, -1))
+    pace = lib.repeat(lib.asarray(plan.pace), updates, axis=-1)
+    widths = [*((0, 0) for _ in batch), (0, missing)]
+    sequence, pace = lib.pad(sequence, widths), lib.pad(pace, widths)
+    return Row(sequence, pace, plan.steps, plan.clip, plan.sensitivities, plan.scales, plan.noise)
+
+
+def sizes(problem: Problem, plan: Plan) -> tuple[np.int64, np.int64]:
+    """Passes and records that there are, arguments of what is compiled."""
+    return np.int64(plan.sequence.shape[-2]), np.int64(problem.design.shape[-1])
+
+
+def kind_of(plan: Plan, trace: bool = False) -> dict[str, Any]:
+    """Words of a plan, and its updates a pass: a program each."""
+    words = {"updates": plan.sequence.shape[-1], "private": plan.records is not None}
+    return words | {"average": plan.iterate == "average", "trace": trace}
+
+
+def first(array: Reals, count: int) -> Reals:
+    """The first entries; of known ones on the host, as a slice would be compiled."""
+    if checks.is_concrete(array):
+        return jax.device_put(np.ravel(array)[:count])
+    return array.ravel()[:count]
+
+
+@partial(jax.jit, static_argnames=("release", *_WORDS))
+def draw_and_descend(
+    problem: Problem,
+    row: Row,
+    start: Vector,
+    key: Key,
+    passes: Any,
+    records: Any,
+    *,
+    release: str,
+    **kind: Any,
+) -> tuple[Vector, Reals | None]:
+    """`descend` with the noise that `drawn` draws."""
+    noise = drawn(row, key, release)
+    return descend(problem, row, start, noise, passes, records, **kind)
+
+
+@partial(jax.jit, static_argnames=("chunk", "release", *_WORDS))
+def many(
+    problem: Problem,
+    rows: Row,
+    keys: jax.Array,
+    passes: Any,
+    records: Any,
+    *,
+    chunk: int,
+    **kind: Any,
+) -> Reals:
+    """theta of many chains, so many at a time."""
+
+    def chain(pair: tuple[Row, Key]) -> Vector:
+        row, key = pair
+        start = jnp.zeros_like(row.steps)
+        return draw_and_descend(problem, row, start, key, passes, records, **kind)[0]
+
+    return lax.map(chain, (rows, keys), batch_size=None if chunk == 1 else chunk)
+
+
+@partial(jax.jit, static_argnums=2)
+def drawn(row: Row, key: Key, release: str) -> Added:
+    """The noise of each update; of those that are padded too, where it is not used."""
+    visited = row.scales[row.sequence]
+    ratios = row.sensitivities[row.sequence] / visited
+    shape, key = row.sequence.shape, key_for("noise", key)
+    noise, step = lattice.added(row.noise, visited, ratios, key, shape, release)
+    return Added(noise, jnp.broadcast_to(step, shape))
+
+
+@partial(jax.jit, static_argnames=_WORDS)
+def descend(
+    problem: Problem,
+    row: Row,
+    start: Vector,
+    noise: Added,
+    passes: Any,
+    records: Any,
+    *,
+    updates: int,
+    private: bool,
+    average: bool,
+    trace: bool,
+) -> tuple[Vector, Reals | None]:
+    """theta and perhaps F after each of `passes`, on a problem of so many records, padded."""
+    dtype = problem.design.dtype
+    strength = jnp.broadcast_to(problem.penalty.strength, row.steps.shape)
+    mean_gradient = _mean_gradient(problem, row.clip, records, private)
+    is_record = jnp.arange(problem.offset.size) < records
+
+    def update(place: jax.Array, carry: tuple) -> tuple:
+        theta, state, total = carry
+        coordinate, added = row.sequence[place], Added(noise.noise[place], noise.step[place])
+        features, step = problem.design[coordinate], row.pace[place] * row.steps[coordinate]
+        gradient = added.to(mean_gradient(features, state, coordinate))
+        point = theta[coordinate] - step * gradient
+        value = problem.penalty.proximal(strength[coordinate], point, step)
+        state = state + (value - theta[coordinate]).astype(dtype) * features
+        theta = theta.at[coordinate].set(value)
+        return theta, state, total + theta
+
+    def one_pass(index: jax.Array, carry: tuple) -> tuple:
+        theta, state, objectives = carry
+        start = theta, state, jnp.zeros_like(row.steps)
+        theta, state, total = lax.fori_loop(
+            0, updates, lambda place, x: update(index * updates + place, x), start
+        )
+        if average:
+            theta = total / updates
+            state = problem.state(theta)
+        if trace:
+            objective = problem.objective_at(state, theta, is_record)
+            objectives = objectives.at[index].set(objective)
+        return theta, state, objectives
+
+    room = jnp.zeros(row.sequence.size // updates if trace else 0)
+    theta, _, objectives = lax.fori_loop(0, passes, one_pass, (start, problem.state(start), room))
+    return theta, objectives if trace else None
+
+
+def _mean_gradient(problem: Problem, clip: Vector, records: Any, private: bool) -> Any:
+    """The mean of clipped partial derivatives, rounded so that it adds up exactly."""
+    dtype = problem.design.dtype
+    grid = jnp.asarray(GRID[str(dtype)], dtype)
+    to_grid = (grid / clip).astype(dtype)
+    from_grid = clip / (records * GRID[str(dtype)])
+
+    def mean_gradient(features: jax.Array, state: jax.Array, coordinate: jax.Array) -> Reals:
+        partials = features * problem.slope(state)
+        if not private:
+            return jnp.sum(partials, dtype=jnp.float64) / records
+        units = partials * to_grid[coordinate]
+        # Not `clip`: NaN, as from an overflow, must not pass either.
+        units = jnp.where(units > -grid, units, -grid)
+        units = jnp.rint(jnp.where(units < grid, units, grid))
+        blocks = jnp.sum(units.reshape(BLOCK, -1), axis=0)
+        return jnp.sum(blocks, dtype=jnp.float64) * from_grid[coordinate]
+
+    return mean_gradient
