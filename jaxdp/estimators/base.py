@@ -37,6 +37,7 @@ from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.estimators.columns import listed, without_numbers
 from jaxdp.estimators.parts import private_parts
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.drawn import Drawn
@@ -47,7 +48,7 @@ _validation = checks.extra("sklearn.utils.validation", "learn")
 
 
 class BoundsWarning(UserWarning):
-    """Values lay outside the public bounds and were clipped. The message is not private."""
+    """Values were clipped to public bounds (the count is not private), or bounds are ambiguous."""
 
 
 class FixedRandomStateWarning(UserWarning):
@@ -60,6 +61,8 @@ class NotPrivateWarning(UserWarning):
 
 # What stands for a fixed integer random_state where it is not told.
 HIDDEN = "hidden"
+# Said of y; no value of a record is printed.
+_NOT_NUMBERS = "y must be numbers, and some are not"
 # epsilon and delta whose noise is below the rounding of float64. chosen: mu is 1e15, the most
 _NO_NOISE = (np.inf, 0.5)
 
@@ -162,67 +165,46 @@ class DPEstimator(_base.BaseEstimator):
         """Finite float64 of shape (n, p), as `fit` saw them where not `reset`."""
         if reset:
             require_outside_traces("fit", ONE_KEY)
-        with _values_unsaid():
+        with _values_unsaid(features):
             return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
 
     def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Features and targets of `fit`; `checks` are those of `validate_data`."""
         require_outside_traces("fit", ONE_KEY)
-        with _values_unsaid():
-            return _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
+        with _values_unsaid(features):
+            found = _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
+        if "y_numeric" in checks and found[1].dtype.kind not in "biuf":
+            raise ValueError(_NOT_NUMBERS)
+        return found
+
+    def _columns(self) -> list[Any]:
+        """Names of the features, or their numbers where `fit` saw no names."""
+        return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
 
     def _require_fitted(self) -> None:
         _validation.check_is_fitted(self)
 
 
 @contextlib.contextmanager
-def _values_unsaid() -> Iterator[None]:
-    """Lets scikit-learn refuse records without printing a value of one."""
+def _values_unsaid(features: Any) -> Iterator[None]:
+    """Lets scikit-learn refuse records without printing a value of one, and names the column."""
     try:
         yield
-    except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-        raise ValueError(
-            "X and y must be numbers, and some are not: no number is in them"
-        ) from None
-
-
-def public_bounds(
-    feature_bounds: Any, coordinates: int, name: str = "feature_bounds"
-) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper), each of shape (p,), from a pair of numbers or of vectors."""
-    if feature_bounds is None:
-        raise ValueError(
-            f"{name} must be a pair (lower, upper), public: bounds that are computed from "
-            "the records leak them"
-        )
-    try:
-        lower, upper = (np.asarray(b, dtype=np.float64) for b in feature_bounds)
-        ends = [np.array(np.broadcast_to(b, (coordinates,))) for b in (lower, upper)]
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be a pair (lower, upper) of numbers or of vectors of length "
-            f"{coordinates}, got {feature_bounds!r}"
-        ) from error
-    if not (np.isfinite(ends).all() and (ends[0] < ends[1]).all()):
-        raise ValueError(f"{name} must be finite, lower below upper, got {feature_bounds}")
-    return ends[0], ends[1]
-
-
-def clip_to_bounds(values: np.ndarray, lower: Any, upper: Any, name: str) -> np.ndarray:
-    """`values` within the bounds; a `BoundsWarning` counts those that were not."""
-    outside = (values < lower) | (values > upper)
-    if outside.any():
-        columns = np.flatnonzero(outside.any(axis=0)) if values.ndim == 2 else []
-        place = f" in {len(columns)} of {values.shape[1]} columns" if len(columns) else ""
-        warnings.warn(
-            f"{int(outside.sum())} of {values.size} values of {name}{place} lie outside their "
-            "public bounds and were clipped; this count is not private",
-            BoundsWarning,
-            stacklevel=3,
-        )
-    return np.clip(values, lower, upper)
+        # Of arrays scikit-learn demands its own TypeError.
+        is_table = isinstance(error, TypeError) and hasattr(features, "columns")
+        if not is_table and "could not convert" not in str(error):
+            raise
+        found = without_numbers(features)
+        if found:
+            what = "column" if len(found) == 1 else "columns"
+            raise ValueError(
+                f"X must be numbers, and those in {what} {listed(found)} are not: encode text, as "
+                "sklearn.preprocessing.OneHotEncoder does with public categories, or drop it"
+            ) from None
+        if is_table:
+            raise
+        raise ValueError(_NOT_NUMBERS) from None
 
 
 def composed(spent: Iterable[Drawn]) -> Drawn:

@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -97,11 +98,20 @@ class DPLinearEstimator(DPEstimator):
         self.plan_ = self._plan(problem, smoothness, float(target_scale), budget, spent, order_key)
         theta = np.asarray(coordinate_descent.run(problem, self.plan_, noise_key))
         if not np.isfinite(theta).all():
-            raise ValueError("step or clip must be smaller: the coefficients are not finite")
+            chosen = self.step is not None or self.clip is not None
+            raise ValueError(
+                f"{'step or clip must be smaller' if chosen else self._scaled_by()}: the "
+                "coefficients are not finite"
+            )
         self.privacy_ = self._spent(self.plan_.guarantee)
         self.n_iter_ = self.plan_.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if intercept else (theta, 0.0)
         return weights, float(constant + target_center - weights @ x_center)
+
+    def _scaled_by(self) -> str:
+        """What is wrong where the user chose neither step nor clip."""
+        name = "feature_bounds" if self.smoothness is None else "smoothness"
+        return f"{name} must be nearer to 1, in other units of the columns, or alpha smaller"
 
     def _bounded(
         self, features: np.ndarray, targets: np.ndarray, target_bounds: Any
@@ -110,11 +120,12 @@ class DPLinearEstimator(DPEstimator):
         coordinates = features.shape[1]
         bounds = np.full((2, coordinates), [[-np.inf], [np.inf]])
         if self.feature_bounds is not None:
-            bounds = np.stack(public_bounds(self.feature_bounds, coordinates))
-            features = clip_to_bounds(features, bounds[0], bounds[1], "X")
+            columns = self._columns()
+            bounds = np.stack(public_bounds(self.feature_bounds, columns, warn=True))
+            features = clip_to_bounds(features, bounds[0], bounds[1], "X", columns)
         if target_bounds is not None:
-            ends = np.stack(public_bounds(target_bounds, 1, "target_bounds"))
-            targets = clip_to_bounds(targets, ends[0], ends[1], "y")
+            ends = np.stack(public_bounds(target_bounds, ["y"], "target_bounds"))
+            targets = clip_to_bounds(targets, ends[0], ends[1], "y", ["y"])
             bounds = np.hstack([bounds, ends])
         return features, targets, bounds
 
@@ -123,7 +134,7 @@ class DPLinearEstimator(DPEstimator):
         features_in = self._features(features, reset=False)
         if self.feature_bounds is None:
             return features_in
-        return np.clip(features_in, *public_bounds(self.feature_bounds, features_in.shape[1]))
+        return np.clip(features_in, *public_bounds(self.feature_bounds, self._columns()))
 
     def _plan(
         self,

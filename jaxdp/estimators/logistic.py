@@ -106,14 +106,16 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         """Each class against the rest, from a part of the budget and with noise of its own."""
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
-        features = self._bounded(features, labels, None)[0]
+        features, _, bounds = self._bounded(features, labels, None)
+        bounds = None if self.feature_bounds is None else tuple(bounds)
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         # A key each: equal keys would be equal noise.
         keys = jax.random.split(self._key(), len(self.classes_))
         for label, key in zip(self.classes_, keys, strict=True):
             own = {"epsilon": epsilon, "delta": delta, "classes": [False, True]}
-            model = type(self)(**self.get_params() | own | {"random_state": None})
+            own |= {"feature_bounds": bounds, "random_state": None}
+            model = type(self)(**self.get_params() | own)
             model.n_features_in_, model.classes_ = self.n_features_in_, np.array([False, True])
             self.estimators_.append(model._fit_two(features, labels == label, key))
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])

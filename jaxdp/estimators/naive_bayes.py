@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.solvers import naive_bayes
 
 _base = checks.extra("sklearn.base", "learn")
@@ -73,9 +74,11 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         continuous = np.flatnonzero(np.asarray(categories) == 0)
         bounds = (-1.0, 1.0)
         if continuous.size:
-            bounds = public_bounds(self.feature_bounds, continuous.size)
+            columns = [self._columns()[index] for index in continuous]
+            bounds = public_bounds(self.feature_bounds, columns, warn=True)
             matrix = matrix.copy()
-            matrix[:, continuous] = clip_to_bounds(matrix[:, continuous], *bounds, "X")
+            numbers = clip_to_bounds(matrix[:, continuous], *bounds, "X", columns)
+            matrix[:, continuous] = numbers
         self.plan_ = naive_bayes.plan(
             self._budget(),
             classes=len(self.classes_),

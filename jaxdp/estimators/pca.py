@@ -11,7 +11,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
@@ -78,7 +79,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         share = float(checks.real("mean_share", self.mean_share, 0.0, 1.0))
         if share == 1:
             raise ValueError("mean_share must lie in [0, 1), got 1: nothing is left for components")
-        lower, upper = public_bounds(self.feature_bounds, dimension)
+        lower, upper = public_bounds(self.feature_bounds, self._columns(), warn=True)
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
         bound = float(np.linalg.norm(half)) if self.row_bound is None else self.row_bound
         draws = dimension * (dimension + 1) / 2 + (dimension if share > 0 else 0)
@@ -93,7 +94,8 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
             method=self.method,
             release=self.release,
         )
-        rows = jnp.asarray(clip_to_bounds(matrix, lower, upper, "X") - middle)
+        clipped = clip_to_bounds(matrix, lower, upper, "X", self._columns())
+        rows = jnp.asarray(clipped - middle)
         moment_key, mean_key = jax.random.split(self._key())
         moment = covariance.release(rows, plan, moment_key)
         mean = np.zeros(dimension)

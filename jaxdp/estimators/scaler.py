@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import DPEstimator, clip_to_bounds, public_bounds
+from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.solvers import scaling
@@ -27,8 +28,10 @@ class _Affine(_base.OneToOneFeatureMixin, _base.TransformerMixin, DPEstimator):
         """Clipped to the public bounds (counted), scaled, and clipped to [-limit_, limit_]."""
         self._require_fitted()
         features = self._features(X, reset=False)
-        bounds = public_bounds(self.feature_bounds, features.shape[1])
-        scaled = (clip_to_bounds(features, *bounds, "X") - self.center_) / self.scale_
+        columns = self._columns()
+        bounds = public_bounds(self.feature_bounds, columns)
+        clipped = clip_to_bounds(features, *bounds, "X", columns)
+        scaled = (clipped - self.center_) / self.scale_
         return np.clip(scaled, -self.limit_, self.limit_)
 
 
@@ -45,8 +48,8 @@ class PublicScaler(_Affine):
 
     def fit(self, X: Any, y: Any = None) -> PublicScaler:  # noqa: N803
         """Look at the number of features, nothing else."""
-        coordinates = self._features(X, reset=True).shape[1]
-        lower, upper = public_bounds(self.feature_bounds, coordinates)
+        self._features(X, reset=True)
+        lower, upper = public_bounds(self.feature_bounds, self._columns(), warn=True)
         self.center_, self.scale_, self.limit_ = (lower + upper) / 2, (upper - lower) / 2, 1.0
         return self
 
@@ -85,13 +88,13 @@ class DPStandardScaler(_Affine):
         limit = float(checks.positive("limit", self.limit))
         if not np.isfinite(limit):
             raise ValueError(f"limit must be finite, got {self.limit!r}")
-        bounds = public_bounds(self.feature_bounds, features.shape[1])
+        bounds = public_bounds(self.feature_bounds, self._columns(), warn=True)
         error = scaling.sampling_error(features.shape[1])
         level = largest_gdp(left_for_exact(budget, error))
         if not bool(level.mu > 0):
             raise ValueError(f"delta must be positive for Gaussian noise, got {self.delta!r}")
         self.center_, self.scale_ = scaling.release(
-            clip_to_bounds(features, *bounds, "X"),
+            clip_to_bounds(features, *bounds, "X", self._columns()),
             *bounds,
             level,
             self._key(),

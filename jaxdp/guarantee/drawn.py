@@ -110,7 +110,8 @@ def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
     if checks.all_concrete(unchanged, suffices) and not bool(jnp.all(unchanged | suffices)):
         raise ValueError(
             f"budget must have a delta of at least 2 (1 + e^epsilon) {float(jnp.max(error)):.1e}, "
-            "for what draws may be off in total variation: take a smaller epsilon, got epsilon "
+            "for what draws may be off in total variation: take a smaller epsilon (for a fit "
+            "without privacy, estimators take epsilon=inf), got epsilon "
             f"{epsilon} and delta {delta}"
         )
     remaining = jnp.where(suffices, delta * (1.0 - _ROUNDING) - sampling_delta, jnp.nan)
