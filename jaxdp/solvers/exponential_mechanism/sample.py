@@ -13,6 +13,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals, Vector
+from jaxdp.solvers.covariance.release import shortened
 from jaxdp.solvers.exponential_mechanism.plan import Plan
 from jaxdp.solvers.padding import padded
 from jaxdp.solvers.problems import L2, Problem
@@ -92,10 +93,7 @@ def _chains(
 
     The first `records` of `design` count.
     """
-    rows = design.astype(jnp.float64)
-    norms = jnp.linalg.norm(rows, axis=0)
-    factors = jnp.where(norms > plan.row_bound, plan.row_bound / norms * (1.0 - 1e-14), 1.0)
-    rows = rows * factors[None]
+    rows = shortened(design.astype(jnp.float64).T, plan.row_bound).T
     is_record = jnp.arange(rows.shape[1]) < records
     curvature = plan.strength + plan.regularisation
     precision = 1.0 / plan.step + plan.temperature * curvature
