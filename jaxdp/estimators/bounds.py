@@ -66,7 +66,7 @@ def clip_to_bounds(
     if outside.any():
         place = ""
         if values.ndim == 2:
-            found = [columns[index] for index in np.flatnonzero(outside.any(axis=0))]
+            found = [columns[index] for index in np.flatnonzero(outside.any(axis=0)).tolist()]
             place = f" in {len(found)} of {values.shape[1]} columns ({listed(found)})"
         warnings.warn(
             f"{int(outside.sum())} of {values.size} values of {name}{place} lie outside their "

@@ -90,8 +90,8 @@ def _require_no_repeats(ensemble: Any) -> None:
 
 def _learns_nothing(step: Any, name: str) -> bool:
     """True if a step of a pipeline is the same function whatever the records."""
-    if step is None or (isinstance(step, str) and step in ("passthrough", "drop")):
-        return True
+    if step is None or isinstance(step, str):
+        return step in (None, "passthrough", "drop")
     if hasattr(step, "costs_privacy"):
         return not step.costs_privacy
     if name in _PUBLIC_ENCODERS:

@@ -36,8 +36,9 @@ _WORDS = ("updates", "private", "average", "trace")
 class Row(NamedTuple):
     """A plan with its updates in a row, padded to a power of two."""
 
-    sequence: jax.Array  # (updates,), the coordinate of each
-    pace: Reals  # (updates,), by which its step is multiplied
+    # (updates,), of the host where they are known: the coordinate of each, and its step's factor
+    sequence: jax.Array | np.ndarray
+    pace: Reals | np.ndarray
     steps: Vector
     clip: Vector
     sensitivities: Vector

@@ -169,7 +169,7 @@ def advance(
     part = dataclasses.replace(plan, sequence=plan.sequence[made], pace=plan.pace[made])
     row, sizes = compiled.in_a_row(part), compiled.sizes(problem, part)
     missing = row.sequence.size - noise.noise.size
-    flat = Added(*(np.pad(np.ravel(x), (0, missing)) for x in noise))
+    flat = Added(*(jax.device_put(np.pad(np.ravel(x), (0, missing))) for x in noise))
     theta, objective = compiled.descend(
         padded(problem), row, start, flat, *sizes, **compiled.kind_of(plan, trace)
     )

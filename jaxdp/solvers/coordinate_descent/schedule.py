@@ -72,7 +72,8 @@ def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tupl
     pace = jax.device_put(np.ones(passes))
     if callable(step):
         # For more passes than there are: few sizes are compiled.
-        values = first_passes(jax.vmap(step)(np.arange(_padded(passes))), passes)
+        indices = jax.device_put(np.arange(_padded(passes)))
+        values = first_passes(jax.vmap(step)(indices), passes)
         pace, step = checks.positive("step", values), 1.0
     step = checks.positive("step", step)
     largest = (np.max(np.asarray(pace)) if checks.is_concrete(pace) else jnp.max(pace)) * step
