@@ -22,6 +22,9 @@ from jaxdp.solvers.problems import Penalty, Problem, Smoothness, bounded_smoothn
 
 _base = checks.extra("sklearn.base", "learn")
 
+# `jax.random.split`, compiled once: of a secure key it would be compiled in each fit.
+split = jax.jit(jax.random.split, static_argnums=1)
+
 
 class LinearRegressor(_base.RegressorMixin, DPEstimator):
     """Predictions of a fitted linear model."""
@@ -78,7 +81,7 @@ class DPLinearEstimator(DPEstimator):
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         budget, intercept = self._budget(), bool(self.fit_intercept)
-        scaling_key, order_key, noise_key = _three(key)
+        scaling_key, order_key, noise_key = split(key, 3)
         coordinates, bounded_targets = features.shape[1], target_bounds is not None
         features, targets, bounds = self._bounded(features, targets, target_bounds)
         columns = np.column_stack([features, targets]) if bounded_targets else features
@@ -224,12 +227,6 @@ class DPLinearEstimator(DPEstimator):
                 )
             return GDP(largest * np.sqrt(share))
         return PureDP(budget.epsilon * share)
-
-
-@jax.jit
-def _three(key: Key) -> tuple[Key, ...]:
-    """Three keys; outside of `jit` those of a secure key would be compiled in each fit."""
-    return tuple(jax.random.split(key, 3))
 
 
 def _given_smoothness(smoothness: Any, coordinates: int) -> np.ndarray:

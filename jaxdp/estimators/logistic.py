@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed
-from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.estimators.linear import DPLinearEstimator, split
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
@@ -111,7 +110,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         # A key each: equal keys would be equal noise.
-        keys = jax.random.split(self._key(), len(self.classes_))
+        keys = split(self._key(), len(self.classes_))
         for label, key in zip(self.classes_, keys, strict=True):
             own = {"epsilon": epsilon, "delta": delta, "classes": [False, True]}
             own |= {"feature_bounds": bounds, "random_state": None}
