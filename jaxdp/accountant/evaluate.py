@@ -188,7 +188,8 @@ def _at_epsilon(
     """Bounds on log delta at every real epsilon: at a negative one from the exchanged pair."""
     shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, jnp.abs(epsilon)
-    if not (checks.is_concrete(epsilon) and not np.any(np.asarray(negative))):
+    # NumPy: inside a trace JAX traces what is known as well.
+    if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(expanded, jnp.broadcast_to(negative, shape))
     bounds = _by_engines(_OF_LOG_DELTA, steps, terms, size, both, enough)

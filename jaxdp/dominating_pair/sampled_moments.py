@@ -54,7 +54,9 @@ class _Expansion(NamedTuple):
         absent = self.log_weight == -jnp.inf
         exponent = jnp.where(absent, -jnp.inf, self.log_weight + log_norm)
         size = jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0.0)
-        exponent += lax.stop_gradient(self.error + 8.0 * ULP * (1.0 + size))
+        # The error is infinite there: q is 0 or 1.
+        error = jnp.where(absent, 0.0, self.error)
+        exponent += lax.stop_gradient(error + 8.0 * ULP * (1.0 + size))
         return jax.nn.logsumexp(exponent, axis=-1)
 
 
