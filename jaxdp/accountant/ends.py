@@ -23,6 +23,7 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
+from jaxdp.accountant import unsampled
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
@@ -46,16 +47,18 @@ class _End(NamedTuple):
 
 
 def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on log delta at epsilon >= 0, or nearer ones from the end."""
-    return _bound_log_delta(_releases(terms), epsilon, bounds)
+    """The `bounds` on log delta at epsilon >= 0, or nearer ones from the end, or unsampled."""
+    bounds = _bound_log_delta(_releases(terms), epsilon, bounds)
+    return unsampled.bound_log_delta(terms, epsilon, bounds)
 
 
 def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on the least epsilon that meets delta, or nearer ones from the end.
+    """The `bounds` on the least epsilon that meets delta, or nearer ones from the end, or unsampled.
 
     A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
     """
-    return _bound_epsilon(_releases(terms), delta, bounds)
+    bounds = _bound_epsilon(_releases(terms), delta, bounds)
+    return unsampled.bound_epsilon(terms, delta, bounds)
 
 
 @partial(compiled, static_argnums=(), by_lanes=True)

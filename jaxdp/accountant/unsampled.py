@@ -1,0 +1,151 @@
+"""Bounds from the same Gaussians unsampled: a sample of a release tells no more than the release.
+
+A pair of mixtures of Gaussians is a randomised function of N(mu, 1) and N(0, 1), mu the largest
+distance between their means in scales, so that a composition of such pairs is no worse than one
+Gaussian of their summed mu^2. This bound remains where the noise is so far below a sensitivity that
+no engine resolves the losses, of 10^6 nats and more.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.types import Lanes, Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant import profile
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Term, Terms, is_gaussian
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.allocation import Allocation, TracedAllocation
+from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.fixed_batch import FixedBatch
+from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.public_coin import PublicCoin
+from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.dominating_pair.sampled_group import SampledGroup
+from jaxdp.noise.gaussian import Gaussian
+
+# Relative width up to which known bounds are left as they are. chosen: far below what is stated
+_NARROW = 1e-9
+# mu from which, and delta up to which, a Gaussian has epsilon >= mu^2 / 2: there its delta is at
+# least 1/2 - 1 / (mu sqrt(2 pi)). derived
+_LARGE_MU, _SMALL_DELTA = 2.0, 0.3
+
+
+def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
+    """The `bounds` on log delta at epsilon >= 0, the upper one at most that of the Gaussian."""
+    mu = _total_mu(terms)
+    if mu is None:
+        return bounds
+    if checks.all_concrete(mu, epsilon, bounds):
+        is_less = (epsilon <= 0.5 * mu**2) & (np.exp(bounds.upper) <= _SMALL_DELTA)
+        if not _may_gain(bounds, mu, is_less):
+            return bounds
+    return _log_delta(mu, epsilon, bounds)
+
+
+def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
+    """The `bounds` on epsilon at delta, the upper one at most that of the Gaussian."""
+    mu = _total_mu(terms)
+    if mu is None:
+        return bounds
+    if checks.all_concrete(mu, delta, bounds):
+        is_less = (np.asarray(bounds.upper) <= 0.5 * mu**2) & (delta <= _SMALL_DELTA)
+        if not _may_gain(bounds, mu, is_less):
+            return bounds
+    return _epsilon(mu, delta, bounds)
+
+
+def _may_gain(bounds: LogBounds, mu: Any, is_less: Any) -> bool:
+    """True if known bounds of a lane are wide, and not known to lie below the Gaussian's."""
+    lower, upper = (np.asarray(x) for x in bounds)
+    with np.errstate(invalid="ignore"):  # Infinite ones are wide, unless both are the same.
+        is_wide = ~(lower >= upper - _NARROW * (1.0 + np.abs(upper))) & (lower != upper)
+    return bool(np.any(is_wide & ~(is_less & (mu >= _LARGE_MU))))
+
+
+def _total_mu(terms: Terms) -> Any:
+    """mu of the Gaussian that is no better than the composition; None if there is no such one.
+
+    None too of plain Gaussians alone, which are that Gaussian.
+    """
+    if all(map(is_gaussian, terms)):
+        return None
+    lib: Any = np if checks.all_concrete(terms) else jnp
+    total: Any = 0.0
+    for term in terms:
+        mu = _mu_of(term.pair, lib)
+        if mu is None:
+            return None
+        # Of a bad parameter nothing is known; no engine's NaN of a good one is left.
+        is_bad = functools.reduce(operator.or_, map(lib.isnan, jax.tree.leaves(term)))
+        mu = lib.where(is_bad | ~(mu >= 0), lib.nan, mu)
+        squared = lib.where(term.count == 0, 0.0, term.count * mu**2)
+        total = total + lib.sum(squared, axis=-1)
+    return lib.sqrt(total) * (1.0 + 64.0 * ULP)
+
+
+def _mu_of(pair: DominatingPair, lib: Any) -> Any:
+    """Largest distance between the means of two mixtures of Gaussians; None for other pairs."""
+    if isinstance(pair, Poisson):
+        mu = _mu_of(pair.base, lib)
+        return None if mu is None else lib.where(_is_share(pair.sampling_prob), mu, lib.nan)
+    if isinstance(pair, Allocation | TracedAllocation):
+        return pair.ratio
+    if isinstance(pair, PublicCoin):
+        parts = [_mu_of(part, lib) for part in pair.pairs]
+        return None if any(mu is None for mu in parts) else functools.reduce(lib.maximum, parts)
+    if isinstance(pair, GaussianMixture):
+        up, down = (
+            functools.reduce(lib.maximum, sizes)
+            for sizes in (pair.sensitivities, pair.other_sensitivities)
+        )
+        return (up + down) / pair.scale
+    if not isinstance(pair, Additive | FixedBatch | Replaced | SampledGroup):
+        return None
+    if not isinstance(pair.noise, Gaussian):
+        return None
+    ratio = lib.where(pair.noise.scale > 0, pair.shift / pair.noise.scale, lib.nan)
+    if isinstance(pair, Replaced):
+        return lib.where(_is_share(pair.sampling_prob), 2.0 * ratio, lib.nan)
+    if isinstance(pair, FixedBatch):
+        return lib.where(_is_share(pair.rate), ratio, lib.nan)
+    if isinstance(pair, SampledGroup):
+        return (len(pair.log_probabilities) - 1.0) * ratio
+    return ratio
+
+
+def _is_share(value: Any) -> Any:
+    return (value >= 0) & (value <= 1)
+
+
+def _bounded_by(bounds: LogBounds, found: Reals) -> LogBounds:
+    is_less = (found < bounds.upper) | (jnp.isnan(bounds.upper) & (found < jnp.inf))
+    upper = jnp.where(is_less, found, bounds.upper)
+    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
+
+
+def _gaussian(mu: Reals) -> Terms:
+    one = jnp.ones_like(mu)[..., None]
+    return (Term(Additive(Gaussian(one), mu[..., None]), one),)
+
+
+def _with_log_delta(mu: Reals, epsilon: Reals, bounds: LogBounds) -> LogBounds:
+    return _bounded_by(bounds, profile.log_bounds(_gaussian(mu), epsilon).upper)
+
+
+def _with_epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
+    return _bounded_by(bounds, profile.epsilon_bounds(_gaussian(mu), delta).upper)
+
+
+_log_delta = compiled(_with_log_delta, (), by_lanes=True)
+_epsilon = compiled(_with_epsilon, (), by_lanes=True)
