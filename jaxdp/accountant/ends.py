@@ -53,7 +53,7 @@ def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBound
 
 
 def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on the least epsilon that meets delta, or nearer ones from the end, or unsampled.
+    """The `bounds` on the least epsilon that meets delta, or nearer from the end, or unsampled.
 
     A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
     """

@@ -25,7 +25,8 @@ class Accountant(Locked):
     Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
     `PrivacyEngine(accountant="jaxdp")` uses it. `history` is a list of (noise_multiplier,
     sample_rate, steps), equal steps in a row as one entry; whoever sets it is checked when epsilon
-    is asked for. A noise multiplier of 0 has an infinite epsilon. Bad input: `ValueError`.
+    is asked for. A step with a noise multiplier of 0 has epsilon 0 and delta `sample_rate`. Bad
+    input: `ValueError`.
 
     >>> import jaxdp as dp
     >>> accountant = dp.dpsgd.Accountant()

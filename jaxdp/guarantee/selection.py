@@ -21,8 +21,10 @@ from jaxdp.guarantee.renyi import RDP
 _LEAST_LOG_GAMMA = -690.0
 # Halvings of log gamma. chosen: down to rounding
 _HALVINGS = 64
-# Of the mean, relatively. derived: it is raised by 7e-6 at most where eta is close to 0
-_MEAN_ERROR = 1e-5
+# Of gamma, relatively, for the rounding of the mean. chosen: far above it, and of log gamma <= 690
+_MEAN_ERROR = 1e-12
+# The same where eta is close to 0, and not 0. derived: the mean is raised by 7e-7 at most
+_TINY_ETA_ERROR = 1e-5
 
 
 @in_float64
@@ -37,8 +39,8 @@ def repeat_and_select(
 
     Args:
         each: an `RDP` of one run, at many orders (`to_rdp`).
-        gamma, eta: K is truncated negative binomial on 1, 2, ..: gamma in (0, 1), eta > -1;
-            eta = 1 is geometric of mean 1 / gamma, eta = 0 logarithmic.
+        gamma, eta: K is truncated negative binomial on 1, 2, ..: gamma in (0, 1], eta > -1;
+            eta = 1 is geometric of mean 1 / gamma, eta = 0 logarithmic. gamma = 1 is one run.
         mean: instead, K is Poisson with this mean, and where it is 0 nothing is released.
 
     Returns:
@@ -48,9 +50,10 @@ def repeat_and_select(
 
         or, Poisson, eps(a) + m delta + log(m) / (a - 1), delta that of `each` at log(a / (a - 1)).
 
-    The choice must depend on the runs' results alone, and every run be of one kind, with its
-    setting drawn anew from one law. Order 1 is not bounded. Source: Papernot & Steinke, ICLR 2022,
-    theorems 2 and 6.
+    As divergences rise with the order, order 1 has the least of all values; with gamma every order
+    has the least of those of the orders that are not below it. The choice must depend on the runs'
+    results alone, and every run be of one kind, with its setting drawn anew from one law. Source:
+    Papernot & Steinke, ICLR 2022, theorems 2 and 6.
 
     >>> import jaxdp as dp
     >>> import numpy as np
@@ -74,29 +77,40 @@ def repeat_and_select(
         cost = expected * jnp.moveaxis(delta, 0, -1)
     else:
         share, shape = _parameters(gamma, eta)
-        expected = _mean_of(share, shape)
-        each_order = (1.0 - 1.0 / order) * value - jnp.log(share) / order
+        is_one_run = share == 1
+        log_share = jnp.where(is_one_run, -1.0, jnp.log(share))
+        expected = _mean_of(log_share, shape)
+        each_order = (1.0 - 1.0 / order) * value - log_share / order
         cost = (1.0 + shape) * jnp.min(each_order, axis=-1, keepdims=True)
     total = value + cost + jnp.maximum(jnp.log(expected), 0.0) / excess
-    return RDP(order, round_up(jnp.where(order > 1, total, jnp.inf), 64))
+    total = round_up(jnp.where(order > 1, total, jnp.inf), 64)
+    least = _least_of_higher_orders(order, total)
+    if mean is not None:
+        return RDP(order, jnp.where(order > 1, total, least))
+    return RDP(order, jnp.where(is_one_run, value, least))
+
+
+def _least_of_higher_orders(order: Reals, value: Reals) -> Reals:
+    """For each order the least value of the orders that are not below it."""
+    order, value = jnp.broadcast_arrays(order, value)
+    is_higher = order[..., None, :] >= order[..., :, None]
+    return jnp.min(jnp.where(is_higher, value[..., None, :], jnp.inf), axis=-1)
 
 
 def _parameters(gamma: ArrayLike | None, eta: ArrayLike) -> tuple[Reals, Reals]:
     assert gamma is not None
     share = checks.real("gamma", gamma, 0.0, 1.0, open_lower=True)
-    if checks.is_concrete(share) and bool(np.any(np.asarray(share) >= 1)):
-        raise ValueError(f"gamma must lie in (0, 1), got {gamma}")
     return share[..., None], checks.real("eta", eta, -1.0, 1e6, open_lower=True)[..., None]
 
 
-def _mean_of(gamma: Reals, eta: Reals) -> Reals:
+def _mean_of(log_gamma: Reals, eta: Reals) -> Reals:
     """E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), its limit at eta = 0."""
-    log_gamma = jnp.log(gamma)
     tiny = jnp.abs(eta) < 1e-9
     safe = jnp.where(tiny, 1.0, eta)
     ratio = jnp.where(tiny, -1.0 / log_gamma, -safe / jnp.expm1(safe * log_gamma))
-    # Near eta = 0 the ratio is off by eta / 2 of itself, which is added.
-    return ratio * (1.0 / gamma - 1.0) * (1.0 + jnp.where(tiny, 1e-8 * (1.0 - log_gamma), 0.0))
+    # Near eta = 0 the ratio is off by less than |eta log gamma| of itself, which is added.
+    near = jnp.where(tiny, jnp.abs(eta) * (1.0 - log_gamma), 0.0)
+    return ratio * jnp.expm1(-log_gamma) * (1.0 + near)
 
 
 def gamma_of_mean(mean: float, eta: float) -> float:
@@ -112,9 +126,9 @@ def gamma_of_mean(mean: float, eta: float) -> float:
         low, high = _LEAST_LOG_GAMMA, 0.0
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            suffices = float(_mean_of(jnp.exp(middle), jnp.asarray(eta))) >= mean
+            suffices = float(_mean_of(jnp.asarray(middle), jnp.asarray(eta))) >= mean
             low, high = (middle, high) if suffices else (low, middle)
-        gamma = math.exp(low) * (1.0 - _MEAN_ERROR)
+        gamma = math.exp(low) * (1.0 - (_TINY_ETA_ERROR if 0 < eta < 1e-9 else _MEAN_ERROR))
     return min(gamma * (1.0 - 1e-15), 1.0 - 2.0**-53)
 
 

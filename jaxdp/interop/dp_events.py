@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.interop.releases import EVERYTHING, NOTHING, SAMPLED, SELECTED, STATED_ZCDP, Release
+from jaxdp.interop.releases import (
+    EVERYTHING,
+    NOTHING,
+    SAMPLED,
+    SELECTED,
+    STATED_ZCDP,
+    Release,
+    everything_of,
+)
 from jaxdp.interop.scheme_events import mixture_release, scheme_event
 
 # Events that some versions of dp_accounting lack.
@@ -50,6 +58,9 @@ def collect(
     if isinstance(event, events.PoissonSampledDpEvent) and event.sampling_probability == 1:
         collect(package, relation, event.event, count, counts)
         return
+    if _is_one_run(events, event):
+        collect(package, relation, event.event, count, counts)
+        return
     if isinstance(event, events.ComposedDpEvent):
         for part in event.events:
             collect(package, relation, part, count, counts)
@@ -57,6 +68,13 @@ def collect(
     release = _release_of(package, relation, event)
     if release != NOTHING and count > 0:
         counts[release] = counts.get(release, 0.0) + count
+
+
+def _is_one_run(events: Any, event: Any) -> bool:
+    """True of the best of exactly one run: a truncated negative binomial number of mean 1."""
+    if not isinstance(event, getattr(events, "RepeatAndSelectDpEvent", ())):
+        return False
+    return event.mean == 1 and 0 <= event.shape <= _LARGEST_SHAPE
 
 
 def _release_of(package: Any, relation: Any, event: Any) -> Release:
@@ -140,18 +158,26 @@ def _response(event: Any, replaced: bool) -> Release:
 
 
 def _discrete_gaussian(event: Any, moves: float) -> Release:
-    """Noise on the integers, in one dimension."""
-    if event.dimension != 1:
-        raise UnsupportedError(
-            event,
-            "A DiscreteGaussianDpEvent must have dimension 1: of several coordinates its loss is "
-            f"not known, got {event.dimension}.",
-        )
+    """Noise on the integers: exact in one dimension; its zCDP in several, or where unknown.
+
+    Of sensitivity s in l2 and parameter sigma that is s^2 / (2 sigma^2) in every dimension.
+    Source: Canonne, Kamath & Steinke, NeurIPS 2020, theorem 4 and its multivariate corollary.
+    """
     sigma = _number("sigma", event.sigma, math.inf)
-    sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
+    if event.dimension == 1:
+        sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
+    else:
+        if event.dimension is not None:
+            checks.positive_integer("dimension", event.dimension)
+        sensitivity = _number("sensitivity", event.sensitivity, _LARGEST) * moves
     if sensitivity == 0 or sigma == math.inf:
         return NOTHING
-    return Release("discrete_gaussian", (sigma, sensitivity)) if sigma else EVERYTHING
+    if sigma == 0:
+        return EVERYTHING
+    if event.dimension == 1:
+        return Release("discrete_gaussian", (sigma, sensitivity))
+    rho = 0.5 * (sensitivity / sigma) ** 2 * (1.0 + 1e-15)
+    return Release(STATED_ZCDP, (0.0, rho)) if rho < math.inf else EVERYTHING
 
 
 def _mixture(event: Any, *, replaced: bool) -> Release:
@@ -173,13 +199,13 @@ def _mixture(event: Any, *, replaced: bool) -> Release:
     shifts = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}
     if not shifts or deviation == math.inf:
         return NOTHING
+    # Upwards, as are sums of shares that do not quite add up to 1.
+    zero_share = float(shares[sizes == 0].sum())
+    share = min(max(float(shares[sizes > 0].sum()), 1.0 - zero_share) * (1.0 + 1e-15), 1.0)
     if deviation == 0:
         return EVERYTHING
     if len(shifts) > 1:
         return mixture_release(deviation, sizes, shares)
-    # Upwards, as are sums of shares that do not quite add up to 1.
-    zero_share = float(shares[sizes == 0].sum())
-    share = min(max(float(shares[sizes > 0].sum()), 1.0 - zero_share) * (1.0 + 1e-15), 1.0)
     multiplier = deviation / shifts.pop() * (1.0 - 1e-15)
     if share == 1:
         return Release("gaussian", (multiplier, 1.0))
@@ -199,6 +225,14 @@ def _selected(package: Any, relation: Any, event: Any) -> Release:
     return Release(SELECTED, (float(mean), float(shape), run)) if inner else NOTHING
 
 
+def _holds_non_private(package: Any, event: Any) -> bool:
+    """True if the event is or holds a NonPrivateDpEvent."""
+    if isinstance(event, package.dp_event.NonPrivateDpEvent):
+        return True
+    parts = getattr(event, "events", None) or [getattr(event, "event", None)]
+    return any(part is not None and _holds_non_private(package, part) for part in parts)
+
+
 def _sampled(package: Any, relation: Any, event: Any) -> Release:
     """A Poisson sample of one noise, or of Gaussians, which together are one Gaussian."""
     rate = _number("sampling_probability", event.sampling_probability, 1.0)
@@ -207,8 +241,13 @@ def _sampled(package: Any, relation: Any, event: Any) -> Release:
     if rate == 0 or not inner:
         return NOTHING
     if EVERYTHING in inner:
-        return EVERYTHING
+        # dp_accounting takes noise of scale 0 for non-private even in a sample: delta is 1.
+        return everything_of(rate) if _holds_non_private(package, event) else EVERYTHING
     kinds = {release.kind for release in inner}
+    if kinds == {"approximate"} and all(release.parameters[0] == 0 for release in inner):
+        with np.errstate(divide="ignore"):
+            missed = sum(n * np.log1p(-release.parameters[1]) for release, n in inner.items())
+        return everything_of(float(-np.expm1(missed)) * rate * (1.0 + 1e-14))
     prefix = "replaced" if relation == package.NeighboringRelation.REPLACE_ONE else "sampled"
     if kinds == {"gaussian"}:
         ratio = math.sqrt(sum(n / r.parameters[0] ** 2 for r, n in inner.items()))

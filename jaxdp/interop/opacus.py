@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +22,8 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
     `history` is that of an Opacus accountant, or `state_dict()["history"]`. Noise multipliers are
     noise over clipping norm; each step takes every record with probability `sample_rate`, on its
     own: of batches drawn otherwise this says nothing. Neighbours differ by one record more or less,
-    in the worse direction. Equal entries are merged. With a noise multiplier of 0 delta is 1. Bad
-    input, an empty history among it, raises `ValueError`.
+    in the worse direction. Equal entries are merged. A step with a noise multiplier of 0 has
+    epsilon 0 and delta `sample_rate`. Bad input, an empty history among it, raises `ValueError`.
     """
     if len(history) == 0:
         raise ValueError("history must hold at least one (noise_multiplier, sample_rate, steps)")
@@ -38,11 +40,15 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
         )
         count = float(checks.whole(f"history[{index}] steps", steps))
         counts[values] = counts.get(values, 0.0) + count
-    silent = [(rate, count) for (scale, rate), count in counts.items() if scale == 0]
-    if any(rate > 0 and count > 0 for rate, count in silent):
-        return privacy_loss(ApproxDP(0.0, 1.0))
-    # What is left of those without noise has no record in it, or no step, and costs nothing.
-    counts = {values: count for values, count in counts.items() if values[0] > 0} or {(1.0, 0.0): 0}
-    scales, rates = np.array(list(counts)).T
-    steps = Mechanism(Gaussian(scales), 1.0, rates, "add_remove")
-    return (np.array(list(counts.values())) * privacy_loss(steps)).sum()
+    silent = {rate: count for (scale, rate), count in counts.items() if scale == 0}
+    counts = {values: count for values, count in counts.items() if values[0] > 0}
+    losses = []
+    if counts:
+        scales, rates = np.array(list(counts)).T
+        steps = Mechanism(Gaussian(scales), 1.0, rates, "add_remove")
+        losses.append((np.array(list(counts.values())) * privacy_loss(steps)).sum())
+    if silent:
+        # A batch without noise tells all of a record that it holds.
+        without_noise = privacy_loss(ApproxDP(0.0, np.array(list(silent))))
+        losses.append((np.array(list(silent.values())) * without_noise).sum())
+    return functools.reduce(operator.add, losses)

@@ -55,6 +55,14 @@ NOTHING = Release("nothing", ())
 EVERYTHING = Release("everything", ())
 
 
+def everything_of(rate: float) -> Release:
+    """A release that costs everything, of a sample that holds the record with this probability.
+
+    Whatever the sampling scheme, two neighbours' outputs differ at most that often.
+    """
+    return EVERYTHING if rate >= 1 else Release("approximate", (0.0, rate))
+
+
 def zcdp_of(counts: dict[Release, float]) -> ZCDP:
     """Total zCDP of the events that state zCDP, rounded up."""
     stated = [(n, *r.parameters) for r, n in counts.items() if r.kind == STATED_ZCDP]

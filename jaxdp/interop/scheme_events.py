@@ -10,7 +10,15 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.neighbours import NEIGHBOURS, Relation, shift_factor
 from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
-from jaxdp.interop.releases import EVERYTHING, FIXED, MIXTURE, NOTHING, TRUNCATED, Release
+from jaxdp.interop.releases import (
+    EVERYTHING,
+    FIXED,
+    MIXTURE,
+    NOTHING,
+    TRUNCATED,
+    Release,
+    everything_of,
+)
 from jaxdp.sampling.truncated import TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement
 
@@ -27,13 +35,19 @@ def scheme_event(package: Any, relation: Any, event: Any) -> Release | None:
             event.dataset_size,
         )
         scale, prob, limit, size = map(float, parameters)
-        TruncatedPoisson(prob, limit, size)
+        TruncatedPoisson(prob, limit or 1.0, size or 1.0)
+        if 0 in (prob, limit, size):
+            return NOTHING
         return _noisy(TRUNCATED + name, scale, (prob, limit, size))
     if isinstance(event, events.SampledWithoutReplacementDpEvent):
+        sizes = float(event.sample_size), float(event.source_dataset_size)
+        WithoutReplacement(sizes[0] or 1.0, sizes[1] if sizes[0] else max(sizes[1], 1.0))
+        if sizes[0] == 0:
+            return NOTHING
+        if isinstance(event.event, events.NonPrivateDpEvent):
+            return everything_of(sizes[0] / sizes[1])
         if not isinstance(event.event, events.GaussianDpEvent):
             return None
-        sizes = float(event.sample_size), float(event.source_dataset_size)
-        WithoutReplacement(*sizes)
         return _noisy(FIXED + name, float(event.event.noise_multiplier), sizes)
     # A record that is removed moves all that follow to other leaves.
     is_tree = isinstance(event, events.SingleEpochTreeAggregationDpEvent)
