@@ -234,6 +234,10 @@ class PrivacyLoss(Saved):
         return PrivacyLoss(tuple(terms), self.relation)
 
     def __add__(self, other: Any) -> PrivacyLoss:
+        """The composition of both, whose samples, if any, are drawn independently.
+
+        Several releases of one sample cost more: see `dp.dpsgd.combined_noise_multiplier`.
+        """
         if isinstance(other, Guarantee | ExponentialMechanism):
             other = privacy_loss(other)
         if not isinstance(other, PrivacyLoss):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jaxdp.dpsgd.accountant import Accountant as Accountant
 from jaxdp.dpsgd.accountant import register as register
 from jaxdp.dpsgd.base import Phase as Phase
+from jaxdp.dpsgd.base import combined_noise_multiplier as combined_noise_multiplier
 from jaxdp.dpsgd.course import Curve as Curve
 from jaxdp.dpsgd.course import curve as curve
 from jaxdp.dpsgd.questions import delta as delta

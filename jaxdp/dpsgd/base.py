@@ -16,7 +16,8 @@ from jaxdp._core.neighbours import RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.dpsgd.schemes import refuse_shuffled, scheme_of
+from jaxdp.dpsgd.arguments import with_names
+from jaxdp.dpsgd.schemes import SHUFFLED, refuse_shuffled, scheme_of
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Scheme
@@ -65,6 +66,7 @@ class Phase:
     releases: Reals  # of the scheme: steps, epochs, or one for all
     scheme: Scheme | None  # None: Poisson
 
+    @with_names
     def __init__(
         self,
         noise_multiplier: ArrayLike,
@@ -85,7 +87,8 @@ class Phase:
         else:
             passes = checks.real("epochs", 0.0 if epochs is None else epochs, 0.0, _MOST_EPOCHS)
             count = _steps_of(passes, rate, dataset_size, batch_size)
-        refuse_shuffled(sampling, noise_multiplier, rate, count)
+        if sampling in SHUFFLED:
+            refuse_shuffled()
         scheme, releases, count = scheme_of(
             sampling, rate, dataset_size, batch_size, batch_size_limit, count, epochs
         )
@@ -159,6 +162,40 @@ def rate_of(
     records = checks.whole("dataset_size", dataset_size, 1.0)  # pyright: ignore[reportArgumentType]
     batch = checks.positive("batch_size", batch_size)  # pyright: ignore[reportArgumentType]
     return checks.probability("batch_size / dataset_size", batch / records)
+
+
+@in_float64
+def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
+    """The noise multiplier of several Gaussian releases of one and the same sample.
+
+    Args:
+        noise_multipliers: at least one, each standard deviation of a release over its own
+            sensitivity, above 0; they broadcast.
+
+    Returns:
+        (sum m^-2)^(-1/2), rounded down: together the releases are one Gaussian release with this
+        noise multiplier. Account for the step with it.
+
+    For what is computed from the batch of one step: gradients of groups of layers with noise each,
+    a count of clipped gradients, a metric. The sum of their sampled losses is no bound, as each
+    would have its own sample. `ValueError` for an empty sequence.
+
+    >>> import jaxdp as dp
+    >>> multiplier = dp.dpsgd.combined_noise_multiplier([1.0, 1.0])
+    >>> print(f"{multiplier:.4f}")
+    0.7071
+    >>> print(f"{dp.dpsgd.epsilon(multiplier, 1e-6, sampling_prob=0.01, steps=1000):.3f}")
+    5.287
+    """
+    scales = [checks.positive("noise_multipliers", m) for m in noise_multipliers]
+    if not scales:
+        raise ValueError("noise_multipliers must hold at least one, got none")
+    least = functools.reduce(jnp.minimum, scales)
+    finite = jnp.where(jnp.isinf(least), 1.0, least)
+    squares = functools.reduce(operator.add, ((finite / scale) ** 2 for scale in scales))
+    rounding = (4.0 + len(scales)) * jnp.finfo(jnp.float64).eps
+    combined = finite / jnp.sqrt(squares) * (1.0 - (rounding if len(scales) > 1 else 0.0))
+    return jnp.where(jnp.isinf(least), jnp.inf, combined)
 
 
 def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:

@@ -16,6 +16,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.base import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
@@ -28,6 +29,7 @@ class Curve(NamedTuple):
     epsilon: Reals
 
 
+@with_names
 @in_float64
 def curve(
     noise_multiplier: ArrayLike | None = None,
@@ -53,7 +55,8 @@ def curve(
     >>> print(course.steps, course.epsilon.round(4))
     [ 500. 1000.] [1.5803 2.1245]
     """
-    phases, relation, group_size = training_of(noise_multiplier, schedule)
+    target = target_delta(delta)
+    phases, relation, group_size = training_of(noise_multiplier, schedule, target)
     if any(np.size(x) != 1 for phase in phases for x in (phase.sampling_prob, phase.steps)):
         raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
     counts = [float(np.asarray(phase.steps).item()) for phase in phases]
@@ -72,7 +75,6 @@ def curve(
         for phase, count, start in zip(phases, counts, starts, strict=False)
     ]
     total = functools.reduce(operator.add, losses)
-    target = checks.probability("delta", delta)
     return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate_from
+from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.base import Phase, Phases
 from jaxdp.dpsgd.schedule import Schedule, listed, training_of
 from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP
@@ -28,6 +30,7 @@ _LARGEST_NOISE = 1e9
 _GUESS_HALVINGS = 25
 
 
+@with_names
 @in_float64
 def epsilon(
     noise_multiplier: ArrayLike | None = None,
@@ -38,7 +41,7 @@ def epsilon(
 
     Args:
         noise_multiplier: standard deviation of the noise over the clipping norm.
-        delta: in [0, 1].
+        delta: in [0, 1]; a known one above .1 is a `UserWarning`.
         schedule: dataset_size, batch_size and epochs, or sampling_prob and steps, or phases;
             relation, sampling, batch_size_limit, group_size: see `Schedule`.
 
@@ -51,9 +54,11 @@ def epsilon(
     >>> print(f"{dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=1000):.4f}")
     2.1245
     """
-    return training_of(noise_multiplier, schedule).privacy_loss.epsilon(delta)
+    target = target_delta(delta)
+    return training_of(noise_multiplier, schedule, target).privacy_loss.epsilon(target)
 
 
+@with_names
 @in_float64
 def delta(
     noise_multiplier: ArrayLike | None = None,
@@ -78,6 +83,7 @@ def delta(
     return training_of(noise_multiplier, schedule).privacy_loss.delta(epsilon)
 
 
+@with_names
 @in_float64
 def noise_multiplier(
     *,
@@ -94,7 +100,9 @@ def noise_multiplier(
     Returns:
         The noise multiplier, of the common shape of all arguments; with `phases` the least factor
         by which all their noise multipliers must be multiplied. Found by `calibrate`, to 1e-10,
-        from 1e-3 to 1e9; infinite where nothing there is enough.
+        from 1e-3 to 1e9: 1e-3 where less would do, infinite where nothing there is enough. 0 where
+        no noise is needed: epsilon is infinite, or delta is at least the probability that a record
+        is sampled at all. Differentiable in the budget and in the numbers of the schedule.
 
     >>> import jaxdp as dp
     >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)
@@ -102,18 +110,27 @@ def noise_multiplier(
     1.562666
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    budget, phases = as_budget((epsilon, delta)), training.phases
+    budget, phases = as_budget((epsilon, target_delta(delta))), training.phases
 
     def louder(factor: Reals) -> PrivacyLoss:
         return training._replace(phases=tuple(p.louder(factor) for p in phases)).privacy_loss
 
-    return calibrate_from(
+    least = calibrate_from(
         _expected_factor(budget, phases),
         louder,
         budget,
         lower=_LEAST_NOISE,
         upper=_LARGEST_NOISE,
     )
+    # Nothing is asked of noise where any epsilon will do, or delta allows to publish each sample.
+    needs_none = (budget.epsilon == jnp.inf) | (budget.delta >= _hit(training.privacy_loss))
+    return jnp.where(needs_none, 0.0, least)
+
+
+def _hit(loss: PrivacyLoss) -> Reals:
+    """Probability that a record takes part in some release, at most."""
+    missed = sum(term.total(log1mexp(-term.pair.log_hit())) for term in loss.terms)
+    return -jnp.expm1(missed) * (1.0 + 1e-9)
 
 
 def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | None:
@@ -137,6 +154,7 @@ def _squared_mu(phase: Phase, factor: np.ndarray | float) -> np.ndarray:
     return np.asarray(hits * np.expm1(np.minimum(noise**-2.0, 700.0)))
 
 
+@with_names
 @in_float64
 def steps(
     noise_multiplier: ArrayLike,
@@ -165,7 +183,7 @@ def steps(
     >>> dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, sampling_prob=0.01).item()
     874.0
     """
-    budget = as_budget((epsilon, delta))
+    budget = as_budget((epsilon, target_delta(delta)))
     for name in ("epochs", "steps", "phases"):
         if schedule.get(name) is not None:
             raise ValueError(f"{name} must not be given, as the number of steps is asked for")

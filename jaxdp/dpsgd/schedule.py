@@ -10,6 +10,7 @@ from jaxdp._core.samplings import Sampling
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.base import Phase, Phases, loss_of
+from jaxdp.dpsgd.schemes import SHUFFLED, refuse_shuffled
 
 
 class Schedule(TypedDict, total=False):
@@ -47,8 +48,15 @@ class Training(NamedTuple):
         return loss_of(self.phases, self.relation, self.group_size)
 
 
-def training_of(noise_multiplier: ArrayLike | None, schedule: Mapping[str, Any]) -> Training:
-    """The training that is asked about; a noise multiplier where there are no phases."""
+def training_of(
+    noise_multiplier: ArrayLike | None,
+    schedule: Mapping[str, Any],
+    delta: ArrayLike | None = None,
+) -> Training:
+    """The training that is asked about; a noise multiplier where there are no phases.
+
+    `delta`: of the question, at which the refusal of shuffled batches states epsilon.
+    """
     options = cast("Schedule", dict(schedule))
     for name in options.keys() - Schedule.__annotations__.keys():
         takes = ", ".join(Schedule.__annotations__)
@@ -58,7 +66,12 @@ def training_of(noise_multiplier: ArrayLike | None, schedule: Mapping[str, Any])
     if phases is None:
         if noise_multiplier is None:
             raise ValueError("give noise_multiplier or phases, got neither")
-        phase = Phase(noise_multiplier, **cast("dict[str, Any]", options))
+        arguments = cast("dict[str, Any]", options)
+        if arguments.get("sampling") in SHUFFLED and delta is not None:
+            poisson = Phase(noise_multiplier, **{**arguments, "sampling": "poisson"})
+            rate, count = poisson.sampling_prob, poisson.steps
+            refuse_shuffled(poisson.noise_multiplier, rate, count, delta)
+        phase = Phase(noise_multiplier, **arguments)
         return Training((phase,), relation, group_size)
     if options.get("sampling") == "poisson":
         options.pop("sampling")

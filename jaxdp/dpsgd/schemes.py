@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,9 +26,7 @@ from jaxdp.sampling.without_replacement import WithoutReplacement
 # Of which a step is a release by itself; the others allocate records to the steps of an epoch.
 SAMPLED_BY_STEP = SAMPLINGS[:3]
 # Asked for by many, and no bound that is any good is known.
-_SHUFFLED = ("shuffled", "shuffle")
-# At which the refusal of shuffled batches tells epsilon. chosen: the delta of most reports
-_TOLD_DELTA = 1e-5
+SHUFFLED = ("shuffled", "shuffle")
 # Thresholds of the attack on shuffled batches, in noise multipliers. chosen: the best lies inside
 _THRESHOLDS = np.linspace(-6.0, 14.0, 801)
 # Halvings of a search over epsilon. chosen: to 1e-12
@@ -75,20 +74,21 @@ def scheme_of(
     return BallsInBins(bins, passes), jnp.ones_like(passes), passes * bins
 
 
-def refuse_shuffled(sampling: str, noise_multiplier: ArrayLike, rate: Reals, steps: Reals) -> None:
-    """ValueError for shuffled fixed batches, with the numbers that are known of one training."""
-    if sampling not in _SHUFFLED:
-        return
-    numbers = (noise_multiplier, rate, steps)
+def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
+    """ValueError for shuffled fixed batches, with what is known of one training.
+
+    Args:
+        numbers: none, or the noise multiplier, the rate, the steps, and the delta of the question.
+    """
     bounds = ""
-    if checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
-        scale, q, count = (float(np.asarray(x).item()) for x in numbers)
-        if q > 0 and count >= 1:
+    if numbers and checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
+        scale, q, count, delta = (float(np.asarray(x).item()) for x in numbers)
+        if q > 0 and count >= 1 and 0 < delta < 1:
             size = max(math.floor(1.0 / q), 1)
             passes = math.ceil(count / size)
-            lower, upper = shuffled_bounds(scale, _TOLD_DELTA, steps_per_epoch=size, epochs=passes)
+            lower, upper = shuffled_bounds(scale, delta, steps_per_epoch=size, epochs=passes)
             bounds = (
-                f" (at delta {_TOLD_DELTA:g} epsilon is no less than {lower:.4g} after one pass, "
+                f" (at delta {delta:g} epsilon is no less than {lower:.4g} after one pass, "
                 f"and certainly at most {upper:.4g})"
             )
     raise ValueError(

@@ -14,6 +14,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.base import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
 from jaxdp.guarantee.attack_risk import advantage
@@ -39,6 +40,7 @@ _NEIGHBOURS = {
 }
 
 
+@with_names
 @in_float64
 def statement(
     noise_multiplier: ArrayLike | None = None,
@@ -62,9 +64,9 @@ def statement(
     >>> print(text.splitlines()[3])
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
-    training = training_of(noise_multiplier, schedule)
+    delta = target_delta(delta)
+    training = training_of(noise_multiplier, schedule, delta)
     phases, relation, group_size = training
-    delta = checks.probability("delta", delta)
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(phases, delta):
         raise ValueError("a statement must know its numbers, got traced ones")

@@ -1,0 +1,78 @@
+"""Arguments of questions about DP-SGD: names in other libraries, and an implausible delta."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.types import ArrayLike, Reals
+
+# Arguments of Opacus, dp_accounting, TensorFlow Privacy and jax_privacy, and what they are here.
+OTHER_NAMES = {
+    "target_epsilon": "epsilon",
+    "eps": "epsilon",
+    "target_delta": "delta",
+    "sample_rate": "sampling_prob",
+    "sampling_rate": "sampling_prob",
+    "sampling_probability": "sampling_prob",
+    "sampling_probs": "sampling_prob",
+    "sigma": "noise_multiplier",
+    "noise": "noise_multiplier",
+    "noise_scale": "noise_multiplier",
+    "num_steps": "steps",
+    "n_steps": "steps",
+    "iterations": "steps",
+    "num_iterations": "steps",
+    "count": "steps",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "num_examples": "dataset_size",
+    "num_samples": "dataset_size",
+    "number_of_examples": "dataset_size",
+    "source_dataset_size": "dataset_size",
+    "expected_batch_size": "batch_size",
+    "sample_size": "batch_size",
+    "truncated_batch_size": "batch_size_limit",
+    "max_batch_size": "batch_size_limit",
+    "max_examples_per_user": "group_size",
+    "neighboring_relation": "relation",
+    "sampling_method": "sampling",
+}
+# Above it a delta is taken for an epsilon. chosen: no one promises so little
+_LARGEST_DELTA = 0.1
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def with_names(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose `TypeError` for an argument of another library says what it is here."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        others = [
+            f"{name!r} is {OTHER_NAMES[name]!r} here" for name in kwargs if name in OTHER_NAMES
+        ]
+        if others:
+            raise TypeError(f"unexpected keyword arguments: {', '.join(others)}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def target_delta(delta: ArrayLike) -> Reals:
+    """The delta of a question; a warning where a known one is above .1."""
+    target = checks.probability("delta", delta)
+    if checks.is_concrete(target) and np.any(np.asarray(target) > _LARGEST_DELTA):
+        warnings.warn(
+            f"delta is {np.max(np.asarray(target)):g}: a delta above {_LARGEST_DELTA:g} promises "
+            "next to nothing. Give the noise multiplier first, then delta, which is far below 1 / "
+            "dataset_size",
+            UserWarning,
+            stacklevel=5,
+        )
+    return target
