@@ -115,6 +115,10 @@ def noise_multiplier(
     def louder(factor: Reals) -> PrivacyLoss:
         return training._replace(phases=tuple(p.louder(factor) for p in phases)).privacy_loss
 
+    # Nothing is asked of noise where any epsilon will do, or delta allows to publish each sample.
+    needs_none = (budget.epsilon == jnp.inf) | (budget.delta >= _hit(training.privacy_loss))
+    if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
+        return jnp.zeros(needs_none.shape)
     least = calibrate_from(
         _expected_factor(budget, phases),
         louder,
@@ -122,8 +126,6 @@ def noise_multiplier(
         lower=_LEAST_NOISE,
         upper=_LARGEST_NOISE,
     )
-    # Nothing is asked of noise where any epsilon will do, or delta allows to publish each sample.
-    needs_none = (budget.epsilon == jnp.inf) | (budget.delta >= _hit(training.privacy_loss))
     return jnp.where(needs_none, 0.0, least)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64

@@ -40,8 +40,12 @@ def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
         )
         count = float(checks.whole(f"history[{index}] steps", steps))
         counts[values] = counts.get(values, 0.0) + count
-    silent = {rate: count for (scale, rate), count in counts.items() if scale == 0}
-    counts = {values: count for values, count in counts.items() if values[0] > 0}
+    # Without a record or a step nothing is spent, whatever the noise.
+    counts = {values: n for values, n in counts.items() if values[1] > 0 and n > 0}
+    silent = {rate: n for (scale, rate), n in counts.items() if scale == 0}
+    counts = {values: n for values, n in counts.items() if values[0] > 0}
+    if not silent and not counts:
+        counts = {(1.0, 0.0): 0.0}
     losses = []
     if counts:
         scales, rates = np.array(list(counts)).T

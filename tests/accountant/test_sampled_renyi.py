@@ -147,3 +147,16 @@ def test_divergences_of_large_orders():
             # With a hit alone, which is less, and as much of the rest as there can be.
             hit = 0.5 * order * ratio**2 + order / (order - 1.0) * np.log(q)
             assert hit * (1 - 1e-12) <= value <= hit * (1 + 1e-8) + 1e-8, (ratio, q, order)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize("noise", [dp.Gaussian(1.3), dp.Laplace(1.3)])
+def test_a_batch_in_which_every_record_is_sampled_somewhere(noise, relation):
+    """At probability 1 it is the release itself, and at 0 nothing."""
+    rate = np.array([0.0, 0.1, 1.0])[:, None]
+    orders = np.array([1.0, 1.5, 2.0, 3.7, 30.0, 1025.5, np.inf])
+    value = dp.privacy_loss(dp.Mechanism(noise, 1.0, rate, relation)).renyi(orders)
+    whole = noise.renyi(2.0 if relation == "replace_one" else 1.0, orders)
+    np.testing.assert_array_equal(value[0], 0.0)
+    np.testing.assert_allclose(value[2], whole, rtol=1e-11)
+    assert np.all(np.asarray(value[1]) <= np.asarray(value[2]))

@@ -57,8 +57,22 @@ def test_noise_for_a_scheme():
 
 
 def test_shuffling_is_refused_with_what_is_known():
-    with pytest.raises(ValueError, match=r"no less than 2.98.* at most 21.46.*shuffled_bounds"):
-        dp.dpsgd.Phase(1.1, **MNIST, epochs=15, sampling="shuffled")
+    """At the delta that was asked, and without numbers where none was."""
+    training = {**MNIST, "epochs": 15, "sampling": "shuffled"}
+    for delta, numbers in (
+        (1e-5, "delta 1e-05.* 2.98.* 21.46"),
+        (1e-8, "delta 1e-08.* 4.804.* 26.42"),
+    ):
+        for ask in (dp.dpsgd.epsilon, dp.dpsgd.statement, dp.dpsgd.curve):
+            with pytest.raises(ValueError, match=numbers + ".*shuffled_bounds"):
+                ask(1.1, delta, **training)
+    for ask in (
+        lambda: dp.dpsgd.Phase(1.1, **training),
+        lambda: dp.dpsgd.delta(1.1, 2.0, **training),
+        lambda: dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **training),
+    ):
+        with pytest.raises(ValueError, match=r"no useful bound is known; .*shuffled_bounds"):
+            ask()
     lower, upper = dp.dpsgd.shuffled_bounds(1.1, 1e-5, steps_per_epoch=234, epochs=16)
     assert 2.9 < lower < upper
     assert upper == pytest.approx(21.461, abs=1e-3)

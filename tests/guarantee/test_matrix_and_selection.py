@@ -57,6 +57,24 @@ def test_the_mean_is_continuous_at_eta_zero():
     np.testing.assert_allclose(near, at, rtol=1e-6)
 
 
+def test_one_run_is_the_run():
+    each = dp.to_rdp(dp.GDP(0.5), [1.0, 2.0, 4.0])
+    for eta in (0.0, 0.5, 3.0):
+        np.testing.assert_array_equal(
+            dp.repeat_and_select(each, gamma=1.0, eta=eta).value, each.value
+        )
+
+
+@pytest.mark.parametrize("arguments", [{"gamma": 0.1}, {"gamma": 0.1, "eta": 0.5}, {"mean": 5.0}])
+def test_order_one_has_the_least_value_of_all(arguments):
+    """Papernot & Steinke, corollary 4: below its best order a divergence is no larger."""
+    orders = np.array([1.0, 1.1, *np.geomspace(1.5, 40.0, 60), 1e3])
+    value = np.asarray(dp.repeat_and_select(dp.to_rdp(dp.GDP(0.3), orders), **arguments).value)
+    alone = dp.repeat_and_select(dp.to_rdp(dp.GDP(0.3), orders[1:]), **arguments).value
+    assert value[0] == np.min(alone)
+    assert np.isfinite(value).all()
+
+
 def test_above_threshold():
     assert float(dp.above_threshold(1.0, threshold_scale=4.0, query_scale=8.0).epsilon_bound) == 0.5
     many = dp.above_threshold(2.0, threshold_scale=3.0, query_scale=5.0, answers=4)
@@ -75,7 +93,8 @@ def test_selection_says_what_it_takes(each):
     [
         lambda: dp.GDP.of_matrix([1.0, 2.0], 1.0),
         lambda: dp.repeat_and_select(dp.RDP([2.0], [0.1])),
-        lambda: dp.repeat_and_select(dp.RDP([2.0], [0.1]), gamma=1.0),
+        lambda: dp.repeat_and_select(dp.RDP([2.0], [0.1]), gamma=1.5),
+        lambda: dp.repeat_and_select(dp.PureDP(1.0), gamma=0.5),
         lambda: dp.above_threshold(1.0, threshold_scale=0.0, query_scale=1.0),
     ],
 )

@@ -82,8 +82,12 @@ def test_events_of_newer_versions(monkeypatch):
     twice = accountant(REPLACE).compose(discrete(3.0, 1.0, 1))
     np.testing.assert_allclose(twice.get_delta(1.0), expected, rtol=1e-9)
     assert accountant().compose(discrete(0.0, 1.0, 1)).get_epsilon(0.1) == math.inf
-    with pytest.raises(dp_accounting.UnsupportedEventError, match="dimension 1"):
-        accountant().compose(discrete(3.0, 2.0, 5))
+    for dimension in (None, 5):  # its zCDP, of a real sensitivity in l2
+        many = accountant().compose(discrete(3.0, 1.5, dimension), 4)
+        zcdp = dp.ZCDP(0.0, 4 * 0.5 * (1.5 / 3.0) ** 2)
+        np.testing.assert_allclose(many.get_epsilon(1e-5), zcdp.epsilon(1e-5), rtol=1e-12)
+    with pytest.raises(ValueError, match="dimension must be"):
+        accountant().compose(discrete(3.0, 1.5, 0))
     with pytest.raises(ValueError, match="sensitivity must be whole"):
         accountant().compose(discrete(3.0, 1.5, 1))
     chosen = accountant().compose(flip(0.7))
@@ -154,3 +158,65 @@ def test_jax_privacy_takes_the_accountant():
     sizes = {"dataset_size": 60_000, "batch_size": 600, "steps": 1000}
     expected = dp.dpsgd.epsilon(1.0, 1e-6, **sizes)
     np.testing.assert_allclose(theirs.compute_epsilon(1000, params), expected, rtol=1e-9)
+
+
+NON_PRIVATE = dp_accounting.NonPrivateDpEvent()
+FIXED = dp_accounting.SampledWithoutReplacementDpEvent
+SELECTED = dp_accounting.dp_event.RepeatAndSelectDpEvent
+
+
+@pytest.mark.parametrize("relation", [ADD_OR_REMOVE, REPLACE, SPECIAL])
+@pytest.mark.parametrize(
+    ("event", "probability"),
+    [
+        (POISSON(1e-9, NON_PRIVATE), 1e-9),
+        (REPEATED(POISSON(1e-9, NON_PRIVATE), 3), 3e-9),
+        (POISSON(1e-3, POISSON(1e-6, NON_PRIVATE)), 1e-9),
+        (POISSON(0.5, REPEATED(POISSON(1e-9, NON_PRIVATE), 4)), 2e-9),
+        (POISSON(1e-9, dp_accounting.ComposedDpEvent([GAUSSIAN(1.0), NON_PRIVATE])), 1e-9),
+        (FIXED(10**9, 2, NON_PRIVATE), 2e-9),
+    ],
+)
+def test_a_sample_of_a_non_private_event(event, probability, relation):
+    """All is lost with the probability that the record is in it, and nothing else."""
+    one = accountant(relation).compose(event)
+    assert one.get_epsilon(1e-6) == 0
+    for epsilon in (0.0, 50.0):
+        np.testing.assert_allclose(one.get_delta(epsilon), probability, rtol=1e-8)
+        assert one.get_delta(epsilon) >= probability * (1 - 1e-8)
+    assert one.get_epsilon(0.5 * probability) == math.inf
+
+
+def test_a_non_private_event_is_non_private_in_every_sample_of_all():
+    for event in (POISSON(1.0, NON_PRIVATE), FIXED(3, 3, NON_PRIVATE), GAUSSIAN(0.0)):
+        assert accountant().compose(event).get_delta(9.0) == 1
+
+
+def test_no_records_are_no_release():
+    truncated = dp_accounting.TruncatedSubsampledGaussianDpEvent
+    for relation in (ADD_OR_REMOVE, REPLACE, SPECIAL):
+        for event in (
+            FIXED(1000, 0, GAUSSIAN(1.0)),
+            FIXED(0, 0, NON_PRIVATE),
+            truncated(1000, 0.1, 0, 1.0),
+            truncated(0, 0.1, 5, 1.0),
+        ):
+            one = accountant(relation).compose(event)
+            assert one.get_epsilon(0.0) == one.get_delta(0.0) == 0
+    with pytest.raises(ValueError, match="batch_size must lie in"):
+        accountant().compose(FIXED(10, 11, GAUSSIAN(1.0)))
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 2.0])
+def test_the_best_of_one_run_is_the_run(shape):
+    run = accountant().compose(GAUSSIAN(2.0))
+    best = accountant().compose(SELECTED(GAUSSIAN(2.0), 1.0, shape))
+    assert best.get_epsilon(1e-5) == run.get_epsilon(1e-5)
+    assert best.privacy_loss().delta(1.0) == run.privacy_loss().delta(1.0)
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 2.0])
+def test_the_best_of_many_pure_runs(shape):
+    """Papernot & Steinke, corollary 3: (2 + shape) epsilon, whatever the mean."""
+    best = accountant().compose(SELECTED(dp_accounting.LaplaceDpEvent(1.0), 1000.0, shape))
+    np.testing.assert_allclose(best.get_epsilon(1e-10), 2.0 + shape, rtol=1e-7)
