@@ -46,7 +46,8 @@ OTHER_NAMES = {
 # Above it a delta is taken for an epsilon. chosen: no one promises so little
 _LARGEST_DELTA = 0.1
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def with_names(function: Callable[P, R]) -> Callable[P, R]:

@@ -70,6 +70,7 @@ def repeat_and_select(
         raise ValueError(f"give either gamma or mean, got gamma={gamma}, mean={mean}")
     order, value = each.order, each.value
     excess = jnp.where(order > 1, order - 1.0, 1.0)
+    is_one_run = None
     if mean is not None:
         expected = checks.positive("mean", mean)[..., None]
         delta = each.delta(jnp.moveaxis(jnp.log1p(1.0 / excess), -1, 0))
@@ -84,7 +85,7 @@ def repeat_and_select(
     total = value + cost + jnp.maximum(jnp.log(expected), 0.0) / excess
     total = round_up(jnp.where(order > 1, total, jnp.inf), 64)
     least = _least_of_higher_orders(order, total)
-    if mean is not None:
+    if is_one_run is None:
         return RDP(order, jnp.where(order > 1, total, least))
     return RDP(order, jnp.where(is_one_run, value, least))
 
