@@ -14,5 +14,6 @@ engines are functions of tables and never see a noise, so that they compile once
 * `grid`: chord masses (`masses`) on a grid (`window`) and one FFT (`convolution`); the bound below
   by a coupling. Exact where losses lie on a lattice. The one engine that needs profiles, not nodes.
 * `ends`: what the largest loss and the probability of an infinite one say, beside any engine.
+* `unsampled`: no mixtures of Gaussians cost more than one Gaussian between their farthest means.
 * `evaluate` lays out batches, calls the engines in turn, and takes the worse direction.
 """

@@ -116,13 +116,15 @@ def _accountant() -> type:
 
         Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
         epsilon (and delta) of itself where dp_accounting has it (the exponential mechanism by its
-        bounded range, PermuteAndFlip as the worst of its epsilon), DiscreteGaussian in one
-        dimension, MixtureOfGaussians, TruncatedSubsampledGaussian, SampledWithoutReplacement of a
-        Gaussian, SingleEpochTreeAggregation, ZCDp, Poisson samples of a Laplace, of a
-        DiscreteLaplace (records are added or removed) or of Gaussians, and compositions of all of
-        these, RepeatAndSelect by `repeat_and_select`. Any other is unsupported, and the error says
-        which and why. ZCDp and RepeatAndSelect bound Renyi divergences alone: what is composed with
-        them counts by its own divergences, and `privacy_loss` refuses.
+        bounded range, PermuteAndFlip as the worst of its epsilon), DiscreteGaussian (exact in one
+        dimension, else by its zCDP), MixtureOfGaussians, TruncatedSubsampledGaussian,
+        SampledWithoutReplacement of a Gaussian or a NonPrivate, SingleEpochTreeAggregation, ZCDp,
+        Poisson samples of a Laplace, of a DiscreteLaplace (records are added or removed), of
+        Gaussians or of a NonPrivate, compositions of all of these, RepeatAndSelect by
+        `repeat_and_select`, exact for one run. Any other is unsupported, and the error says which
+        and why. ZCDp and RepeatAndSelect bound Renyi divergences alone: what is composed with them
+        counts by its own divergences, and `privacy_loss` refuses. A noise multiplier of 0 has delta
+        1 even in a sample, as in dp_accounting.
 
         Relations: REPLACE_ONE moves a query by twice what adding or removing moves it; of Poisson
         samples see `Mechanism`. REPLACE_SPECIAL replaces by a record that adds nothing
