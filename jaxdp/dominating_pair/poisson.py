@@ -163,7 +163,8 @@ def log_mixed(loss: Reals, q: Reals) -> Reals:
     mixed = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
     low = jnp.where(q < 1, jnp.log(jnp.where(mixed > 0, mixed, 1.0)), loss)
     beside = q + (1.0 - q) * jnp.exp(-jnp.where(far, loss, 0.0))
-    high = loss + jnp.log(jnp.where(far, beside, 1.0))
+    high = loss + jnp.log(jnp.where(far & (beside > 0), beside, 1.0))
     value = jnp.where(far, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))
-    value = jnp.where((loss == jnp.inf) & (q == 0), 0.0, value)
+    # There e^-loss underflows.
+    value = jnp.where(far & (q == 0), 0.0, value)
     return jnp.where(jnp.isnan(q), jnp.nan, value)
