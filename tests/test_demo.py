@@ -56,5 +56,5 @@ def test_a_missing_extra_is_named():
     code = "import sys; sys.modules['typer'] = None\nfrom jaxdp.cli import main\nmain()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "jaxdp[cli]" in done.stderr
+    assert "jaxdp-privacy[cli]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdp import __version__
+
 RESULTS = Path(__file__).parents[1] / "results"
 # An interpreter that has diffprivlib, if any.
 PEER = os.environ.get("JAXDP_PEER_PYTHON")
@@ -58,7 +60,7 @@ def compiled_cost(function: Callable[..., Any], *arguments: Any) -> dict[str, fl
 
 def environment() -> dict[str, Any]:
     """Device, cores, versions and commit."""
-    packages = ("jaxdp", "jax", "jaxlib", "numpy", "scipy", "dp-accounting")
+    packages = ("jax", "jaxlib", "numpy", "scipy", "dp-accounting")
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"],
         capture_output=True,
@@ -73,7 +75,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in packages},
+        "versions": {"jaxdp": __version__, **{name: _version(name) for name in packages}},
     }
 
 

@@ -219,7 +219,9 @@ def extra(module: str, extra_name: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is needed here: pip install 'jaxdp[{extra_name}]'") from error
+        raise ImportError(
+            f"{module} is needed here: pip install 'jaxdp-privacy[{extra_name}]'"
+        ) from error
 
 
 def posix_locks() -> ModuleType:

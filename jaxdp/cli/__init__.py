@@ -18,7 +18,7 @@ def main() -> None:
     try:
         typer = importlib.import_module("typer")
     except ImportError:
-        sys.exit("jaxdp: typer is needed here: pip install 'jaxdp[cli]'")
+        sys.exit("jaxdp: typer is needed here: pip install 'jaxdp-privacy[cli]'")
     build_app(typer)()
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdp import __version__
 from jaxdp.sweep.evaluate import ALONE
 from jaxdp.sweep.grid import DONE, FAILED, NOT_DONE, STATUS
 
 # What decides about digits. chosen: these are the versions that results depend on
-_PACKAGES = ("jaxdp", "jax", "jaxlib", "numpy")
+_PACKAGES = ("jax", "jaxlib", "numpy")
 # Seconds that asking for the commit may take. chosen: it answers in milliseconds
 _COMMIT_WAIT = 5.0
 # Long name and unit of what sweeps are most often over, for the labels of `.plot`.
@@ -45,7 +46,8 @@ _LONGEST_TEXT = 200
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of the packages that results depend on."""
-    by_package = {}
+    # Not by the name of a distribution: on the index `jaxdp` is another one.
+    by_package = {"jaxdp": __version__}
     for name in _PACKAGES:
         try:
             by_package[name] = version(name)

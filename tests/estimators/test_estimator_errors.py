@@ -73,7 +73,7 @@ def test_a_missing_extra_is_named():
         "import jaxdp\n"
         "try:\n    jaxdp.DPLasso\n"
         "except (ImportError, AttributeError) as error:\n"
-        "    assert 'jaxdp[learn]' in str(error), error\n"
+        "    assert 'jaxdp-privacy[learn]' in str(error), error\n"
         "else:\n    raise AssertionError\n"
         "try:\n    jaxdp.DPLaso\nexcept AttributeError:\n    pass\n"
         "else:\n    raise AssertionError\n"
