@@ -15,11 +15,8 @@ from jax.extend.core import get_opaque_trace_state
 from jaxdp._core import checks
 from jaxdp._core.float64 import default_platform
 
-# Fusions by XLA's older emitters; passes whose time the kernels do not show.
-_SOONER: dict[str, bool | int] = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_backend_optimization_level": 1,
-}
+# Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
+_SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 # Without any of LLVM's passes. measured: half the time, and kernels take twice as long
 _SOONEST = _SOONER | {"xla_backend_optimization_level": 0}
 # Whose functions run once, in Python, for all calls and entries: as error messages name them.
@@ -39,9 +36,9 @@ def compiled(
 
     @functools.cache
     def sooner(platform: str, few: bool) -> Callable[..., Any]:
-        options = _options() if platform == "cpu" else None
-        options = _SOONEST if few and options else options
-        return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
+        options = {} if platform != "cpu" else _SOONEST if few else _SOONER
+        known = {name: value for name, value in options.items() if _is_option(name, value)}
+        return jax.jit(function, static_argnums=static_argnums, compiler_options=known or None)
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -88,10 +85,10 @@ def _zero() -> jax.Array:
 
 
 @functools.cache
-def _options() -> dict[str, bool | int] | None:
-    """None where this version of XLA does not have them any more."""
+def _is_option(name: str, value: bool | int) -> bool:
+    """False where this version of XLA has no such option."""
     try:
-        jax.jit(lambda x: x, compiler_options=_SOONER).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options={name: value}).lower(0.0).compile()
     except jax.errors.JaxRuntimeError:
-        return None
-    return _SOONER
+        return False
+    return True

@@ -31,5 +31,18 @@ def test_traced_and_known_values_agree():
 
 
 def test_an_option_that_xla_does_not_have_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compilation, "_SOONER", {"xla_cpu_no_such_option": False})
-    assert compilation._options.__wrapped__() is None
+    """And the others stay."""
+    options, jit = compilation._SOONER | {"xla_cpu_no_such_option": False}, jax.jit
+    given: list[dict[str, int] | None] = []
+
+    def heard(function, **named):
+        given.append(named.get("compiler_options"))
+        return jit(function, **named)
+
+    monkeypatch.setattr(compilation, "_SOONER", options)
+    square = compilation.compiled(lambda x: x**2, ())
+    monkeypatch.setattr(jax, "jit", heard)
+    assert square(3.0) == 9.0
+    assert given[-1] is not None
+    assert given[-1]["xla_backend_optimization_level"] == 1
+    assert "xla_cpu_no_such_option" not in given[-1]

@@ -1,5 +1,6 @@
 """Where privacy is computed: never in a TPU's pairs of float32, and where its inputs are."""
 
+import os
 import subprocess
 import sys
 
@@ -126,7 +127,7 @@ def test_answers_are_computed_where_float64_is_and_come_back(tmp_path):
     """Three devices of the host, one of which says that it is a TPU."""
     command = [sys.executable, "-c", PLACES]
     flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
-    flags += " --xla_cpu_use_fusion_emitters=false"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     environment = {"XLA_FLAGS": flags, "PATH": "", "HOME": str(tmp_path)}
     environment |= {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
