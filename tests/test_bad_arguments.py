@@ -11,6 +11,15 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
 import jaxdp as dp
+from concurrent.futures import ThreadPoolExecutor
+
+class Client:
+    "As Dask has it: no executor, but one can be had of it."
+    def get_executor(self):
+        raise AssertionError("called")
+
+def swept(executor):
+    return dp.sweep(lambda scale: scale, {"scale": [1.0]}, "/dev/null/no", executor=executor)
 
 gaussian = dp.Mechanism(dp.Gaussian(1.0), 1.0)
 loss = dp.privacy_loss(dp.PureDP(jnp.ones(3)))
@@ -42,6 +51,9 @@ calls = {
         "relation must be one of",
     ),
     "family": (bad, lambda: dp.fit_noise(np.ones(2), (1.0, 1e-6), 1.0), "family must be one of"),
+    "executor client": (bad, lambda: swept(Client()), "a Client: give executor.get_executor()"),
+    "executor name": (bad, lambda: swept("processes"), "must be a concurrent.futures.Executor"),
+    "executor class": (bad, lambda: swept(ThreadPoolExecutor), "got a type"),
     "filter": (bad, lambda: dp.Filter.from_json("[" * 100000), "text must be the JSON"),
     "odometer": (bad, lambda: dp.Odometer.from_json("[" * 100000), "text must be the JSON"),
     "loss": (bad, lambda: dp.PrivacyLoss.from_json("[" * 100000), "text must be the JSON"),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
 
-def shown(items: Sequence[Item], words: str, progress: bool | None) -> Iterable[Item]:
+def shown(
+    items: Iterable[Item], words: str, progress: bool | None, count: int | None = None
+) -> Iterable[Item]:
     """The items one by one, with a bar of tqdm where it is wanted and installed.
 
-    words: what the items are. progress: None wants it where stderr is a terminal.
+    words: what the items are. progress: None wants it where stderr is a terminal. count: how many
+    there are, where `items` has no length.
     """
     if not (sys.stderr.isatty() if progress is None else progress):
         return items
@@ -21,4 +24,18 @@ def shown(items: Sequence[Item], words: str, progress: bool | None) -> Iterable[
         tqdm: Any = importlib.import_module("tqdm")
     except ImportError:
         return items
-    return tqdm.tqdm(items, desc=words, leave=False, file=sys.stderr)
+    total = len(items) if isinstance(items, Sized) else count
+    return _with_bar(items, tqdm.tqdm(desc=words, total=total, leave=False, file=sys.stderr))
+
+
+def _with_bar(items: Iterable[Item], bar: Any) -> Iterator[Item]:
+    """The items; rate and time left are those of the second on, as the first one compiles."""
+    with bar:
+        for item in items:
+            yield item
+            if bar.n > 0:
+                bar.update()
+            else:
+                bar.reset()
+                bar.initial = bar.n = bar.last_print_n = 1
+                bar.refresh()

@@ -22,20 +22,21 @@ from jaxdp.sweep.grid import DONE, FAILED, NOT_DONE, STATUS
 _PACKAGES = ("jax", "jaxlib", "numpy")
 # Seconds that asking for the commit may take. chosen: it answers in milliseconds
 _COMMIT_WAIT = 5.0
-# Long name and unit of what sweeps are most often over, for the labels of `.plot`.
-_LABELS = {
+# Long name and unit of what sweeps are most often over, for the labels of `.plot`. What is a plain
+# number has no unit: "1" would stand on every picture.
+_LABELS: dict[str, tuple[str, str | None]] = {
     "epsilon": ("epsilon", "nats"),
-    "delta": ("delta", "1"),
+    "delta": ("delta", None),
     "log_delta": ("logarithm of delta", "nats"),
-    "noise_multiplier": ("noise multiplier", "1"),
-    "sampling_prob": ("sampling probability", "1"),
+    "noise_multiplier": ("noise multiplier", None),
+    "sampling_prob": ("sampling probability", None),
     "scale": ("scale of the noise", "units of the query"),
     "sensitivity": ("sensitivity", "units of the query"),
-    "steps": ("number of steps", "1"),
-    "epochs": ("number of epochs", "1"),
-    "dataset_size": ("number of records", "1"),
-    "batch_size": ("expected records of a batch", "1"),
-    "mu": ("Gaussian DP parameter mu", "1"),
+    "steps": ("number of steps", None),
+    "epochs": ("number of epochs", None),
+    "dataset_size": ("number of records", None),
+    "batch_size": ("expected records of a batch", None),
+    "mu": ("Gaussian DP parameter mu", None),
 }
 # By which sweeps are read as netCDF, whose whole numbers have 32 bits. derived
 _GREATEST_INTEGER = 2**31
@@ -97,8 +98,7 @@ def described(
 def _labels(name: str) -> dict[str, str]:
     if name not in _LABELS:
         return {}
-    long_name, unit = _LABELS[name]
-    return {"long_name": long_name, "units": unit}
+    return _long_name_and_unit(*_LABELS[name])
 
 
 def _labels_of_function(name: str) -> dict[str, str]:
@@ -112,7 +112,11 @@ def _labels_of_function(name: str) -> dict[str, str]:
     long_name, unit = _LABELS[known]
     if name != known:
         long_name = f"{long_name} ({name.replace('_', ' ').strip()})"
-    return {"name": name, "long_name": long_name, "units": unit}
+    return {"name": name, **_long_name_and_unit(long_name, unit)}
+
+
+def _long_name_and_unit(long_name: str, unit: str | None) -> dict[str, str]:
+    return {"long_name": long_name} if unit is None else {"long_name": long_name, "units": unit}
 
 
 def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
 from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of, reasons_as_text
 from jaxdp.sweep.grid import NOT_DONE, STATUS, Grid, grid_of
@@ -43,11 +44,12 @@ def sweep(
             was damaged; a folder that holds something else is refused. None: in memory.
         chunk: the most points of a block, which is a Zarr chunk of every variable.
         executor: runs the blocks in other processes, which write to `to` themselves; one that
-            forks is refused.
+            forks is refused. Of a Dask client: `client.get_executor()`.
         stripe: (i, n) works off every nth block from i on, for n jobs on one store.
         devices: work off blocks side by side, one a device, so that `function` is called from
             several threads; all local ones if None. With an executor: the default of each process.
-        progress: show a bar with the rate and the time left.
+        progress: show a bar with the rate and the time left, those of the chunks after the first,
+            which compiles.
 
     Returns:
         An `xarray.Dataset` with the axes as coordinates, read when it is asked for if it is on
@@ -76,7 +78,7 @@ def sweep(
         finished = _in_this_process(function, store, numbers, devices)
     else:
         finished = by_executor(executor, function, store, numbers)
-    for _ in _with_progress(finished, len(numbers), progress):
+    for _ in shown(finished, "chunks", progress, len(numbers)):
         pass
     return _opened(store)
 
@@ -88,6 +90,10 @@ def _check_shares(
     devices: Sequence[Any] | None,
 ) -> None:
     """Who works off what: each has something to do, and somewhere to write it."""
+    if executor is not None and not isinstance(executor, Executor):
+        has_one = callable(getattr(executor, "get_executor", None))
+        kind = f"{type(executor).__name__}{': give executor.get_executor()' if has_one else ''}"
+        raise ValueError(f"executor must be a concurrent.futures.Executor, got a {kind}")
     index, jobs = stripe
     if not 0 <= index < jobs:
         raise ValueError(f"stripe must be (i, n) with 0 <= i < n, got {stripe}")
@@ -108,7 +114,8 @@ def _in_memory(
         return result_names or names_of(function, grid, None if devices is None else devices[0])
 
     finished = _evaluated(function, grid, range(grid.blocks), devices, names)
-    for number, (columns, failures[number]) in _with_progress(finished, grid.blocks, progress):
+    blocks = shown(finished, "chunks", progress, grid.blocks)
+    for number, (columns, failures[number]) in blocks:
         slices = grid.slices(number)
         for name, column in columns.items():
             if name not in values:
@@ -167,12 +174,6 @@ def _evaluated(
         return evaluate(function, grid.points(number), grid.block_size, device, names)
 
     return side_by_side(call, numbers, devices)
-
-
-def _with_progress(blocks: Iterable[Any], count: int, progress: bool) -> Iterable[Any]:
-    if not progress:
-        return blocks
-    return checks.extra("tqdm", "sweep").tqdm(blocks, total=count, unit="chunk")
 
 
 def _opened(store: Store) -> Any:

@@ -2,13 +2,20 @@
 
 import errno
 import functools
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 import pytest
+import tqdm
+from matplotlib import pyplot
 
 import jaxdp as dp
+from jaxdp.sweep import provenance
+
+matplotlib.use("Agg")
 
 AXES = {"scale": np.linspace(0.5, 3.0, 7), "epsilon": np.linspace(0.0, 4.0, 11)}
 
@@ -138,6 +145,41 @@ def test_results_are_labelled(tmp_path):
         assert found["epsilon"].attrs["units"] == "nats"
         assert found["log_delta"].attrs["long_name"] == "logarithm of delta"
         assert found.attrs["commit"]
+
+
+def test_plain_numbers_have_no_unit(tmp_path):
+    """On a picture, only what has a unit has brackets."""
+    units = {"epsilon": "nats", "log_delta": "nats", "scale": "units of the query"}
+    units |= {"sensitivity": "units of the query"}
+    axes = {name: [1.0] for name in provenance._LABELS if name != "log_delta"}
+    for to in (None, tmp_path / "grid.zarr"):
+        found = sweep(lambda epsilon, **_: {"log_delta": -epsilon}, axes, to)
+        for name, array in (*found.coords.items(), ("log_delta", found["log_delta"])):
+            assert array.attrs.get("units") == units.get(name), name
+            assert array.attrs["long_name"]
+    line = sweep(lambda steps: 2 * steps, {"steps": [1.0, 2.0]})["value"].plot()[0]
+    assert line.axes.get_xlabel() == "number of steps"
+    pyplot.close("all")
+
+
+def test_the_bar_does_not_count_compilation(monkeypatch):
+    """Rate and time left are those of the chunks after the first."""
+    bars = []
+
+    class Bar(tqdm.tqdm):
+        def close(self):
+            bars.append(self.format_dict)
+            super().close()
+
+    def slow_at_first(scale):
+        time.sleep(1.0 if scale[0] == 0 else 0.01)
+        return scale
+
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
+    start = time.perf_counter()
+    dp.sweep(slow_at_first, {"scale": np.arange(20.0)}, chunk=1)
+    assert (bars[0]["n"], bars[0]["total"], bars[0]["initial"]) == (20, 20, 1)
+    assert 0.19 <= bars[0]["elapsed"] <= time.perf_counter() - start - 1.0
 
 
 def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
