@@ -5,6 +5,7 @@ line on stderr.
 """
 
 import contextlib
+import copy
 import csv
 import dataclasses
 import functools
@@ -18,7 +19,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import typer
@@ -86,7 +87,10 @@ def library() -> ModuleType:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as typer reads it: a parameter that is a dataclass stands for an option a field."""
+    """`command` as typer reads it: a parameter that is a dataclass stands for an option a field.
+
+    The choices of an option are in its help, which breaks between words; their column does not.
+    """
     declared = inspect.signature(command).parameters
     kinds = {name: parameter.annotation for name, parameter in declared.items()}
     records: dict[str, Any] = {
@@ -104,6 +108,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in declared.items():
         by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         parameters += _parameters_of(records[name]) if name in records else by_keyword
+    parameters = [p.replace(annotation=_with_choices(p.annotation)) for p in parameters]
     called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     called.__annotations__ = {p.name: p.annotation for p in parameters}
     return called
@@ -120,6 +125,20 @@ def _parameters_of(record: Any) -> list[inspect.Parameter]:
             inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
         )
     return parameters
+
+
+def _with_choices(annotation: Any) -> Any:
+    """The annotation of an option, its choices moved to its help where it has some."""
+    kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    choices = [
+        c for part in (kind, *get_args(kind)) if get_origin(part) is Literal for c in get_args(part)
+    ]
+    if not choices:
+        return annotation
+    (option,) = map(copy.copy, notes)
+    option.metavar = "NAME"
+    option.help = f"{option.help.rstrip('.')}: {', '.join(choices[:-1])} or {choices[-1]}."
+    return Annotated[kind, option]
 
 
 def flag(name: str) -> str:

@@ -48,7 +48,8 @@ def compare_families(
 
     def work() -> Any:
         check(inputs)
-        table = library().compare((epsilon, delta), sensitivity, count, names, integers=integers)
+        options = {"integers": integers, "progress": False if as_json else None}
+        table = library().compare((epsilon, delta), sensitivity, count, names, **options)
         if not len(table):
             raise ImpossibleError(
                 f"no noise keeps to epsilon {epsilon:g} at delta {delta:g}: raise one of them"

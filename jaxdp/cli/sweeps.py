@@ -118,7 +118,7 @@ def _run_sweep(settings: dict[str, Any], as_json: bool) -> None:
         to,
         chunk=int(settings.get("chunk", CHUNK)),
         stripe=stripe,
-        progress=to is not None,
+        progress=to is not None and not as_json,
     )
     for reason in swept.attrs["failures"].splitlines()[:MOST_REASONS]:
         typer.echo(f"jaxdp sweep: no {quantity} at {reason}", err=True)

@@ -1,9 +1,11 @@
 """The command line: questions about DP-SGD, sweeps, models, noises; in words and in JSON."""
 
 import csv
+import io
 import json
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import jaxdp as dp
+from jaxdp._core import progress
 from jaxdp.cli import build_app
 from jaxdp.cli.sweeps import values_of
 
@@ -44,6 +47,21 @@ def test_delta_and_the_noise_that_keeps_to_it(run):
     assert float(back.stdout.split("=")[1]) == pytest.approx(1e-6, rel=1e-5)
     told = run("calibrate", "--epsilon", "2", "--delta", "1e-6", *TRAINING).stdout
     assert float(told.split("=")[1]) >= multiplier
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_for_people_alone(run, monkeypatch):
+    """With `--json`, standard error stays empty on a terminal too. Of sweeps: below, by stripes."""
+    families = ["--epsilon", "1", "--delta", "1e-6", "--families", "gaussian,laplace"]
+    for as_json in ([], ["--json"]):
+        terminal = Terminal()
+        monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=terminal))
+        assert run("compare", *families, *as_json).exit_code == 0
+        assert ("families" in terminal.getvalue()) == (not as_json)
 
 
 def test_what_is_infinite_is_json_too(run):
@@ -136,7 +154,7 @@ def test_a_sweep_by_stripes_of_one_store(tmp_path):
     for stripe in ("0/2", "1/2"):
         command = [sys.executable, "-m", "jaxdp", "sweep", *GRID, *to, "--stripe", stripe]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
         answer = json.loads(done.stdout)
         missing.append((answer["not_done"], answer["failed"]))
     assert missing == [(2, 0), (0, 0)]

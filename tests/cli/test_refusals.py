@@ -1,15 +1,20 @@
 """Help and refused calls: no JAX, the options' own names, an exit code that says what failed."""
 
 import json
+import re
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from jaxdp._core.neighbours import Relation
+from jaxdp._core.samplings import Sampling
 from jaxdp.cli import base, build_app
+from jaxdp.cli.sweeps import Quantity
 
 TRAINING = ["--sampling-prob", "0.01", "--steps", "10"]
 NOISE = ["epsilon", "--noise-multiplier"]
@@ -67,6 +72,21 @@ def test_a_refusal_names_the_option(run, arguments, named):
     assert named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "e-308" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", [64, 80, 120])
+def test_help_breaks_between_words(columns):
+    """Choices are in the help, and not in the column of kinds, which cuts them."""
+    app = build_app(typer)
+    runner = CliRunner(env={"COLUMNS": str(columns)})
+    choices = {"epsilon": (*get_args(Relation), *get_args(Sampling)), "sweep": get_args(Quantity)}
+    for name, command in typer.main.get_command(app).commands.items():
+        shown = runner.invoke(app, [name, "--help"]).stdout
+        words = set(re.sub("[│╭╮╰╯─]", " ", shown).split())
+        for parameter in command.params:
+            assert set((parameter.help or "").split()) <= words, (name, parameter.name)
+        for choice in choices.get(name, ()):
+            assert re.search(rf"[ :]{choice}[,. ]", shown), choice
 
 
 def test_help_and_refusals_import_no_jax():
