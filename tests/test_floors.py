@@ -142,3 +142,14 @@ def test_only_core_dependencies_are_imported_at_the_top():
                 if (path.parent.name, package) == ("cli", "typer"):
                     continue
                 assert package in core or package in sys.stdlib_module_names, (path, name)
+
+
+@pytest.mark.parametrize("folder", ["accountant", "accountant/sampled"])
+def test_a_folder_describes_the_modules_that_it_has(folder):
+    """Those that its `__init__` names are there or in a lower folder, and none is left out."""
+    text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"`([a-z_/]+)`", text))
+    there = {path.stem for path in (ROOT / folder).glob("[!_]*")}
+    beside = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.py")}
+    assert named <= there | beside | set(FOLDERS)
+    assert there - named <= {"batches", "bounds", "factors"}

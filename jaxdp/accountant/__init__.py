@@ -1,19 +1,26 @@
 """Accounting engines: pure functions of arrays, from dominating pairs to delta.
 
-A release is its law: losses and masses, by quadrature of the noise's density between its kinks
-(`noise/nodes`, `dominating_pair`). One small program a kind of pair makes a `Table` of it; the
-engines are functions of tables and never see a noise, so that they compile once for all kinds.
+A composition is a tuple of terms (`composition`). A term stacks the releases of one kind of pair.
 
-* `engines` is the only place that chooses. Every engine states an error that holds; what is wide
-  goes on to the next one.
-* `contour`: delta by inversion of the moment generating function along a vertical line
-  (`contour_plan`: tilt, step, aliasing; `line`: values; `contour_sum`: their sum, atoms smoothed;
-  `truncation`: what lies beyond its end; `rare_losses`: large ones are dropped and counted).
-* `sampled`: batches of sampled Gaussians in a few phases, lanes side by side, on complex
-  nodes; a short sum for all, longer ones for the lanes that need them.
-* `grid`: chord masses (`masses`) on a grid (`window`) and one FFT (`convolution`); the bound below
-  by a coupling. Exact where losses lie on a lattice. The one engine that needs profiles, not nodes.
-* `ends`: what the largest loss and the probability of an infinite one say, beside any engine.
-* `unsampled`: no mixtures of Gaussians cost more than one Gaussian between their farthest means.
-* `evaluate` lays out batches, calls the engines in turn, and takes the worse direction.
+* `engines` alone chooses the engines of a composition. Each engine reports bounds that hold, and
+  where they are wide the next engine is evaluated.
+* `profile` evaluates the privacy profile of the pair itself, for a single release and for plain
+  Gaussians, which are one release.
+* `contour` inverts the moment generating function along a vertical line (`contour_plan`: tilt,
+  step, aliasing; `line`: values; `contour_sum`: their sum, atoms smoothed; `truncation`: what lies
+  beyond its end; `rare_losses`: large losses are dropped and counted). It reads a `Table`, not a
+  pair: one small program a kind of pair fills it with losses and masses, by quadrature of the
+  density between its kinks (`tables`, `dominating_pair`). The contour compiles once for all kinds.
+* `sampled` inverts batches of sampled Gaussians in a few phases, lanes side by side, on complex
+  nodes. It reads the parameters of the Gaussians and of their scheme. A short sum serves most
+  lanes, longer ones the others.
+* `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
+  table) and multiplies them by one FFT (`convolution`); the bound below is by a coupling. It is
+  exact where losses lie on a lattice.
+* `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
+  engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
+  `chernoff`.
+* `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
+* `evaluate` lays out batches, calls the engines in turn and takes the worse direction. `traced` and
+  `mapped` do the same inside a user's traces. `refusal` names the law that contradicts itself.
 """

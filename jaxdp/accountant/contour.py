@@ -2,16 +2,19 @@
 
     delta(epsilon) = 1 / (2 pi i) int M(z) e^(-z epsilon) / (z (z + 1)) dz,   Re z = theta > 0,
 
-theta near the saddle, by the trapezoidal rule in t = Im z. Chosen for everything but losses on one
-lattice and equal sampled Gaussians. The error that is stated:
+theta near the saddle, by the trapezoidal rule in t = Im z. `engines` chooses it: first for losses
+on no lattice, second for sampled Gaussians in few phases. The error that is stated:
 
 * aliasing: the rule sums delta(epsilon + m P) e^(theta m P), P = 2 pi / h, positive for m != 0 and
   below Markov's bound at other tilts;
 * truncation: `accountant.truncation`;
 * smoothing by a Gaussian, which only raises delta, where M falls too slowly: `contour_sum`;
+* rare large losses, whose probability is added to delta: `rare_losses`;
 * the values themselves: `accountant.line`.
 
-Derivatives are those of the sum, with the plan held. Lanes lie side by side.
+Where Chernoff's bound is below the sum, it is the upper bound. The derivative of the upper bound is
+that of the sum with the plan fixed, or 0 where there is no sum; that of the lower bound is 0. Lanes
+lie side by side.
 Source: Abate & Whitt, Queueing Systems 10, 1992; Feller, An Introduction to Probability II, XV.
 """
 

@@ -5,8 +5,9 @@ With M(z) = E e^(z loss) of all releases and any tilt theta > 0 the trapezoidal 
     (h / pi) Re sum'_k M(z_k) e^(-z_k epsilon) / (z_k (z_k + 1)),   z_k = theta + i h k
 
 is delta plus the aliased ones, at epsilon + 2 pi m / h and times e^(2 pi m theta / h): they are
-positive. M is exp(sum n log psi), psi of each phase a sum over nodes at a height above the real
-axis, which damps what real nodes would alias.
+positive. M is exp(sum n log psi + v z (z + 1) / 2), v the variance of plain Gaussians beside them.
+psi of each phase is a sum over nodes at a height above the real axis, which damps what real nodes
+would alias.
 Source: Abate & Whitt, Queueing Systems 10, 1992.
 """
 

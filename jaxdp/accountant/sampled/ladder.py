@@ -1,9 +1,10 @@
-"""Answers for lanes of sampled Gaussians: a short sum first, longer ones where that is wide.
+"""Bounds for lanes of sampled Gaussians: a short sum, then longer ones where the bracket is wide.
 
-Batch are (ways, lanes): a direction each, of which the worse counts. Of a lane that is wide the
-direction of the larger upper bound goes on first; the other only where it may still be the worse.
-Known lanes are picked by NumPy; traced ones go on in packs of a fixed size, so that a program's
-cost is that of the lanes which need it.
+A batch is flat, (ways * lanes,), in the order of directions; the worse direction of a lane counts.
+More than `FEW` such entries begin with the short sum (`BULK`), fewer with the long one (`LONG`),
+whose number of blocks grows while a bracket is wide. Of a wide lane the direction of the larger
+upper bound goes on first, the other one only where it may still be the worse. NumPy picks concrete
+entries. Traced ones go on in packs of a fixed size, in a loop that ends when no bracket is wide.
 """
 
 from __future__ import annotations
