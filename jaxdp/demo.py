@@ -31,6 +31,7 @@ from jaxdp.solvers.problems import L1, L2, Penalty, Problem, coordinate_smoothne
 from jaxdp.sweep import sweep
 
 SIDE = 1000
+TRAININGS = 32
 SEEDS = 10
 PASSES = 50
 EPSILON = 1.0
@@ -114,8 +115,8 @@ def sweeps(say: Callable[[str], None], progress: bool) -> dict[str, Any]:
         "epsilon": np.geomspace(0.01, 10.0, SIDE),
     }
     training = {
-        "noise_multiplier": np.linspace(0.7, 4.0, 32),
-        "steps": np.round(np.geomspace(100, 10_000, 32)),
+        "noise_multiplier": np.linspace(0.7, 4.0, TRAININGS),
+        "steps": np.round(np.geomspace(100, 10_000, TRAININGS)),
     }
     rows = {}
     for name, function, axes, chunk in (
