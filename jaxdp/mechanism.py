@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, NEIGHBOURS, RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -91,8 +91,8 @@ class Mechanism:
         if always:
             sensitivity = _times(sensitivity, shift_factor(relation) * group_size)
             # The batch of the probabilities is one of the mechanism, where nothing is sampled too.
-            shape = jnp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
-            relation, sensitivity, group_size = None, jnp.broadcast_to(sensitivity, shape), 1
+            shape = xp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
+            relation, sensitivity, group_size = None, xp.broadcast_to(sensitivity, shape), 1
         assign(
             self,
             noise=noise,
@@ -123,7 +123,7 @@ class Mechanism:
             sampled_log_delta(whole, self.sampling_prob, added, epsilon)
             for added in directions(self.relation)
         ]
-        return self._known(jnp.maximum(bounds[0], bounds[-1]))
+        return self._known(xp.maximum(bounds[0], bounds[-1]))
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
@@ -201,7 +201,7 @@ class Mechanism:
 
 def _times(sensitivity: Reals, factor: float) -> Reals:
     """The product, rounded up: less would claim more noise."""
-    return sensitivity if factor == 1 else _product_up(sensitivity, jnp.float64(factor))
+    return sensitivity if factor == 1 else _product_up(sensitivity, xp.float64(factor))
 
 
 def _scheme(sampling_prob: ArrayLike, sampling: object) -> tuple[ArrayLike, Scheme | None]:
@@ -267,23 +267,23 @@ def release(
 def directions(relation: Relation | None) -> tuple[Reals, ...]:
     """The values of `Poisson.added` whose worst a relation reports."""
     counted = ("remove",) if relation is None else NEIGHBOURS[relation].directions
-    return tuple(jnp.ones(()) if way == "add" else jnp.zeros(()) for way in counted)
+    return tuple(xp.ones(()) if way == "add" else xp.zeros(()) for way in counted)
 
 
-_product_up = jax.jit(product_up)
+_product_up = jitted(product_up)
 
 
-@jax.jit
+@jitted
 def _epsilon(mechanism: Mechanism, delta: Reals) -> Reals:
     return epsilon_of(mechanism.log_delta, delta)
 
 
-@jax.jit
+@jitted
 def _worse_log_delta(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
     return _worse_of(tuple(pair.prepared() for pair in pairs), epsilon)
 
 
-@jax.jit
+@jitted
 def _epsilon_of_pairs(pairs: tuple[DominatingPair, ...], delta: Reals) -> Reals:
     prepared = tuple(pair.prepared() for pair in pairs)
     return epsilon_of(lambda epsilon: _worse_of(prepared, epsilon), delta)
@@ -291,4 +291,4 @@ def _epsilon_of_pairs(pairs: tuple[DominatingPair, ...], delta: Reals) -> Reals:
 
 def _worse_of(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
     bounds = [pair.log_delta(epsilon) for pair in pairs]
-    return jnp.maximum(bounds[0], bounds[-1])
+    return xp.maximum(bounds[0], bounds[-1])

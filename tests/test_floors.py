@@ -153,3 +153,15 @@ def test_a_folder_describes_the_modules_that_it_has(folder):
     beside = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.py")}
     assert named <= there | beside | set(FOLDERS)
     assert there - named <= {"batches", "bounds", "factors"}
+
+
+def test_kernels_change_no_array_in_place():
+    """An array of NumPy may be another's, or a user's: `x += y` would change it there, too."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        if "_core.namespace import" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                is_count = isinstance(node.value, ast.Constant) and isinstance(node.value.value, int)
+                assert is_count, (path, node.lineno)

@@ -12,7 +12,7 @@ import optax
 import jaxdp as dp
 from benchmarks._tools.audited import Case, Cases
 from jaxdp import dpsgd
-from jaxdp.dpsgd.batches import batches_of
+from jaxdp.dpsgd.batches import parts_of_batches
 
 S = dp.sampling
 DELTA = 1e-2
@@ -88,7 +88,8 @@ def scheme(
 
     def batches(key, records):
         if sampling is not None:
-            return batches_of(sampling, key, records, count)
+            part = len(values)
+            return parts_of_batches(sampling, key, records, 0.3, part, range(count))
         each = (jax.random.fold_in(key, index) for index in range(count))
         return (dpsgd.poisson_batch(k, records, 0.3, len(values)) for k in each)
 

@@ -18,6 +18,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import tree_leaves
 
+from jaxdp._core.namespace import xp
+from jaxdp._core.tracing import in_kernel
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
@@ -36,9 +38,6 @@ def require_float64() -> None:
 
 # Of noise: its draws keep 53 bits above the least normal number, 2^-1022. derived
 _LEAST_SCALE = 2.0**-969
-
-# The identity, compiled: it moves an array five times faster than `jnp.asarray`.
-_to_device = jax.jit(lambda array: array)
 
 
 def is_concrete(value: object) -> bool:
@@ -69,7 +68,7 @@ def real(
     if type(value) is float:  # what most questions ask; a subnormal one goes on
         inside = lower < value <= upper or (lower == value and not open_lower)
         if inside and not 0 < value < LEAST_NORMAL:
-            return _to_device(np.float64(value))
+            return _frozen(np.array(value))
     if isinstance(value, list | tuple):
         # NumPy: JAX overflows where a whole number is too large, and says not whose.
         value = np.asarray(value) if all_concrete(value) else jnp.asarray(value)
@@ -79,9 +78,11 @@ def real(
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
         # In float64: the bounds would be rounded to a smaller precision, to 0 and to infinity.
         with np.errstate(over="ignore"):
-            known = np.asarray(array, dtype=np.float64)
+            known = np.array(array, dtype=np.float64)  # a copy: its owner may write to it
         bad = ~(known > lower if open_lower else known >= lower) | ~(known <= upper)
-        if bad.any():
+        if in_kernel():
+            known = np.where(bad, np.nan, known)
+        elif bad.any():
             first = array[bad].flat[0] if array.ndim else array
             # Of what is positive only a subnormal number is refused.
             if lower == LEAST_NORMAL and not first > 0:
@@ -90,10 +91,10 @@ def real(
             raise ValueError(f"{name} must lie in {bracket}{lower:g}, {upper:g}], got {first}")
         lost = (array > 0) & (known < LEAST_NORMAL)
         if lift and lost.any():
-            return _to_device(np.where(lost, LEAST_NORMAL, known))
+            return _frozen(np.where(lost, LEAST_NORMAL, known))
         if isinstance(value, jax.Array) and value.dtype == jnp.float64:
             return value
-        return _to_device(known)
+        return _frozen(known)
     array = jnp.asarray(value)
     # A half's subnormal numbers are normal doubles, and are converted as such.
     if lift and jnp.issubdtype(array.dtype, jnp.floating) and array.dtype != jnp.float16:
@@ -103,6 +104,12 @@ def real(
     if lower > -np.inf or open_lower:
         array = jnp.where(array > lower if open_lower else array >= lower, array, jnp.nan)
     return array if upper == np.inf else jnp.where(array <= upper, array, jnp.nan)
+
+
+def _frozen(array: np.ndarray) -> Any:
+    """The array, which no one can write to: records keep it."""
+    array.setflags(write=False)
+    return array
 
 
 def _subnormal(array: Reals) -> Bools:
@@ -150,6 +157,8 @@ def whole(name: str, value: ArrayLike, lower: float = 0.0, upper: float = np.inf
     if is_concrete(count):
         # NumPy: inside a trace JAX would trace what is known as well.
         known = np.asarray(count)
+        if in_kernel():
+            return xp.where(known == np.round(known), count, np.nan)
         if np.any(known != np.round(known)):
             raise ValueError(f"{name} must be whole, got {value}")
         return count
@@ -204,7 +213,7 @@ def array_of_records(name: str, value: Any) -> np.ndarray:
 def guard(value: Reals, upper: float = np.inf) -> Reals:
     """A stored parameter as it may have come through a transformation: NaN outside [0, upper]."""
     inside = value >= 0
-    return jnp.where(inside if upper == np.inf else inside & (value <= upper), value, jnp.nan)
+    return xp.where(inside if upper == np.inf else inside & (value <= upper), value, np.nan)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.extend.core import get_opaque_trace_state
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import default_platform
+from jaxdp._core.float64 import FEW_NUMBERS, default_platform, numbers_in, to_host
+from jaxdp._core.tracing import in_kernel, is_inside_trace, is_tracing, kernel, outside_traces
 
 # Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
 _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-# Without any of LLVM's passes. measured: half the time, and kernels take twice as long
-_SOONEST = _SOONER | {"xla_backend_optimization_level": 0}
 # Whose functions run once, in Python, for all calls and entries: as error messages name them.
 TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
-# Lanes up to which compilation is the cost. chosen: a lane takes .01 s, a compilation seconds
-FEW_LANES = 8
+# Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred
+MOST_LANES = 128
+
+
+# Numbers of large calls that NumPy computes before a function is compiled. measured: a compilation
+# costs as much
+MOST_ON_HOST = 2**20
+
+
+def jitted(function: Callable[..., Any], static_argnums: int | tuple[int, ...] = ()) -> Any:
+    """`jax.jit`; few known numbers are computed by NumPy, many once a compilation has paid."""
+    return _by_size(function, jax.jit(function, static_argnums=static_argnums), None)
 
 
 def compiled(
-    function: Callable[..., Any], static_argnums: int | tuple[int, ...], by_lanes: bool = False
+    function: Callable[..., Any],
+    static_argnums: int | tuple[int, ...] = (),
+    lanes: int | None = None,
 ) -> Any:
-    """jax.jit, which for known values does without what XLA's CPU backend spends most of it on.
+    """`jitted`, which for known values does without what XLA's CPU backend spends most of it on.
 
-    `by_lanes`: lanes lie along the first axis of the first array; a few are compiled soonest.
+    `lanes`: NumPy computes known arguments with at most as many entries along the first axis of the
+    first array, whatever else they hold.
     """
     traced = jax.jit(function, static_argnums=static_argnums)
 
     @functools.cache
-    def sooner(platform: str, few: bool) -> Callable[..., Any]:
-        options = {} if platform != "cpu" else _SOONEST if few else _SOONER
+    def sooner(platform: str) -> Callable[..., Any]:
+        options = _SOONER if platform == "cpu" else {}
         known = {name: value for name, value in options.items() if _is_option(name, value)}
         return jax.jit(function, static_argnums=static_argnums, compiler_options=known or None)
 
@@ -44,44 +52,48 @@ def compiled(
     def call(*args: Any) -> Any:
         if not checks.all_concrete(args):
             return traced(*args)
-        few = by_lanes and jax.tree.leaves(args)[0].shape[0] <= FEW_LANES
         with outside_traces():
-            return sooner(default_platform(), few)(*args)
+            return sooner(default_platform())(*args)
 
+    return _by_size(function, call, lanes)
+
+
+def _by_size(
+    function: Callable[..., Any], program: Callable[..., Any], lanes: int | None
+) -> Callable[..., Any]:
+    """The function of few known numbers, its program of others."""
+    computed = 0
+
+    def takes(leaves: list[Any]) -> bool:
+        nonlocal computed
+        if in_kernel():
+            return True
+        if is_tracing():  # A function among the arguments may read what is traced.
+            return False
+        if lanes is not None:
+            return leaves[0].shape[0] <= lanes
+        size = numbers_in(leaves)
+        if size <= FEW_NUMBERS:
+            return True
+        computed += size
+        return computed <= MOST_ON_HOST
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        args, is_on_host = to_host(args, takes)
+        if not is_on_host:
+            return program(*args)
+        with kernel():
+            return function(*args)
+
+    setattr(call, "program", program)  # noqa: B010
     return call
-
-
-def outside_traces() -> contextlib.AbstractContextManager[None]:
-    """Context in which known values are computed, not traced into the trace around it."""
-    return jax.ensure_compile_time_eval() if is_tracing() else contextlib.nullcontext()
-
-
-def is_tracing() -> bool:
-    """True inside of a trace: what is computed of known values there is traced as well."""
-    return not checks.is_concrete(_zero())
-
-
-def is_inside_trace() -> bool:
-    """True inside of any transformation, whether or not it traces what is computed there."""
-    return get_opaque_trace_state() != _outermost()
 
 
 def require_outside_traces(name: str, reason: str) -> None:
     """`ValueError` inside of any transformation, for what happens on the host: it happens once."""
     if is_inside_trace():
         raise ValueError(f"{name} must be called outside of {TRANSFORMATIONS}: {reason}")
-
-
-@functools.cache
-def _outermost() -> Any:
-    """State of a new thread, in which nothing is traced: this one may be inside of a trace now."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(get_opaque_trace_state).result()
-
-
-@jax.jit
-def _zero() -> jax.Array:
-    return jnp.zeros(())
 
 
 @functools.cache

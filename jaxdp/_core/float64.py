@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
@@ -22,6 +23,10 @@ from jax.interpreters import ad, batching, mlir
 from jax.tree_util import tree_flatten
 
 from jaxdp._core import checks
+from jaxdp._core.tracing import in_kernel, is_tracing, outside_traces
+
+# Numbers in the arguments of a call that NumPy always computes. chosen: some thousand lanes
+FEW_NUMBERS = 2**14
 
 F = TypeVar("F", bound=Callable[..., Any])
 Device: TypeAlias = Any  # JAX has no public type of one
@@ -88,14 +93,23 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = tree_flatten((args[unmade:], kwargs))
-        traced = not checks.all_concrete(leaves)
-        if not traced and _is_only_cpu() and _is_standard():
-            return _marked(function(*args, **kwargs), refused)
+        taken = args[unmade:], kwargs
+        leaves, structure = tree_flatten(taken)
+        # A function may read what is traced around it.
+        traced = not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
         home = None if _is_only_cpu() else _home(leaves)
+        if not traced and _is_standard() and (home is None or _is_host(home)):
+            with _outermost() as is_outermost, outside_traces(), np.errstate(all="ignore"):
+                if is_outermost:
+                    taken, _ = to_host(taken, lambda x: numbers_in(x) <= FEW_NUMBERS)
+                tail, kwargs = taken
+                result = function(*args[:unmade], *tail, **kwargs)
+                result = _as_jax(result) if is_outermost else result
+            result = _marked(result, refused)
+            return result if home is None else jax.tree.map(lambda x: _committed(x, home), result)
         moved = (_platform_of(home) if home else default_platform()) in WITHOUT_FLOAT64
         marked = traced and refused == "all"
-        with _standard_promotion(), _place(home, moved, traced):
+        with _standard_promotion(), _place(home, moved, traced), np.errstate(all="ignore"):
             if moved:
                 leaves = [_on_host(x) for x in leaves]
             if marked:
@@ -109,6 +123,65 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
         return _marked(result, refused)
 
     return call
+
+
+_calls = threading.local()
+
+
+@contextlib.contextmanager
+def _outermost() -> Iterator[bool]:
+    """True in a call of a user's, False in what that calls."""
+    depth = getattr(_calls, "depth", 0)
+    _calls.depth = depth + 1
+    try:
+        yield depth == 0 and not in_kernel()
+    finally:
+        _calls.depth = depth
+
+
+def to_host(tree: Any, takes: Callable[[list[Any]], bool]) -> tuple[Any, bool]:
+    """The tree with known arrays of NumPy, and True, if `takes` of its leaves is.
+
+    Else the tree as it is, and False; so it is where an array is traced, committed to an
+    accelerator, or on several devices.
+    """
+    leaves, structure = tree_flatten(tree)
+    of_jax = [x for x in leaves if isinstance(x, jax.Array)]
+    is_few = all(map(_may_leave, of_jax)) and takes(leaves)
+    if is_few and of_jax:
+        leaves = [np.asarray(x) if isinstance(x, jax.Array) else x for x in leaves]
+        tree = jax.tree.unflatten(structure, leaves)
+    return tree, is_few
+
+
+def numbers_in(leaves: list[Any]) -> int:
+    """How many numbers there are."""
+    return sum([getattr(x, "size", 1) for x in leaves])
+
+
+def _may_leave(x: jax.Array) -> bool:
+    """True for a known array of numbers that no device holds on to."""
+    if isinstance(x, Tracer) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        return False
+    return len(x.devices()) == 1 and (not x.committed or _is_host(*x.devices()))
+
+
+def _is_host(device: Device) -> bool:
+    """True for the device that uncommitted arrays lie on, if it is the host's."""
+    return device.platform == "cpu" and device == _default_device()
+
+
+def _as_jax(result: Any) -> Any:
+    """The result, with JAX arrays for arrays of NumPy; records are left as they are."""
+    if isinstance(result, np.ndarray | np.generic):
+        if default_platform() in WITHOUT_FLOAT64:
+            with jax.default_device(_host()):
+                return jax.device_put(result)
+        return jax.device_put(result)
+    if isinstance(result, tuple | list):
+        parts = [_as_jax(x) for x in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
 
 
 def _marked(result: Any, refused: str) -> Any:
@@ -143,7 +216,7 @@ def _platform_of(device: Device) -> str:
 def _place(home: Device | None, moved: bool, traced: bool) -> Iterator[None]:
     """Context of a call: the device that its arguments do not decide, and the promotion."""
     if moved:
-        known = contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
+        known = contextlib.nullcontext() if traced else outside_traces()
         with jax.default_device(_host()), known:
             yield
     elif home is not None and home != _default_device():
@@ -187,14 +260,14 @@ def _is_known(x: Any) -> bool:
 
 
 def _on_host(x: Any) -> Any:
-    """A known number, uncommitted on the host."""
     if not _is_known(x) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return x
     return jnp.asarray(np.asarray(x))
 
 
 def _committed(x: Any, home: Device) -> Any:
-    return jax.device_put(x, home) if _is_known(x) and not x.committed else x
+    known = isinstance(x, np.ndarray | np.generic) or (_is_known(x) and not x.committed)
+    return jax.device_put(x, home) if known else x
 
 
 def _refused_on_tpu(x: Any) -> Any:

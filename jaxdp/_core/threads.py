@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxdp._core.float64 import default_platform
 
@@ -52,7 +53,8 @@ def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
         return [function(*call) for call in calls]
 
     def run(call: tuple[Any, ...]) -> Any:
-        return jax.block_until_ready(function(*call))
+        with np.errstate(all="ignore"):  # which a thread does not inherit
+            return jax.block_until_ready(function(*call))
 
     return list(_pool().map(run, calls))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.typing
 import numpy as np
@@ -11,13 +11,21 @@ from jaxtyping import Array, Bool, Complex, Float, Int, PRNGKeyArray, UInt32
 
 # Numbers, arrays, and lists of them: what NumPy would take.
 ArrayLike: TypeAlias = jax.typing.ArrayLike | Sequence[Any]
-Bools: TypeAlias = Bool[Array, "..."]
-Reals: TypeAlias = Float[Array, "..."]
-# Lanes of a batch, which NumPy lays out where they are known.
-Lanes: TypeAlias = Float[Array, "..."] | Float[np.ndarray, "..."]
-Complexes: TypeAlias = Complex[Array, "..."]
-Index: TypeAlias = Int[Array, ""]
-Indices: TypeAlias = Int[Array, " points"]
-Vector: TypeAlias = Float[Array, " coordinates"]
+if TYPE_CHECKING:
+    Bools: TypeAlias = Bool[Array, "..."]
+    Reals: TypeAlias = Float[Array, "..."]
+    Complexes: TypeAlias = Complex[Array, "..."]
+    Index: TypeAlias = Int[Array, ""]
+    Indices: TypeAlias = Int[Array, " points"]
+    Vector: TypeAlias = Float[Array, " coordinates"]
+    Lanes: TypeAlias = Float[Array, "..."] | Float[np.ndarray, "..."]
+else:  # Known values are NumPy's, the others JAX's, which a type checker need not tell apart.
+    Bools = Bool[Array, "..."] | Bool[np.ndarray, "..."] | np.bool_ | bool
+    Reals = Float[Array, "..."] | Float[np.ndarray, "..."] | np.floating | float
+    Complexes = Complex[Array, "..."] | Complex[np.ndarray, "..."]
+    Index = Int[Array, ""] | Int[np.ndarray, ""] | np.integer | int
+    Indices = Int[Array, " points"] | Int[np.ndarray, " points"]
+    Vector = Float[Array, " coordinates"] | Float[np.ndarray, " coordinates"]
+    Lanes = Reals
 Key: TypeAlias = PRNGKeyArray | UInt32[Array, "*words"]
 Shape: TypeAlias = tuple[int, ...]

@@ -8,11 +8,10 @@ of Binomial Probabilities, 2000 (the saddle-point form of the probability, which
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1m, log1p
 
@@ -40,29 +39,29 @@ def log_binomial_tails(n: Reals, k: Reals, q: Reals) -> tuple[Reals, Reals]:
 
     Relative error of both probabilities: 1e-13 (1 + |log P|). Differentiable in q.
     """
-    n, k, q = jnp.broadcast_arrays(*(jnp.asarray(x, dtype=float) for x in (n, k, q)))
+    n, k, q = xp.broadcast_arrays(*(xp.asarray(x, dtype=float) for x in (n, k, q)))
     return _tails(n, k, q)
 
 
-@jax.custom_jvp
-@jax.jit
+@custom_jvp
+@jitted
 def _tails(n: Reals, k: Reals, q: Reals) -> tuple[Reals, Reals]:
     certain, impossible = (k <= 0) | (q >= 1) & (k <= n), (k > n) | (q <= 0) & (k > 0)
     settled = certain | impossible
-    at_k, at_n = jnp.where(settled, 1.0, k), jnp.where(settled, 2.0, n)
-    p = jnp.where(settled, 0.25, q)
+    at_k, at_n = xp.where(settled, 1.0, k), xp.where(settled, 2.0, n)
+    p = xp.where(settled, 0.25, q)
     upper_is_small = at_k > (at_n + 1.0) * p
     # P[Bin(n, q) < k] = P[Bin(n, 1 - q) >= n - k + 1].
-    j = jnp.where(upper_is_small, at_k, at_n - at_k + 1.0)
+    j = xp.where(upper_is_small, at_k, at_n - at_k + 1.0)
     log_small = _log_far_tail(at_n, j, p, upper_is_small)
-    log_small = jnp.minimum(log_small, -ULP)
-    log_large = log1m(jnp.exp(log_small))
-    above = jnp.where(upper_is_small, log_small, log_large)
-    below = jnp.where(upper_is_small, log_large, log_small)
-    above = jnp.where(certain, 0.0, jnp.where(impossible, -jnp.inf, above))
-    below = jnp.where(certain, -jnp.inf, jnp.where(impossible, 0.0, below))
-    broken = jnp.isnan(n + k + q)
-    return jnp.where(broken, jnp.nan, above), jnp.where(broken, jnp.nan, below)
+    log_small = xp.minimum(log_small, -ULP)
+    log_large = log1m(xp.exp(log_small))
+    above = xp.where(upper_is_small, log_small, log_large)
+    below = xp.where(upper_is_small, log_large, log_small)
+    above = xp.where(certain, 0.0, xp.where(impossible, -xp.inf, above))
+    below = xp.where(certain, -xp.inf, xp.where(impossible, 0.0, below))
+    broken = xp.isnan(n + k + q)
+    return xp.where(broken, xp.nan, above), xp.where(broken, xp.nan, below)
 
 
 @_tails.defjvp
@@ -71,13 +70,12 @@ def _tails_jvp(primals: tuple[Reals, Reals, Reals], tangents: tuple[Reals, Reals
     n, k, q = primals
     above, below = _tails(n, k, q)
     inside = (k > 0) & (k <= n) & (q > 0) & (q < 1)
-    safe_n, safe_k = jnp.where(inside, n, 2.0), jnp.where(inside, k, 1.0)
-    p = jnp.where(inside, q, 0.25)
-    log_rate = _log_probability(safe_n, safe_k, p, jnp.ones_like(inside))
-    log_rate += jnp.log(safe_k) - jnp.log(p)
+    safe_n, safe_k = xp.where(inside, n, 2.0), xp.where(inside, k, 1.0)
+    p = xp.where(inside, q, 0.25)
+    log_rate = _log_probability(safe_n, safe_k, p, xp.ones_like(inside))
+    log_rate = log_rate + (xp.log(safe_k) - xp.log(p))
     slopes = (
-        jnp.where(inside, jnp.exp(log_rate - jnp.where(inside, x, 0.0)), 0.0)
-        for x in (above, below)
+        xp.where(inside, xp.exp(log_rate - xp.where(inside, x, 0.0)), 0.0) for x in (above, below)
     )
     upper_slope, lower_slope = slopes
     return (above, below), (upper_slope * tangents[2], -lower_slope * tangents[2])
@@ -86,7 +84,7 @@ def _tails_jvp(primals: tuple[Reals, Reals, Reals], tangents: tuple[Reals, Reals
 def _log_far_tail(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
     """log P[Bin(n, p) >= k] beyond the mean; p is q, or 1 - q where `is_q` is False."""
     a, b = k, n - k + 1.0
-    x = jnp.where(is_q, q, 1.0 - q)
+    x = xp.where(is_q, q, 1.0 - q)
 
     def step(state):
         m, c, d, value, _ = state
@@ -95,57 +93,57 @@ def _log_far_tail(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
         before = value
         for part in (even, odd):
             d = 1.0 + part * d
-            d = 1.0 / jnp.where(jnp.abs(d) < _TINY, _TINY, d)
+            d = 1.0 / xp.where(xp.abs(d) < _TINY, _TINY, d)
             c = 1.0 + part / c
-            c = jnp.where(jnp.abs(c) < _TINY, _TINY, c)
+            c = xp.where(xp.abs(c) < _TINY, _TINY, c)
             value = value * d * c
-        change = jnp.max(jnp.abs(value / before - 1.0))
+        change = xp.max(xp.abs(value / before - 1.0))
         return m + 1.0, c, d, value, change
 
     d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
-    start = 1.0, jnp.ones_like(x), d, d, jnp.asarray(1.0)
+    start = 1.0, xp.ones_like(x), d, d, xp.asarray(1.0)
     value = lax.while_loop(lambda s: (s[4] > _CONVERGED) & (s[0] < _MOST_STEPS), step, start)[3]
     # x^a (1 - x)^b / (a B(a, b)) = P[Bin(n, x) = k] (1 - x).
-    complement = jnp.where(is_q, log1m(q), jnp.log(q))
-    return _log_probability(n, k, q, is_q) + complement + jnp.log(value)
+    complement = xp.where(is_q, log1m(q), xp.log(q))
+    return _log_probability(n, k, q, is_q) + complement + xp.log(value)
 
 
 def _log_probability(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
     """log P[Bin(n, p) = k], p = q or 1 - q, by deviances."""
     misses = n - k
-    hit, miss = jnp.where(is_q, q, 1.0 - q), jnp.where(is_q, 1.0 - q, q)
+    hit, miss = xp.where(is_q, q, 1.0 - q), xp.where(is_q, 1.0 - q, q)
     log_hit, log_miss = (
-        jnp.where(is_q, jnp.log(q), log1m(q)),
-        jnp.where(is_q, log1m(q), jnp.log(q)),
+        xp.where(is_q, xp.log(q), log1m(q)),
+        xp.where(is_q, log1m(q), xp.log(q)),
     )
     corner = (k == 0) | (misses == 0)
-    safe_k, safe_rest = jnp.maximum(k, 1.0), jnp.maximum(misses, 1.0)
+    safe_k, safe_rest = xp.maximum(k, 1.0), xp.maximum(misses, 1.0)
     body = _stirling(n) - _stirling(safe_k) - _stirling(safe_rest)
-    body -= _deviance(safe_k, n * hit) + _deviance(safe_rest, n * miss)
-    body += 0.5 * (jnp.log(n) - jnp.log(safe_k) - jnp.log(safe_rest)) - LOG_SQRT_2PI
-    at_corner = jnp.where(k == 0, n * log_miss, n * log_hit)
-    return jnp.where(corner, at_corner, body)
+    body = body - (_deviance(safe_k, n * hit) + _deviance(safe_rest, n * miss))
+    body = body + (0.5 * (xp.log(n) - xp.log(safe_k) - xp.log(safe_rest)) - LOG_SQRT_2PI)
+    at_corner = xp.where(k == 0, n * log_miss, n * log_hit)
+    return xp.where(corner, at_corner, body)
 
 
 def _deviance(x: Reals, mean: Reals) -> Reals:
     """x log(x / mean) + mean - x >= 0, without a difference of what is nearly equal."""
     excess = (mean - x) / x
-    near = jnp.abs(excess) < 0.1
-    safe = jnp.where(near, excess, 0.0)
+    near = xp.abs(excess) < 0.1
+    safe = xp.where(near, excess, 0.0)
     # off - log(1 + off) by its series.
-    series = jnp.zeros_like(safe)
+    series = xp.zeros_like(safe)
     for power in range(24, 1, -1):
         series = series * safe + (1.0 if power % 2 == 0 else -1.0) / power
-    far = excess - log1p(jnp.where(near, 0.0, excess))
-    return x * jnp.where(near, series * safe * safe, far)
+    far = excess - log1p(xp.where(near, 0.0, excess))
+    return x * xp.where(near, series * safe * safe, far)
 
 
 def _stirling(k: Reals) -> Reals:
     """log k! less Stirling's approximation, whole k >= 1."""
     small = k < _STIRLING.size
-    listed = jnp.asarray(_STIRLING)[jnp.where(small, k, 0.0).astype(int)]
-    inverse = 1.0 / jnp.where(small, 16.0, k)
-    square, series = inverse * inverse, jnp.zeros_like(inverse)
+    listed = xp.take(_STIRLING, xp.where(small, k, 0.0).astype(int))
+    inverse = 1.0 / xp.where(small, 16.0, k)
+    square, series = inverse * inverse, xp.zeros_like(inverse)
     for coefficient in _SERIES[::-1]:
         series = series * square + coefficient
-    return jnp.where(small, listed, series * inverse)
+    return xp.where(small, listed, series * inverse)

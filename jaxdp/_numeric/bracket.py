@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 
 # Halvings of a bracket in its logarithm. derived: to the last place from any two doubles
@@ -32,7 +30,7 @@ def last_feasible(
     safe: Reals,
     unsafe: Reals,
     slack: Reals,
-    otherwise: float = jnp.inf,
+    otherwise: float = xp.inf,
     compiled: bool = True,
 ) -> Reals:
     """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0, elementwise; both ends > 0.
@@ -49,22 +47,22 @@ def last_feasible(
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
         def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
             good, bad = ends
-            middle = jnp.sqrt(good) * jnp.sqrt(bad)
+            middle = xp.sqrt(good) * xp.sqrt(bad)
             passes = function(middle) <= -slack
-            return jnp.where(passes, middle, good), jnp.where(passes, bad, middle)
+            return xp.where(passes, middle, good), xp.where(passes, bad, middle)
 
         ends = start, unsafe
         if compiled:
             ends = lax.fori_loop(0, _BISECTIONS, halve, ends)
         else:
             for _ in range(_BISECTIONS):
-                ends = halve(jnp.zeros((), int), ends)
+                ends = halve(xp.zeros((), int), ends)
         return _confirmed(function, ends[0], start, otherwise, compiled)
 
     root = (
         lax.custom_root(residual, safe, solve, _slope_solve) if compiled else solve(residual, safe)
     )
-    return jnp.where(residual(unsafe) <= 0, unsafe, root)
+    return xp.where(residual(unsafe) <= 0, unsafe, root)
 
 
 def _confirmed(
@@ -75,23 +73,23 @@ def _confirmed(
     compiled: bool,
 ) -> Reals:
     """A few ulps from `value` towards `safe`, where function <= 0 there, else `otherwise`."""
-    aside = _GIVE_WAY * jnp.finfo(jnp.float64).eps * jnp.sign(safe - value)
+    aside = _GIVE_WAY * xp.finfo(xp.float64).eps * xp.sign(safe - value)
 
     def check(state: tuple[Reals, Bools, Index]) -> tuple[Reals, Bools, Index]:
         x, holds, checks = state
-        x = jnp.where(holds, x, x * (1.0 + aside * 4.0**checks))
+        x = xp.where(holds, x, x * (1.0 + aside * 4.0**checks))
         return x, function(x) <= 0, checks + 1
 
     def unsettled(state: tuple[Reals, Bools, Index]) -> Bools:
-        return (state[2] < _CHECKS) & ~jnp.all(state[1])
+        return (state[2] < _CHECKS) & ~xp.all(state[1])
 
-    state = value, jnp.zeros(value.shape, bool), jnp.zeros((), int)
+    state = value, xp.zeros(value.shape, bool), xp.zeros((), int)
     if compiled:
         state = lax.while_loop(unsettled, check, state)
     else:
         while unsettled(state):
             state = check(state)
-    return jnp.where(state[1], state[0], otherwise)
+    return xp.where(state[1], state[0], otherwise)
 
 
 def last_feasible_quick(
@@ -110,38 +108,36 @@ def last_feasible_quick(
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        near, far = jnp.log(start), jnp.log(unsafe)
-        radius = 0.5 * jnp.abs(far - near)
-        max_steps = jnp.ceil(jnp.log2(jnp.maximum(radius / close, 1.0))) + _EXTRA_STEPS
+        near, far = xp.log(start), xp.log(unsafe)
+        radius = 0.5 * xp.abs(far - near)
+        max_steps = xp.ceil(xp.log2(xp.maximum(radius / close, 1.0))) + _EXTRA_STEPS
 
         def wide(state: _Bracket) -> Bools:
-            open_ends = jnp.any(jnp.abs(state.bad - state.good) > 2.0 * close)
+            open_ends = xp.any(xp.abs(state.bad - state.good) > 2.0 * close)
             return (state.steps < 2) | (open_ends & (state.steps < _MOST_STEPS))
 
         def step(state: _Bracket) -> _Bracket:
             aim = _aim(state, radius, max_steps, close)
-            x = jnp.where(
-                state.steps == 0, start, jnp.where(state.steps == 1, unsafe, jnp.exp(aim))
-            )
-            aim = jnp.where(state.steps == 0, near, jnp.where(state.steps == 1, far, aim))
+            x = xp.where(state.steps == 0, start, xp.where(state.steps == 1, unsafe, xp.exp(aim)))
+            aim = xp.where(state.steps == 0, near, xp.where(state.steps == 1, far, aim))
             value = function(x) + slack
             passes = (value <= 0) | (state.steps == 0)
             return _Bracket(
-                jnp.where(passes, aim, state.good),
-                jnp.where(passes, value, state.at_good),
-                jnp.where(passes, x, state.found),
-                jnp.where(passes & (state.steps != 1), state.bad, aim),
-                jnp.where(passes, state.at_bad, value),
+                xp.where(passes, aim, state.good),
+                xp.where(passes, value, state.at_good),
+                xp.where(passes, x, state.found),
+                xp.where(passes & (state.steps != 1), state.bad, aim),
+                xp.where(passes, state.at_bad, value),
                 state.steps + 1.0,
             )
 
-        nothing = jnp.full_like(near, jnp.nan)
-        first = _Bracket(near, nothing, start, far, nothing, jnp.zeros(()))
+        nothing = xp.full_like(near, xp.nan)
+        first = _Bracket(near, nothing, start, far, nothing, xp.zeros(()))
         end = lax.while_loop(wide, step, first)
-        return jnp.where(end.at_good <= 0, end.found, jnp.inf)
+        return xp.where(end.at_good <= 0, end.found, xp.inf)
 
     root = lax.custom_root(residual, safe, solve, _slope_solve)
-    return jnp.where(root == unsafe, unsafe, root)
+    return xp.where(root == unsafe, unsafe, root)
 
 
 class _Bracket(NamedTuple):
@@ -156,20 +152,20 @@ class _Bracket(NamedTuple):
 def _aim(state: _Bracket, radius: Reals, max_steps: Reals, close: float) -> Reals:
     """Next point: between the chord's root, pushed towards the middle, and the middle."""
     good, at_good, bad, at_bad, steps = state[0], state[1], *state[3:]
-    middle, width = 0.5 * (good + bad), jnp.abs(bad - good)
+    middle, width = 0.5 * (good + bad), xp.abs(bad - good)
     chord = (at_bad * good - at_good * bad) / (at_bad - at_good)
-    inside = jnp.isfinite(chord) & (jnp.abs(chord - middle) <= 0.5 * width)
-    chord = jnp.where(inside, chord, middle)
-    side = jnp.sign(middle - chord)
-    push = jnp.maximum(0.05 * width * width / radius, 0.5 * close)
-    aim = jnp.where(push <= jnp.abs(middle - chord), chord + side * push, middle)
-    room = jnp.maximum(close * 2.0 ** (max_steps - steps) - 0.5 * width, 0.0)
-    return jnp.where(jnp.abs(aim - middle) <= room, aim, middle - side * room)
+    inside = xp.isfinite(chord) & (xp.abs(chord - middle) <= 0.5 * width)
+    chord = xp.where(inside, chord, middle)
+    side = xp.sign(middle - chord)
+    push = xp.maximum(0.05 * width * width / radius, 0.5 * close)
+    aim = xp.where(push <= xp.abs(middle - chord), chord + side * push, middle)
+    room = xp.maximum(close * 2.0 ** (max_steps - steps) - 0.5 * width, 0.0)
+    return xp.where(xp.abs(aim - middle) <= room, aim, middle - side * room)
 
 
 def _slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:
-    slope = linear(jnp.ones_like(value))
-    return value / jnp.where(jnp.isfinite(slope) & (slope != 0), slope, jnp.inf)
+    slope = linear(xp.ones_like(value))
+    return value / xp.where(xp.isfinite(slope) & (slope != 0), slope, xp.inf)
 
 
 def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) -> Reals:
@@ -183,14 +179,14 @@ def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) 
     def shrink(_: Index, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, least = state
         width = _GOLDEN * (high - low)
-        left, right = function(jnp.exp(high - width)), function(jnp.exp(low + width))
+        left, right = function(xp.exp(high - width)), function(xp.exp(low + width))
         keep_left = left <= right
-        least = jnp.minimum(least, jnp.minimum(left, right))
+        least = xp.minimum(least, xp.minimum(left, right))
         return (
-            jnp.where(keep_left, low, high - width),
-            jnp.where(keep_left, low + width, high),
+            xp.where(keep_left, low, high - width),
+            xp.where(keep_left, low + width, high),
             least,
         )
 
-    least = jnp.minimum(function(lower), function(upper))
-    return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (jnp.log(lower), jnp.log(upper), least))[2]
+    least = xp.minimum(function(lower), function(upper))
+    return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (xp.log(lower), xp.log(upper), least))[2]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.series import horner
 
@@ -19,15 +18,15 @@ def decay_means(x: Reals) -> tuple[Reals, Reals]:
     Relative error: 4 ulp.
     """
     near = x <= 1.0
-    t = jnp.where(near, x, 0.0)
+    t = xp.where(near, x, 0.0)
     second = horner(_SERIES, t)
-    far = jnp.where(near, 2.0, x)
-    first = jnp.where(near, 1.0 - t * second, (1.0 - jnp.exp(-far)) / far)
-    return first, jnp.where(near, second, (1.0 - first) / far)
+    far = xp.where(near, 2.0, x)
+    first = xp.where(near, 1.0 - t * second, (1.0 - xp.exp(-far)) / far)
+    return first, xp.where(near, second, (1.0 - first) / far)
 
 
 def decay_mean(x: Reals) -> Reals:
     """(1 - e^-x) / x. Relative error: 4 ulp."""
     near = x == 0
-    far = jnp.where(near, 1.0, x)
-    return jnp.where(near, 1.0, -jnp.expm1(-far) / far)
+    far = xp.where(near, 1.0, x)
+    return xp.where(near, 1.0, -xp.expm1(-far) / far)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, lifted, product_gap, round_up, two_sum
 
@@ -28,18 +26,18 @@ class Double(NamedTuple):
 
 def quotient(numerator: Reals, denominator: Reals, ratio: Reals) -> Double:
     """numerator / denominator, given its rounded value; |low| is 0 where it would underflow."""
-    usable = (ratio > _LEAST) & (numerator > _LEAST) & jnp.isfinite(numerator)
-    usable &= (denominator > _LEAST) & jnp.isfinite(denominator)
-    c, a, b = (jnp.where(usable, v, 1.0) for v in (numerator, ratio, denominator))
-    low = jnp.where(usable, product_gap(c, a, b) / b, 0.0)
-    return Double(ratio, jax.lax.stop_gradient(low))
+    usable = (ratio > _LEAST) & (numerator > _LEAST) & xp.isfinite(numerator)
+    usable = usable & ((denominator > _LEAST) & xp.isfinite(denominator))
+    c, a, b = (xp.where(usable, v, 1.0) for v in (numerator, ratio, denominator))
+    low = xp.where(usable, product_gap(c, a, b) / b, 0.0)
+    return Double(ratio, lax.stop_gradient(low))
 
 
 def product(x: Double, y: Double) -> Double:
     """x y, relative error 1e-31."""
     high = x.high * y.high
     low = x.high * y.low + x.low * y.high - product_gap(high, x.high, y.high)
-    return Double(high, jax.lax.stop_gradient(low))
+    return Double(high, lax.stop_gradient(low))
 
 
 def scaled(x: Double, power_of_two: float) -> Double:
@@ -54,34 +52,34 @@ def total(*terms: Double | Reals) -> Reals:
 
 def total_pair(*terms: Double | Reals) -> Double:
     """The sum, to 1e-31 of the largest term."""
-    pairs = [t if isinstance(t, Double) else Double(t, jnp.zeros_like(t)) for t in terms]
+    pairs = [t if isinstance(t, Double) else Double(t, xp.zeros_like(t)) for t in terms]
     high, low = reduce(_add, pairs)
-    value, rest = two_sum(high, jax.lax.stop_gradient(low))
-    return Double(value, jax.lax.stop_gradient(jnp.where(jnp.isfinite(value), rest, 0.0)))
+    value, rest = two_sum(high, lax.stop_gradient(low))
+    return Double(value, lax.stop_gradient(xp.where(xp.isfinite(value), rest, 0.0)))
 
 
 def sum_up(a: Reals, b: Reals) -> Reals:
     """a + b, rounded up; exact where it is a double."""
     value, error = two_sum(a, b)
-    return jnp.where(error > 0, round_up(value, 1), value)
+    return xp.where(error > 0, round_up(value, 1), value)
 
 
 def product_up(a: Reals, b: Reals) -> Reals:
     """a b >= 0, rounded up; exact where it is a double of at least 1e-280."""
     value = a * b
-    usable = (value > _LEAST) & jnp.isfinite(value)
-    parts = (jnp.where(usable, v, 1.0) for v in (value, a, b))
+    usable = (value > _LEAST) & xp.isfinite(value)
+    parts = (xp.where(usable, v, 1.0) for v in (value, a, b))
     exact = usable & (product_gap(*parts) >= 0) | (a == 1)
-    return jnp.where(exact, value, round_up(value, 1))
+    return xp.where(exact, value, round_up(value, 1))
 
 
 def quotient_up(a: Reals, b: Reals) -> Reals:
     """a / b >= 0, rounded up; exact where it is a double of at least 1e-280, and 0 only if a is."""
     value = a / b
-    usable = (value > _LEAST) & (a > _LEAST) & (b > _LEAST) & jnp.isfinite(a) & jnp.isfinite(b)
-    parts = (jnp.where(usable, v, 1.0) for v in (a, value, b))
+    usable = (value > _LEAST) & (a > _LEAST) & (b > _LEAST) & xp.isfinite(a) & xp.isfinite(b)
+    parts = (xp.where(usable, v, 1.0) for v in (a, value, b))
     exact = usable & (product_gap(*parts) <= 0)
-    return jnp.where(exact, value, lifted(round_up(value, 1), (a > 0) & jnp.isfinite(b)))
+    return xp.where(exact, value, lifted(round_up(value, 1), (a > 0) & xp.isfinite(b)))
 
 
 def dot_up(x: Reals, y: Reals) -> Double:
@@ -89,44 +87,42 @@ def dot_up(x: Reals, y: Reals) -> Double:
 
     It is the sum where no product and no partial sum is rounded, else 1e-31 of it above at most.
     """
-    value = jnp.where(x == 0, 0.0, x * y)
-    usable = (value > _LEAST) & jnp.isfinite(value)
-    parts = (jnp.where(usable, v, 1.0) for v in (value, x, y))
-    errors = [jnp.where(usable, -product_gap(*parts), 0.0)]
+    value = xp.where(x == 0, 0.0, x * y)
+    usable = (value > _LEAST) & xp.isfinite(value)
+    parts = (xp.where(usable, v, 1.0) for v in (value, x, y))
+    errors = [xp.where(usable, -product_gap(*parts), 0.0)]
     # Here the error of a product may underflow.
-    value = jnp.where(usable | (x == 1), value, round_up(value, 1))
+    value = xp.where(usable | (x == 1), value, round_up(value, 1))
     while value.shape[-1] > 1:
         even = value.shape[-1] // 2 * 2
         pairs, odd = value[..., :even], value[..., even:]
         added, error = two_sum(pairs[..., ::2], pairs[..., 1::2])
-        value = jnp.concatenate([added, odd], axis=-1)
+        value = xp.concatenate([added, odd], axis=-1)
         errors.append(error)
-    error = jnp.concatenate(errors, axis=-1)
-    error = jnp.where(jnp.isfinite(value), error, 0.0)
-    rounding = 2.0 * error.shape[-1] * ULP * jnp.sum(jnp.abs(error), axis=-1)
-    return total_pair(
-        Double(value[..., 0], jax.lax.stop_gradient(jnp.sum(error, axis=-1) + rounding))
-    )
+    error = xp.concatenate(errors, axis=-1)
+    error = xp.where(xp.isfinite(value), error, 0.0)
+    rounding = 2.0 * error.shape[-1] * ULP * xp.sum(xp.abs(error), axis=-1)
+    return total_pair(Double(value[..., 0], lax.stop_gradient(xp.sum(error, axis=-1) + rounding)))
 
 
 def gap_up(x: Double, y: Reals) -> Reals:
     """x - y, rounded up by 1e-15 of it at most, and 0 where it is 0."""
     high, low = two_sum(x.high, -y)
-    low = jnp.where(jnp.isfinite(high), low, 0.0)
-    tail = low + x.low + 4.0 * ULP * (jnp.abs(low) + jnp.abs(x.low))
-    return lifted(round_up(high + jax.lax.stop_gradient(tail), 2), y < x.high)
+    low = xp.where(xp.isfinite(high), low, 0.0)
+    tail = low + x.low + 4.0 * ULP * (xp.abs(low) + xp.abs(x.low))
+    return lifted(round_up(high + lax.stop_gradient(tail), 2), y < x.high)
 
 
 def divide(numerator: Double, denominator: Double, wanted: Bools) -> Double:
     """numerator / denominator to 1e-30, where `wanted`; there denominator.high != 0."""
-    above, below = jnp.where(wanted, numerator.high, 0.0), jnp.where(wanted, denominator.high, 1.0)
+    above, below = xp.where(wanted, numerator.high, 0.0), xp.where(wanted, denominator.high, 1.0)
     ratio = above / below
-    usable = wanted & (jnp.abs(ratio) > _LEAST) & (jnp.abs(above) > _LEAST) & (below > _LEAST)
-    c, a, b = (jnp.where(usable, v, 1.0) for v in (above, ratio, below))
-    rest = product_gap(c, a, b) + jnp.where(usable, numerator.low - a * denominator.low, 0.0)
-    return Double(ratio, jax.lax.stop_gradient(jnp.where(usable, rest / b, 0.0)))
+    usable = wanted & (xp.abs(ratio) > _LEAST) & (xp.abs(above) > _LEAST) & (below > _LEAST)
+    c, a, b = (xp.where(usable, v, 1.0) for v in (above, ratio, below))
+    rest = product_gap(c, a, b) + xp.where(usable, numerator.low - a * denominator.low, 0.0)
+    return Double(ratio, lax.stop_gradient(xp.where(usable, rest / b, 0.0)))
 
 
 def _add(x: Double, y: Double) -> Double:
     high, error = two_sum(x.high, y.high)
-    return Double(high, jax.lax.stop_gradient(error) + (x.low + y.low))
+    return Double(high, lax.stop_gradient(error) + (x.low + y.low))

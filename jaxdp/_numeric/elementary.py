@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.checks import LEAST_NORMAL
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.series import horner
 
@@ -42,10 +41,10 @@ def log1m_near(y: Reals) -> Reals:
 
 def log1p(x: Reals) -> Reals:
     """log(1 + x) for x >= -1. Relative error: 2 ulp."""
-    near = jnp.abs(x) <= 0.5
-    sum_near = jnp.where(near, 1.0 + x, 1.0)
-    rounding = jnp.where(near, x, 0.0) - (sum_near - 1.0)
-    return jnp.log(1.0 + x) + rounding / sum_near
+    near = xp.abs(x) <= 0.5
+    sum_near = xp.where(near, 1.0 + x, 1.0)
+    rounding = xp.where(near, x, 0.0) - (sum_near - 1.0)
+    return xp.log(1.0 + x) + rounding / sum_near
 
 
 def log1m(y: Reals) -> Reals:
@@ -56,13 +55,13 @@ def log1m(y: Reals) -> Reals:
 def log1mexp(y: Reals) -> Reals:
     """log(1 - exp(-y)) for y >= 0: -inf at 0, NaN below. Relative error: 8 ulp."""
     small = y < LOG_2
-    near = jnp.log(-jnp.expm1(-jnp.where(small, y, LOG_2)))
-    return jnp.where(small, near, log1m(jnp.exp(-jnp.where(small, LOG_2, y))))
+    near = xp.log(-xp.expm1(-xp.where(small, y, LOG_2)))
+    return xp.where(small, near, log1m(xp.exp(-xp.where(small, LOG_2, y))))
 
 
 def log_probability(p: Reals) -> Reals:
     """log p, -inf at 0 with a derivative of 0 there; NaN stays NaN."""
-    return jnp.where(p == 0, -jnp.inf, jnp.log(jnp.where(p == 0, 1.0, p)))
+    return xp.where(p == 0, -xp.inf, xp.log(xp.where(p == 0, 1.0, p)))
 
 
 def expm1_minus(x: Reals) -> Reals:
@@ -70,20 +69,20 @@ def expm1_minus(x: Reals) -> Reals:
 
     |x| <= 1: the Taylor series, 20 terms (remainder 1e-21); else directly.
     """
-    near = jnp.abs(x) <= 1.0
-    t = jnp.where(near, x, 0.0)
-    far = jnp.where(near, 2.0, x)
-    return jnp.where(near, t * t * horner(_EXPM1_MINUS_SERIES, t), jnp.exp(far) - 1.0 - far)
+    near = xp.abs(x) <= 1.0
+    t = xp.where(near, x, 0.0)
+    far = xp.where(near, 2.0, x)
+    return xp.where(near, t * t * horner(_EXPM1_MINUS_SERIES, t), xp.exp(far) - 1.0 - far)
 
 
 def round_up(value: Reals, ulps: int) -> Reals:
     """A little more than `value`: by `ulps` units of its last place (less, if negative)."""
-    return value * (1.0 + ulps * ULP * jnp.sign(value))
+    return value * (1.0 + ulps * ULP * xp.sign(value))
 
 
 def lifted(value: Reals, positive: Bools) -> Reals:
     """`value`, and the least normal number where it underflowed though it is `positive`."""
-    return jnp.where(positive & (value < LEAST_NORMAL), LEAST_NORMAL, value)
+    return xp.where(positive & (value < LEAST_NORMAL), LEAST_NORMAL, value)
 
 
 def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:
@@ -92,7 +91,7 @@ def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:
     The product is a sum of four exact partial products of 26-bit halves (Dekker, Numer. Math. 18,
     1971), all multiples of 2^-106 c, and the two errors of summing them are added back.
     """
-    a_high, b_high = (jax.lax.reduce_precision(v, 11, 25) for v in (a, b))
+    a_high, b_high = (lax.reduce_precision(v, 11, 25) for v in (a, b))
     a_low, b_low = a - a_high, b - b_high
     first, first_error = two_sum(c - a_high * b_high, -a_high * b_low)
     second, second_error = two_sum(first, -a_low * b_high)
@@ -104,24 +103,24 @@ def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
 
     Which is the larger is not known to a compiler: XLA makes (1 + x) - 1 of constants into x.
     """
-    first_is_larger = jnp.abs(a) >= jnp.abs(b)
-    larger, smaller = jnp.where(first_is_larger, a, b), jnp.where(first_is_larger, b, a)
+    first_is_larger = xp.abs(a) >= xp.abs(b)
+    larger, smaller = xp.where(first_is_larger, a, b), xp.where(first_is_larger, b, a)
     total = larger + smaller
     return total, smaller - (total - larger)
 
 
 def log_add(a: Reals, b: Reals) -> Reals:
     """log(e^a + e^b), whose derivative is a number where one of them, or both, are 0."""
-    empty_a, empty_b = a == -jnp.inf, b == -jnp.inf  # NaN is not empty
+    empty_a, empty_b = a == -xp.inf, b == -xp.inf  # NaN is not empty
     either = empty_a | empty_b
-    both = jnp.logaddexp(jnp.where(either, 0.0, a), jnp.where(either, 0.0, b))
-    return jnp.where(either, jnp.where(empty_a, b, a), both)
+    both = xp.logaddexp(xp.where(either, 0.0, a), xp.where(either, 0.0, b))
+    return xp.where(either, xp.where(empty_a, b, a), both)
 
 
 def log_mean_exp(t: Reals) -> Reals:
     """log((e^t - 1) / t), t >= 0."""
-    safe = jnp.where(t > 0, t, 1.0)
+    safe = xp.where(t > 0, t, 1.0)
     large = safe > 1.0
-    near = jnp.log(jnp.expm1(jnp.where(large, 1.0, safe)) / safe)
-    far = safe + log1mexp(safe) - jnp.log(safe)
-    return jnp.where(t > 0, jnp.where(large, far, near), 0.0 * t)
+    near = xp.log(xp.expm1(xp.where(large, 1.0, safe)) / safe)
+    far = safe + log1mexp(safe) - xp.log(safe)
+    return xp.where(t > 0, xp.where(large, far, near), 0.0 * t)

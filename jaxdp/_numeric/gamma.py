@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1p
 from jaxdp._numeric.quadrature import accumulate, exponential_decay
@@ -61,10 +60,10 @@ def gamma_excess(beta: Reals) -> Reals:
     """Gamma(1 - beta) - 1 for beta in [0, 1). Relative error: 1e-15."""
     near = beta < 0.5
     order = 1.0 - beta
-    x = jnp.where(near, -beta, order)
+    x = xp.where(near, -beta, order)
     slope = horner(_RECIPROCAL_GAMMA, x)
-    rise = jnp.where(near, -x * slope, 0.0)  # 1 - 1 / Gamma(1 - beta)
-    return jnp.where(near, rise / (1.0 - rise), 1.0 / (order * (1.0 + order * slope)) - 1.0)
+    rise = xp.where(near, -x * slope, 0.0)  # 1 - 1 / Gamma(1 - beta)
+    return xp.where(near, rise / (1.0 - rise), 1.0 / (order * (1.0 + order * slope)) - 1.0)
 
 
 class GammaPair(NamedTuple):
@@ -87,48 +86,48 @@ def gamma_pair(beta: Reals, a: Reals, log_a: Reals, gap: Reals, growth: Reals) -
     small = a < _EDGE
     both_small = small & (a + gap < _REACH)
     # The series, and what it leaves: Gamma(s, x) = e^-x - W(x) + Gamma(s) - 1.
-    low_a = jnp.where(small, a, 0.5)
-    low_gap = jnp.where(both_small, gap, 0.25)
+    low_a = xp.where(small, a, 0.5)
+    low_gap = xp.where(both_small, gap, 0.25)
     low_b = low_a + low_gap
-    low_growth = jnp.where(both_small, growth, 0.5)
-    low_log = jnp.where(small, log_a, -0.5)
+    low_growth = xp.where(both_small, growth, 0.5)
+    low_log = xp.where(small, log_a, -0.5)
     order = 1.0 - beta
     first, first_b, first_slope, second, second_b, second_slope = _sums(order, low_a, low_b)
-    power = jnp.exp(order * low_log)  # A^s
-    drop = -power * jnp.expm1(beta * low_log)  # A^s - A
+    power = xp.exp(order * low_log)  # A^s
+    drop = -power * xp.expm1(beta * low_log)  # A^s - A
     w = drop * first + beta * low_a * second
     change = _change(beta, low_a, low_gap, low_log, low_growth, power, drop)
     rise = change * first_b + drop * low_gap * first_slope
-    rise += beta * low_gap * (second_b + low_a * second_slope)
+    rise = rise + beta * low_gap * (second_b + low_a * second_slope)
     excess = gamma_excess(beta)
     missing = excess - w  # Gamma(s, A) - e^-A
-    series = jnp.exp(low_gap) * rise - jnp.expm1(low_gap) * missing
+    series = xp.exp(low_gap) * rise - xp.expm1(low_gap) * missing
     # The integral from 1 or A upward.
-    base = jnp.where(small, 1.0, a)
-    width = jnp.where(small, jnp.where(both_small, 0.5, a + gap - 1.0), gap)
+    base = xp.where(small, 1.0, a)
+    width = xp.where(small, xp.where(both_small, 0.5, a + gap - 1.0), gap)
 
     def term(node: Reals, weight: Reals) -> tuple[Reals, Reals, Reals]:
-        log_z = jnp.log(base + node)
-        log_ratio = jnp.log1p(width / (base + node))
-        value, ratio = weight * jnp.exp(-beta * log_z), jnp.expm1(-beta * log_ratio)
+        log_z = xp.log(base + node)
+        log_ratio = xp.log1p(width / (base + node))
+        value, ratio = weight * xp.exp(-beta * log_z), xp.expm1(-beta * log_ratio)
         return (
             -value * ratio,
             value + value * ratio,
-            weight * jnp.expm1(-beta * (log_z + log_ratio)),
+            weight * xp.expm1(-beta * (log_z + log_ratio)),
         )
 
-    zero = jnp.zeros_like(base)
+    zero = xp.zeros_like(base)
     # U(A) - U(B), U(B) and U(B) - 1, U(x) = e^x Gamma(s, x).
     integral, far, far_excess = accumulate(_RULE, term, (zero, zero, zero))
-    decay = jnp.exp(-low_a)
+    decay = xp.exp(-low_a)
     mixed = missing - decay * far_excess
-    difference = jnp.where(small, jnp.where(both_small, series, mixed), integral)
-    upper = jnp.where(small, missing + decay, far + integral)
-    far = jnp.where(small, jnp.where(both_small, upper - series, decay * far), far)
-    terms = jnp.abs(change) * first_b + jnp.expm1(low_gap) * (excess + jnp.abs(w))
-    terms = jnp.where(both_small, terms, excess + jnp.abs(w))
-    error = jnp.where(small, 4.0 * terms, 2.0 * integral)
-    return GammaPair(jnp.where(small, 0.0, a), power * first, upper, far, difference, error)
+    difference = xp.where(small, xp.where(both_small, series, mixed), integral)
+    upper = xp.where(small, missing + decay, far + integral)
+    far = xp.where(small, xp.where(both_small, upper - series, decay * far), far)
+    terms = xp.abs(change) * first_b + xp.expm1(low_gap) * (excess + xp.abs(w))
+    terms = xp.where(both_small, terms, excess + xp.abs(w))
+    error = xp.where(small, 4.0 * terms, 2.0 * integral)
+    return GammaPair(xp.where(small, 0.0, a), power * first, upper, far, difference, error)
 
 
 def _change(
@@ -140,14 +139,14 @@ def _change(
     not cancel), and for beta near 0 or s near 0.
     """
     apart = (1.0 - beta) * growth > 0.5
-    log_b = jnp.where(apart, jnp.log(jnp.where(apart, a + gap, 1.0)), log_a + growth)
-    close = jnp.where(apart, 0.5, growth)
-    fall = jnp.expm1(-beta * log_b)
-    tall = jnp.where(apart, a * fall - drop, power * jnp.expm1(-beta * close))
-    by_powers = jnp.where(
-        apart, jnp.exp((1.0 - beta) * log_b) - power, power * jnp.expm1((1.0 - beta) * close)
+    log_b = xp.where(apart, xp.log(xp.where(apart, a + gap, 1.0)), log_a + growth)
+    close = xp.where(apart, 0.5, growth)
+    fall = xp.expm1(-beta * log_b)
+    tall = xp.where(apart, a * fall - drop, power * xp.expm1(-beta * close))
+    by_powers = xp.where(
+        apart, xp.exp((1.0 - beta) * log_b) - power, power * xp.expm1((1.0 - beta) * close)
     )
-    return jnp.where(beta < 0.5, gap * fall + tall, by_powers - gap)
+    return xp.where(beta < 0.5, gap * fall + tall, by_powers - gap)
 
 
 def _sums(order: Reals, a: Reals, b: Reals) -> tuple[Reals, ...]:
@@ -164,7 +163,7 @@ def _sums(order: Reals, a: Reals, b: Reals) -> tuple[Reals, ...]:
         left = (p * a + first, p_b * b + first, p_slope * a + p_b)
         return (*left, q * a + second, q_b * b + second, q_slope * a + q_b), None
 
-    return lax.scan(step, (jnp.zeros_like(a),) * 6, tuple(_BACKWARD))[0]
+    return lax.scan(step, (xp.zeros_like(a),) * 6, tuple(_BACKWARD))[0]
 
 
 def gamma_fractions(beta: Reals, x: Reals, log_x: Reals) -> tuple[Reals, Reals]:
@@ -173,19 +172,19 @@ def gamma_fractions(beta: Reals, x: Reals, log_x: Reals) -> tuple[Reals, Reals]:
     Relative error: 1e-15 / s. The first vanishes with x as x^s, even where x underflows.
     """
     small = x < _EDGE
-    low, order = jnp.where(small, x, 0.5), 1.0 - beta
-    log_low = jnp.where(small, log_x, -0.5)
+    low, order = xp.where(small, x, 0.5), 1.0 - beta
+    log_low = xp.where(small, log_x, -0.5)
 
     def step(value: Reals, point: tuple[Reals, Reals]) -> tuple[Reals, None]:
         return value * low + point[0] / (order + point[1]), None
 
-    series = lax.scan(step, jnp.zeros_like(low), tuple(_BACKWARD))[0]
+    series = lax.scan(step, xp.zeros_like(low), tuple(_BACKWARD))[0]
     excess = gamma_excess(beta)
-    lower = jnp.where(small, jnp.exp(order * log_low) * series / (1.0 + excess), 0.0)
-    base = jnp.where(small, 1.0, x)
+    lower = xp.where(small, xp.exp(order * log_low) * series / (1.0 + excess), 0.0)
+    base = xp.where(small, 1.0, x)
 
     def term(node: Reals, weight: Reals) -> Reals:
-        return weight * jnp.exp(-beta * jnp.log(base + node))
+        return weight * xp.exp(-beta * xp.log(base + node))
 
-    tail = jnp.log(accumulate(_RULE, term, jnp.zeros_like(base)))
-    return lower, jnp.where(small, log1m(lower), tail - base - log1p(excess))
+    tail = xp.log(accumulate(_RULE, term, xp.zeros_like(base)))
+    return lower, xp.where(small, log1m(lower), tail - base - log1p(excess))

@@ -11,10 +11,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp._numeric.mills import mills, mills_pair
@@ -52,7 +51,7 @@ _ORDERS = np.arange(float(len(_COEFFICIENTS)))
 
 def plus(terms: Iterable[Reals]) -> Reals:
     """The sum of a few arrays."""
-    return functools.reduce(jnp.add, terms)
+    return functools.reduce(xp.add, terms)
 
 
 def is_short(n: Reals, step: Reals) -> Bools:
@@ -63,16 +62,16 @@ def is_short(n: Reals, step: Reals) -> Bools:
 def log_normaliser(step: Reals) -> Reals:
     """log Z: the sum itself for scale <= 0.8, its Poisson dual above. Relative error: 4 ulp."""
     wide = step < WIDE
-    low = jnp.where(wide, 1.0, 0.5 * step * step)
-    direct = 2.0 * plus(jnp.exp(-k * k * low) for k in range(6, 0, -1))
-    dual = 2.0 * jnp.exp(-2.0 * jnp.pi * jnp.pi / jnp.where(wide, step * step, 1.0))
-    extra = LOG_SQRT_2PI - jnp.log(jnp.where(wide, step, 1.0))
-    return log1p(jnp.where(wide, dual, direct)) + jnp.where(wide, extra, 0.0)
+    low = xp.where(wide, 1.0, 0.5 * step * step)
+    direct = 2.0 * plus(xp.exp(-k * k * low) for k in range(6, 0, -1))
+    dual = 2.0 * xp.exp(-2.0 * xp.pi * xp.pi / xp.where(wide, step * step, 1.0))
+    extra = LOG_SQRT_2PI - xp.log(xp.where(wide, step, 1.0))
+    return log1p(xp.where(wide, dual, direct)) + xp.where(wide, extra, 0.0)
 
 
 def correction(x: Reals, step: Reals) -> Reals:
     """sum_j B_2j / (2j)! step^n He_n(x), n = 2j - 1."""
-    return correction_pair(x, jnp.zeros_like(x), step)[0]
+    return correction_pair(x, xp.zeros_like(x), step)[0]
 
 
 def correction_pair(x: Reals, width: Reals, step: Reals) -> tuple[Reals, Reals]:
@@ -85,7 +84,7 @@ def correction_pair(x: Reals, width: Reals, step: Reals) -> tuple[Reals, Reals]:
         before, value, slope_before, slope, total, change = state
         next_slope = near * slope + value - n * square * slope_before
         next_value = far * value - n * square * before
-        total += coefficient * next_value
+        total = total + coefficient * next_value
         return (
             value,
             next_value,
@@ -95,39 +94,39 @@ def correction_pair(x: Reals, width: Reals, step: Reals) -> tuple[Reals, Reals]:
             change + coefficient * next_slope,
         ), None
 
-    zero = jnp.zeros_like(x)
-    start = (zero, jnp.ones_like(x), zero, zero, zero, zero)
-    state = lax.scan(raise_order, start, (jnp.asarray(_ORDERS), jnp.asarray(_COEFFICIENTS)))[0]
+    zero = xp.zeros_like(x)
+    start = (zero, xp.ones_like(x), zero, zero, zero, zero)
+    state = lax.scan(raise_order, start, (xp.asarray(_ORDERS), xp.asarray(_COEFFICIENTS)))[0]
     return state[4], width * step * state[5]
 
 
 def log_tail(n: Reals, step: Reals) -> Reals:
     """log P[T >= n] for whole n >= 0."""
     short = is_short(n, step)
-    x = jnp.minimum(n * step, 1e150)
-    narrow = jnp.minimum(step, 1e100)
+    x = xp.minimum(n * step, 1e150)
+    narrow = xp.minimum(step, 1e100)
     decay = 0.5 * narrow * narrow
 
     def term(node: Reals, weight: Reals) -> Reals:
-        return weight * jnp.exp(-decay * node * (2.0 * n + node))
+        return weight * xp.exp(-decay * node * (2.0 * n + node))
 
-    direct = accumulate(TERMS, term, jnp.zeros_like(x))
-    flat = jnp.where(short, 0.01, step)
-    x_flat = jnp.where(short, 1.0, x)
+    direct = accumulate(TERMS, term, xp.zeros_like(x))
+    flat = xp.where(short, 0.01, step)
+    x_flat = xp.where(short, 1.0, x)
     smooth = mills(x_flat) / flat + 0.5 + correction(x_flat, flat)
-    return jnp.log(jnp.where(short, direct, smooth)) - 0.5 * x * x - log_normaliser(step)
+    return xp.log(xp.where(short, direct, smooth)) - 0.5 * x * x - log_normaliser(step)
 
 
 def middle(x: Reals, step: Reals) -> Reals:
     """P[-n <= T < n] / p(n), x = n step, for 0 <= x <= 0.75 and scales above 10."""
-    x = jnp.minimum(x, NORMAL_REACH)
+    x = xp.minimum(x, NORMAL_REACH)
     return 2.0 * (normal_integral_over_density(x) / step - correction(x, step))
 
 
 def difference(x: Reals, width: Reals, step: Reals, gain: Reals) -> tuple[Reals, Reals]:
     """tau(n) - exp(-gain) tau(m), and tau(m), by the series; x = n step, x + width = m step."""
     pair = mills_pair(x, width)
-    decrease = -jnp.expm1(-gain)
+    decrease = -xp.expm1(-gain)
     total, change = correction_pair(x, width, step)
     far = pair.upper / step + 0.5 + total
     return pair.difference / step - change + decrease * far, far

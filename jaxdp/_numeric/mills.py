@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1m
 
@@ -66,8 +65,8 @@ def mills_pair(lower: Reals, width: Reals) -> MillsPair:
     u_upper = 1.0 / (lower + width + _SHIFT)
     y_lower = 1.0 - 2.0 * _SHIFT * u_lower
     y_upper = 1.0 - 2.0 * _SHIFT * u_upper
-    value = jnp.full_like(y_upper, _H[-1])
-    slope = jnp.zeros_like(y_upper)
+    value = xp.full_like(y_upper, _H[-1])
+    slope = xp.zeros_like(y_upper)
     for coefficient in _H[-2::-1]:
         slope = slope * y_lower + value
         value = value * y_upper + coefficient
@@ -80,7 +79,7 @@ def mills(t: Reals) -> Reals:
     """R(t) for t >= 0. Relative error: 4e-15 measured."""
     u = 1.0 / (t + _SHIFT)
     y = 1.0 - 2.0 * _SHIFT * u
-    value = jnp.full_like(y, _H[-1])
+    value = xp.full_like(y, _H[-1])
     for coefficient in _H[-2::-1]:
         value = value * y + coefficient
     return u * value
@@ -90,8 +89,8 @@ def mills_slope(t: Reals) -> tuple[Reals, Reals]:
     """R(t) and S(t) = 1 - t R(t) = -R'(t) for t >= 0. Relative error of both: 8e-15 measured."""
     u = 1.0 / (t + _SHIFT)
     y = 1.0 - 2.0 * _SHIFT * u
-    value = jnp.full_like(y, _H[-1])
-    slope = jnp.zeros_like(y)
+    value = xp.full_like(y, _H[-1])
+    slope = xp.zeros_like(y)
     for coefficient in _H[-2::-1]:
         slope = slope * y + value
         value = value * y + coefficient
@@ -100,7 +99,7 @@ def mills_slope(t: Reals) -> tuple[Reals, Reals]:
 
 def log_normal_survival(x: Reals) -> Reals:
     """log Q(x), accurate in both tails. Relative error: 4e-15 + x^2 ulp."""
-    p = jnp.abs(x)
+    p = xp.abs(x)
     log_density = -0.5 * p * p - LOG_SQRT_2PI
     ratio = mills(p)
-    return jnp.where(x > 0, log_density + jnp.log(ratio), log1m(jnp.exp(log_density) * ratio))
+    return xp.where(x > 0, log_density + xp.log(ratio), log1m(xp.exp(log_density) * ratio))

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 
 Sums = TypeVar("Sums")
@@ -76,9 +75,9 @@ def accumulate(rule: Rule, term: Callable[[Reals, Reals], Sums], start: Sums) ->
     """start + the sum over the rule of term(node, weight), a tree of arrays like `start`."""
 
     def add(total: Sums, point: tuple[Reals, Reals]) -> tuple[Sums, None]:
-        return jax.tree.map(jnp.add, total, term(*point)), None
+        return jax.tree.map(xp.add, total, term(*point)), None
 
-    points = (jnp.asarray(rule.nodes), jnp.asarray(rule.weights))
+    points = (xp.asarray(rule.nodes), xp.asarray(rule.weights))
     return lax.scan(add, start, points)[0]
 
 
@@ -94,12 +93,12 @@ def accumulate_exponentials(
     def add(state: tuple[Reals, Reals], points: tuple[Reals, Reals]):
         nodes, weights = points
         exponents, factors = term(nodes)
-        top = jnp.maximum(state[0], jnp.max(exponents, axis=0))
-        terms = weights * jnp.exp(exponents - top[None]) * factors
-        return (top, state[1] * jnp.exp(state[0] - top) + jnp.sum(terms, axis=0)), None
+        top = xp.maximum(state[0], xp.max(exponents, axis=0))
+        terms = weights * xp.exp(exponents - top[None]) * factors
+        return (top, state[1] * xp.exp(state[0] - top) + xp.sum(terms, axis=0)), None
 
     # No exponent is as low, and the exponential of a difference from it is 0.
-    start = jnp.full_like(like, jnp.finfo(jnp.float64).min), jnp.zeros_like(like)
+    start = xp.full_like(like, xp.finfo(xp.float64).min), xp.zeros_like(like)
     shape = -1, _TOGETHER, *(1,) * like.ndim
-    chunks = jnp.asarray(rule.nodes).reshape(shape), jnp.asarray(rule.weights).reshape(shape)
+    chunks = xp.asarray(rule.nodes).reshape(shape), xp.asarray(rule.weights).reshape(shape)
     return lax.scan(add, start, chunks)[0]

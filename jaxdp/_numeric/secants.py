@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
 # Of log x, that a step goes at most until both sides are seen. chosen: far out slopes mislead
@@ -36,61 +36,61 @@ class _Ends(NamedTuple):
 
     def place(self, state: _Secant) -> Reals:
         """The next x; the ends exactly."""
-        x = jnp.where(state.aim == self.far, self.unsafe, jnp.exp(state.aim))
-        return jnp.where(state.aim == self.near, self.safe, x)
+        x = xp.where(state.aim == self.far, self.unsafe, xp.exp(state.aim))
+        return xp.where(state.aim == self.near, self.safe, x)
 
     def moved(self, state: _Secant, value: Reals) -> _Secant:
         """Next state, given the residual `value` at `place`."""
         near, far, close, x = self.near, self.far, self.close, self.place(state)
-        inward = jnp.sign(near - far) * close
+        inward = xp.sign(near - far) * close
         passes = value <= 0
         slope = (value - state.value) / (state.aim - state.last)
-        slope = jnp.where(jnp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
-        good = jnp.where(passes, state.aim, state.good)
-        bad = jnp.where(passes, state.bad, state.aim)
+        slope = xp.where(xp.isfinite(slope) & (slope * state.slope > 0), slope, state.slope)
+        good = xp.where(passes, state.aim, state.good)
+        bad = xp.where(passes, state.bad, state.aim)
         root = state.aim - value / slope
-        is_done = passes & ((jnp.abs(root - state.aim) <= 3.0 * close) | (state.aim == far))
-        is_done |= (jnp.abs(good - bad) <= 2.0 * close) | (~passes & (state.aim == near))
+        is_done = passes & ((xp.abs(root - state.aim) <= 3.0 * close) | (state.aim == far))
+        is_done = is_done | ((xp.abs(good - bad) <= 2.0 * close) | (~passes & (state.aim == near)))
         middle = 0.5 * (good + bad)
-        steady = jnp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
+        steady = xp.isfinite(root) & ((state.steps < 6) | (state.steps % 2 == 0))
         inside = (root - good) * (root - bad) < 0
-        aim = jnp.where(steady & inside, root + inward, middle)
+        aim = xp.where(steady & inside, root + inward, middle)
         one_sided = (good == near) | (bad == far)
-        step = jnp.clip(aim - state.aim, -_REACH, _REACH)
-        aim = jnp.where(one_sided, state.aim + step, aim)
-        aim = jnp.where((aim - near) * inward >= 0, near, aim)
+        step = xp.clip(aim - state.aim, -_REACH, _REACH)
+        aim = xp.where(one_sided, state.aim + step, aim)
+        aim = xp.where((aim - near) * inward >= 0, near, aim)
         # Where even the end may pass it is looked at itself.
         is_beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
-        is_beyond &= jnp.abs(far - state.aim) <= _REACH
-        aim = jnp.where(is_beyond, far, aim)
+        is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
+        aim = xp.where(is_beyond, far, aim)
         keep = state.done
         return _Secant(
-            jnp.where(keep, state.aim, aim),
-            jnp.where(keep, state.last, state.aim),
-            jnp.where(keep, state.value, value),
-            jnp.where(keep, state.slope, slope),
-            jnp.where(keep, state.good, good),
-            jnp.where(keep, state.bad, bad),
-            jnp.where(passes & ~keep, x, state.found),
+            xp.where(keep, state.aim, aim),
+            xp.where(keep, state.last, state.aim),
+            xp.where(keep, state.value, value),
+            xp.where(keep, state.slope, slope),
+            xp.where(keep, state.good, good),
+            xp.where(keep, state.bad, bad),
+            xp.where(passes & ~keep, x, state.found),
             keep | is_done,
             state.steps + 1.0,
         )
 
 
-_place, _moved = jax.jit(_Ends.place), jax.jit(_Ends.moved)
+_place, _moved = jitted(_Ends.place), jitted(_Ends.moved)
 
 
-@jax.jit
+@jitted
 def _begin(
     safe: Reals, unsafe: Reals, guess: Reals, slope: Reals | float, close: ArrayLike
 ) -> tuple[_Ends, _Secant]:
-    near, far = jnp.log(safe), jnp.log(unsafe)
-    ends = _Ends(safe, unsafe, near, far, jnp.asarray(close))
-    aim = jnp.clip(jnp.log(guess), jnp.minimum(near, far), jnp.maximum(near, far))
-    aim = jnp.where(jnp.isnan(aim), 0.5 * (near + far), aim)
-    nothing, is_done = jnp.full_like(near, jnp.nan), jnp.zeros(near.shape, dtype=bool)
-    slope = jnp.full_like(near, slope)
-    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, is_done, jnp.zeros(()))
+    near, far = xp.log(safe), xp.log(unsafe)
+    ends = _Ends(safe, unsafe, near, far, xp.asarray(close))
+    aim = xp.clip(xp.log(guess), xp.minimum(near, far), xp.maximum(near, far))
+    aim = xp.where(xp.isnan(aim), 0.5 * (near + far), aim)
+    nothing, is_done = xp.full_like(near, xp.nan), xp.zeros(near.shape, dtype=bool)
+    slope = xp.full_like(near, slope)
+    start = _Secant(aim, nothing, nothing, slope, near, far, nothing, is_done, xp.zeros(()))
     return ends, start
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 
 # Taylor coefficients of (sinh(x) / x - 1) / x^2 in x^2. derived: at |x| = 2 below an ulp is left
@@ -18,7 +17,7 @@ _NORMAL = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
 
 def horner(coefficients: tuple[float, ...], x: Reals) -> Reals:
     """Sum of coefficients[k] x^k."""
-    value = jnp.full_like(x, coefficients[-1])
+    value = xp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         value = value * x + coefficient
     return value
@@ -35,5 +34,5 @@ def normal_integral_over_density(x: Reals) -> Reals:
 
     It is x sum_k x^(2k) / (2k + 1)!!, all terms positive. Relative error: 4 ulp.
     """
-    x = jnp.minimum(x, NORMAL_REACH)
+    x = xp.minimum(x, NORMAL_REACH)
     return x * horner(_NORMAL, x * x)

@@ -16,12 +16,12 @@ from math import comb
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import compiled, jitted
+from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
@@ -51,8 +51,8 @@ class LogDensity(NamedTuple):
     @property
     def nodes(self) -> tuple[Reals, Reals]:
         """The places l, and dl."""
-        v = self.low + self.step * jnp.arange(1.0 * self.values.shape[-1])
-        slope = _STRETCH * self.width * jnp.cosh(v)
+        v = self.low + self.step * xp.arange(1.0 * self.values.shape[-1])
+        slope = _STRETCH * self.width * xp.cosh(v)
         return self.place(v), slope * self.step
 
     @property
@@ -62,33 +62,33 @@ class LogDensity(NamedTuple):
 
     def place(self, v: Reals) -> Reals:
         """The l at v."""
-        return self.centre + _STRETCH * self.width * jnp.sinh(v)
+        return self.centre + _STRETCH * self.width * xp.sinh(v)
 
     def at_place(self, place: Reals) -> Reals:
         """The v at l."""
-        return jnp.arcsinh((place - self.centre) / (_STRETCH * self.width))
+        return xp.arcsinh((place - self.centre) / (_STRETCH * self.width))
 
     def log_slope(self, v: Reals) -> Reals:
         """log dl / dv."""
-        return jnp.log(_STRETCH * self.width * jnp.cosh(v))
+        return xp.log(_STRETCH * self.width * xp.cosh(v))
 
     def read(self, v: Reals) -> Reals:
         """log density at v; beyond the nodes it goes on falling as it did in l."""
         n = self.values.shape[-1]
         free = (v - self.low) / self.step
-        inside = jnp.clip(free, 0.0, n - 1.0)
-        first = jnp.clip(jnp.floor(inside) - (_ORDER // 2 - 1), 0, n - _ORDER)
-        across = np.arange(_ORDER)[(None,) * jnp.ndim(v)]
+        inside = xp.clip(free, 0.0, n - 1.0)
+        first = xp.clip(xp.floor(inside) - (_ORDER // 2 - 1), 0, n - _ORDER)
+        across = np.arange(_ORDER)[(None,) * xp.ndim(v)]
         gap = (inside - first)[..., None] - across
-        weight = _ALTERNATING[(None,) * jnp.ndim(v)] / jnp.where(jnp.abs(gap) < 1e-12, 1e-12, gap)
+        weight = _ALTERNATING[(None,) * xp.ndim(v)] / xp.where(xp.abs(gap) < 1e-12, 1e-12, gap)
         rows = self.values[first.astype(int)[..., None] + across]
-        value = jnp.sum(weight * rows, axis=-1) / jnp.sum(weight, axis=-1)
-        ends = self.place(self.low + self.step * jnp.array([0.0, 1.0, n - 2.0, n - 1.0]))
-        rise = jnp.maximum(self.values[1] - self.values[0], 0.0) / (ends[1] - ends[0])
-        fall = jnp.minimum(self.values[-1] - self.values[-2], 0.0) / (ends[3] - ends[2])
-        place = self.place(jnp.clip(v, -300.0, 300.0))
-        value += jnp.where(free < 0, rise * (place - ends[0]), 0.0)
-        return value + jnp.where(free > n - 1.0, fall * (place - ends[3]), 0.0)
+        value = xp.sum(weight * rows, axis=-1) / xp.sum(weight, axis=-1)
+        ends = self.place(self.low + self.step * xp.array([0.0, 1.0, n - 2.0, n - 1.0]))
+        rise = xp.maximum(self.values[1] - self.values[0], 0.0) / (ends[1] - ends[0])
+        fall = xp.minimum(self.values[-1] - self.values[-2], 0.0) / (ends[3] - ends[2])
+        place = self.place(xp.clip(v, -300.0, 300.0))
+        value = value + xp.where(free < 0, rise * (place - ends[0]), 0.0)
+        return value + xp.where(free > n - 1.0, fall * (place - ends[3]), 0.0)
 
 
 class Resolution(NamedTuple):
@@ -114,19 +114,19 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
         return density
     single, bits = density, [int(bit) for bit in f"{steps:b}"[1:]]
     if not checks.all_concrete(sigma, spread):
-        return _scanned(single, sigma, spread, jnp.array(bits, dtype=float), resolution.points)
+        return _scanned(single, sigma, spread, xp.array(bits, dtype=float), resolution.points)
     count = 1
     for bit in bits:
-        density = _doubled(density, sigma, spread, jnp.asarray(2.0 * count), resolution.points)
+        density = _doubled(density, sigma, spread, xp.asarray(2.0 * count), resolution.points)
         count *= 2
         if bit:
             count += 1
-            of_all = jnp.asarray(1.0 * count)
+            of_all = xp.asarray(1.0 * count)
             density = _with_one_more(density, single, sigma, spread, of_all, resolution.points)
     return density
 
 
-@partial(jax.jit, static_argnums=4)
+@partial(jitted, static_argnums=4)
 def _scanned(
     single: LogDensity, sigma: Reals, spread: Reals, bits: Reals, points: int
 ) -> LogDensity:
@@ -143,17 +143,17 @@ def _scanned(
         )
         return (density, count + bit), None
 
-    return lax.scan(step, (single, jnp.ones(())), bits)[0][0]
+    return lax.scan(step, (single, xp.ones(())), bits)[0][0]
 
 
 @partial(compiled, static_argnums=2)
-@partial(jax.vmap, in_axes=(0, 0, None))
+@partial(vmap, in_axes=(0, 0, None))
 def _single(sigma: Reals, spread: Reals, nodes: int) -> LogDensity:
     still = lax.stop_gradient(sigma)
     low, high = -0.5 * still**2 - _LEFT * spread * still, _jump(still, spread) + 2.0 * still
     density = _empty(-0.5 * still**2, still, low, high, nodes)
     x = (density.nodes[0] + 0.5 * sigma**2) / sigma
-    return density._replace(values=-0.5 * x * x - jnp.log(sigma * np.sqrt(2.0 * np.pi)))
+    return density._replace(values=-0.5 * x * x - xp.log(sigma * np.sqrt(2.0 * np.pi)))
 
 
 def _jump(sigma: Reals, spread: Reals) -> Reals:
@@ -162,10 +162,10 @@ def _jump(sigma: Reals, spread: Reals) -> Reals:
 
 
 def _empty(centre: Reals, width: Reals, left: Reals, right: Reals, nodes: int) -> LogDensity:
-    low, high = (jnp.arcsinh((x - centre) / (_STRETCH * width)) for x in (left, right))
+    low, high = (xp.arcsinh((x - centre) / (_STRETCH * width)) for x in (left, right))
     grid = centre, width, low, (high - low) / (nodes - 1)
     centre, width, low, step = lax.stop_gradient(grid)
-    return LogDensity(centre, width, low, step, jnp.zeros(nodes))
+    return LogDensity(centre, width, low, step, xp.zeros(nodes))
 
 
 @partial(compiled, static_argnums=4)
@@ -176,10 +176,10 @@ def _doubled(
 
     def lane(density: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
         result = _frame(density, density, _jump(sigma, spread), spread)
-        values = jnp.log(2.0) + _half(density, density, result.nodes[0], points)
+        values = xp.log(2.0) + _half(density, density, result.nodes[0], points)
         return _restored(result, values, count)
 
-    return jax.vmap(lane)(density, sigma, spread)
+    return vmap(lane)(density, sigma, spread)
 
 
 @partial(compiled, static_argnums=5)
@@ -196,42 +196,40 @@ def _with_one_more(
     def lane(density: LogDensity, single: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
         result = _frame(density, single, _jump(sigma, spread), spread)
         # Side by side: one program of both.
-        smaller = jax.tree.map(lambda x, y: jnp.stack([x, y]), density, single)
+        smaller = jax.tree.map(lambda x, y: xp.stack([x, y]), density, single)
         larger = jax.tree.map(lambda x: x[::-1], smaller)
-        halves = jax.vmap(_half, (0, 0, None, None))(smaller, larger, result.nodes[0], points)
-        return _restored(result, jnp.logaddexp(halves[0], halves[1]), count)
+        halves = vmap(_half, (0, 0, None, None))(smaller, larger, result.nodes[0], points)
+        return _restored(result, xp.logaddexp(halves[0], halves[1]), count)
 
-    return jax.vmap(lane)(density, single, sigma, spread)
+    return vmap(lane)(density, single, sigma, spread)
 
 
 def _frame(a: LogDensity, b: LogDensity, jump: Reals, spread: Reals) -> LogDensity:
     """Nodes around the mean of log(e^A + e^B), up to one largest jump beside the rest."""
     (la, da), (lb, db) = lax.stop_gradient((a.nodes, b.nodes))
-    pa, pb = (
-        jax.nn.softmax(lax.stop_gradient(x.values) + jnp.log(d)) for x, d in ((a, da), (b, db))
-    )
-    log_sums = jnp.logaddexp(la[:, None], lb[None])
+    pa, pb = (softmax(lax.stop_gradient(x.values) + xp.log(d)) for x, d in ((a, da), (b, db)))
+    log_sums = xp.logaddexp(la[:, None], lb[None])
     mean = pa @ log_sums @ pb
-    deviation = jnp.sqrt(pa @ (log_sums - mean) ** 2 @ pb)
-    left = jnp.maximum(mean - _LEFT * spread * deviation, jnp.logaddexp(la[0], lb[0]))
-    right = jnp.logaddexp(mean + _RIGHT * spread * deviation, jump)
+    deviation = xp.sqrt(pa @ (log_sums - mean) ** 2 @ pb)
+    left = xp.maximum(mean - _LEFT * spread * deviation, xp.logaddexp(la[0], lb[0]))
+    right = xp.logaddexp(mean + _RIGHT * spread * deviation, jump)
     return _empty(mean, deviation, left, right, a.values.shape[-1])
 
 
 def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
     """log of the integral over A <= B, at each l."""
     x, share = gauss_legendre(points)
-    top = jnp.minimum(a.at_place(places - jnp.log(2.0)), a.high)
-    width = jnp.maximum(top - a.low, 0.0)
+    top = xp.minimum(a.at_place(places - xp.log(2.0)), a.high)
+    width = xp.maximum(top - a.low, 0.0)
     has_width = width > 0
-    v = a.low + jnp.where(has_width, width, 1.0)[:, None] * x[None]
+    v = a.low + xp.where(has_width, width, 1.0)[:, None] * x[None]
     first, last = a.place(v), places[:, None]
-    gap = jnp.where(has_width[:, None], last - first, 1.0)
-    second = last + log1mexp(jnp.maximum(gap, 1e-300))
+    gap = xp.where(has_width[:, None], last - first, 1.0)
+    second = last + log1mexp(xp.maximum(gap, 1e-300))
     value = a.read(v) + b.read(b.at_place(second)) + (last - second) + a.log_slope(v)
-    value = jnp.where(has_width[:, None], value, _LEAST) + np.log(share)[None]
-    summed = jax.nn.logsumexp(value, axis=1) + jnp.log(jnp.where(has_width, width, 1.0))
-    return jnp.where(has_width, summed, _LEAST)
+    value = xp.where(has_width[:, None], value, _LEAST) + np.log(share)[None]
+    summed = logsumexp(value, axis=1) + xp.log(xp.where(has_width, width, 1.0))
+    return xp.where(has_width, summed, _LEAST)
 
 
 def _restored(density: LogDensity, values: Reals, count: Reals) -> LogDensity:
@@ -239,12 +237,12 @@ def _restored(density: LogDensity, values: Reals, count: Reals) -> LogDensity:
 
     Where that is no small correction only its mass is restored.
     """
-    values = jnp.maximum(values, _LEAST)
+    values = xp.maximum(values, _LEAST)
     place, dl = density.nodes
-    mass, ratio = jnp.exp(values) * dl, jnp.exp(place) / count
-    m0, m1, m2 = (jnp.sum(mass * ratio**k) for k in range(3))
-    beta = (m0 - m1) / jnp.maximum(m2 * m0 - m1 * m1, 1e-300)
+    mass, ratio = xp.exp(values) * dl, xp.exp(place) / count
+    m0, m1, m2 = (xp.sum(mass * ratio**k) for k in range(3))
+    beta = (m0 - m1) / xp.maximum(m2 * m0 - m1 * m1, 1e-300)
     alpha = (1.0 - beta * m1) / m0
-    small = jnp.abs(beta) * jnp.max(ratio) < 1e-3
-    mixed = jnp.where(small, alpha + beta * ratio, 1.0)
-    return density._replace(values=values + jnp.where(small, jnp.log(mixed), -jnp.log(m0)))
+    small = xp.abs(beta) * xp.max(ratio) < 1e-3
+    mixed = xp.where(small, alpha + beta * ratio, 1.0)
+    return density._replace(values=values + xp.where(small, xp.log(mixed), -xp.log(m0)))

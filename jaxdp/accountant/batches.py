@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import outside_traces
 from jaxdp._core.float64 import default_platform
 from jaxdp._core.threads import cores, in_threads
+from jaxdp._core.tracing import outside_traces
 
 # Lanes above 2 are a multiple of this, later of an eighth to a quarter of their number. chosen
 _FEW = 8

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp.noise.base import mirrored_log_delta
 
@@ -19,14 +18,19 @@ class LogBounds(NamedTuple):
     def mirrored(self, is_mirrored: Bools, size: Reals) -> LogBounds:
         """Bounds of the exchanged pair at -`size` in some lanes: 1 - e^-size + e^-size delta."""
         return LogBounds(
-            jnp.where(is_mirrored, mirrored_log_delta(self.lower, size, -1.0), self.lower),
-            jnp.where(is_mirrored, mirrored_log_delta(self.upper, size, 1.0), self.upper),
+            xp.where(is_mirrored, mirrored_log_delta(self.lower, size, -1.0), self.lower),
+            xp.where(is_mirrored, mirrored_log_delta(self.upper, size, 1.0), self.upper),
         )
 
 
 def tighter(a: LogBounds, b: LogBounds) -> LogBounds:
     """The nearer bounds; of NaN the other."""
-    is_less = (b.upper < a.upper) | jnp.isnan(a.upper) | (a.upper == jnp.inf)
-    is_more = (b.lower > a.lower) | jnp.isnan(a.lower) & ~jnp.isnan(b.lower)
-    lower = jnp.where(is_more, b.lower, a.lower)
-    return LogBounds(lower, jnp.where(is_less, b.upper, a.upper))
+    is_less = (b.upper < a.upper) | xp.isnan(a.upper) | (a.upper == xp.inf)
+    is_more = (b.lower > a.lower) | xp.isnan(a.lower) & ~xp.isnan(b.lower)
+    lower = xp.where(is_more, b.lower, a.lower)
+    return LogBounds(lower, xp.where(is_less, b.upper, a.upper))
+
+
+def exp_down(log_delta: Reals) -> Reals:
+    """exp, rounded down by 4 ulp."""
+    return xp.exp(log_delta) * (1.0 - 4.0 * xp.finfo(xp.float64).eps)

@@ -9,9 +9,7 @@ Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
 from jaxdp.accountant.factors import cumulant_errors, cumulants, factors_of
@@ -30,13 +28,13 @@ def epsilon_of(table: Table, delta: Reals) -> Reals:
     """
     table, delta = lax.stop_gradient((table, delta))
     factors = factors_of(table)
-    finite_delta = delta + jnp.expm1(factors.log_finite) - jnp.exp(factors.log_left_out)
-    log_finite_delta = jnp.log(jnp.where(finite_delta > 0, finite_delta, 1.0))
+    finite_delta = delta + xp.expm1(factors.log_finite) - xp.exp(factors.log_left_out)
+    log_finite_delta = xp.log(xp.where(finite_delta > 0, finite_delta, 1.0))
 
     def bound(tilts: Reals) -> Reals:
         values = cumulants(factors, tilts) + cumulant_errors(factors, tilts)
         return (values + log_largest_weight(tilts) - log_finite_delta) / tilts
 
     least = best_tilt(bound, ROUNDS, LOG_TILTS)[1]
-    upper = jnp.minimum(jnp.maximum(least, 0.0), table.total(table.largest))
-    return jnp.where((finite_delta > 0) & jnp.isfinite(least), upper, jnp.inf)
+    upper = xp.minimum(xp.maximum(least, 0.0), table.total(table.largest))
+    return xp.where((finite_delta > 0) & xp.isfinite(least), upper, xp.inf)

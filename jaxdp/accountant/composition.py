@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any, final
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import round_up
@@ -36,10 +35,10 @@ class Term:
     count: Reals
 
     def __init__(self, pair: DominatingPair, count: Reals):
-        shapes = {jnp.shape(x) for x in jax.tree.leaves((pair, count))}
+        shapes = {xp.shape(x) for x in jax.tree.leaves((pair, count))}
         if len(shapes) > 1:
-            shape = jnp.broadcast_shapes(*shapes)
-            pair, count = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (pair, count))
+            shape = xp.broadcast_shapes(*shapes)
+            pair, count = jax.tree.map(lambda x: xp.broadcast_to(x, shape), (pair, count))
         assign(self, pair=pair, count=count)
 
     @property
@@ -49,15 +48,15 @@ class Term:
 
     def broadcast(self, shape: Shape) -> Term:
         """The same term in a batch of `shape`."""
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), self)
+        return jax.tree.map(lambda x: xp.broadcast_to(x, (*shape, x.shape[-1])), self)
 
     def repeated(self, times: Reals) -> Term:
         """Every release so many `times`, an array whose last axis composes."""
-        return Term(self.pair, jnp.multiply(*jnp.broadcast_arrays(self.count, times)))
+        return Term(self.pair, xp.multiply(*xp.broadcast_arrays(self.count, times)))
 
     def total(self, values: Reals) -> Reals:
         """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
-        return jnp.sum(jnp.where(self.count == 0, 0.0, self.count * values), axis=-1)
+        return xp.sum(xp.where(self.count == 0, 0.0, self.count * values), axis=-1)
 
 
 Terms = tuple[Term, ...]
@@ -74,9 +73,9 @@ def merged(terms: Terms) -> Terms:
 def _joined(terms: list[Term]) -> Term:
     if len(terms) == 1:
         return terms[0]
-    shape = jnp.broadcast_shapes(*(term.shape for term in terms))
+    shape = xp.broadcast_shapes(*(term.shape for term in terms))
     broadcast = (term.broadcast(shape) for term in terms)
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *broadcast)
+    return jax.tree.map(lambda *x: xp.concatenate(x, axis=-1), *broadcast)
 
 
 def with_one_gaussian(terms: Terms) -> Terms:
@@ -125,26 +124,15 @@ def ratios_of(term: Term) -> Reals:
 @partial(compiled, static_argnums=())
 def one_release(term: Term) -> Term:
     """Gaussian releases as one."""
-    ratio, count = ratios_of(term), jnp.where(term.count == 0, 0.0, jnp.sqrt(term.count))
-    sizes = jnp.where(count == 0, 0.0, count * ratio)
-    largest = jnp.max(jnp.where(jnp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)
-    safe = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
-    mu = safe * jnp.sqrt(jnp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
+    ratio, count = ratios_of(term), xp.where(term.count == 0, 0.0, xp.sqrt(term.count))
+    sizes = xp.where(count == 0, 0.0, count * ratio)
+    largest = xp.max(xp.where(xp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)
+    safe = xp.where((largest > 0) & xp.isfinite(largest), largest, 1.0)
+    mu = safe * xp.sqrt(xp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
     # Of one release it is that release's.
-    is_single = (jnp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
-    mu = jnp.where(is_single, mu, round_up(mu, 4))
-    return Term(Additive(Gaussian(jnp.ones_like(mu)), mu), jnp.ones_like(mu))
-
-
-def with_unused(term: Term, releases: int) -> Term:
-    """The term of known values with releases of count 0 behind its own, so many in all."""
-    spare = releases - term.count.shape[-1]
-    widths = [(0, 0)] * (term.count.ndim - 1) + [(0, spare)]
-    padded = jax.tree.map(lambda x: np.pad(np.asarray(x), widths, mode="edge"), term)
-    *parameters, count = jax.tree.leaves(padded)
-    if spare:
-        count[..., -spare:] = 0.0
-    return jax.tree.unflatten(jax.tree.structure(term), [*parameters, count])
+    is_single = (xp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
+    mu = xp.where(is_single, mu, round_up(mu, 4))
+    return Term(Additive(Gaussian(xp.ones_like(mu)), mu), xp.ones_like(mu))
 
 
 def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
@@ -171,6 +159,6 @@ def reversed_where(terms: Terms, is_reversed: Bools) -> Terms:
     """P and Q exchanged in some lanes of the batch."""
 
     def choose(x: Reals, y: Reals) -> Reals:
-        return jnp.where(is_reversed[..., None], y, x)
+        return xp.where(is_reversed[..., None], y, x)
 
     return tuple(jax.tree.map(choose, term, _reversed(term)) for term in terms)

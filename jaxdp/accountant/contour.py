@@ -24,9 +24,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import custom_jvp, lax, vmap, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds
@@ -70,17 +69,17 @@ def _over_lanes(lane: Callable[..., LogBounds], table: Table, values: Reals) -> 
     bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * ROOT + 400)
     most_lanes = max(1, of_platform(_MEMORY) // bytes_of_lane)
     chunk = -(-size // max(1, -(-size // most_lanes)))  # as equal as may be
-    by_lane = jax.vmap(lambda table, value: lane(factors_of(table, used_factors), value))
+    by_lane = vmap(lambda table, value: lane(factors_of(table, used_factors), value))
     if chunk == size:
         return by_lane(table, values)
     spare = -size % chunk
-    lanes = jax.tree.map(lambda x: jnp.concatenate([x, x[:spare]]), (table, values))
+    lanes = jax.tree.map(lambda x: xp.concatenate([x, x[:spare]]), (table, values))
     lanes = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), lanes)
     bounds = lax.map(lambda lane: by_lane(*lane), lanes)
     return LogBounds(*(x.reshape(-1)[:size] for x in bounds))
 
 
-@jax.custom_jvp
+@custom_jvp
 def _log_bounds(factors: Factors, epsilon: Reals) -> LogBounds:
     return _bounds_and_line(factors, epsilon)[0]
 
@@ -90,12 +89,12 @@ def _log_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, epsilon = primals
     bounds, line, has_slope = _bounds_and_line(factors, epsilon)
     # Where Chernoff's bound stands there is none: a NaN would reach lanes that are not asked.
-    slopes = jax.tree.map(lambda x: jnp.where(has_slope, x, 0.0), _slopes(line, factors, epsilon))
+    slopes = jax.tree.map(lambda x: xp.where(has_slope, x, 0.0), _slopes(line, factors, epsilon))
     slope = _dot(slopes, tangents)
-    return bounds, LogBounds(jnp.zeros_like(slope), slope)
+    return bounds, LogBounds(xp.zeros_like(slope), slope)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _epsilon_bounds(factors: Factors, delta: Reals) -> LogBounds:
     return _epsilon_and_line(factors, delta)[0]
 
@@ -105,20 +104,20 @@ def _epsilon_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBoun
     factors, delta = primals
     bounds, line, epsilon = _epsilon_and_line(factors, delta)
     slopes = _slopes(line, factors, epsilon)
-    has_slope = jnp.isfinite(slopes[1]) & (bounds.lower > 0)
-    of_factors, of_epsilon = jax.tree.map(lambda x: jnp.where(has_slope, x, 0.0), slopes)
-    of_epsilon = jnp.where(has_slope, of_epsilon, jnp.inf)
+    has_slope = xp.isfinite(slopes[1]) & (bounds.lower > 0)
+    of_factors, of_epsilon = jax.tree.map(lambda x: xp.where(has_slope, x, 0.0), slopes)
+    of_epsilon = xp.where(has_slope, of_epsilon, xp.inf)
     change = _dot(of_factors, tangents[0]) - tangents[1] / delta
     slope = -change / of_epsilon
-    return bounds, LogBounds(jnp.zeros_like(slope), slope)
+    return bounds, LogBounds(xp.zeros_like(slope), slope)
 
 
 def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
     """Derivatives of log delta in the laws, the numbers of releases and epsilon; plan held."""
-    log_share = jnp.where(
-        factors.each.law.log_mass > -jnp.inf,
+    log_share = xp.where(
+        factors.each.law.log_mass > -xp.inf,
         line.factors.each.law.log_mass - factors.each.law.log_mass,
-        -jnp.inf,
+        -xp.inf,
     )
 
     def log_delta(parameters: Any, epsilon: Reals) -> Reals:
@@ -129,14 +128,14 @@ def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
             each=factor, variance=variance + line.smoothed, log_finite=log_finite
         )
         line_at = line._replace(values=values_on(factors_at, line.plan))
-        return jnp.log(line_at.total(epsilon)) + line.plan.log_size(factors_at, epsilon)
+        return xp.log(line_at.total(epsilon)) + line.plan.log_size(factors_at, epsilon)
 
     law = factors.each.law
     parameters = law.loss, law.log_mass, factors.each.releases, factors.variance, factors.log_finite
     (loss, log_mass, releases, variance, log_finite), slope = jax.grad(log_delta, (0, 1))(
         parameters, epsilon
     )
-    zero = jax.tree.map(jnp.zeros_like, factors._replace(used=jnp.zeros(())))
+    zero = jax.tree.map(xp.zeros_like, factors._replace(used=xp.zeros(())))
     law = zero.each.law._replace(loss=loss, log_mass=log_mass)
     factor = zero.each._replace(law=law, releases=releases)
     return zero._replace(each=factor, variance=variance, log_finite=log_finite), slope
@@ -147,10 +146,10 @@ def _dot(slopes: Any, tangents: Any) -> Reals:
 
     def product(slope: Reals, tangent: Any) -> Reals:
         if tangent.dtype == jax.dtypes.float0:
-            return jnp.zeros(())
-        return jnp.sum(jnp.where(slope == 0, 0.0, slope * tangent))
+            return xp.zeros(())
+        return xp.sum(xp.where(slope == 0, 0.0, slope * tangent))
 
-    return sum(jax.tree.leaves(jax.tree.map(product, slopes, tangents)), start=jnp.zeros(()))
+    return sum(jax.tree.leaves(jax.tree.map(product, slopes, tangents)), start=xp.zeros(()))
 
 
 def _bounds_and_line(factors: Factors, epsilon: Reals) -> tuple[LogBounds, Contour, Bools]:
@@ -161,19 +160,19 @@ def _bounds_and_line(factors: Factors, epsilon: Reals) -> tuple[LogBounds, Conto
     error, below = errors_of(line, epsilon)
     log_size = line.plan.log_size(line.factors, epsilon)
     upper, lower = total + error, total - error - below
-    log_upper = jnp.log(jnp.where(upper > 0, upper, 1.0)) + log_size
-    log_lower = jnp.where(lower > 0, jnp.log(jnp.where(lower > 0, lower, 1.0)) + log_size, -jnp.inf)
-    is_known = jnp.isfinite(log_upper) & (upper > 0)
-    log_lower = jnp.where(is_known, log_lower, -jnp.inf)
+    log_upper = xp.log(xp.where(upper > 0, upper, 1.0)) + log_size
+    log_lower = xp.where(lower > 0, xp.log(xp.where(lower > 0, lower, 1.0)) + log_size, -xp.inf)
+    is_known = xp.isfinite(log_upper) & (upper > 0)
+    log_lower = xp.where(is_known, log_lower, -xp.inf)
     # Where the contour says nothing, or less than that, Chernoff's bound stands.
     bound = log_chernoff(plan, epsilon)
-    log_upper = jnp.where(is_known & (log_upper < bound), log_upper, bound)
-    bounds = LogBounds(log_lower, jnp.logaddexp(log_upper, line.dropped))
+    log_upper = xp.where(is_known & (log_upper < bound), log_upper, bound)
+    bounds = LogBounds(log_lower, xp.logaddexp(log_upper, line.dropped))
     return bounds, line, is_known & (total > 0)
 
 
 def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contour, Reals]:
-    log_delta = jnp.log(delta)
+    log_delta = xp.log(delta)
     parts, dropped = without_rare_losses(factors, depth_for_delta(log_delta))
     plan, epsilon = plan_at_delta(parts, delta)
     line = contour_of(parts, plan, dropped)
@@ -181,28 +180,28 @@ def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contou
     def gap(epsilon: Reals) -> tuple[Reals, Reals]:
         """log of the sum over delta, and minus its slope."""
         total, slope = line.total(epsilon), line.slope(epsilon)
-        safe = jnp.where(total > 0, total, 1.0)
-        value = jnp.log(safe) + log_size - plan.tilt * epsilon - log_delta
-        return jnp.where(total > 0, value, jnp.nan), slope / safe
+        safe = xp.where(total > 0, total, 1.0)
+        value = xp.log(safe) + log_size - plan.tilt * epsilon - log_delta
+        return xp.where(total > 0, value, xp.nan), slope / safe
 
     def step(_: Index | int, epsilon: Reals) -> Reals:
         value, slope = gap(epsilon)
-        largest_step = 0.7 * jnp.maximum(jnp.abs(epsilon), 1.0 / plan.tilt)
-        return epsilon + jnp.clip(value / jnp.maximum(slope, 1e-300), -largest_step, largest_step)
+        largest_step = 0.7 * xp.maximum(xp.abs(epsilon), 1.0 / plan.tilt)
+        return epsilon + xp.clip(value / xp.maximum(slope, 1e-300), -largest_step, largest_step)
 
-    log_size = plan.log_size(line.factors, jnp.zeros(()))
+    log_size = plan.log_size(line.factors, xp.zeros(()))
     epsilon = lax.fori_loop(0, _NEWTON_STEPS, step, epsilon)
     value, slope = gap(epsilon)
     total = line.total(epsilon)
     error, below = errors_of(line, epsilon)
-    share = jnp.exp(line.dropped - log_delta)
+    share = xp.exp(line.dropped - log_delta)
     margin = 2.0 * error / total + share + _SLACK
     upper = epsilon + (value + margin) / slope
     lower = epsilon + (value - margin - below / total) / slope
-    bad = ~(jnp.abs(value) < 1e-6) | ~(margin < 0.1)
+    bad = ~(xp.abs(value) < 1e-6) | ~(margin < 0.1)
     # There Chernoff's bound stands, with what is dropped counted as half of delta.
-    bound = epsilon_chernoff(plan, log_delta - jnp.log(2.0))
-    bound = jnp.where(share < 0.5, bound, jnp.nan)
-    upper = jnp.maximum(jnp.where(bad, bound, upper), 0.0)
-    lower = jnp.where(bad | ~(lower > 0), 0.0, lower)
+    bound = epsilon_chernoff(plan, log_delta - xp.log(2.0))
+    bound = xp.where(share < 0.5, bound, xp.nan)
+    upper = xp.maximum(xp.where(bad, bound, upper), 0.0)
+    lower = xp.where(bad | ~(lower > 0), 0.0, lower)
     return LogBounds(lower, upper), line, epsilon

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.factors import (
     Factors,
@@ -42,25 +41,25 @@ class Plan(NamedTuple):
     def log_size(self, factors: Factors, epsilon: Reals) -> Reals:
         """log of M(tilt) e^(-tilt epsilon) / (tilt (tilt + 1)), with derivatives."""
         cumulant = cumulants(factors, self.tilt[None], over_all)[0]
-        return cumulant - self.tilt * epsilon - jnp.log(self.tilt) - jnp.log1p(self.tilt)
+        return cumulant - self.tilt * epsilon - xp.log(self.tilt) - xp.log1p(self.tilt)
 
 
 def plan_at_epsilon(factors: Factors, epsilon: Reals) -> Plan:
     """Through the saddle of M(z) e^(-z epsilon) / (z (z + 1))."""
     factors, epsilon = lax.stop_gradient((factors, epsilon))
-    return _plan(factors, lambda t, k: k - t * epsilon - jnp.log(t) - jnp.log1p(t), epsilon)
+    return _plan(factors, lambda t, k: k - t * epsilon - xp.log(t) - xp.log1p(t), epsilon)
 
 
 def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     """Through the tilt of Chernoff's bound on epsilon, and that bound."""
-    log_delta = jnp.log(delta)
+    log_delta = xp.log(delta)
 
     def bound(t: Reals, k: Reals) -> Reals:
         return (k + log_largest_weight(t) - log_delta) / t
 
     plan = _plan(factors, bound, None)
     bounds = (plan.log_moments - log_delta) / plan.others
-    epsilon = jnp.maximum(jnp.nanmin(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf)), 0.0)
+    epsilon = xp.maximum(xp.nanmin(xp.where(xp.isfinite(bounds), bounds, xp.inf)), 0.0)
     return _with_step(plan, epsilon), epsilon
 
 
@@ -80,20 +79,20 @@ def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
     That is delta(epsilon + m P) e^(theta m P) over m >= 1, and over m <= -1; delta(y) is less than
     M(s) e^(-s y) max_x (1 - e^-x) e^(-s x) at any tilt s, here on the right side of theta.
     """
-    period = 2.0 * jnp.pi / plan.step
+    period = 2.0 * xp.pi / plan.step
     log_unit = plan.log_scale - plan.tilt * epsilon
-    tilts, moments = jnp.append(plan.others, 0.0), jnp.append(plan.log_moments, 0.0)
-    decay = jnp.abs(tilts - plan.tilt) * period
-    log_aliased = moments - tilts * epsilon - log_unit - decay - jnp.log(-jnp.expm1(-decay))
-    log_aliased = jnp.where(jnp.isfinite(log_aliased), log_aliased, jnp.inf)
-    from_above = jnp.min(jnp.where(tilts > plan.tilt, log_aliased, jnp.inf))
-    from_below = jnp.min(jnp.where(tilts < plan.tilt, log_aliased, jnp.inf))
-    return jnp.logaddexp(from_above, from_below)
+    tilts, moments = xp.append(plan.others, 0.0), xp.append(plan.log_moments, 0.0)
+    decay = xp.abs(tilts - plan.tilt) * period
+    log_aliased = moments - tilts * epsilon - log_unit - decay - xp.log(-xp.expm1(-decay))
+    log_aliased = xp.where(xp.isfinite(log_aliased), log_aliased, xp.inf)
+    from_above = xp.min(xp.where(tilts > plan.tilt, log_aliased, xp.inf))
+    from_below = xp.min(xp.where(tilts < plan.tilt, log_aliased, xp.inf))
+    return xp.logaddexp(from_above, from_below)
 
 
 def log_largest_weight(tilt: Reals) -> Reals:
     """log of the largest e^(-tilt y) (1 - e^-y)."""
-    return -jnp.log1p(tilt) - tilt * jnp.log1p(1.0 / tilt)
+    return -xp.log1p(tilt) - tilt * xp.log1p(1.0 / tilt)
 
 
 def best_tilt(
@@ -102,39 +101,39 @@ def best_tilt(
     """The tilt of the least height(tilts), each round between the neighbours of the best; that."""
 
     def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        points = jnp.linspace(state[0], state[1], _TRIED)
-        heights = height(jnp.exp(points))
-        heights = jnp.where(jnp.isfinite(heights), heights, jnp.inf)
-        best = jnp.argmin(heights)
-        low, high = points[jnp.maximum(best - 1, 0)], points[jnp.minimum(best + 1, _TRIED - 1)]
+        points = xp.linspace(state[0], state[1], _TRIED)
+        heights = height(xp.exp(points))
+        heights = xp.where(xp.isfinite(heights), heights, xp.inf)
+        best = xp.argmin(heights)
+        low, high = points[xp.maximum(best - 1, 0)], points[xp.minimum(best + 1, _TRIED - 1)]
         return low, high, points[best], heights[best]
 
-    low, high = (jnp.asarray(x) for x in ends)
+    low, high = (xp.asarray(x) for x in ends)
     log_tilt, least = lax.fori_loop(0, rounds, narrow, (low, high, low, low))[2:]
-    return jnp.exp(log_tilt), least
+    return xp.exp(log_tilt), least
 
 
 def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Reals | None) -> Plan:
     tilt, _ = best_tilt(lambda tilts: height(tilts, cumulants(factors, tilts)), 2, _LOG_TILTS)
-    tilts = jnp.append(tilt * jnp.asarray(_BESIDE), tilt)
+    tilts = xp.append(tilt * xp.asarray(_BESIDE), tilt)
     values, errors = cumulants(factors, tilts), cumulant_errors(factors, tilts)
-    log_scale = values[-1] - jnp.log(tilt) - jnp.log1p(tilt)
+    log_scale = values[-1] - xp.log(tilt) - xp.log1p(tilt)
     moments = values + log_largest_weight(tilts) + errors
-    plan = Plan(tilt, jnp.ones(()), log_scale, errors[-1], tilts, moments)
+    plan = Plan(tilt, xp.ones(()), log_scale, errors[-1], tilts, moments)
     return lax.stop_gradient(plan if epsilon is None else _with_step(plan, epsilon))
 
 
 def _with_step(plan: Plan, epsilon: Reals) -> Plan:
     """The plan with the largest step at which little is aliased."""
     log_unit = plan.log_scale - plan.tilt * epsilon
-    excess = jnp.append(plan.log_moments - plan.others * epsilon, 0.0) - log_unit + _ALIASED
-    distance = jnp.append(plan.others, 0.0) - plan.tilt
-    needed = jnp.where(jnp.isfinite(excess), jnp.maximum(excess, 1.0) / jnp.abs(distance), jnp.inf)
-    from_above = jnp.min(jnp.where(distance > 0, needed, jnp.inf))
-    from_below = jnp.min(jnp.where(distance < 0, needed, jnp.inf))
-    return plan._replace(step=2.0 * jnp.pi / jnp.maximum(from_above, from_below))
+    excess = xp.append(plan.log_moments - plan.others * epsilon, 0.0) - log_unit + _ALIASED
+    distance = xp.append(plan.others, 0.0) - plan.tilt
+    needed = xp.where(xp.isfinite(excess), xp.maximum(excess, 1.0) / xp.abs(distance), xp.inf)
+    from_above = xp.min(xp.where(distance > 0, needed, xp.inf))
+    from_below = xp.min(xp.where(distance < 0, needed, xp.inf))
+    return plan._replace(step=2.0 * xp.pi / xp.maximum(from_above, from_below))
 
 
 def _least_finite(bounds: Reals) -> Reals:
-    least_bound = jnp.min(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf))
-    return jnp.where(least_bound == jnp.inf, jnp.nan, least_bound)
+    least_bound = xp.min(xp.where(xp.isfinite(bounds), bounds, xp.inf))
+    return xp.where(least_bound == xp.inf, xp.nan, least_bound)

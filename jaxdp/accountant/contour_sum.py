@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.contour_plan import Plan, log_aliasing
@@ -41,7 +40,7 @@ class Contour(NamedTuple):
     @property
     def sizes(self) -> Reals:
         """Sizes of the terms of the sum."""
-        return self.weights * jnp.exp(self.values.log_size)
+        return self.weights * xp.exp(self.values.log_size)
 
     def turned(self, epsilon: Reals) -> Reals:
         """Angles of the terms."""
@@ -49,11 +48,11 @@ class Contour(NamedTuple):
 
     def total(self, epsilon: Reals) -> Reals:
         """The sum, in units of `Plan.log_size`."""
-        return jnp.sum(self.sizes * jnp.cos(self.turned(epsilon)))
+        return xp.sum(self.sizes * xp.cos(self.turned(epsilon)))
 
     def slope(self, epsilon: Reals) -> Reals:
         """Minus the derivative of the sum times e^(-theta epsilon)."""
-        sines = jnp.sum(self.sizes * jnp.sin(self.turned(epsilon)) * self.heights)
+        sines = xp.sum(self.sizes * xp.sin(self.turned(epsilon)) * self.heights)
         return self.plan.tilt * self.total(epsilon) - sines
 
 
@@ -67,9 +66,9 @@ def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
     )
     factors = factors._replace(variance=factors.variance + smoothed)
     values, errors = values_and_errors(factors, plan)
-    heights = plan.step * jnp.arange(1.0 * points)
-    rule = jnp.where(jnp.arange(points) == 0, 0.5, 1.0) * plan.step / jnp.pi
-    size = jnp.sqrt((theta**2 + heights**2) * ((theta + 1.0) ** 2 + heights**2))
+    heights = plan.step * xp.arange(1.0 * points)
+    rule = xp.where(xp.arange(points) == 0, 0.5, 1.0) * plan.step / xp.pi
+    size = xp.sqrt((theta**2 + heights**2) * ((theta + 1.0) ** 2 + heights**2))
     return Contour(
         plan,
         factors,
@@ -77,11 +76,11 @@ def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
         heights,
         size,
         rule * (theta * (theta + 1.0) / size),
-        -jnp.arctan2(heights, theta) - jnp.arctan2(heights, theta + 1.0),
+        -xp.arctan2(heights, theta) - xp.arctan2(heights, theta + 1.0),
         values,
         errors,
         truncation,
-        jnp.logaddexp(dropped, factors.log_left_out),
+        xp.logaddexp(dropped, factors.log_left_out),
     )
 
 
@@ -93,16 +92,16 @@ def _with_end(
     `longest`: the most with so many points, and the most that nodes resolve, where smoothing ends.
     With x = log(T / theta) + 2 what is cut off is less than what smoothing by 2 x / T^2 adds.
     """
-    ends, theta = longest[0] * jnp.asarray(HEIGHTS), plan.tilt
-    falls = (log_tails - jnp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
-    last_end = jnp.maximum(jnp.sum(ends <= jnp.minimum(*longest)) - 1, 0)
-    k = jnp.where(jnp.any(falls), jnp.argmax(falls), last_end)
+    ends, theta = longest[0] * xp.asarray(HEIGHTS), plan.tilt
+    falls = (log_tails - xp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
+    last_end = xp.maximum(xp.sum(ends <= xp.minimum(*longest)) - 1, 0)
+    k = xp.where(xp.any(falls), xp.argmax(falls), last_end)
     end = ends[k]
-    depth = jnp.log1p(end / theta) + 2.0
-    missing = jnp.where(jnp.any(falls), 0.0, jnp.maximum(depth + log_tails[k], 0.0))
-    smoothed = jnp.where(jnp.isnan(missing), 0.0, 2.0 * missing / end**2)
-    log_cut_off = jnp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -jnp.inf)
-    truncation = theta * (theta + 1.0) * jnp.exp(jnp.max(log_cut_off)) / (jnp.pi * end)
+    depth = xp.log1p(end / theta) + 2.0
+    missing = xp.where(xp.any(falls), 0.0, xp.maximum(depth + log_tails[k], 0.0))
+    smoothed = xp.where(xp.isnan(missing), 0.0, 2.0 * missing / end**2)
+    log_cut_off = xp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -xp.inf)
+    truncation = theta * (theta + 1.0) * xp.exp(xp.max(log_cut_off)) / (xp.pi * end)
     return plan._replace(step=end / (points - 0.5)), smoothed, truncation
 
 
@@ -111,20 +110,20 @@ def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
     plan, errors = line.plan, line.errors
     theta, sizes = plan.tilt, line.sizes
     # Rounding: of sums, of z epsilon, and of phases.
-    sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * jnp.abs(epsilon))
-    turn_errors = 8.0 * ULP * line.heights * (errors.mean + jnp.abs(epsilon))
+    sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * xp.abs(epsilon))
+    turn_errors = 8.0 * ULP * line.heights * (errors.mean + xp.abs(epsilon))
     term_errors = (_grown(errors.value_error) + sums + turn_errors) * sizes
-    error = line.truncation + jnp.sum(term_errors)
-    error += _grown(plan.error) * (jnp.abs(line.total(epsilon)) + error)
+    error = line.truncation + xp.sum(term_errors)
+    error = error + _grown(plan.error) * (xp.abs(line.total(epsilon)) + error)
     # Terms of the density at epsilon are those of delta times z (z + 1); beyond the end T they are
     # at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
-    real = sizes * jnp.cos(line.turned(epsilon) - line.angles)
-    density = line.smoothed * jnp.sum(line.poles * (real + term_errors))
-    excess = density + jnp.where(line.smoothed > 0, line.truncation, 0.0)
-    excess *= jnp.exp(0.125 * line.smoothed)
-    return error, jnp.exp(log_aliasing(plan, epsilon)) + excess
+    real = sizes * xp.cos(line.turned(epsilon) - line.angles)
+    density = line.smoothed * xp.sum(line.poles * (real + term_errors))
+    excess = density + xp.where(line.smoothed > 0, line.truncation, 0.0)
+    excess = excess * xp.exp(0.125 * line.smoothed)
+    return error, xp.exp(log_aliasing(plan, epsilon)) + excess
 
 
 def _grown(log_factor: Reals) -> Reals:
     """Relative change of a product whose factors are wrong, from the logarithm of that."""
-    return jnp.where(log_factor < 600.0, jnp.expm1(log_factor), jnp.inf * log_factor)
+    return xp.where(log_factor < 600.0, xp.expm1(log_factor), xp.inf * log_factor)

@@ -33,9 +33,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Complexes, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
@@ -86,31 +85,31 @@ def _transform_error(points: int) -> float:
 
 
 def _power(spectrum: Complexes, count: Reals) -> Complexes:
-    has_mass = jnp.abs(spectrum) > LEAST_SIZE
-    safe = jnp.where(has_mass, spectrum, 1.0)
-    power = jnp.exp(count * jnp.log(jnp.abs(safe)) + 1j * count * jnp.angle(safe))
-    return jnp.where(count == 0, 1.0, jnp.where(has_mass, power, 0.0))
+    has_mass = xp.abs(spectrum) > LEAST_SIZE
+    safe = xp.where(has_mass, spectrum, 1.0)
+    power = xp.exp(count * xp.log(xp.abs(safe)) + 1j * count * xp.angle(safe))
+    return xp.where(count == 0, 1.0, xp.where(has_mass, power, 0.0))
 
 
 def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
     """log sum value e^(order loss), rounded up: orders of 1e20 leave nothing of a sum."""
-    largest = jnp.max(jnp.where(value > 0, loss, -jnp.inf))
-    weights = jnp.exp(order * jnp.minimum(loss - largest, 0.0))
+    largest = xp.max(xp.where(value > 0, loss, -xp.inf))
+    weights = xp.exp(order * xp.minimum(loss - largest, 0.0))
     top = order * largest
-    return top + jnp.log(jnp.sum(value * weights)) + 1e-11 + 4.0 * ULP * jnp.abs(top)
+    return top + xp.log(xp.sum(value * weights)) + 1e-11 + 4.0 * ULP * xp.abs(top)
 
 
 def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
     """`count` times what one release adds."""
     points = masses.value.size
     value, step = lax.stop_gradient((masses.value, grid.step))
-    loss = lax.stop_gradient(grid.base) + step * jnp.arange(1.0 * points)
-    norm = jnp.sqrt(jnp.sum(value**2))
-    on_grid = jnp.where(exact, 1.0, 0.0)
+    loss = lax.stop_gradient(grid.base) + step * xp.arange(1.0 * points)
+    norm = xp.sqrt(xp.sum(value**2))
+    on_grid = xp.where(exact, 1.0, 0.0)
     single = _Sums(
         masses.log_norm,
         grid.base,
-        _transform_error(points) * norm + 8.0 * jnp.pi * ULP / jnp.sqrt(1.0 * points),
+        _transform_error(points) * norm + 8.0 * xp.pi * ULP / xp.sqrt(1.0 * points),
         _cumulant(value, loss, plan.order_high),
         _cumulant(value, -loss, plan.order_low),
         masses.blur,
@@ -120,9 +119,9 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
         on_grid * masses.shared,
         on_grid * masses.off,
         1.0 - on_grid,
-        lax.stop_gradient(1.0 + jnp.abs(masses.log_norm) + plan.tilt * jnp.abs(grid.base)),
+        lax.stop_gradient(1.0 + xp.abs(masses.log_norm) + plan.tilt * xp.abs(grid.base)),
     )
-    return _Sums(*(jnp.where(count == 0, 0.0, count * x) for x in single))
+    return _Sums(*(xp.where(count == 0, 0.0, count * x) for x in single))
 
 
 def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> Total:
@@ -135,18 +134,18 @@ def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: in
             spectrum, sums, log_infinite, log_beyond = state
             grid = Grid(base, plan.step, plan.tilt, log_norm)
             masses = masses_of(values(row, facts, grid), facts, grid, points)
-            spectrum = spectrum * _power(jnp.fft.rfft(masses.value), facts.number)
+            spectrum = spectrum * _power(xp.fft.rfft(masses.value), facts.number)
             now = _summand(masses, grid, plan, facts.number, exact)
-            log_count = lax.stop_gradient(jnp.log(jnp.maximum(facts.number, 1e-300)))
-            log_infinite = jnp.logaddexp(log_infinite, log_count + masses.log_infinite)
-            log_beyond = jnp.logaddexp(log_beyond, log_count + masses.log_beyond)
-            return spectrum, jax.tree.map(jnp.add, sums, now), log_infinite, log_beyond
+            log_count = lax.stop_gradient(xp.log(xp.maximum(facts.number, 1e-300)))
+            log_infinite = xp.logaddexp(log_infinite, log_count + masses.log_infinite)
+            log_beyond = xp.logaddexp(log_beyond, log_count + masses.log_beyond)
+            return spectrum, jax.tree.map(xp.add, sums, now), log_infinite, log_beyond
 
         return lax.cond(facts.number == 0, lambda x: x, with_release, state), None
 
-    zero = jnp.zeros(())
-    log_zero = jnp.full((), -jnp.inf)
-    state = (jnp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), log_zero, log_zero)
+    zero = xp.zeros(())
+    log_zero = xp.full((), -xp.inf)
+    state = (xp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), log_zero, log_zero)
     start = 0
     for rows, values in profiles:
         size = jax.tree.leaves(rows)[0].shape[0]
@@ -154,34 +153,34 @@ def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: in
         own = jax.tree.map(lambda x, place=place: x[place], table)
         rows_of_kind = rows, own, plan.log_norm[place], plan.base[place], plan.exact[place]
         state = lax.scan(partial(body, values=values), state, rows_of_kind)[0]
-        start += size
+        start = start + size
     spectrum, sums, log_infinite, log_beyond = state
     return _in_window(spectrum, sums, plan, points)._replace(
         log_infinite=lax.stop_gradient(log_infinite),
-        log_beyond=lax.stop_gradient(jnp.logaddexp(log_infinite, log_beyond)),
+        log_beyond=lax.stop_gradient(xp.logaddexp(log_infinite, log_beyond)),
     )
 
 
 def _in_window(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
     """The masses in the window; what is outside of it, or smaller than the error, is left out."""
     step = lax.stop_gradient(plan.step)
-    first = jnp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
-    index = first + jnp.arange(1.0 * points)
-    value = jnp.fft.irfft(spectrum, points)
-    value = jnp.roll(value, -jnp.mod(first, 1.0 * points).astype(int))
+    first = xp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
+    index = first + xp.arange(1.0 * points)
+    value = xp.fft.irfft(spectrum, points)
+    value = xp.roll(value, -xp.mod(first, 1.0 * points).astype(int))
     loss = sums.base + plan.step * index
     values, losses = lax.stop_gradient((value, loss))
-    transform_error = (_transform_error(points) + 12.0 * ULP) * jnp.sqrt(jnp.sum(values**2))
+    transform_error = (_transform_error(points) + 12.0 * ULP) * xp.sqrt(xp.sum(values**2))
     sums = sums._replace(error=lax.stop_gradient(sums.error))
-    error = sums.error * jnp.exp(sums.error * jnp.sqrt(1.0 * points)) + transform_error
-    high = jnp.minimum(plan.high, losses[-1])
-    low = jnp.maximum(plan.low, losses[0])
-    outside = jnp.exp(sums.high - plan.order_high * high)
-    outside += jnp.exp(sums.low + plan.order_low * low)
+    error = sums.error * xp.exp(sums.error * xp.sqrt(1.0 * points)) + transform_error
+    high = xp.minimum(plan.high, losses[-1])
+    low = xp.maximum(plan.low, losses[0])
+    outside = xp.exp(sums.high - plan.order_high * high)
+    outside = outside + xp.exp(sums.low + plan.order_low * low)
     is_kept = (values > error) & (losses >= low) & (losses <= high)
-    outside += jnp.sum(jnp.where(is_kept, 0.0, jnp.maximum(values, 0.0)))
-    never = jnp.full((), -jnp.inf)
-    return Total(jnp.where(is_kept, value, 0.0), loss, plan, sums, error, outside, never, never)
+    outside = outside + xp.sum(xp.where(is_kept, 0.0, xp.maximum(values, 0.0)))
+    never = xp.full((), -xp.inf)
+    return Total(xp.where(is_kept, value, 0.0), loss, plan, sums, error, outside, never, never)
 
 
 def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
@@ -195,11 +194,11 @@ def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
     fixed_y = lax.stop_gradient(y)
     # e^(-theta l) is the other half of a tilted mass, and moves with its loss alone.
     moving = total.loss - lax.stop_gradient(epsilon)
-    shrunk = jnp.exp(-tilt * jnp.maximum(moving, 0.0))
-    value = shrunk * -jnp.expm1(-jnp.maximum(fixed_y + offset, 0.0))
-    share = jnp.clip(0.5 * (1.0 + fixed_y / step), 0.0, 1.0)
-    share = jnp.where(total.sums.coupled > 0, share, jnp.where(fixed_y + offset > 0, 1.0, 0.0))
-    slope = share * jnp.exp(-(tilt + 1.0) * jnp.where(share > 0, fixed_y, 0.0))
+    shrunk = xp.exp(-tilt * xp.maximum(moving, 0.0))
+    value = shrunk * -xp.expm1(-xp.maximum(fixed_y + offset, 0.0))
+    share = xp.clip(0.5 * (1.0 + fixed_y / step), 0.0, 1.0)
+    share = xp.where(total.sums.coupled > 0, share, xp.where(fixed_y + offset > 0, 1.0, 0.0))
+    slope = share * xp.exp(-(tilt + 1.0) * xp.where(share > 0, fixed_y, 0.0))
     return value + lax.stop_gradient(slope) * (y - fixed_y)
 
 
@@ -208,34 +207,34 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
     tilt, step, n = total.plan.tilt, total.plan.step, total.sums.coupled
     y = total.loss - epsilon
     drift = 0.125 * n * step**2
-    mean = jnp.sqrt(0.25 * n * step**2 + drift**2)
-    root = jnp.sqrt(jnp.maximum(n, 1.0))
+    mean = xp.sqrt(0.25 * n * step**2 + drift**2)
+    root = xp.sqrt(xp.maximum(n, 1.0))
     log_far_mass = total.log_beyond - total.sums.log_norm + tilt * epsilon
 
     def at_rate(rate: float) -> Reals:
-        lam = jnp.maximum(rate * 2.0 / (root * step), tilt)
-        weight = jnp.exp(-tilt * y - lam * jnp.abs(y))
-        near = jnp.sum(total.value * weight) + misplaced
-        near += jnp.sqrt(jnp.sum(weight**2)) * total.error + jnp.exp(log_far_mass)
-        log_c = -lam * jnp.log1p(1.0 / lam) - jnp.log1p(lam)
-        return near * jnp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
+        lam = xp.maximum(rate * 2.0 / (root * step), tilt)
+        weight = xp.exp(-tilt * y - lam * xp.abs(y))
+        near = xp.sum(total.value * weight) + misplaced
+        near = near + (xp.sqrt(xp.sum(weight**2)) * total.error + xp.exp(log_far_mass))
+        log_c = -lam * xp.log1p(1.0 / lam) - xp.log1p(lam)
+        return near * xp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
 
-    return jnp.where(n > 0, jnp.min(jnp.stack([at_rate(rate) for rate in RATES])), 0.0)
+    return xp.where(n > 0, xp.min(xp.stack([at_rate(rate) for rate in RATES])), 0.0)
 
 
 def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Tilted mass that is misplaced, and what delta may be off by, in units of e^U."""
     tilt = total.plan.tilt
-    largest_weight = jnp.exp(-tilt * jnp.log1p(1.0 / tilt)) / (1.0 + tilt)
+    largest_weight = xp.exp(-tilt * xp.log1p(1.0 / tilt)) / (1.0 + tilt)
     # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
-    misplaced = 1.01 * (jnp.expm1(mass) + total.outside)
-    return misplaced, largest_weight * misplaced + 1.01 * jnp.expm1(profile)
+    misplaced = 1.01 * (xp.expm1(mass) + total.outside)
+    return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)
 
 
 def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
     """U; the rounding of log delta; that of y."""
     tilt, size = total.plan.tilt, total.sums.size
-    span = jnp.max(jnp.abs(total.loss)) + jnp.abs(epsilon)
+    span = xp.max(xp.abs(total.loss)) + xp.abs(epsilon)
     offset = 8.0 * ULP * (span + size / tilt)
     relative = ULP * (2.0 * total.value.size + 16.0 + 8.0 * (size + tilt * span))
     unit = total.sums.log_norm - tilt * lax.stop_gradient(epsilon)
@@ -247,9 +246,9 @@ def finite_upper(total: Total, epsilon: Reals) -> Reals:
     unit, relative, offset = _unit(total, epsilon)
     weight = _weight(total, epsilon, offset)
     error = _slack(total, total.sums.blur, total.sums.rounding)[1]
-    error += jnp.sqrt(jnp.sum(weight**2)) * total.error
-    finite_delta = jnp.sum(total.value * weight) + lax.stop_gradient(error)
-    return jnp.logaddexp(unit + jnp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
+    error = error + xp.sqrt(xp.sum(weight**2)) * total.error
+    finite_delta = xp.sum(total.value * weight) + lax.stop_gradient(error)
+    return xp.logaddexp(unit + xp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
 
 
 def finite_lower(total: Total, epsilon: Reals) -> Reals:
@@ -258,8 +257,10 @@ def finite_lower(total: Total, epsilon: Reals) -> Reals:
     sums = total.sums
     weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.off))
     misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
-    error += jnp.sqrt(jnp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)
-    finite_delta = jnp.sum(total.value * weight) - lax.stop_gradient(error)
+    error = error + (
+        xp.sqrt(xp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)
+    )
+    finite_delta = xp.sum(total.value * weight) - lax.stop_gradient(error)
     is_positive = finite_delta > 0
-    lower = unit + jnp.log(jnp.where(is_positive, finite_delta, 1.0)) - relative
-    return jnp.where(is_positive, lower, -jnp.inf)
+    lower = unit + xp.log(xp.where(is_positive, finite_delta, 1.0)) - relative
+    return xp.where(is_positive, lower, -xp.inf)

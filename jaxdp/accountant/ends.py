@@ -14,12 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
@@ -61,66 +60,64 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
     return unsampled.bound_epsilon(terms, delta, bounds)
 
 
-@partial(compiled, static_argnums=(), by_lanes=True)
+@partial(compiled, static_argnums=())
 def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     # At an infinite epsilon delta is p, whether the finite losses end or not.
-    at_infinity = (epsilon == jnp.inf) & ~jnp.isnan(end.largest.high)
-    gap = jnp.where(at_infinity, -jnp.inf, gap_up(end.largest, epsilon))
+    at_infinity = (epsilon == xp.inf) & ~xp.isnan(end.largest.high)
+    gap = xp.where(at_infinity, -xp.inf, gap_up(end.largest, epsilon))
     inside = gap > 0
-    finite = end.log_finite + log1mexp(jnp.where(inside, gap, 1.0))
-    highest = log_add(end.log_infinite, jnp.where(inside, finite, -jnp.inf)) + end.rounding
-    highest = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(highest, 0.0))
+    finite = end.log_finite + log1mexp(xp.where(inside, gap, 1.0))
+    highest = log_add(end.log_infinite, xp.where(inside, finite, -xp.inf)) + end.rounding
+    highest = xp.where(xp.isnan(gap), xp.nan, xp.minimum(highest, 0.0))
     lowest = end.log_infinite - end.rounding
-    upper = jnp.where(highest < bounds.upper, highest, bounds.upper)  # NaN is left
-    lower = jnp.where(lowest > bounds.lower, lowest, bounds.lower)
-    return LogBounds(jnp.minimum(lower, upper), upper)
+    upper = xp.where(highest < bounds.upper, highest, bounds.upper)  # NaN is left
+    lower = xp.where(lowest > bounds.lower, lowest, bounds.lower)
+    return LogBounds(xp.minimum(lower, upper), upper)
 
 
-@partial(compiled, static_argnums=(), by_lanes=True)
+@partial(compiled, static_argnums=())
 def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     largest, positive = end.largest.high, delta > 0
-    log_delta = jnp.log(jnp.where(positive, delta, 1.0))
-    met = jnp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
-    met |= (delta == 0) & (end.log_infinite == -jnp.inf)
+    log_delta = xp.log(xp.where(positive, delta, 1.0))
+    met = xp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
+    met = met | ((delta == 0) & (end.log_infinite == -xp.inf))
     # delta less p, rounded down: L gives way by -log(1 - that).
-    spare = delta * (1.0 - 4.0 * ULP) - jnp.exp(end.log_infinite) * (1.0 + 2.0 * end.rounding)
-    spared = (spare > 0) & jnp.isfinite(largest)
-    below_largest = largest + log1m(jnp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
-    highest = jnp.where(spared, jnp.clip(below_largest, 0.0, largest), largest)
-    highest = jnp.where(delta == 1, 0.0, jnp.where(met, highest, jnp.inf))
-    highest = jnp.where(jnp.isnan(largest + end.log_finite + delta), jnp.nan, highest)
+    spare = delta * (1.0 - 4.0 * ULP) - xp.exp(end.log_infinite) * (1.0 + 2.0 * end.rounding)
+    spared = (spare > 0) & xp.isfinite(largest)
+    below_largest = largest + log1m(xp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
+    highest = xp.where(spared, xp.clip(below_largest, 0.0, largest), largest)
+    highest = xp.where(delta == 1, 0.0, xp.where(met, highest, xp.inf))
+    highest = xp.where(xp.isnan(largest + end.log_finite + delta), xp.nan, highest)
     all_said = (delta == 0) | (delta == 1)
-    upper = jnp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # NaN is left
-    return LogBounds(jnp.where(all_said, upper, jnp.minimum(bounds.lower, upper)), upper)
+    upper = xp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # NaN is left
+    return LogBounds(xp.where(all_said, upper, xp.minimum(bounds.lower, upper)), upper)
 
 
 def _releases(terms: Terms) -> _Releases:
     """All releases of a composition; one program for each kind of pair, whatever is composed."""
-    lib: Any = np if checks.all_concrete(terms) else jnp
+    lib: Any = np if checks.all_concrete(terms) else xp
     releases_of_terms = [_releases_of(term) for term in terms]
     return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
 
 
-@partial(compiled, static_argnums=(), by_lanes=True)
+@partial(compiled, static_argnums=())
 def _releases_of(term: Term) -> _Releases:
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     term = lax.optimization_barrier(term)
-    law, shape = term.pair.law(), term.count.shape
-    columns = term.count, law.largest, log_of_finite(law.log_infinite)
-    return _Releases(*(jnp.broadcast_to(x, shape).astype(jnp.float64) for x in columns))
+    support, shape = term.pair.support(), term.count.shape
+    columns = term.count, support.largest, log_of_finite(support.log_infinite)
+    return _Releases(*(xp.broadcast_to(x, shape).astype(xp.float64) for x in columns))
 
 
 def _end_of(releases: _Releases) -> _End:
     count, losses, log_finite = releases
     # An infinite loss is put in its place at last: a product with it has no derivative.
-    endless = jnp.any((losses == jnp.inf) & (count != 0), axis=-1)
-    largest = dot_up(count, jnp.where(losses == jnp.inf, 0.0, losses))
-    largest = Double(
-        jnp.where(endless, jnp.inf, largest.high), jnp.where(endless, 0.0, largest.low)
-    )
-    total = jnp.sum(jnp.where(count == 0, 0.0, count * log_finite), axis=-1)
+    endless = xp.any((losses == xp.inf) & (count != 0), axis=-1)
+    largest = dot_up(count, xp.where(losses == xp.inf, 0.0, losses))
+    largest = Double(xp.where(endless, xp.inf, largest.high), xp.where(endless, 0.0, largest.low))
+    total = xp.sum(xp.where(count == 0, 0.0, count * log_finite), axis=-1)
     log_infinite = log_of_infinite(total)
-    number = jnp.sum(jnp.where(count == 0, 0.0, 1.0), axis=-1)
+    number = xp.sum(xp.where(count == 0, 0.0, 1.0), axis=-1)
     return _End(largest, total, log_infinite, rounding_of_infinite(log_infinite, number))

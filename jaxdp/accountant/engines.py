@@ -29,13 +29,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import MOST_LANES, compiled
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.threads import in_threads
+from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import contour, grid, profile
 from jaxdp.accountant.batches import in_pieces
@@ -47,7 +47,7 @@ from jaxdp.accountant.composition import (
     is_sampled_gaussian,
 )
 from jaxdp.accountant.sampled import engine as sampled
-from jaxdp.accountant.tables import Table, padded, power_of_four, tabled
+from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
     DominatingPair,
     log_of_infinite,
@@ -201,12 +201,10 @@ def _one_by_one(
     terms, values = jax.tree.map(np.asarray, (terms, values))
 
     def one(i: int) -> LogBounds:
-        # The table as a contour has it, so that no further program is compiled for the grid.
-        lane_terms = jax.tree.map(lambda x: x[i : i + 1], terms)
-        lane = jax.tree.map(lambda x: x[0], padded(lane_terms))
-        releases = power_of_four(sum(term.count.size for term in lane))
-        table = jax.tree.map(lambda x: np.asarray(x)[0, :releases], tabled(lane_terms))
-        return function(lane, table, jnp.asarray(values[i]))
+        lanes = jax.tree.map(lambda x: x[i : i + 1], terms)
+        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (lanes, tabled(lanes)))
+        with kernel():
+            return function(lane, table, xp.asarray(values[i]))
 
     results = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
@@ -219,27 +217,27 @@ def _contour(table: Table, epsilon: Reals) -> LogBounds:
 def with_infinite_losses(table: Table, bounds: LogBounds) -> LogBounds:
     """Bounds on what finite losses make, and infinite ones."""
     infinite = log_of_infinite(table.total(table.log_finite))
-    has_infinite = infinite != -jnp.inf  # NaN is left
+    has_infinite = infinite != -xp.inf  # NaN is left
     error = rounding_of_infinite(infinite, table.used)
     ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
-    bounds = LogBounds(*(jnp.where(has_infinite, jnp.logaddexp(x, y), x) for x, y in ends))
-    upper = jnp.minimum(bounds.upper, table.log_hit)
-    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
+    bounds = LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
+    upper = xp.minimum(bounds.upper, table.log_hit)
+    return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 def _epsilon_of_contour(table: Table, delta: Reals) -> LogBounds:
-    finite_delta = delta + jnp.expm1(table.total(table.log_finite))
+    finite_delta = delta + xp.expm1(table.total(table.log_finite))
     possible = finite_delta > 0
 
-    bounds = contour.epsilon_bounds(table, jnp.where(possible, finite_delta, 0.5))
-    if_impossible = jnp.where(jnp.isnan(finite_delta), jnp.nan, jnp.inf)
-    return LogBounds(*(jnp.where(possible, x, if_impossible) for x in bounds))
+    bounds = contour.epsilon_bounds(table, xp.where(possible, finite_delta, 0.5))
+    if_impossible = xp.where(xp.isnan(finite_delta), xp.nan, xp.inf)
+    return LogBounds(*(xp.where(possible, x, if_impossible) for x in bounds))
 
 
 _profile_bounds, _profile_epsilon = (
-    compiled(f, (), by_lanes=True) for f in (profile.log_bounds, profile.epsilon_bounds)
+    compiled(f, (), lanes=MOST_LANES) for f in (profile.log_bounds, profile.epsilon_bounds)
 )
-_along, _inverse = (compiled(f, (), by_lanes=True) for f in (_contour, _epsilon_of_contour))
+_along, _inverse = (compiled(f, (), lanes=MOST_LANES) for f in (_contour, _epsilon_of_contour))
 
 
 def _table(

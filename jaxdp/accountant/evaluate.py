@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled, outside_traces
+from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import xp
+from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import ends, engines, inverse, profile
 from jaxdp.accountant.batches import few_sizes, in_pieces
@@ -35,12 +36,9 @@ from jaxdp.accountant.composition import (
 )
 from jaxdp.accountant.engines import Engine, Step
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.accountant.tables import grown_terms
 from jaxdp.accountant.traced import Finish, traced_bounds
 
-# Releases of a lane that is looked at in two copies. chosen: it takes less than a compilation
-_FEW_RELEASES = 64
-# Nearer bounds from the end of the losses: (terms, values, bounds) to bounds.
+# Nearer bounds from the end of the losses.
 ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
 # Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
 Enough: TypeAlias = Callable[[LogBounds], Any]
@@ -63,7 +61,7 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(terms: Terms, values: Reals, *options: Any) -> Any:
         if not checks.all_concrete(terms, values):
             return function(terms, values, *options)
-        with outside_traces():
+        with outside_traces(), np.errstate(all="ignore"):
             answer = function(terms, values, *options)
             require_consistent(answer, terms)
             return answer
@@ -86,7 +84,7 @@ def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = 
 def _of_gaussian(term: Term, epsilon: Reals) -> LogBounds:
     """Bounds on log delta of one composition of Gaussians, in one program."""
     one = jax.tree.map(lambda x: x[None], one_release(term))
-    negative, size = epsilon < 0, jnp.abs(epsilon)
+    negative, size = epsilon < 0, xp.abs(epsilon)
     found = profile.log_bounds((one,), size[None])
     return LogBounds(*(x[0] for x in found)).mirrored(negative, size)
 
@@ -96,7 +94,7 @@ def _log_delta_by_engines(
     terms: Terms, epsilon: Reals, both: bool, enough: Enough | None
 ) -> LogBounds:
     terms = with_one_gaussian(terms)
-    shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
+    shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
 
     def of_lanes(bounds: LogBounds) -> Any:
         assert enough is not None
@@ -121,8 +119,8 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
     terms = with_one_gaussian(terms)
     bounds = _search_epsilon(terms, delta, both)
-    upper = jnp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
-    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
+    upper = xp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
+    return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
@@ -138,11 +136,11 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         return bounds
     shape, lanes, values = _as_lanes(terms, delta, False)
     bounds = inverse.searched(
-        LogBounds(*(jnp.ravel(x) for x in bounds)),
+        LogBounds(*(xp.ravel(x) for x in bounds)),
         lanes,
         values,
         lambda part, values_at: _worst_of(inverse.chernoff_epsilon, part, values_at, both),
-        lambda part, values_at: _at_epsilon(ask, part, jnp.asarray(values_at), both).upper,
+        lambda part, values_at: _at_epsilon(ask, part, xp.asarray(values_at), both).upper,
         tolerance,
     )
     return LogBounds(*(x.reshape(shape) for x in bounds))
@@ -186,14 +184,14 @@ def _at_epsilon(
     enough: Enough | None = None,
 ) -> LogBounds:
     """Bounds on log delta at every real epsilon: at a negative one from the exchanged pair."""
-    shape = jnp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
-    negative, size = epsilon < 0, jnp.abs(epsilon)
+    shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
+    negative, size = epsilon < 0, xp.abs(epsilon)
     # NumPy: inside a trace JAX traces what is known as well.
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
-        terms = reversed_where(expanded, jnp.broadcast_to(negative, shape))
+        terms = reversed_where(expanded, xp.broadcast_to(negative, shape))
     bounds = _by_engines(_OF_LOG_DELTA, steps, terms, size, both, enough)
-    return bounds.mirrored(*(jnp.broadcast_to(x, shape) for x in (negative, size)))
+    return bounds.mirrored(*(xp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _by_engines(
@@ -223,13 +221,13 @@ def _by_engines(
         # A direction that is surely the better one need not be known any nearer.
         is_wide = (np.asarray(width(worst)) > step.above) & ~(by_way.upper < worst.lower)
         if enough is not None:
-            is_wide &= ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worst)))).ravel()
+            is_wide = is_wide & (
+                ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worst)))).ravel()
+            )
         index = np.flatnonzero(is_wide.any(axis=0) if step.of_whole_lanes else is_wide)
         if index.size == 0:
             continue
-        # One lane alone would compile anew what two have compiled.
-        fewest_lanes = 2 if _releases(terms) <= _FEW_RELEASES else 1
-        index = np.resize(index, max(few_sizes(index.size), min(fewest_lanes, is_wide.size)))
+        index = np.resize(index, few_sizes(index.size))
         if step.of_whole_lanes:
             index = (index[None] + is_wide.shape[1] * np.arange(ways)[:, None]).ravel()
         lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
@@ -249,18 +247,17 @@ def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
         bounds = first(terms, values)
         if not checks.all_concrete(terms, values):
             return by_end(terms, values, bounds)
-        padded_terms = terms if _releases(terms) == len(terms) else grown_terms(terms)
-        return in_pieces(by_end, (padded_terms, values, bounds), _releases(terms))
+        return in_pieces(by_end, (terms, values, bounds), _releases(terms))
 
     return with_end
 
 
 def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
     """The batch's shape, and its lanes along one axis: those of the second direction last."""
-    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
     is_concrete = checks.all_concrete(terms, values)
-    lib: Any = np if is_concrete else jnp
+    lib: Any = np if is_concrete else xp
     if is_concrete:
         terms, values = jax.tree.map(np.asarray, (terms, values))
     values = lib.broadcast_to(values, shape).reshape(size)
@@ -277,8 +274,8 @@ def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...],
 
 def _worse_direction(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     """The larger of both directions, in the batch's shape."""
-    lanes = jnp.asarray(lanes)
-    return jnp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
+    lanes = xp.asarray(lanes)
+    return xp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
 
 
 def _directions(both: bool) -> int:
@@ -291,9 +288,9 @@ def _releases(terms: Terms) -> int:
 
 def _width(bounds: LogBounds) -> Reals:
     """Width of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
-    width = jnp.subtract(bounds.upper, bounds.lower)
-    width = jnp.where(bounds.upper == -jnp.inf, 0.0, width)
-    return jnp.where(jnp.isnan(width), jnp.inf, width)
+    width = xp.subtract(bounds.upper, bounds.lower)
+    width = xp.where(bounds.upper == -xp.inf, 0.0, width)
+    return xp.where(xp.isnan(width), xp.inf, width)
 
 
 _OF_LOG_DELTA = _Question(ends.bound_log_delta, _width)

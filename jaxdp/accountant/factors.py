@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import checkpoint, lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.tables import Table
@@ -54,17 +54,17 @@ def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
 
     `used_factors`: of all lanes of a batch, so that a loop over the factors is as long for each.
     """
-    numbers = jnp.where(table.variance > 0, 0.0, table.number)
-    log_left_out = jnp.where(numbers == 0, -jnp.inf, jnp.log(numbers) + table.law.log_left_out)
-    left_out = lax.stop_gradient(jax.nn.logsumexp(log_left_out))
+    numbers = xp.where(table.variance > 0, 0.0, table.number)
+    log_left_out = xp.where(numbers == 0, -xp.inf, xp.log(numbers) + table.law.log_left_out)
+    left_out = lax.stop_gradient(logsumexp(log_left_out))
     loss, log_mass = table.law.check
     first, check = _total(table.law.log_mass), _total(log_mass)
-    gap = lax.stop_gradient(jnp.abs(jnp.exp(first) - jnp.exp(check))[..., 0])
-    gap = jnp.where(gap > MASS_ERROR, gap, 0.0)
+    gap = lax.stop_gradient(xp.abs(xp.exp(first) - xp.exp(check))[..., 0])
+    gap = xp.where(gap > MASS_ERROR, gap, 0.0)
     # Losses and masses have derivatives alone: reversed, an error's would be 0 times infinity.
     fixed_law = lax.stop_gradient(table.law._replace(check=(loss, log_mass - check)))
     law = fixed_law._replace(loss=table.law.loss, log_mass=table.law.log_mass - first)
-    hit = jnp.where(table.log_missed > -jnp.inf, -jnp.expm1(table.log_missed), 1.0)
+    hit = xp.where(table.log_missed > -xp.inf, -xp.expm1(table.log_missed), 1.0)
     factor = Factor(law, numbers, *lax.stop_gradient((hit, gap)))
     used_factors = used_in(table) if used_factors is None else used_factors
     return Factors(
@@ -75,14 +75,14 @@ def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
 def used_in(table: Table) -> Index:
     """One more than the last place at which some lane has releases."""
     is_used = table.number != 0  # NaN is some
-    places = jnp.where(is_used, 1 + jnp.arange(is_used.shape[-1]), 0)
-    return jnp.max(places)
+    places = xp.where(is_used, 1 + xp.arange(is_used.shape[-1]), 0)
+    return xp.max(places)
 
 
 def _total(log_mass: Reals) -> Reals:
     """log of the sum of masses, where there are any."""
-    total = jax.nn.logsumexp(log_mass, axis=-1, keepdims=True)
-    return jnp.where(total == -jnp.inf, 0.0, total)
+    total = logsumexp(log_mass, axis=-1, keepdims=True)
+    return xp.where(total == -xp.inf, 0.0, total)
 
 
 def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
@@ -91,7 +91,7 @@ def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) 
     def add(index: Index | int, total: Any) -> Any:
         factor = jax.tree.map(lambda x: x[index], factors.each)
         is_unused = factor.releases == 0
-        return jax.tree.map(lambda a, b: a + jnp.where(is_unused, 0.0, b), total, value(factor))
+        return jax.tree.map(lambda a, b: a + xp.where(is_unused, 0.0, b), total, value(factor))
 
     return lax.fori_loop(0, factors.used, add, start)
 
@@ -102,22 +102,22 @@ def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> An
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
         is_unused = factor.releases == 0
         summand = value(factor)
-        return jax.tree.map(lambda a, b: a + jnp.where(is_unused, 0.0, b), total, summand), None
+        return jax.tree.map(lambda a, b: a + xp.where(is_unused, 0.0, b), total, summand), None
 
-    return lax.scan(jax.checkpoint(add), start, factors.each)[0]
+    return lax.scan(checkpoint(add), start, factors.each)[0]
 
 
 def log_phi(law: Law, tilts: Reals) -> Reals:
     """log phi at real tilts (T,) of one release."""
     exponent = tilts[:, None] * law.loss[None]
-    log_growth = law.log_mass[None] + jnp.maximum(exponent, 0.0)
-    top = lax.stop_gradient(jnp.maximum(jnp.max(log_growth, axis=-1), 0.0))
-    sizes = jnp.exp(log_growth - top[:, None]) * -jnp.expm1(-jnp.abs(exponent))
-    excess = jnp.sum(jnp.where(exponent < 0, -sizes, sizes), axis=-1)
+    log_growth = law.log_mass[None] + xp.maximum(exponent, 0.0)
+    top = lax.stop_gradient(xp.maximum(xp.max(log_growth, axis=-1), 0.0))
+    sizes = xp.exp(log_growth - top[:, None]) * -xp.expm1(-xp.abs(exponent))
+    excess = xp.sum(xp.where(exponent < 0, -sizes, sizes), axis=-1)
     is_large = top > 0
-    by_excess = log1p(jnp.where(is_large, 0.0, excess))
-    by_top = top + jnp.log(jnp.where(is_large, excess + jnp.exp(-top), 1.0))
-    return jnp.where(is_large, by_top, by_excess)
+    by_excess = log1p(xp.where(is_large, 0.0, excess))
+    by_top = top + xp.log(xp.where(is_large, excess + xp.exp(-top), 1.0))
+    return xp.where(is_large, by_top, by_excess)
 
 
 def cumulants(factors: Factors, tilts: Reals, loop: Callable[..., Any] = over_releases) -> Reals:
@@ -133,20 +133,20 @@ def cumulant_errors(factors: Factors, tilts: Reals) -> Reals:
         law, check = factor.law, factor.by_check().law
         value, check_value = log_phi(law, tilts), log_phi(check, tilts)
         heavy = law.log_mass > _NO_MASS
-        log_mass = jnp.where(heavy, law.log_mass, -jnp.inf)
-        tilted_mass = jnp.exp(log_mass[None] + tilts[:, None] * law.loss[None] - value[:, None])
-        mass = tilted_mass + jnp.exp(log_mass)[None]
-        rounded = tilts * (mass @ jnp.where(heavy, rounding_of_nodes(factor), 0.0))
-        return factor.releases * (rounded + 3.0 * (jnp.abs(value - check_value) + factor.mass_gap))
+        log_mass = xp.where(heavy, law.log_mass, -xp.inf)
+        tilted_mass = xp.exp(log_mass[None] + tilts[:, None] * law.loss[None] - value[:, None])
+        mass = tilted_mass + xp.exp(log_mass)[None]
+        rounded = tilts * (mass @ xp.where(heavy, rounding_of_nodes(factor), 0.0))
+        return factor.releases * (rounded + 3.0 * (xp.abs(value - check_value) + factor.mass_gap))
 
-    return over_releases(factors, jnp.full_like(tilts, 64.0 * ULP), error_of)
+    return over_releases(factors, xp.full_like(tilts, 64.0 * ULP), error_of)
 
 
 def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
     """The normalised masses of one release's nodes (J,) under e^(tilt L), and their mean loss."""
     exponent = law.log_mass + tilt * law.loss
-    weight = jax.nn.softmax(jnp.where(law.log_mass > _NO_MASS, exponent, -jnp.inf))
-    return weight, lax.stop_gradient(jnp.sum(weight * law.loss))
+    weight = softmax(xp.where(law.log_mass > _NO_MASS, exponent, -xp.inf))
+    return weight, lax.stop_gradient(xp.sum(weight * law.loss))
 
 
 def rounding_of_nodes(factor: Factor) -> Reals:
@@ -156,4 +156,4 @@ def rounding_of_nodes(factor: Factor) -> Reals:
     as it comes from logarithms of densities.
     """
     law = factor.law
-    return 16.0 * ULP * (jnp.abs(law.loss) + factor.hit) * (1.0 + jnp.abs(law.log_mass))
+    return 16.0 * ULP * (xp.abs(law.loss) + factor.hit) * (1.0 + xp.abs(law.log_mass))

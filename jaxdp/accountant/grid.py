@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import slope as slope_of
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import log_add
 from jaxdp.accountant.bounds import LogBounds
@@ -64,12 +64,12 @@ class _Lane(NamedTuple):
     def upper(self, epsilon: Reals) -> Reals:
         """Above log delta at epsilon >= 0."""
         finite = finite_upper(self.total, epsilon - self.drift)
-        return self._with_infinite(jnp.where(self._too_coarse(), 0.0, finite), 1.0)
+        return self._with_infinite(xp.where(self._too_coarse(), 0.0, finite), 1.0)
 
     def lower(self, epsilon: Reals) -> Reals:
         """Below log delta at epsilon >= 0."""
         finite = finite_lower(self.total, epsilon - self.drift)
-        return self._with_infinite(jnp.where(self._too_coarse(), -jnp.inf, finite), -1.0)
+        return self._with_infinite(xp.where(self._too_coarse(), -xp.inf, finite), -1.0)
 
     def _too_coarse(self) -> Bools:
         """True if all that is known is that delta <= 1 up to the largest loss."""
@@ -79,7 +79,7 @@ class _Lane(NamedTuple):
         """log delta with the probability of an infinite loss, rounded to one side (1 or -1)."""
         infinite = log_of_infinite(self.log_finite)
         error = rounding_of_infinite(infinite, self.releases)
-        return jnp.minimum(log_add(finite, infinite + side * error), 0.0)
+        return xp.minimum(log_add(finite, infinite + side * error), 0.0)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -113,10 +113,10 @@ def bounds_at(
     """Bounds on log delta from the profiles on the grid of a plan."""
     lane = _lane(profiles, table, plan, points)
     lower, upper = lane.lower(epsilon), lane.upper(epsilon)
-    lower = jnp.where(jnp.isnan(lower), -jnp.inf, lower)
-    upper = jnp.where(jnp.isnan(upper), 0.0, upper)
-    bad = _bad(table) | jnp.isnan(epsilon)
-    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in (lower, upper)))
+    lower = xp.where(xp.isnan(lower), -xp.inf, lower)
+    upper = xp.where(xp.isnan(upper), 0.0, upper)
+    bad = _bad(table) | xp.isnan(epsilon)
+    return LogBounds(*(xp.where(bad, xp.nan, x) for x in (lower, upper)))
 
 
 def solved_at(
@@ -129,14 +129,16 @@ def solved_at(
 ) -> LogBounds:
     """Bounds on epsilon from the profiles on the grid of a plan."""
     bounds = _solved(_lane(profiles, table, plan, points), guess, delta)
-    bad = _bad(table) | jnp.isnan(delta)
-    return LogBounds(*(jnp.where(bad, jnp.nan, x) for x in bounds))
+    bad = _bad(table) | xp.isnan(delta)
+    return LogBounds(*(xp.where(bad, xp.nan, x) for x in bounds))
 
 
 def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> _Lane:
     total_loss = total_of(profiles, table, plan, points)
-    sums = (total(table.number, x) for x in (table.drift, table.largest, table.log_finite))
-    return _Lane(total_loss, *sums, table.used)
+    drift, largest, log_finite = (
+        total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
+    )
+    return _Lane(total_loss, drift, largest, log_finite, table.used)
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
@@ -172,7 +174,7 @@ def _values(terms: Terms, table: Table, plan: Plan, points: int) -> Values:
         row, base, log_norm = jax.tree.map(lambda x, place=place: x[place : place + 1], columns)
         plan_of_release = plan._replace(base=base, log_norm=log_norm)
         values.append(jax.tree.map(np.asarray, _term_values(release, row, plan_of_release, points)))
-    values += [values[-1]] * (table.number.shape[-1] - len(releases))
+    values = values + [values[-1]] * (table.number.shape[-1] - len(releases))
     return jax.tree.map(lambda *x: np.concatenate(x), *values)
 
 
@@ -189,7 +191,7 @@ def _bad(facts: Table) -> Bools:
     """True where some release has a parameter that is not a number: never a small delta."""
     parameters = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
     is_unused = facts.number == 0
-    return jnp.any(jnp.stack([jnp.isnan(x) & ~is_unused for x in parameters]))
+    return xp.any(xp.stack([xp.isnan(x) & ~is_unused for x in parameters]))
 
 
 def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
@@ -197,15 +199,15 @@ def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
 
     delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
     """
-    infinite = jnp.exp(log_of_infinite(total(facts.number, facts.log_finite)))
-    log_delta = jnp.log(jnp.maximum(delta - infinite, 1e-300))
+    infinite = xp.exp(log_of_infinite(total(facts.number, facts.log_finite)))
+    log_delta = xp.log(xp.maximum(delta - infinite, 1e-300))
 
     def height(z: Reals) -> Reals:
         return (total(facts.number, cumulants(facts, z)) + log_largest_weight(z) - log_delta) / z
 
     bound = best_tilt(height, ROUNDS, LOG_TILTS)[1] + total(facts.number, facts.drift)
-    bound = jnp.minimum(bound, total(facts.number, facts.largest))
-    return lax.stop_gradient(jnp.where(jnp.isfinite(bound), jnp.maximum(bound, 0.0), 0.0 * bound))
+    bound = xp.minimum(bound, total(facts.number, facts.largest))
+    return lax.stop_gradient(xp.where(xp.isfinite(bound), xp.maximum(bound, 0.0), 0.0 * bound))
 
 
 _chernoff_epsilon = compiled(chernoff_epsilon, ())
@@ -216,65 +218,65 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
 
     def value(x: Reals) -> Reals:
         gap = function(x)
-        return jnp.where(jnp.isnan(gap), FAR, jnp.clip(gap, -FAR, FAR))
+        return xp.where(xp.isnan(gap), FAR, xp.clip(gap, -FAR, FAR))
 
     def step(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, above, below, last_side = state
-        share = jnp.clip(above / (above - below), 0.0, 1.0)
-        x = low + jnp.where(jnp.isnan(share), 0.5, share) * (high - low)
+        share = xp.clip(above / (above - below), 0.0, 1.0)
+        x = low + xp.where(xp.isnan(share), 0.5, share) * (high - low)
         now = value(x)
         is_above = now > 0
         # An end that stays twice counts half.
-        above = jnp.where(is_above, now, jnp.where(last_side < 0, 0.5, 1.0) * above)
-        below = jnp.where(is_above, jnp.where(last_side > 0, 0.5, 1.0) * below, now)
-        side = jnp.where(is_above, 1.0, -1.0)
-        return jnp.where(is_above, x, low), jnp.where(is_above, high, x), above, below, side
+        above = xp.where(is_above, now, xp.where(last_side < 0, 0.5, 1.0) * above)
+        below = xp.where(is_above, xp.where(last_side > 0, 0.5, 1.0) * below, now)
+        side = xp.where(is_above, 1.0, -1.0)
+        return xp.where(is_above, x, low), xp.where(is_above, high, x), above, below, side
 
-    state = low, high, value(low), value(high), jnp.zeros(())
+    state = low, high, value(low), value(high), xp.zeros(())
     return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
 def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
     """The largest epsilon tried, from `upper` on down, whose lower bound exceeds delta; else 0."""
     gap = log_delta - lane.lower(upper)
-    slope = jax.jvp(lane.upper, (upper,), (jnp.ones(()),))[1]
-    width = jnp.clip(gap, 1e-13, 1.0) / jnp.maximum(-slope, 1e-300)
+    slope = slope_of(lane.upper, upper)
+    width = xp.clip(gap, 1e-13, 1.0) / xp.maximum(-slope, 1e-300)
 
     def back(k: Index | int, lower: Reals) -> Reals:
-        epsilon = jnp.maximum(upper - 1.02 * width * jnp.exp2(0.5 * k), 0.0)
+        epsilon = xp.maximum(upper - 1.02 * width * xp.exp2(0.5 * k), 0.0)
         is_better = (lane.lower(epsilon) > log_delta) & (epsilon > lower)
-        return jnp.where(is_better, epsilon, lower)
+        return xp.where(is_better, epsilon, lower)
 
-    lower = lax.fori_loop(0, BACK, back, jnp.zeros(()))
-    return jnp.where(gap < 0, upper, lower)
+    lower = lax.fori_loop(0, BACK, back, xp.zeros(()))
+    return xp.where(gap < 0, upper, lower)
 
 
 def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta meet delta."""
-    fixed_lane, log_delta = lax.stop_gradient((lane, jnp.maximum(jnp.log(delta), LEAST)))
-    zero = jnp.zeros(())
+    fixed_lane, log_delta = lax.stop_gradient((lane, xp.maximum(xp.log(delta), LEAST)))
+    zero = xp.zeros(())
 
     # What is found is asked for again at another plan.
-    slack = jnp.where(fixed_lane.total.sums.coupled > 0, SLACK, LATTICE_SLACK)
+    slack = xp.where(fixed_lane.total.sums.coupled > 0, SLACK, LATTICE_SLACK)
 
     def gap(epsilon: Reals) -> Reals:
         return fixed_lane.upper(epsilon) - log_delta + slack
 
     end = fixed_lane.drift + fixed_lane.total.plan.high
-    end = jnp.maximum(jnp.where(fixed_lane.largest < jnp.inf, fixed_lane.largest, end), 0.0)
-    guess_end = jnp.minimum(guess * (1.0 + 1e-9) + fixed_lane.total.plan.step, end)
-    high = jnp.where(gap(guess_end) <= 0, guess_end, end)
+    end = xp.maximum(xp.where(fixed_lane.largest < xp.inf, fixed_lane.largest, end), 0.0)
+    guess_end = xp.minimum(guess * (1.0 + 1e-9) + fixed_lane.total.plan.step, end)
+    high = xp.where(gap(guess_end) <= 0, guess_end, end)
     feasible = gap(high) <= 0
-    upper = jnp.where(feasible, _search(gap, zero, high)[1], jnp.inf)
-    upper = jnp.where(gap(zero) <= 0, 0.0, upper)
+    upper = xp.where(feasible, _search(gap, zero, high)[1], xp.inf)
+    upper = xp.where(gap(zero) <= 0, 0.0, upper)
 
-    largest_tried = jnp.where(jnp.isfinite(upper), upper, end)
+    largest_tried = xp.where(xp.isfinite(upper), upper, end)
     lower = _infeasible(fixed_lane, largest_tried, log_delta)
     # A step of Newton's that is 0 carries the derivatives.
-    inside = (upper > 0) & (upper < fixed_lane.largest) & jnp.isfinite(upper)
-    place = jnp.where(inside, upper, 0.5 * end)
-    slope = jax.jvp(fixed_lane.upper, (place,), (jnp.ones(()),))[1]
-    moving = lane.upper(place) - jnp.log(delta)
-    newton = -(moving - lax.stop_gradient(moving)) / jnp.where(slope < 0, slope, -jnp.inf)
-    upper = jnp.where(inside, upper + newton, upper)
+    inside = (upper > 0) & (upper < fixed_lane.largest) & xp.isfinite(upper)
+    place = xp.where(inside, upper, 0.5 * end)
+    slope = slope_of(fixed_lane.upper, place)
+    moving = lane.upper(place) - xp.log(delta)
+    newton = -(moving - lax.stop_gradient(moving)) / xp.where(slope < 0, slope, -xp.inf)
+    upper = xp.where(inside, upper + newton, upper)
     return LogBounds(lower, upper)

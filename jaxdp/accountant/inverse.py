@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant import chernoff
 from jaxdp.accountant.bounds import LogBounds
@@ -44,61 +43,61 @@ class Search(NamedTuple):
     @property
     def is_open(self) -> Bools:
         """True where the ends are apart."""
-        are_apart = self.high - self.low > CLOSE[0] + CLOSE[1] * jnp.minimum(self.high, MOST)
-        endless = (self.high == jnp.inf) & (self.low >= MOST)
+        are_apart = self.high - self.low > CLOSE[0] + CLOSE[1] * xp.minimum(self.high, MOST)
+        endless = (self.high == xp.inf) & (self.low >= MOST)
         return are_apart & ~endless & (self.steps < STEPS)
 
     @property
     def next(self) -> Reals:
         """The epsilon to ask at: right below the safe end first, then mostly by regula falsi."""
-        low, high = self.low, jnp.where(self.high < jnp.inf, self.high, 1.0)
+        low, high = self.low, xp.where(self.high < xp.inf, self.high, 1.0)
         share = self.above / (self.above - self.below)
-        chord = low + jnp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
-        without_chord = jnp.where(low > 0, jnp.sqrt(low) * jnp.sqrt(high), 0.125 * high)
-        epsilon = jnp.where(jnp.isnan(chord), jnp.maximum(without_chord, low), chord)
-        near_end = jnp.maximum(high - (CLOSE[0] + CLOSE[1] * high), 0.5 * (low + high))
-        epsilon = jnp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
-        epsilon = jnp.where(self.steps == 0, near_end, epsilon)
-        return jnp.where(self.high < jnp.inf, epsilon, jnp.maximum(GROWTH * low, 1.0))
+        chord = low + xp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
+        without_chord = xp.where(low > 0, xp.sqrt(low) * xp.sqrt(high), 0.125 * high)
+        epsilon = xp.where(xp.isnan(chord), xp.maximum(without_chord, low), chord)
+        near_end = xp.maximum(high - (CLOSE[0] + CLOSE[1] * high), 0.5 * (low + high))
+        epsilon = xp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
+        epsilon = xp.where(self.steps == 0, near_end, epsilon)
+        return xp.where(self.high < xp.inf, epsilon, xp.maximum(GROWTH * low, 1.0))
 
     def moved(self, x: Reals, gap: Reals) -> Search:
         """The ends with one of them at x, where log delta exceeds its target by `gap`."""
         passes, is_open = gap <= 0, self.is_open
         moves_low, moves_high = is_open & ~passes, is_open & passes
         # An end that stays twice counts half (Illinois).
-        above = jnp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
-        below = jnp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
+        above = xp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
+        below = xp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
         return Search(
-            jnp.where(moves_low, x, self.low),
-            jnp.where(moves_low, gap, above),
-            jnp.where(moves_high, x, self.high),
-            jnp.where(moves_high, gap, below),
-            jnp.where(is_open, jnp.where(passes, -1.0, 1.0), self.side),
+            xp.where(moves_low, x, self.low),
+            xp.where(moves_low, gap, above),
+            xp.where(moves_high, x, self.high),
+            xp.where(moves_high, gap, below),
+            xp.where(is_open, xp.where(passes, -1.0, 1.0), self.side),
             self.steps + 1.0,
         )
 
 
 def started(bounds: LogBounds, bound: Reals) -> Search:
     """A search below the engine's answer and Chernoff's bound, where that is not near."""
-    high = jnp.where(bound < bounds.upper, bound, bounds.upper)
-    high = jnp.where(jnp.isnan(high), bound, high)
-    low = jnp.minimum(jnp.where(bounds.lower > 0, bounds.lower, 0.0), high)
-    unknown = jnp.full_like(high, jnp.nan)
-    return Search(low, unknown, high, unknown, jnp.zeros_like(high), jnp.zeros_like(high))
+    high = xp.where(bound < bounds.upper, bound, bounds.upper)
+    high = xp.where(xp.isnan(high), bound, high)
+    low = xp.minimum(xp.where(bounds.lower > 0, bounds.lower, 0.0), high)
+    unknown = xp.full_like(high, xp.nan)
+    return Search(low, unknown, high, unknown, xp.zeros_like(high), xp.zeros_like(high))
 
 
 def bounded(bounds: LogBounds, high: Reals) -> LogBounds:
     """The answer, or what a search ended at."""
-    is_less = (high < bounds.upper) | (jnp.isnan(bounds.upper) & (high < jnp.inf))
-    upper = jnp.where(is_less, high, bounds.upper)
-    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
+    is_less = (high < bounds.upper) | (xp.isnan(bounds.upper) & (high < xp.inf))
+    upper = xp.where(is_less, high, bounds.upper)
+    return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 def width(bounds: LogBounds) -> Reals:
     """Width of brackets on epsilon, relative where epsilon is large."""
-    size = jnp.subtract(bounds.upper, bounds.lower) / jnp.add(1.0, bounds.upper)
-    size = jnp.where(bounds.lower == jnp.inf, 0.0, size)
-    return jnp.where(jnp.isnan(size), jnp.inf, size)
+    size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
+    size = xp.where(bounds.lower == xp.inf, 0.0, size)
+    return xp.where(xp.isnan(size), xp.inf, size)
 
 
 def chernoff_epsilon(terms: Terms, delta: Lanes) -> Reals:
@@ -115,6 +114,7 @@ _started, _next = compiled(started, ()), compiled(lambda search: search.next, ()
 _moved = compiled(lambda search, x, gap: search.moved(x, gap), ())
 
 
+@np.errstate(all="ignore")  # of infinite bounds
 def searched(
     bounds: LogBounds,
     terms: Any,
@@ -145,7 +145,7 @@ def searched(
 
     for start in range(0, len(index), size):
         rows, part, goal = picked(index[start : start + size])
-        answer = LogBounds(jnp.asarray(lower[rows]), jnp.asarray(upper[rows]))
+        answer = LogBounds(xp.asarray(lower[rows]), xp.asarray(upper[rows]))
         keep(rows, _started(answer, bound(part, goal)))
     while open_lanes := [i for i in index if states[i].is_open][:size]:
         rows, part, goal = picked(open_lanes)
@@ -155,31 +155,31 @@ def searched(
     high = np.array([states[i].high for i in index])
     unknown = np.isnan(upper[index]) & ~np.isfinite(high)
     upper[index] = np.where(unknown, upper[index], np.fmin(upper[index], high))
-    return LogBounds(jnp.asarray(np.minimum(lower, upper)), jnp.asarray(upper))
+    return LogBounds(xp.asarray(np.minimum(lower, upper)), xp.asarray(upper))
 
 
 def searched_traced(
     engine: Callable[[Terms, Lanes], LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
 ) -> LogBounds:
     """The same of one traced lane that is wide, whose directions share an axis."""
-    worse_bounds = LogBounds(*(jnp.max(x) for x in bounds))
+    worse_bounds = LogBounds(*(xp.max(x) for x in bounds))
 
     def step(state: Search) -> Search:
         x = state.next
-        log_delta = jnp.max(engine(terms, jnp.full_like(delta, x)).upper)
-        return state.moved(x, log_delta - jnp.log(delta[0]))
+        log_delta = xp.max(engine(terms, xp.full_like(delta, x)).upper)
+        return state.moved(x, log_delta - xp.log(delta[0]))
 
-    start = started(worse_bounds, jnp.max(chernoff_epsilon(terms, delta)))
+    start = started(worse_bounds, xp.max(chernoff_epsilon(terms, delta)))
     end = lax.while_loop(lambda state: state.is_open, step, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
-    return bounded(bounds, jnp.where(inside, end.high, jnp.inf))
+    return bounded(bounds, xp.where(inside, end.high, xp.inf))
 
 
 def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
     """The least upper bound at any smaller delta, along axes where the composition is one."""
     if not free or upper.size == 0:
         return upper
-    lib: Any = np if checks.all_concrete(upper, delta) else jnp
+    lib: Any = np if checks.all_concrete(upper, delta) else xp
     delta = lib.broadcast_to(delta, upper.shape)
     last_axes = tuple(range(-len(free), 0))
     flat = lib.moveaxis(upper, free, last_axes)
@@ -193,6 +193,6 @@ def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
     if lib is np:
         least_so_far = np.minimum.accumulate(ordered, axis=-1)
     else:
-        least_so_far = lax.associative_scan(jnp.minimum, ordered, axis=-1)
+        least_so_far = lax.associative_scan(xp.minimum, ordered, axis=-1)
     unordered = lib.take_along_axis(least_so_far, lib.argsort(order, axis=-1), axis=-1)
     return lib.moveaxis(unordered.reshape(shape), last_axes, free)

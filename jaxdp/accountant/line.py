@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.contour_plan import Plan
@@ -72,13 +70,13 @@ def values_and_errors(factors: Factors, plan: Plan) -> tuple[Values, Errors]:
         values = _logs(factor, plan)
         return values, _errors(factor, plan, values.log_size)
 
-    mean_of_gaussian = jnp.abs(factors.variance) * (1.0 + plan.tilt)
-    start = _start(factors, plan), Errors(jnp.zeros(ROOT * ROOT), mean_of_gaussian)
+    mean_of_gaussian = xp.abs(factors.variance) * (1.0 + plan.tilt)
+    start = _start(factors, plan), Errors(xp.zeros(ROOT * ROOT), mean_of_gaussian)
     return over_releases(factors, start, of_factor)
 
 
 def _start(factors: Factors, plan: Plan) -> Values:
-    heights = plan.step * jnp.arange(1.0 * ROOT * ROOT)
+    heights = plan.step * xp.arange(1.0 * ROOT * ROOT)
     v = factors.variance
     return Values(-0.5 * v * heights**2, v * (plan.tilt + 0.5) * heights)
 
@@ -87,33 +85,33 @@ def _logs(factor: Factor, plan: Plan) -> Values:
     """count times log of phi(theta + it) / phi(theta)."""
     weight, mean = tilted(factor.law, plan.tilt)
     log_size, angle = _log1p(*_excesses(weight, factor.law.loss - mean, plan.step))
-    angle += mean * plan.step * jnp.arange(1.0 * ROOT * ROOT)
+    angle = angle + mean * plan.step * xp.arange(1.0 * ROOT * ROOT)
     return Values(factor.releases * log_size, factor.releases * angle)
 
 
 def _errors(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
     """An error e of phi makes (1 + e / |phi|)^n - 1 of its power."""
     points, count = ROOT * ROOT, factor.releases
-    heights, end = plan.step * jnp.arange(1.0 * points), plan.step * (points - 0.5)
+    heights, end = plan.step * xp.arange(1.0 * points), plan.step * (points - 0.5)
     weight, mean = tilted(factor.law, plan.tilt)
     # Of a power, which so many products make, some ULP each.
-    products = 8.0 * ROOT * ULP * jnp.abs(factor.law.loss - mean)
-    rounding = jnp.sum(jnp.where(weight > 0, weight * (rounding_of_nodes(factor) + products), 0.0))
+    products = 8.0 * ROOT * ULP * xp.abs(factor.law.loss - mean)
+    rounding = xp.sum(xp.where(weight > 0, weight * (rounding_of_nodes(factor) + products), 0.0))
     error = _quadrature(factor, plan.tilt, end, points)
-    error += _unresolved(factor, weight, plan.step) + rounding * heights
-    log_size = log_power / jnp.where(count == 0, 1.0, count)
-    return Errors(count * jnp.log1p(error * jnp.exp(-log_size)), count * jnp.abs(mean))
+    error = error + (_unresolved(factor, weight, plan.step) + rounding * heights)
+    log_size = log_power / xp.where(count == 0, 1.0, count)
+    return Errors(count * xp.log1p(error * xp.exp(-log_size)), count * xp.abs(mean))
 
 
 def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
     """Parts of log(1 + real + i imag), at least log 1e-150."""
     excess = 2.0 * real + real * real + imag * imag
     near = excess > -0.5
-    square = jnp.maximum((1.0 + real) ** 2 + imag * imag, 1e-300)
-    log_square = jnp.where(near, log1p(jnp.where(near, excess, 0.0)), jnp.log(square))
+    square = xp.maximum((1.0 + real) ** 2 + imag * imag, 1e-300)
+    log_square = xp.where(near, log1p(xp.where(near, excess, 0.0)), xp.log(square))
     is_normal = square > 1e-300
-    return 0.5 * log_square, jnp.arctan2(
-        jnp.where(is_normal, imag, 0.0), jnp.where(is_normal, 1.0 + real, 1.0)
+    return 0.5 * log_square, xp.arctan2(
+        xp.where(is_normal, imag, 0.0), xp.where(is_normal, 1.0 + real, 1.0)
     )
 
 
@@ -123,7 +121,7 @@ def _excesses(weight: Reals, offset: Reals, step: Reals) -> tuple[Reals, Reals]:
     # XLA would compute what is stacked again for every block of the product.
     far, near = lax.optimization_barrier((weight[None] * far, near))
     product = (far @ near.T).reshape(2, ROOT, 2, ROOT)
-    of_far, of_near = jnp.sum(far, axis=-1).reshape(2, ROOT), (near @ weight).reshape(2, ROOT)
+    of_far, of_near = xp.sum(far, axis=-1).reshape(2, ROOT), (near @ weight).reshape(2, ROOT)
     real = product[0, :, 0] - product[1, :, 1] + of_far[0][:, None] + of_near[0][None]
     imag = product[0, :, 1] + product[1, :, 0] + of_far[1][:, None] + of_near[1][None]
     return real.ravel(), imag.ravel()
@@ -136,13 +134,13 @@ def _powers(turn: Reals, size: int) -> Reals:
     def step(power: Any, _: None) -> tuple[Any, Any]:
         return _times(power, first_power), power
 
-    start = jnp.zeros_like(turn), jnp.zeros_like(turn)
-    return jnp.concatenate(lax.scan(step, start, None, length=size)[1])
+    start = xp.zeros_like(turn), xp.zeros_like(turn)
+    return xp.concatenate(lax.scan(step, start, None, length=size)[1])
 
 
 def _minus_one(turn: Reals) -> tuple[Reals, Reals]:
-    half = jnp.sin(0.5 * turn)
-    return -2.0 * half**2, 2.0 * half * jnp.cos(0.5 * turn)
+    half = xp.sin(0.5 * turn)
+    return -2.0 * half**2, 2.0 * half * xp.cos(0.5 * turn)
 
 
 def _times(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
@@ -156,14 +154,14 @@ def resolved_end(factors: Factors, plan: Plan) -> Reals:
 
     def gap_of(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, plan.tilt)
-        largest_gap = jnp.abs(jnp.diff(factor.law.loss, append=factor.law.loss[-1:]))
+        largest_gap = xp.abs(xp.diff(factor.law.loss, append=factor.law.loss[-1:]))
         matters = factor.releases * weight > _LEAST_ERROR
-        matters &= jnp.isfinite(factor.law.log_density)
-        return jnp.max(jnp.where(matters & (factor.releases != 0), largest_gap, 0.0))
+        matters = matters & xp.isfinite(factor.law.log_density)
+        return xp.max(xp.where(matters & (factor.releases != 0), largest_gap, 0.0))
 
     # The largest of all factors, not their sum.
-    largest_gap = jnp.max(jax.vmap(gap_of)(factors.each))
-    return jnp.where(largest_gap > 0, _RESOLVED / largest_gap, jnp.inf)
+    largest_gap = xp.max(vmap(gap_of)(factors.each))
+    return xp.where(largest_gap > 0, _RESOLVED / largest_gap, xp.inf)
 
 
 def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
@@ -172,10 +170,10 @@ def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
     Of a block of heights by that at its end, where phases turn furthest.
     """
     offset = factor.law.loss
-    ends = step * ROOT * (1.0 + jnp.arange(1.0 * ROOT))
-    turn = jnp.abs(jnp.diff(offset, append=offset[-1:]))[None] * ends[:, None]
-    spread = jnp.where(jnp.isfinite(factor.law.log_density), weight, 0.0)
-    return jnp.repeat(2.0 * jnp.minimum((turn / _TURN) ** 32, 1.0) @ spread, ROOT)
+    ends = step * ROOT * (1.0 + xp.arange(1.0 * ROOT))
+    turn = xp.abs(xp.diff(offset, append=offset[-1:]))[None] * ends[:, None]
+    spread = xp.where(xp.isfinite(factor.law.log_density), weight, 0.0)
+    return xp.repeat(2.0 * xp.minimum((turn / _TURN) ** 32, 1.0) @ spread, ROOT)
 
 
 def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
@@ -192,8 +190,8 @@ def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
         half, quarter = (tuple(part[-i] for part in powers) for i in (1, 2))
         three_quarters = _times(half, quarter)
         parts = zip(powers, three_quarters, full_turn, strict=True)
-        return jnp.stack([jnp.concatenate([x, y[None], z[None]]) @ weight for x, y, z in parts])
+        return xp.stack([xp.concatenate([x, y[None], z[None]]) @ weight for x, y, z in parts])
 
     gap = sums(factor) - sums(factor.by_check())
-    error = lax.cummax(jnp.pad(jnp.hypot(gap[0], gap[1]), (1, 0))) + factor.mass_gap
+    error = lax.cummax(xp.pad(xp.hypot(gap[0], gap[1]), (1, 0))) + factor.mass_gap
     return error[np.searchsorted(_CHECKED, np.arange(points) / (points - 0.5))]

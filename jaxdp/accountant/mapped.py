@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
 from jaxdp.accountant.bounds import LogBounds
 
@@ -23,14 +23,14 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
     Slopes are found only when they are asked for, and second ones are an error.
     """
 
-    @jax.custom_jvp
+    @custom_jvp
     def bounds_of(lanes: Any) -> LogBounds:
         return _mapped(lambda lanes: answer(lanes, False), ways)(lanes)[0]
 
     def along(primals, tangents):
         bounds, slopes = _mapped(lambda lanes: answer(lanes, True), ways)(*primals)
         parts = jax.tree.leaves(jax.tree.map(_product, slopes, *tangents))
-        total = sum(parts, start=jnp.zeros_like(bounds.upper))
+        total = sum(parts, start=xp.zeros_like(bounds.upper))
         return bounds, LogBounds(total, total)
 
     bounds_of.defjvp(along, symbolic_zeros=True)
@@ -40,8 +40,8 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
 def _product(slope: Reals, tangent: Any) -> Reals:
     """Their product, summed over all but the lanes, where there is a tangent."""
     if isinstance(tangent, SymbolicZero) or tangent.dtype == jax.dtypes.float0:
-        return jnp.zeros(slope.shape[:1])
-    return jnp.sum(slope * tangent, axis=tuple(range(1, slope.ndim)))
+        return xp.zeros(slope.shape[:1])
+    return xp.sum(slope * tangent, axis=tuple(range(1, slope.ndim)))
 
 
 def _mapped(answer: Callable[[Any], Any], ways: int) -> Callable[[Any], Any]:
@@ -51,15 +51,15 @@ def _mapped(answer: Callable[[Any], Any], ways: int) -> Callable[[Any], Any]:
     @mapped.def_vmap
     def rule(size: int, in_batched: Any, lanes: Any):
         def merged(x: Reals, is_mapped: bool) -> Reals:
-            expanded = x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+            expanded = x if is_mapped else xp.broadcast_to(x, (size, *x.shape))
             by_way = expanded.reshape(size, ways, -1, *expanded.shape[2:])
-            return jnp.moveaxis(by_way, 1, 0).reshape(-1, *expanded.shape[2:])
+            return xp.moveaxis(by_way, 1, 0).reshape(-1, *expanded.shape[2:])
 
         answers = _mapped(answer, ways)(jax.tree.map(merged, lanes, in_batched[0]))
 
         def parted(x: Reals) -> Reals:
             by_way = x.reshape(ways, size, -1, *x.shape[1:])
-            return jnp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
+            return xp.moveaxis(by_way, 0, 1).reshape(size, -1, *x.shape[1:])
 
         parts = jax.tree.map(parted, answers)
         return parts, jax.tree.map(lambda _: True, parts)

@@ -23,9 +23,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.tables import Table
@@ -63,20 +62,20 @@ class Masses(NamedTuple):
 
 def selected(swap: Bools, pair: DominatingPair, exchanged: DominatingPair) -> DominatingPair:
     """`exchanged` in some places; arrays that both share are left as they are."""
-    return jax.tree.map(lambda a, b: a if a is b else jnp.where(swap, b, a), pair, exchanged)
+    return jax.tree.map(lambda a, b: a if a is b else xp.where(swap, b, a), pair, exchanged)
 
 
 def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[Reals, Reals]:
     """log(delta - P[L = inf]), and how many times its relative error is that of delta."""
-    infinite = jnp.exp(log_infinite) * (1.0 - 4.0 * ULP)
+    infinite = xp.exp(log_infinite) * (1.0 - 4.0 * ULP)
     has_infinite = infinite > 0
-    delta = jnp.exp(jnp.where(has_infinite, value, 0.0))
+    delta = xp.exp(xp.where(has_infinite, value, 0.0))
     finite = delta - infinite
     is_positive = has_infinite & ~(finite <= 0)  # NaN is left
-    safe = jnp.where(is_positive, finite, 1.0)
-    log_finite = jnp.where(is_positive, jnp.log(safe), -jnp.inf)
-    result = jnp.where(has_infinite, log_finite, value)
-    return jnp.where(ended, -jnp.inf, result), jnp.where(is_positive, delta / safe, 1.0)
+    safe = xp.where(is_positive, finite, 1.0)
+    log_finite = xp.where(is_positive, xp.log(safe), -xp.inf)
+    result = xp.where(has_infinite, log_finite, value)
+    return xp.where(ended, -xp.inf, result), xp.where(is_positive, delta / safe, 1.0)
 
 
 class Values(NamedTuple):
@@ -92,58 +91,58 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
 
     log T is log delta for loss >= 0; loss + log of the exchanged pair's delta(-loss) below.
     """
-    loss = grid.base + grid.step * jnp.arange(1.0 * points)
+    loss = grid.base + grid.step * xp.arange(1.0 * points)
     is_negative = loss < 0
     # Nearer to 0, where T is larger, by more than the rounding of the product; then a little lower.
     shifted_loss = loss * (1.0 - 4.0 * ULP) + facts.drift
-    rounding = 4.0 * ULP * jnp.abs(facts.drift)
-    epsilon = jnp.where(is_negative, -shifted_loss, shifted_loss) - rounding
-    ended = epsilon >= jnp.where(is_negative, facts.smallest, facts.largest)
+    rounding = 4.0 * ULP * xp.abs(facts.drift)
+    epsilon = xp.where(is_negative, -shifted_loss, shifted_loss) - rounding
+    ended = epsilon >= xp.where(is_negative, facts.smallest, facts.largest)
     # Where delta is 0 its logarithm has no derivative.
-    safe_epsilon = jnp.where(ended, 0.0, epsilon)
+    safe_epsilon = xp.where(ended, 0.0, epsilon)
     side = selected(is_negative, pair, pair.reversed()).prepared()
     value, error = side.log_delta(safe_epsilon), side.profile_error(safe_epsilon)
     log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
     # What is beyond the last point is taken for infinite: in T, tilted, it might be all.
-    log_last_mass = jnp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
-    infinite = jnp.where(is_negative, facts.exchanged_infinite, log_last_mass)
-    ended |= ~is_negative & (value <= log_last_mass)
+    log_last_mass = xp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
+    infinite = xp.where(is_negative, facts.exchanged_infinite, log_last_mass)
+    ended = ended | (~is_negative & (value <= log_last_mass))
     value, amplification = _finite_log_delta(value, infinite, ended)
-    log_t = value + jnp.where(is_negative, loss + facts.drift, 0.0)
-    alive = log_t > -jnp.inf
-    size = jnp.where(alive, jnp.abs(value), 0.0)
-    exponent = jnp.where(log_t == -jnp.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
-    sizes = size + jnp.abs(loss) + jnp.abs(grid.tilt * loss) + jnp.abs(grid.log_norm)
+    log_t = value + xp.where(is_negative, loss + facts.drift, 0.0)
+    alive = log_t > -xp.inf
+    size = xp.where(alive, xp.abs(value), 0.0)
+    exponent = xp.where(log_t == -xp.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
+    sizes = size + xp.abs(loss) + xp.abs(grid.tilt * loss) + xp.abs(grid.log_norm)
     round_up = lax.stop_gradient(ULP * (8.0 * amplification + 2.0 * sizes))
-    tilted = jnp.where(alive | jnp.isnan(log_t), jnp.exp(exponent + round_up), 0.0)
-    relative = amplification * (PROFILE * (1.0 + size) + jnp.expm1(jnp.minimum(error, 1.0)))
+    tilted = xp.where(alive | xp.isnan(log_t), xp.exp(exponent + round_up), 0.0)
+    relative = amplification * (PROFILE * (1.0 + size) + xp.expm1(xp.minimum(error, 1.0)))
     relative = lax.stop_gradient(relative + 2.0 * round_up)
-    return Values(tilted, jnp.where(alive, relative, 0.0), lax.stop_gradient(log_last))
+    return Values(tilted, xp.where(alive, relative, 0.0), lax.stop_gradient(log_last))
 
 
 def _settled(slope: Reals, on_left: Bools, on_right: Bools, fall: Reals) -> Reals:
     """Minus the slopes of the cells, tilted, raised so that they fall; `fall`: of log tilts."""
-    index = jnp.arange(1.0 * slope.size)
-    size = jnp.where(on_left, -slope, slope)
-    log_size = jnp.log(jnp.maximum(size, 0.0)) - fall * index
-    key = jnp.where(on_right, log_size, jnp.where(on_left, -log_size, -jnp.inf))
+    index = xp.arange(1.0 * slope.size)
+    size = xp.where(on_left, -slope, slope)
+    log_size = xp.log(xp.maximum(size, 0.0)) - fall * index
+    key = xp.where(on_right, log_size, xp.where(on_left, -log_size, -xp.inf))
     # On the left the maximum of -log runs over the left cells alone.
-    high = lax.cummax(jnp.where(on_right, key, -jnp.inf), reverse=True)
-    low = -lax.cummax(jnp.where(on_left, key, -jnp.inf), reverse=True)
-    raised = jnp.where(high > log_size, jnp.exp(high + fall * index), slope)
-    lowered = jnp.where(low < log_size, -jnp.exp(low + fall * index), jnp.minimum(slope, 0.0))
-    return jnp.where(on_right, raised, jnp.where(on_left, lowered, slope))
+    high = lax.cummax(xp.where(on_right, key, -xp.inf), reverse=True)
+    low = -lax.cummax(xp.where(on_left, key, -xp.inf), reverse=True)
+    raised = xp.where(high > log_size, xp.exp(high + fall * index), slope)
+    lowered = xp.where(low < log_size, -xp.exp(low + fall * index), xp.minimum(slope, 0.0))
+    return xp.where(on_right, raised, xp.where(on_left, lowered, slope))
 
 
 def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
     """The chord masses of (1 - x)_+: all at a loss of 0, or shared by the ends of its cell."""
-    index = jnp.arange(1.0 * points)
-    low = jnp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
-    upper = jnp.expm1(-low) / jnp.expm1(-grid.step)
-    mass = jnp.where(index == cell, (1.0 - upper) * jnp.exp(-grid.tilt * low), 0.0)
-    rise = jnp.exp(grid.tilt * (grid.step - low))
-    mass = jnp.where(index == cell + 1.0, upper * rise, mass)
-    return mass * jnp.exp(log_finite - grid.log_norm)
+    index = xp.arange(1.0 * points)
+    low = xp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
+    upper = xp.expm1(-low) / xp.expm1(-grid.step)
+    mass = xp.where(index == cell, (1.0 - upper) * xp.exp(-grid.tilt * low), 0.0)
+    rise = xp.exp(grid.tilt * (grid.step - low))
+    mass = xp.where(index == cell + 1.0, upper * rise, mass)
+    return mass * xp.exp(log_finite - grid.log_norm)
 
 
 class _Parts(NamedTuple):
@@ -162,22 +161,22 @@ class _Parts(NamedTuple):
 def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
     """Error fields of `Masses`."""
     (value, relative, log_last), loss, mass = parts.values, parts.loss, parts.mass
-    total_mass = jnp.sum(mass)
-    steep = jnp.maximum(jnp.abs(parts.left), jnp.abs(parts.right))
-    size = jnp.abs(loss) + jnp.abs(drift)
+    total_mass = xp.sum(mass)
+    steep = xp.maximum(xp.abs(parts.left), xp.abs(parts.right))
+    size = xp.abs(loss) + xp.abs(drift)
     # The value was taken at a loss that is off by a rounding or two: the slope times that.
-    excess = value * jnp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
-    rounding = 4.0 * ULP * jnp.sum(value > 0) * jnp.max(value)
-    blur = 16.0 * steep + (8.0 + 4.0 * jnp.abs(grid.log_norm)) * parts.kink
-    largest = jnp.max(jnp.where(mass > NEGLIGIBLE * jnp.max(mass), size, 0.0))
-    shared = jnp.sum(mass * size) * (1.0 + jnp.exp(grid.tilt * grid.step)) / grid.step
+    excess = value * xp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
+    rounding = 4.0 * ULP * xp.sum(value > 0) * xp.max(value)
+    blur = 16.0 * steep + (8.0 + 4.0 * xp.abs(grid.log_norm)) * parts.kink
+    largest = xp.max(xp.where(mass > NEGLIGIBLE * xp.max(mass), size, 0.0))
+    shared = xp.sum(mass * size) * (1.0 + xp.exp(grid.tilt * grid.step)) / grid.step
     return {
         "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
-        "log_beyond": jnp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
-        "blur": (ULP * jnp.sum(blur) + jnp.sum(parts.clipped)) / total_mass,
+        "log_beyond": xp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
+        "blur": (ULP * xp.sum(blur) + xp.sum(parts.clipped)) / total_mass,
         "below": mass[0] / total_mass,
         "rounding": rounding / total_mass,
-        "excess": (jnp.max(excess) + rounding + parts.raised) / total_mass,
+        "excess": (xp.max(excess) + rounding + parts.raised) / total_mass,
         "shared": ON_GRID * shared / total_mass,
         "off": ON_GRID * largest,
     }
@@ -185,33 +184,33 @@ def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
 
 def _last_node(law: Law) -> Reals:
     """The largest loss of a node that has mass."""
-    return jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf))
+    return xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf))
 
 
 def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     """The masses of one release, parameters of shape (); the grid begins below 0."""
-    index = jnp.arange(1.0 * points)
+    index = xp.arange(1.0 * points)
     loss = grid.base + grid.step * index
     value = values.tilted
-    growth = jnp.exp(grid.tilt * grid.step)
-    raw = (value[:-1] - value[1:] / growth) / jnp.expm1(grid.step)
-    cell = lax.stop_gradient(jnp.clip(jnp.floor(-grid.base / grid.step), 0.0, points - 2.0))
+    growth = xp.exp(grid.tilt * grid.step)
+    raw = (value[:-1] - value[1:] / growth) / xp.expm1(grid.step)
+    cell = lax.stop_gradient(xp.clip(xp.floor(-grid.base / grid.step), 0.0, points - 2.0))
     fixed_slope, fall = lax.stop_gradient((raw, (grid.tilt + 1.0) * grid.step))
     settled = _settled(fixed_slope, index[:-1] < cell, index[:-1] > cell, fall)
     slope = raw + lax.stop_gradient(settled - fixed_slope)
-    higher = jnp.append(-value[:1], slope * growth * jnp.exp(grid.step))
+    higher = xp.append(-value[:1], slope * growth * xp.exp(grid.step))
     kink = _kink(grid, cell, facts.log_finite, points)
-    mass = higher - jnp.append(slope, 0.0) + kink
-    clipped = lax.stop_gradient(jnp.maximum(-mass, 0.0))
+    mass = higher - xp.append(slope, 0.0) + kink
+    clipped = lax.stop_gradient(xp.maximum(-mass, 0.0))
     mass = mass + clipped
     # Beyond the last node there is only what rounding leaves of a bounded loss.
     last_node = lax.stop_gradient(_last_node(facts.law)) - facts.drift
     is_beyond = loss > last_node + 2.0 * grid.step
-    clipped += lax.stop_gradient(jnp.where(is_beyond, mass, 0.0))
-    mass = jnp.where(is_beyond, 0.0, mass)
-    total_mass = jnp.sum(mass)
-    log_norm = grid.log_norm + jnp.log(total_mass)
-    raised = jnp.sum(settled - fixed_slope) * jnp.expm1(grid.step)
-    parts = _Parts(values, higher, jnp.append(slope, 0.0), mass, clipped, kink, loss, raised)
+    clipped = clipped + lax.stop_gradient(xp.where(is_beyond, mass, 0.0))
+    mass = xp.where(is_beyond, 0.0, mass)
+    total_mass = xp.sum(mass)
+    log_norm = grid.log_norm + xp.log(total_mass)
+    raised = xp.sum(settled - fixed_slope) * xp.expm1(grid.step)
+    parts = _Parts(values, higher, xp.append(slope, 0.0), mass, clipped, kink, loss, raised)
     errors = _errors(*lax.stop_gradient((parts, grid, facts.drift)))
     return Masses(mass / total_mass, log_norm, **errors)

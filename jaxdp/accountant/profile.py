@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
@@ -20,12 +19,12 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
     """Bounds on log delta of single releases; none of several."""
     (term,) = terms
     # A profile is no higher than the truth a few ulps of epsilon below, where it may be far higher.
-    pair, points = term.pair.prepared(), jnp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
+    pair, points = term.pair.prepared(), xp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
     log_deltas, error = pair.log_delta(points), pair.profile_error(points)
     upper, log_next = log_deltas[..., 0], lax.stop_gradient(log_deltas[..., 1])
-    width = _PROFILE * (1.0 + jnp.abs(jnp.where(log_next > -jnp.inf, log_next, 0.0)))
-    width += lax.stop_gradient(jnp.broadcast_to(error, log_deltas.shape)[..., 1])
-    return _if_single(term, LogBounds(jnp.minimum(log_next, upper) - width, upper))
+    width = _PROFILE * (1.0 + xp.abs(xp.where(log_next > -xp.inf, log_next, 0.0)))
+    width = width + lax.stop_gradient(xp.broadcast_to(error, log_deltas.shape)[..., 1])
+    return _if_single(term, LogBounds(xp.minimum(log_next, upper) - width, upper))
 
 
 def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
@@ -38,6 +37,6 @@ def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
 
 def _if_single(term: Term, bounds: LogBounds) -> LogBounds:
     count = term.count[..., 0]
-    lower = jnp.where(count == 1, bounds.lower, -jnp.inf)
-    upper = jnp.where(count == 1, bounds.upper, jnp.inf)
-    return LogBounds(lower, jnp.where(jnp.isnan(count), jnp.nan, upper))
+    lower = xp.where(count == 1, bounds.lower, -xp.inf)
+    upper = xp.where(count == 1, bounds.upper, xp.inf)
+    return LogBounds(lower, xp.where(xp.isnan(count), xp.nan, upper))

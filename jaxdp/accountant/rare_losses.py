@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.special import erfc
 
+from jaxdp._core.functions import logsumexp, special
+from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases
 
@@ -41,9 +40,9 @@ class _Tail(NamedTuple):
 
     def at(self, depth: Reals) -> Reals:
         """The least loss with log_beyond <= -depth, inf where there is none; (D,)."""
-        index = jnp.sum(self.log_beyond[None] > -depth[:, None], axis=-1)
+        index = xp.sum(self.log_beyond[None] > -depth[:, None], axis=-1)
         inside = index < self.loss.size
-        return jnp.where(inside, self.loss[jnp.minimum(index, self.loss.size - 1)], jnp.inf)
+        return xp.where(inside, self.loss[xp.minimum(index, self.loss.size - 1)], xp.inf)
 
 
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
@@ -52,69 +51,68 @@ def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]
     def put(index: Index, state: tuple[Factor, Reals]) -> tuple[Factor, Reals]:
         laws, dropped = state
         factor, log_dropped = _cut(jax.tree.map(lambda x: x[index], factors.each), depth)
-        return jax.tree.map(lambda x, y: x.at[index].set(y), laws, factor), dropped + log_dropped
+        return jax.tree.map(lambda x, y: updated(x, index, y), laws, factor), dropped + log_dropped
 
-    cut_factors, dropped = lax.fori_loop(0, factors.used, put, (factors.each, jnp.zeros(())))
-    return factors._replace(each=cut_factors), jnp.log(dropped)
+    cut_factors, dropped = lax.fori_loop(0, factors.used, put, (factors.each, xp.zeros(())))
+    return factors._replace(each=cut_factors), xp.log(dropped)
 
 
 def depth_for_delta(log_delta: Reals) -> Reals:
     """The least depth that is negligible beside delta."""
-    depths = jnp.asarray(_DEPTHS)
-    return depths[jnp.argmax(depths >= _BELOW - log_delta)]
+    return xp.take(_DEPTHS, xp.argmax(_BELOW - log_delta <= _DEPTHS))
 
 
 def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
     """The least depth that is negligible beside Chernoff's bound on delta with it."""
-    depths, tilts = jnp.asarray(_DEPTHS), jnp.exp(jnp.asarray(_LOG_TILTS))
+    depths, tilts = xp.asarray(_DEPTHS), xp.exp(_LOG_TILTS)
 
     def log_moments(factor: Factor) -> Reals:
         tail = _coarser(_tail(factor))
-        last_kept = jnp.sum(tail.log_beyond[None] > -depths[:, None], axis=-1) - 1
+        last_kept = xp.sum(tail.log_beyond[None] > -depths[:, None], axis=-1) - 1
         moments = lax.cumlogsumexp(tail.log_mass[None] + tilts[:, None] * tail.loss[None], axis=1)
-        return factor.releases * moments[:, jnp.maximum(last_kept, 0)].T
+        return factor.releases * moments[:, xp.maximum(last_kept, 0)].T
 
     log_weight = 0.5 * factors.variance * tilts * (tilts + 1.0)
-    start = jnp.broadcast_to(log_weight, (depths.size, tilts.size))
-    log_weight = tilts * epsilon + jnp.log(tilts) + jnp.log1p(tilts)
+    start = xp.broadcast_to(log_weight, (depths.size, tilts.size))
+    log_weight = tilts * epsilon + xp.log(tilts) + xp.log1p(tilts)
     heights = over_releases(factors, start, log_moments) - log_weight[None]
-    estimate = jnp.min(jnp.where(jnp.isnan(heights), jnp.inf, heights), axis=-1)
-    negligible = (-depths <= estimate - _BELOW) | (depths == jnp.inf)
-    return depths[jnp.argmax(negligible)]
+    estimate = xp.min(xp.where(xp.isnan(heights), xp.inf, heights), axis=-1)
+    negligible = (-depths <= estimate - _BELOW) | (depths == xp.inf)
+    return xp.take(depths, xp.argmax(negligible))
 
 
 def _tail(factor: Factor) -> _Tail:
     loss, log_mass = lax.sort((factor.law.loss, factor.law.log_mass), num_keys=1)
-    mass_beyond = lax.cumsum(jnp.exp(log_mass), reverse=True)
-    return _Tail(loss, log_mass, jnp.log(mass_beyond) + jnp.log(jnp.maximum(factor.releases, 1.0)))
+    mass_beyond = lax.cumsum(xp.exp(log_mass), reverse=True)
+    return _Tail(loss, log_mass, xp.log(mass_beyond) + xp.log(xp.maximum(factor.releases, 1.0)))
 
 
 def _coarser(tail: _Tail) -> _Tail:
     """Every few nodes in one, at their middle."""
     pad = -tail.loss.size % _NODES_IN_ONE
     loss, log_beyond = (
-        jnp.pad(x, (0, pad), mode="edge").reshape(-1, _NODES_IN_ONE)
+        xp.pad(x, (0, pad), mode="edge").reshape(-1, _NODES_IN_ONE)
         for x in (tail.loss, tail.log_beyond)
     )
-    log_mass = jnp.pad(tail.log_mass, (0, pad), constant_values=-jnp.inf)
-    log_mass = jax.nn.logsumexp(log_mass.reshape(-1, _NODES_IN_ONE), axis=-1)
-    return _Tail(jnp.mean(loss, axis=-1), log_mass, log_beyond[:, 0])
+    log_mass = xp.pad(tail.log_mass, (0, pad), constant_values=-xp.inf)
+    log_mass = logsumexp(log_mass.reshape(-1, _NODES_IN_ONE), axis=-1)
+    return _Tail(xp.mean(loss, axis=-1), log_mass, log_beyond[:, 0])
 
 
 def _cut(factor: Factor, depth: Reals) -> tuple[Factor, Reals]:
-    start, end = _tail(factor).at(jnp.stack([depth, depth + _FALL]))
-    absent = ~(end - start > _ATOM * jnp.abs(end)) | jnp.isinf(end)
-    centre = jnp.where(absent, 0.0, 0.5 * (start + end))
-    width = jnp.where(absent, 1.0, 0.25 * (end - start))
+    start, end = _tail(factor).at(xp.stack([depth, depth + _FALL]))
+    absent = ~(end - start > _ATOM * xp.abs(end)) | xp.isinf(end)
+    centre = xp.where(absent, 0.0, 0.5 * (start + end))
+    width = xp.where(absent, 1.0, 0.25 * (end - start))
 
     def log_kept(loss: Reals) -> Reals:
-        return jnp.where(absent, 0.0, jnp.log(0.5 * erfc((loss - centre) / width)))
+        return xp.where(absent, 0.0, xp.log(0.5 * special.erfc((loss - centre) / width)))
 
     law = factor.law
     log_share, check = log_kept(law.loss), law.check[1] + log_kept(law.check[0])
     log_mass, log_density = law.log_mass + log_share, law.log_density + log_share
-    share = jnp.where(law.log_mass > -jnp.inf, jnp.exp(law.log_mass) * -jnp.expm1(log_share), 0.0)
-    dropped = jnp.where(factor.releases == 0, 0.0, factor.releases * jnp.sum(share))
+    share = xp.where(law.log_mass > -xp.inf, xp.exp(law.log_mass) * -xp.expm1(log_share), 0.0)
+    dropped = xp.where(factor.releases == 0, 0.0, factor.releases * xp.sum(share))
     check = law.check[0], check
     law = law._replace(log_mass=log_mass, log_density=log_density, check=check)
     return factor._replace(law=law), dropped

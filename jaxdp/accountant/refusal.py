@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp.accountant.composition import Terms
 from jaxdp.dominating_pair.base import DominatingPair, is_on_lattice, is_whole
@@ -59,16 +60,16 @@ def _require_law(pair: DominatingPair) -> None:
         )
 
 
-@jax.jit
+@jitted
 def _fits_lattice(pair: DominatingPair) -> Bools:
     """True where the losses of a pair lie on the lattice that it claims, if any."""
     return is_on_lattice(pair.law(), pair.singularities())
 
 
-@jax.jit
+@jitted
 def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
     """Masses of the law added up, the probability that it leaves out, and whether both make 1."""
     law = pair.law()
-    total = jnp.sum(jnp.exp(law.log_mass), axis=-1) + jnp.exp(law.log_infinite)
-    total, left_out, adds_up = jnp.broadcast_arrays(total, jnp.exp(law.log_left_out), is_whole(law))
+    total = xp.sum(xp.exp(law.log_mass), axis=-1) + xp.exp(law.log_infinite)
+    total, left_out, adds_up = xp.broadcast_arrays(total, xp.exp(law.log_left_out), is_whole(law))
     return total, left_out, adds_up

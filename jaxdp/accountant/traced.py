@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds, tighter
@@ -44,7 +43,7 @@ def traced_bounds(
     def is_wide(bounds: LogBounds, step: Step) -> Bools:
         """True of rows (ways, lanes) that go on: a better direction need not be any nearer."""
         by_way = LogBounds(*(x.reshape(ways, -1) for x in bounds))
-        worst = LogBounds(*(jnp.max(x, axis=0) for x in by_way))
+        worst = LogBounds(*(xp.max(x, axis=0) for x in by_way))
         return (width(worst) > step.above)[None] & ~(by_way.upper < worst.lower[None])
 
     def answer(rows: Any, with_slopes: bool) -> tuple[LogBounds, Any]:
@@ -64,7 +63,7 @@ def _result_of(engine: Engine, rows: Any, with_slopes: bool) -> _Result:
     if not with_slopes:
         return _Result(engine(*rows), None)
     leaves, tree = jax.tree.flatten(rows)
-    moves = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
+    moves = [xp.issubdtype(x.dtype, xp.floating) for x in leaves]
 
     def with_rest(moving: list[Reals], constants: list[Any]) -> Any:
         parts = {True: iter(moving), False: iter(constants)}
@@ -76,10 +75,10 @@ def _result_of(engine: Engine, rows: Any, with_slopes: bool) -> _Result:
 
     def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
         bounds = engine(*with_rest(moving, constants))
-        return jnp.sum(bounds.upper), bounds
+        return xp.sum(bounds.upper), bounds
 
     slopes, bounds_of_rows = jax.grad(total, has_aux=True)(moving)
-    return _Result(bounds_of_rows, with_rest(slopes, [jnp.zeros(x.shape) for x in constants]))
+    return _Result(bounds_of_rows, with_rest(slopes, [xp.zeros(x.shape) for x in constants]))
 
 
 def _further(
@@ -95,26 +94,26 @@ def _further(
         return is_wide(state[0].bounds) & ~state[1]
 
     def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
-        places = jnp.nonzero(is_open(state), size=pack, fill_value=size)[0]
-        lanes = jnp.minimum(places, size - 1)
+        places = xp.nonzero(is_open(state), size=pack, fill_value=size)[0]
+        lanes = xp.minimum(places, size - 1)
         pack_rows, pack_result = jax.tree.map(lambda x: x[lanes], (rows, state[0]))
         answer = _result_of(step.engine, pack_rows, result.slopes is not None)
         better = _tighter(pack_result, answer)
         merged = jax.tree.map(lambda x, y: x.at[places].set(y, mode="drop"), state[0], better)
         return merged, state[1].at[places].set(True, mode="drop")
 
-    start = result, jnp.zeros(size, bool)
-    return lax.while_loop(lambda state: jnp.any(is_open(state)), go_on, start)[0]
+    start = result, xp.zeros(size, bool)
+    return lax.while_loop(lambda state: xp.any(is_open(state)), go_on, start)[0]
 
 
 def _for_all(step: Step, is_wide: Bools, rows: tuple[Terms, Lanes], result: _Result) -> _Result:
     """The next engine's answer for all rows at once; of those that are not wide it sees none."""
     terms, values = rows
-    asked = tuple(Term(t.pair, jnp.where(is_wide[:, None], t.count, 0.0)) for t in terms)
+    asked = tuple(Term(t.pair, xp.where(is_wide[:, None], t.count, 0.0)) for t in terms)
     better = _tighter(result, _result_of(step.engine, (asked, values), result.slopes is not None))
 
     def choose(x: Reals, y: Reals) -> Reals:
-        return jnp.where(is_wide.reshape(-1, *[1] * (y.ndim - 1)), x, y)
+        return xp.where(is_wide.reshape(-1, *[1] * (y.ndim - 1)), x, y)
 
     return jax.tree.map(choose, better, result)
 
@@ -125,7 +124,7 @@ def _tighter(a: _Result, b: _Result) -> _Result:
     from_b = bounds.upper != a.bounds.upper
 
     def slope(x: Reals, y: Reals) -> Reals:
-        return jnp.where(from_b.reshape(-1, *[1] * (x.ndim - 1)), y, x)
+        return xp.where(from_b.reshape(-1, *[1] * (x.ndim - 1)), y, x)
 
     return _Result(bounds, jax.tree.map(slope, a.slopes, b.slopes))
 
@@ -138,11 +137,11 @@ def _finished(
 
     def go_on(state: tuple[LogBounds, Bools]) -> tuple[LogBounds, Bools]:
         bounds, open_lanes = state
-        lane = jnp.argmax(open_lanes)
-        rows = lane + lanes * jnp.arange(bounds.upper.size // lanes)
+        lane = xp.argmax(open_lanes)
+        rows = lane + lanes * xp.arange(bounds.upper.size // lanes)
         terms, values = jax.tree.map(lambda x: x[rows], asked)
         better = finish(jax.tree.map(lambda x: x[rows], bounds), terms, values)
         bounds = jax.tree.map(lambda x, y: x.at[rows].set(y), bounds, better)
         return bounds, open_lanes.at[lane].set(False)
 
-    return lax.while_loop(lambda state: jnp.any(state[1]), go_on, (bounds, is_wide(bounds)))[0]
+    return lax.while_loop(lambda state: xp.any(state[1]), go_on, (bounds, is_wide(bounds)))[0]

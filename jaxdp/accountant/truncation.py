@@ -12,10 +12,9 @@ own law where the density is monotone between nodes.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases, tilted
 
@@ -29,7 +28,7 @@ _BETWEEN = 1.05
 
 def log_beyond(factors: Factors, tilt: Reals, end: Reals) -> Reals:
     """log of bounds on |M(tilt + it)| / M(tilt) for all t from each of end * HEIGHTS on."""
-    heights = end * jnp.asarray(HEIGHTS)
+    heights = end * xp.asarray(HEIGHTS)
     gaussian = -0.5 * factors.variance * heights**2
     bounds = over_releases(factors, gaussian, lambda f: f.releases * _log_bounds(f, tilt, heights))
     return lax.cummax(bounds, reverse=True)
@@ -39,28 +38,28 @@ def _log_bounds(factor: Factor, tilt: Reals, heights: Reals) -> Reals:
     """Log bounds on |phi| of one release from each height to the next, and from the last on."""
     weight, mean = tilted(factor.law, tilt)
     offset = factor.law.loss - mean
-    following = jnp.append(heights[1:], jnp.inf)
-    near = jnp.abs(offset)[None] <= 0.5 * jnp.pi / following[:, None]
-    powers = jnp.stack([weight, weight * offset, weight * offset**2], axis=-1)
+    following = xp.append(heights[1:], xp.inf)
+    near = xp.abs(offset)[None] <= 0.5 * xp.pi / following[:, None]
+    powers = xp.stack([weight, weight * offset, weight * offset**2], axis=-1)
     m0, m1, m2 = (near.astype(float) @ powers).T
-    square = 1.0 - (2.0 * heights / jnp.pi) ** 2 * jnp.maximum(m0 * m2 - m1**2, 0.0)
-    by_moments = 0.5 * jnp.log(jnp.clip(square, 1e-300, 1.0))
-    by_variation = jnp.log(_atoms_and_variation(factor, weight, offset, heights))
-    return jnp.minimum(jnp.minimum(by_moments, by_variation), 0.0)
+    square = 1.0 - (2.0 * heights / xp.pi) ** 2 * xp.maximum(m0 * m2 - m1**2, 0.0)
+    by_moments = 0.5 * xp.log(xp.clip(square, 1e-300, 1.0))
+    by_variation = xp.log(_atoms_and_variation(factor, weight, offset, heights))
+    return xp.minimum(xp.minimum(by_moments, by_variation), 0.0)
 
 
 def _atoms_and_variation(factor: Factor, weight: Reals, offset: Reals, heights: Reals) -> Reals:
     """The least A_c + V_c / t over the caps c."""
     law = factor.law
-    spread = jnp.sqrt(jnp.sum(weight * offset**2))
-    log_scale = jnp.where(spread > 0, jnp.log(spread), 0.0)
+    spread = xp.sqrt(xp.sum(weight * offset**2))
+    log_scale = xp.where(spread > 0, xp.log(spread), 0.0)
     # Of the tilted density in units of one over the spread.
     has_mass = weight > 0
-    density = weight * jnp.exp(jnp.where(has_mass, law.log_density - law.log_mass, 0.0) + log_scale)
-    density = jnp.where(has_mass, density, 0.0)
-    caps = jnp.asarray(_CAPS)[:, None]
-    mass_above = jnp.where(density[None] > caps, 1.0 - caps / density[None], 0.0) @ weight
-    below = jnp.pad(jnp.minimum(density[None], caps), ((0, 0), (1, 1)))
-    variation = _BETWEEN * jnp.sum(jnp.abs(jnp.diff(below, axis=-1)), axis=-1)
+    density = weight * xp.exp(xp.where(has_mass, law.log_density - law.log_mass, 0.0) + log_scale)
+    density = xp.where(has_mass, density, 0.0)
+    caps = xp.asarray(_CAPS)[:, None]
+    mass_above = xp.where(density[None] > caps, 1.0 - caps / density[None], 0.0) @ weight
+    below = xp.pad(xp.minimum(density[None], caps), ((0, 0), (1, 1)))
+    variation = _BETWEEN * xp.sum(xp.abs(xp.diff(below, axis=-1)), axis=-1)
     variation_term = variation[None] / (spread * heights[:, None])
-    return jnp.min(jnp.where(spread > 0, mass_above[None] + variation_term, 1.0), axis=-1)
+    return xp.min(xp.where(spread > 0, mass_above[None] + variation_term, 1.0), axis=-1)

@@ -13,11 +13,11 @@ import operator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import profile
@@ -80,33 +80,32 @@ def _total_mu(terms: Terms) -> Any:
     """
     if all(map(is_gaussian, terms)):
         return None
-    lib: Any = np if checks.all_concrete(terms) else jnp
     total: Any = 0.0
     for term in terms:
-        mu = _mu_of(term.pair, lib)
+        mu = _mu_of(term.pair)
         if mu is None:
             return None
         # Of a bad parameter nothing is known; no engine's NaN of a good one is left.
-        is_bad = functools.reduce(operator.or_, map(lib.isnan, jax.tree.leaves(term)))
-        mu = lib.where(is_bad | ~(mu >= 0), lib.nan, mu)
-        squared = lib.where(term.count == 0, 0.0, term.count * mu**2)
-        total = total + lib.sum(squared, axis=-1)
-    return lib.sqrt(total) * (1.0 + 64.0 * ULP)
+        is_bad = functools.reduce(operator.or_, map(xp.isnan, jax.tree.leaves(term)))
+        mu = xp.where(is_bad | ~(mu >= 0), xp.nan, mu)
+        squared = xp.where(term.count == 0, 0.0, term.count * mu**2)
+        total = total + xp.sum(squared, axis=-1)
+    return xp.sqrt(total) * (1.0 + 64.0 * ULP)
 
 
-def _mu_of(pair: DominatingPair, lib: Any) -> Any:
+def _mu_of(pair: DominatingPair) -> Any:
     """Largest distance between the means of two mixtures of Gaussians; None for other pairs."""
     if isinstance(pair, Poisson):
-        mu = _mu_of(pair.base, lib)
-        return None if mu is None else lib.where(_is_share(pair.sampling_prob), mu, lib.nan)
+        mu = _mu_of(pair.base)
+        return None if mu is None else xp.where(_is_share(pair.sampling_prob), mu, xp.nan)
     if isinstance(pair, Allocation | TracedAllocation):
         return pair.ratio
     if isinstance(pair, PublicCoin):
-        parts = [_mu_of(part, lib) for part in pair.pairs]
-        return None if any(mu is None for mu in parts) else functools.reduce(lib.maximum, parts)
+        parts = [_mu_of(part) for part in pair.pairs]
+        return None if any(mu is None for mu in parts) else functools.reduce(xp.maximum, parts)
     if isinstance(pair, GaussianMixture):
         up, down = (
-            functools.reduce(lib.maximum, sizes)
+            functools.reduce(xp.maximum, sizes)
             for sizes in (pair.sensitivities, pair.other_sensitivities)
         )
         return (up + down) / pair.scale
@@ -114,11 +113,11 @@ def _mu_of(pair: DominatingPair, lib: Any) -> Any:
         return None
     if not isinstance(pair.noise, Gaussian):
         return None
-    ratio = lib.where(pair.noise.scale > 0, pair.shift / pair.noise.scale, lib.nan)
+    ratio = xp.where(pair.noise.scale > 0, pair.shift / pair.noise.scale, xp.nan)
     if isinstance(pair, Replaced):
-        return lib.where(_is_share(pair.sampling_prob), 2.0 * ratio, lib.nan)
+        return xp.where(_is_share(pair.sampling_prob), 2.0 * ratio, xp.nan)
     if isinstance(pair, FixedBatch):
-        return lib.where(_is_share(pair.rate), ratio, lib.nan)
+        return xp.where(_is_share(pair.rate), ratio, xp.nan)
     if isinstance(pair, SampledGroup):
         return (len(pair.log_probabilities) - 1.0) * ratio
     return ratio
@@ -129,13 +128,13 @@ def _is_share(value: Any) -> Any:
 
 
 def _bounded_by(bounds: LogBounds, found: Reals) -> LogBounds:
-    is_less = (found < bounds.upper) | (jnp.isnan(bounds.upper) & (found < jnp.inf))
-    upper = jnp.where(is_less, found, bounds.upper)
-    return LogBounds(jnp.minimum(bounds.lower, upper), upper)
+    is_less = (found < bounds.upper) | (xp.isnan(bounds.upper) & (found < xp.inf))
+    upper = xp.where(is_less, found, bounds.upper)
+    return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 def _gaussian(mu: Reals) -> Terms:
-    one = jnp.ones_like(mu)[..., None]
+    one = xp.ones_like(mu)[..., None]
     return (Term(Additive(Gaussian(one), mu[..., None]), one),)
 
 
@@ -147,5 +146,5 @@ def _with_epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
     return _bounded_by(bounds, profile.epsilon_bounds(_gaussian(mu), delta).upper)
 
 
-_log_delta = compiled(_with_log_delta, (), by_lanes=True)
-_epsilon = compiled(_with_epsilon, (), by_lanes=True)
+_log_delta = compiled(_with_log_delta, ())
+_epsilon = compiled(_with_epsilon, ())

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.tables import Table
 
@@ -52,7 +50,7 @@ class Plan(NamedTuple):
 def total(counts: Reals, values: Reals) -> Reals:
     """The sum of counts times each, (F, ...), where a count of 0 is no release."""
     counts = counts.reshape(counts.shape + (1,) * (values.ndim - 1))
-    return jnp.sum(jnp.where(counts == 0, 0.0, counts * values), axis=0)
+    return xp.sum(xp.where(counts == 0, 0.0, counts * values), axis=0)
 
 
 def cumulants(table: Table, z: Reals) -> Reals:
@@ -60,7 +58,7 @@ def cumulants(table: Table, z: Reals) -> Reals:
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
-        return jax.nn.logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
+        return logsumexp(log_mass[None] + z[:, None] * loss[None], axis=-1)
 
     log_moments = lax.map(each, (table.law.loss, table.law.log_mass))
     return log_moments - z[None] * table.drift[:, None]
@@ -69,30 +67,30 @@ def cumulants(table: Table, z: Reals) -> Reals:
 def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
     """K' and K'' of one release of each, (F,)."""
     law = table.law
-    share = jax.nn.softmax(law.log_mass + z * law.loss, axis=-1)
-    mean = jnp.sum(share * law.loss, axis=-1)
-    variance = jnp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)
+    share = softmax(law.log_mass + z * law.loss, axis=-1)
+    mean = xp.sum(share * law.loss, axis=-1)
+    variance = xp.sum(share * (law.loss - mean[..., None]) ** 2, axis=-1)
     return mean - table.drift, variance
 
 
 def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
-    bound = total(facts.number, jnp.maximum(facts.largest, facts.smallest))
+    bound = total(facts.number, xp.maximum(facts.largest, facts.smallest))
     # A bounded loss ends before its tilted masses could change by e from step to step.
-    top = jnp.where(bound < jnp.inf, jnp.clip(0.1 * points / bound, 1e-9, 1e20), jnp.inf)
-    widest = jnp.max(jnp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
-    gridded = jnp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
-    top = jnp.minimum(top, jnp.where(gridded, GROWTH / jnp.where(gridded, widest, 1.0), jnp.inf))
+    top = xp.where(bound < xp.inf, xp.clip(0.1 * points / bound, 1e-9, 1e20), xp.inf)
+    widest = xp.max(xp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
+    gridded = xp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
+    top = xp.minimum(top, xp.where(gridded, GROWTH / xp.where(gridded, widest, 1.0), xp.inf))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
-        z = jnp.exp(middle)
+        z = xp.exp(middle)
         slope = total(facts.number, _slopes(facts, z)[0])
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
-        return jnp.where(rising, ends[0], middle), jnp.where(rising, middle, ends[1])
+        return xp.where(rising, ends[0], middle), xp.where(rising, middle, ends[1])
 
-    ends = jnp.asarray(LOG_TILTS[0]), jnp.minimum(LOG_TILTS[1], jnp.log(top))
-    return jnp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
+    ends = xp.asarray(LOG_TILTS[0]), xp.minimum(LOG_TILTS[1], xp.log(top))
+    return xp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
 
 
 class _Window(NamedTuple):
@@ -110,15 +108,15 @@ def _window(k_up: Reals, k_down: Reals, orders: Reals, bounds: tuple[Reals, Real
     """Chernoff's, from K at the tilt + and - orders (..., Z), less K there, of bounded losses."""
     row = orders[(None,) * (k_up.ndim - 1)]
     high, low = (k_up + OUTSIDE) / row, -(k_down + OUTSIDE) / row
-    high = jnp.where(jnp.isfinite(high), high, jnp.inf)
-    low = jnp.where(jnp.isfinite(low), low, -jnp.inf)
-    top = jnp.minimum(jnp.min(high, axis=-1), bounds[1])
-    bottom = jnp.maximum(jnp.max(low, axis=-1), bounds[0])
+    high = xp.where(xp.isfinite(high), high, xp.inf)
+    low = xp.where(xp.isfinite(low), low, -xp.inf)
+    top = xp.minimum(xp.min(high, axis=-1), bounds[1])
+    bottom = xp.maximum(xp.max(low, axis=-1), bounds[0])
     return _Window(
         bottom,
-        jnp.maximum(top, bottom),
-        orders[jnp.argmax(low, axis=-1)],
-        orders[jnp.argmin(high, axis=-1)],
+        xp.maximum(top, bottom),
+        orders[xp.argmax(low, axis=-1)],
+        orders[xp.argmin(high, axis=-1)],
     )
 
 
@@ -127,32 +125,32 @@ def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     fixed_facts, epsilon = lax.stop_gradient((facts, epsilon))
     counts, drift = fixed_facts.number, fixed_facts.drift
     tilt = tilt_of(fixed_facts, epsilon, points)
-    deviation = jnp.sqrt(total(counts, _slopes(fixed_facts, tilt)[1]))
-    octaves = 0.5 * (LOWEST_ORDER + jnp.arange(1.0 * ORDERS))
-    orders = jnp.exp2(octaves) * jnp.sqrt(2.0 * OUTSIDE) / jnp.maximum(deviation, 1e-150)
-    orders = jnp.where(deviation > 0, orders, jnp.exp2(2.0 * octaves))
-    tilts = jnp.concatenate([tilt[None], tilt + orders, tilt - orders])
+    deviation = xp.sqrt(total(counts, _slopes(fixed_facts, tilt)[1]))
+    octaves = 0.5 * (LOWEST_ORDER + xp.arange(1.0 * ORDERS))
+    orders = xp.exp2(octaves) * xp.sqrt(2.0 * OUTSIDE) / xp.maximum(deviation, 1e-150)
+    orders = xp.where(deviation > 0, orders, xp.exp2(2.0 * octaves))
+    tilts = xp.concatenate([tilt[None], tilt + orders, tilt - orders])
     values = cumulants(fixed_facts, tilts)
-    k, k_up, k_down = jnp.split(values, (1, 1 + ORDERS), axis=-1)
+    k, k_up, k_down = xp.split(values, (1, 1 + ORDERS), axis=-1)
     k_up, k_down = k_up - k, k_down - k
     bounds = -(fixed_facts.smallest + drift), fixed_facts.largest - drift
     low, longest = _single(fixed_facts, k, k_up, k_down, orders, tilt, epsilon)
 
     def window(step: Reals) -> _Window:
         """Window of the total with its chords, each of cumulant below h^2 s^2 / 8 (Hoeffding)."""
-        chords = 0.125 * jnp.sum(counts) * (step * orders) ** 2
-        spread = jnp.sum(counts) * step
+        chords = 0.125 * xp.sum(counts) * (step * orders) ** 2
+        spread = xp.sum(counts) * step
         ends = total(counts, bounds[0]) - spread, total(counts, bounds[1]) + spread
         return _window(total(counts, k_up) + chords, total(counts, k_down) + chords, orders, ends)
 
     room = FILL * points - 4.0 * MARGIN
-    least_step = jnp.maximum(window(jnp.zeros(())).length, longest) / room
-    least_step = jnp.maximum(least_step, 1e-12 * (1.0 + jnp.abs(epsilon)))
-    wide_step = jnp.maximum(window(SPARE * least_step).length, longest) / room
-    step, exact = _step(facts, least_step, jnp.maximum(wide_step, least_step))
+    least_step = xp.maximum(window(xp.zeros(())).length, longest) / room
+    least_step = xp.maximum(least_step, 1e-12 * (1.0 + xp.abs(epsilon)))
+    wide_step = xp.maximum(window(SPARE * least_step).length, longest) / room
+    step, exact = _step(facts, least_step, xp.maximum(wide_step, least_step))
     held_step = lax.stop_gradient(step)
     total_window = window(held_step)
-    steps_below = jnp.ceil((fixed_facts.anchor - low) / held_step + MARGIN)
+    steps_below = xp.ceil((fixed_facts.anchor - low) / held_step + MARGIN)
     return Plan(
         tilt,
         k[:, 0],
@@ -173,41 +171,41 @@ def _single(
 
     Up to where what lies beyond is little beside delta: there it is taken for infinite.
     """
-    height = total(facts.number, k[:, 0]) - tilt * epsilon - jnp.log(tilt) - jnp.log1p(tilt) - 8.0
+    height = total(facts.number, k[:, 0]) - tilt * epsilon - xp.log(tilt) - xp.log1p(tilt) - 8.0
     bounds = -(facts.smallest + facts.drift), facts.largest - facts.drift
     single_window = _window(k_up, k_down, orders, bounds)
-    share = k_up + k + OUTSIDE + jnp.log(jnp.maximum(facts.number, 1.0))[:, None] - height
+    share = k_up + k + OUTSIDE + xp.log(xp.maximum(facts.number, 1.0))[:, None] - height
     reach = share / (tilt + orders)[None]
-    reach = jnp.min(jnp.where(jnp.isfinite(reach), reach, jnp.inf), axis=-1)
-    high = jnp.maximum(jnp.minimum(reach, bounds[1]), 0.0)
-    low = jnp.minimum(single_window.low, 0.0)
-    return low, jnp.max(jnp.where(facts.number == 0, 0.0, high - low))
+    reach = xp.min(xp.where(xp.isfinite(reach), reach, xp.inf), axis=-1)
+    high = xp.maximum(xp.minimum(reach, bounds[1]), 0.0)
+    low = xp.minimum(single_window.low, 0.0)
+    return low, xp.max(xp.where(facts.number == 0, 0.0, high - low))
 
 
 def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Bools]:
     """The step, and for which releases every loss lies on the grid."""
     is_used = (facts.number > 0) & (facts.spacing > 0)
-    largest = jnp.max(jnp.where(is_used & facts.lattice, facts.spacing, 0.0))
-    safe = jnp.where(largest > 0, largest, 1.0)
-    ratio = lax.stop_gradient(jnp.where(is_used & facts.lattice, facts.spacing / safe, 1.0))
-    multiples = ratio[:, None] * jnp.arange(1.0, LARGEST_PART + 1.0)[None]
-    fits = jnp.abs(multiples - jnp.round(multiples)) <= FITS * multiples
-    fitting = jnp.all(fits, axis=0)
-    unit = largest / (1.0 + jnp.argmax(fitting))
+    largest = xp.max(xp.where(is_used & facts.lattice, facts.spacing, 0.0))
+    safe = xp.where(largest > 0, largest, 1.0)
+    ratio = lax.stop_gradient(xp.where(is_used & facts.lattice, facts.spacing / safe, 1.0))
+    multiples = ratio[:, None] * xp.arange(1.0, LARGEST_PART + 1.0)[None]
+    fits = xp.abs(multiples - xp.round(multiples)) <= FITS * multiples
+    fitting = xp.all(fits, axis=0)
+    unit = largest / (1.0 + xp.argmax(fitting))
     fits_unit = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
-    common = jnp.all(fits_unit) & jnp.any(fitting) & (largest > 0) & (unit >= least_step)
+    common = xp.all(fits_unit) & xp.any(fitting) & (largest > 0) & (unit >= least_step)
     # Else the most frequent release whose atoms are some steps apart decides.
-    weight = jnp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
-    spacing = facts.spacing[jnp.argmax(weight)]
-    parts = lax.stop_gradient(jnp.maximum(jnp.floor(spacing / wide_step), 1.0))
-    aligned = jnp.where(jnp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide_step))
-    step = jnp.where(common, unit, aligned)
+    weight = xp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
+    spacing = facts.spacing[xp.argmax(weight)]
+    parts = lax.stop_gradient(xp.maximum(xp.floor(spacing / wide_step), 1.0))
+    aligned = xp.where(xp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide_step))
+    step = xp.where(common, unit, aligned)
     return step, facts.lattice & _on_grid(facts, step)
 
 
 def _on_grid(facts: Table, step: Reals) -> Bools:
     """True where the spacing is a whole multiple of the step."""
-    multiple = lax.stop_gradient(facts.spacing / jnp.where(step > 0, step, 1.0))
-    nearest = jnp.round(multiple)
-    fits = (nearest >= 1) & (jnp.abs(multiple - nearest) <= 2.0 * FITS * nearest)
+    multiple = lax.stop_gradient(facts.spacing / xp.where(step > 0, step, 1.0))
+    nearest = xp.round(multiple)
+    fits = (nearest >= 1) & (xp.abs(multiple - nearest) <= 2.0 * FITS * nearest)
     return fits | (facts.spacing == 0)

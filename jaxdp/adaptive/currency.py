@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import quotient_up
@@ -50,9 +50,9 @@ def _mu_of(mechanism: Mechanism) -> GDP:
         if not mechanism.sampled:
             return GDP(quotient_up(mechanism.sensitivity, noise.scale))
         # rho = mu^2 / 2, of the whole release.
-        return GDP(round_up(jnp.sqrt(2.0 * mechanism.zcdp().rho), 4))
+        return GDP(round_up(xp.sqrt(2.0 * mechanism.zcdp().rho), 4))
     pure = mechanism.pure_epsilon()
-    if not bool(jnp.all(jnp.isfinite(pure))):
+    if not bool(xp.all(xp.isfinite(pure))):
         raise ValueError(
             "item must have a mu under a budget of GDP: Gaussian noise has one, and noise with a "
             f"pure epsilon; {type(noise).__name__} has neither here"

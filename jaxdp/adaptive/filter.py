@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import final
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp import ledger
 from jaxdp._core import checks
-from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.compilation import jitted, require_outside_traces
 from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -197,26 +195,26 @@ class Filter(Locked, Saved):
         return all(total <= limit for total, limit in zip(sums, self._limits, strict=True))
 
 
-@jax.jit
+@jitted
 def _best_order(budget: Budget) -> Reals:
     """The order at which the divergence that the conversion allows is the most, over the order."""
-    low, high = (jnp.asarray(end) for end in _LOG_EXCESSES)
+    low, high = (xp.asarray(end) for end in _LOG_EXCESSES)
     for _ in range(_ROUNDS):
-        points = jnp.linspace(low, high, _ORDERS)
-        s = jnp.exp(points)
-        gain = (jnp.log(budget.delta) + log1p(s) + s * log1p(1.0 / s)) / s
-        best = jnp.argmax((budget.epsilon + gain) / (1.0 + s))
-        low, high = (points[jnp.clip(best + i, 0, _ORDERS - 1)] for i in (-1, 1))
-    return 1.0 + jnp.exp(0.5 * (low + high))
+        points = xp.linspace(low, high, _ORDERS)
+        s = xp.exp(points)
+        gain = (xp.log(budget.delta) + log1p(s) + s * log1p(1.0 / s)) / s
+        best = xp.argmax((budget.epsilon + gain) / (1.0 + s))
+        low, high = (points[xp.clip(best + i, 0, _ORDERS - 1)] for i in (-1, 1))
+    return 1.0 + xp.exp(0.5 * (low + high))
 
 
-@jax.jit
+@jitted
 def _largest(budget: Budget, order: Reals) -> Reals:
     """The largest divergence of `order` that implies `budget`; 0 if none does."""
 
     def residual(value: Reals) -> Reals:
         return excess_log_delta(RDP(order, value).log_delta(budget.epsilon), budget.delta)
 
-    zero = jnp.minimum(budget.delta, 0.0)
+    zero = xp.minimum(budget.delta, 0.0)
     slack = rounding_slack(budget.delta)
     return last_feasible(residual, zero + _LEAST, zero + _LARGEST, slack, 0.0)

@@ -12,11 +12,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1p, round_up
@@ -53,7 +53,7 @@ def rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
     def enough(bounds: LogBounds) -> Any:
         return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
 
-    return log_delta(terms, jnp.asarray(epsilon), both, enough).upper
+    return log_delta(terms, xp.asarray(epsilon), both, enough).upper
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
@@ -84,8 +84,8 @@ def _tighter(
     if not any(isinstance(term.pair, BoundedRange) for term in terms):
         return pair
     by_renyi = by_divergences(terms, values, both)
-    lower = jnp.where(by_renyi < pair.upper, -jnp.inf, pair.lower)
-    return LogBounds(lower, jnp.where(by_renyi < pair.upper, by_renyi, pair.upper))  # NaN stays
+    lower = xp.where(by_renyi < pair.upper, -xp.inf, pair.lower)
+    return LogBounds(lower, xp.where(by_renyi < pair.upper, by_renyi, pair.upper))  # NaN stays
 
 
 def _log_delta(terms: Terms, epsilon: Reals, both: bool) -> Reals:
@@ -100,16 +100,16 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     The least over orders of (K(s) - log(1 + s) - s log(1 + 1/s) - log delta) / s.
     """
     lanes, delta = _broadcast(terms, delta)
-    safe_delta = jnp.where(delta > 0, delta, 1.0)
-    log_delta = jnp.log(safe_delta) - rounding_slack(safe_delta)
+    safe_delta = xp.where(delta > 0, delta, 1.0)
+    log_delta = xp.log(safe_delta) - rounding_slack(safe_delta)
 
     def of_order(s: Reals) -> Reals:
         gain, entropy = _cumulant(lanes, both, s), log1p(s) + s * log1p(1.0 / s)
-        size = gain + entropy + jnp.abs(log_delta)
+        size = gain + entropy + xp.abs(log_delta)
         return (gain - entropy - log_delta + 16.0 * ULP * size) / s
 
-    least_epsilon = least_value(of_order, *(jnp.full(delta.shape, end) for end in _ORDERS))
-    return jnp.where(delta > 0, jnp.maximum(least_epsilon, 0.0), jnp.inf)
+    least_epsilon = least_value(of_order, *(xp.full(delta.shape, end) for end in _ORDERS))
+    return xp.where(delta > 0, xp.maximum(least_epsilon, 0.0), xp.inf)
 
 
 _compiled_log_delta = compiled(_log_delta, 2)
@@ -125,10 +125,10 @@ def _cumulant(terms: Terms, both: bool, s: Reals) -> Reals:
     value = add_up(terms, lambda term: term.total(term.pair.renyi(order)))
     if both:
         reverse = add_up(terms, lambda term: term.total(term.pair.reversed().renyi(order)))
-        value = jnp.maximum(value, reverse)
-    return jnp.where(jnp.isnan(value), jnp.inf, round_up(s * value, _ROUNDED))
+        value = xp.maximum(value, reverse)
+    return xp.where(xp.isnan(value), xp.inf, round_up(s * value, _ROUNDED))
 
 
 def _broadcast(terms: Terms, values: Reals) -> tuple[Terms, Reals]:
-    shape = jnp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-    return tuple(term.broadcast(shape) for term in terms), jnp.broadcast_to(values, shape)
+    shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    return tuple(term.broadcast(shape) for term in terms), xp.broadcast_to(values, shape)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import Reals
 from jaxdp.dominating_pair.additive import Additive
@@ -70,7 +71,7 @@ def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
     if not isinstance(noise, Histogram | DiscreteHistogram):
         return Additive(*_expanded((noise, sensitivity)))
     parameters = (*jax.tree.leaves(noise), sensitivity)
-    if not all(checks.is_concrete(x) and jnp.ndim(x) == 0 for x in parameters):
+    if not all(checks.is_concrete(x) and xp.ndim(x) == 0 for x in parameters):
         raise ValueError(
             "the width and the sensitivity of a Histogram must be one concrete number each: "
             "compose its releases by n * loss and a + b"
@@ -94,7 +95,7 @@ def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
     )
 
 
-@jax.jit
+@jitted
 def _expanded(tree: Any) -> Any:
     """Every array with a last axis of 1, along which releases compose."""
-    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
+    return jax.tree.map(lambda x: xp.asarray(x)[..., None], tree)

@@ -7,18 +7,18 @@ from functools import partial
 from typing import Any, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import outside_traces
 from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import picked, xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp._core.pytree import pytree, static
+from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
 from jaxdp.composition import bounded_range
@@ -32,7 +32,7 @@ from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directio
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.tradeoff import tradeoff_of_known, tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import exp_down, exp_up
+from jaxdp.noise.base import exp_up
 
 # What a stored loss says that it is.
 _FORMAT = Format("jaxdp-privacy-loss")
@@ -64,7 +64,7 @@ class PrivacyLoss(Saved):
     @property
     def shape(self) -> Shape:
         """The batch."""
-        return jnp.broadcast_shapes(*(term.shape for term in self.terms))
+        return xp.broadcast_shapes(*(term.shape for term in self.terms))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of delta at `epsilon`, every real epsilon: an upper bound, never below the truth.
@@ -81,7 +81,7 @@ class PrivacyLoss(Saved):
         """
         bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
         error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP)
-        return jnp.where(bounds.upper == -jnp.inf, 0.0, error)
+        return xp.where(bounds.upper == -xp.inf, 0.0, error)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -117,7 +117,7 @@ class PrivacyLoss(Saved):
         Of known values to 1e-10, from a few epsilons that are asked for outside of any trace.
         """
         fpr = checks.probability("fpr", fpr, lift=True)
-        shape = jnp.broadcast_shapes(self.shape, fpr.shape)
+        shape = xp.broadcast_shapes(self.shape, fpr.shape)
         if not checks.all_concrete(self.terms, fpr) or 0 in shape:
             return tradeoff_of_profile(self.log_delta, fpr)
         require_both_directions(self)
@@ -136,8 +136,8 @@ class PrivacyLoss(Saved):
     def _answer(self, function: Callable[..., Any], argument: Reals) -> Any:
         """function(terms, argument, both); an empty answer of an empty batch."""
         if 0 in argument.shape or any(0 in term.shape for term in self.terms):
-            shape = jnp.broadcast_shapes(self.shape, argument.shape)
-            return LogBounds(jnp.zeros(shape), jnp.zeros(shape))
+            shape = xp.broadcast_shapes(self.shape, argument.shape)
+            return LogBounds(xp.zeros(shape), xp.zeros(shape))
         return function(self.terms, argument, self.both)
 
     def sum(self, axis: int = -1) -> PrivacyLoss:
@@ -145,13 +145,13 @@ class PrivacyLoss(Saved):
         shape = self.shape
         if not isinstance(axis, int | np.integer) or not -len(shape) <= axis < len(shape):
             raise ValueError(f"axis must be one of the batch of shape {shape}, got {axis!r}")
-        axis %= len(shape)
+        axis = axis % len(shape)
         if shape[axis] == 0:
-            no_release = PureDP(jnp.zeros(shape[:axis] + shape[axis + 1 :]))
+            no_release = PureDP(xp.zeros(shape[:axis] + shape[axis + 1 :]))
             return PrivacyLoss(privacy_loss(no_release).terms, self.relation)
 
         def merge(x: Reals) -> Reals:
-            x = jnp.moveaxis(x, axis, -2)
+            x = xp.moveaxis(x, axis, -2)
             return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
         terms = tuple(jax.tree.map(merge, term.broadcast(shape)) for term in self.terms)
@@ -174,7 +174,7 @@ class PrivacyLoss(Saved):
         ...     float((10 * dp.privacy_loss(dp.PureDP(1.0))).epsilon(1e-3)), 6)
         True
         """
-        return cls((Term(pair_of(finite_pair(losses, masses_p, masses_q))[0], jnp.ones(1)),))
+        return cls((Term(pair_of(finite_pair(losses, masses_p, masses_q))[0], xp.ones(1)),))
 
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.
@@ -191,7 +191,7 @@ class PrivacyLoss(Saved):
         relation, terms = body[0], from_plain(body[1])
         if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):
             checks.one_of("relation", relation, RELATIONS)
-        jnp.broadcast_shapes(*(term.shape for term in terms))
+        xp.broadcast_shapes(*(term.shape for term in terms))
         return cls(terms, relation)
 
     def __len__(self) -> int:
@@ -228,7 +228,7 @@ class PrivacyLoss(Saved):
         full_index = (*index, *dots, slice(None))
 
         def pick(x: Reals) -> Reals:
-            return x.at[full_index].get(mode="fill", fill_value=jnp.nan)
+            return picked(x, full_index)
 
         terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(tuple(terms), self.relation)
@@ -292,5 +292,5 @@ def privacy_loss(
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
         own_relation = relation
-    terms = tuple(Term(pair, jnp.full(1, count, jnp.float64)) for pair, count in pairs)
+    terms = tuple(Term(pair, xp.full(1, 1.0) * count) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)

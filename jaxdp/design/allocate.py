@@ -7,12 +7,14 @@ ones need not.
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+from functools import partial
+
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -118,15 +120,15 @@ def _composed(
     if not isinstance(budget, Budget) or (family == "discrete_laplace" and _is_pure(budget)):
         return scales
     moves = (sensitivities > 0) & (scales > 0)
-    usable = jnp.where(moves, scales, 1.0)
+    usable = xp.where(moves, scales, 1.0)
 
     def released(factor: Reals) -> PrivacyLoss:
         noise = _INTEGERS[family](factor[..., None] * usable)
-        mechanism = Mechanism(noise, jnp.where(moves, sensitivities, 0.0))
+        mechanism = Mechanism(noise, xp.where(moves, sensitivities, 0.0))
         return (counts * privacy_loss(mechanism)).sum(-1)
 
     factor = calibrate(released, budget, lower=_NEAREST, upper=_FARTHEST)
-    return jnp.where(scales > 0, factor[..., None] * scales, scales)
+    return xp.where(scales > 0, factor[..., None] * scales, scales)
 
 
 def _check_choices(family: str, method: str, weights: ArrayLike | None) -> None:
@@ -143,7 +145,7 @@ def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:
         raise ValueError("sensitivities must have a coordinate axis, got a scalar")
     if family in _INTEGERS:
         sensitivities = checks.whole("sensitivities", sensitivities)
-    return checks.real("sensitivities", sensitivities, 0.0, float(jnp.finfo(float).max))
+    return checks.real("sensitivities", sensitivities, 0.0, float(xp.finfo(float).max))
 
 
 def _is_pure(budget: Budget) -> bool:
@@ -175,9 +177,9 @@ def allocation_error(
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     power = checks.real("power", power, 0.0, open_lower=True)
     silent = scales == 0
-    each = _KINDS[family](jnp.where(silent, 1.0, scales)).absolute_moment(power)
-    each, weights = jnp.broadcast_arrays(jnp.where(silent, 0.0, each), weights)
-    return jnp.sum(weights * each, axis=-1)
+    each = _KINDS[family](xp.where(silent, 1.0, scales)).absolute_moment(power)
+    each, weights = xp.broadcast_arrays(xp.where(silent, 0.0, each), weights)
+    return xp.sum(weights * each, axis=-1)
 
 
 def allocation_shape(
@@ -185,7 +187,7 @@ def allocation_shape(
 ) -> Reals:
     """The scales of `allocate` up to their common factor."""
     if method == "iid":
-        return jnp.ones_like(sensitivities)
+        return xp.ones_like(sensitivities)
     if method == "spr":
         return sensitivities
     if family == "gaussian":
@@ -206,7 +208,7 @@ def _level(family: str, budget: Budget | GDP | PureDP) -> Reals:
     return largest_laplace_ratio(budget)
 
 
-@jax.jit(static_argnums=(0, 1))
+@partial(jitted, static_argnums=(0, 1))
 def _allocate(
     family: str,
     method: str,
@@ -216,17 +218,17 @@ def _allocate(
     power: Reals,
     counts: Reals,
 ) -> Reals:
-    sensitivities, level, weights, power, counts = jnp.broadcast_arrays(
+    sensitivities, level, weights, power, counts = xp.broadcast_arrays(
         sensitivities, level[..., None], weights, power, counts
     )
     # Units of the largest sensitivity, so that no power of it overflows.
-    unit = jnp.max(sensitivities, axis=-1, keepdims=True, initial=0.0)
-    unit = jnp.where(unit == 0, 1.0, unit)
-    relative = jnp.where(sensitivities == 0, 0.0, jnp.maximum(sensitivities / unit, _LEAST_SHARE))
+    unit = xp.max(sensitivities, axis=-1, keepdims=True, initial=0.0)
+    unit = xp.where(unit == 0, 1.0, unit)
+    relative = xp.where(sensitivities == 0, 0.0, xp.maximum(sensitivities / unit, _LEAST_SHARE))
     shape = allocation_shape(family, relative, weights, power, method)
-    safe = jnp.where(relative == 0, 1.0, shape)
+    safe = xp.where(relative == 0, 1.0, shape)
     norm = 2.0 if family == "gaussian" else 1.0
-    spent = jnp.sum(counts * (relative / safe) ** norm, axis=-1, keepdims=True) ** (1.0 / norm)
+    spent = xp.sum(counts * (relative / safe) ** norm, axis=-1, keepdims=True) ** (1.0 / norm)
     scales = round_up(unit * shape * spent / level, 8)
-    silent = jnp.zeros_like(scales) if method != "iid" else jnp.where(spent == 0, 0.0, scales)
-    return jnp.where(sensitivities == 0, silent, scales)
+    silent = xp.zeros_like(scales) if method != "iid" else xp.where(spent == 0, 0.0, scales)
+    return xp.where(sensitivities == 0, silent, scales)

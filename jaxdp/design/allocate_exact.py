@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
-from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import compiled, jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour_plan import plan_at_epsilon
@@ -82,21 +81,21 @@ def allocate_exact(
         raise ValueError("budget and power must be scalars: use jax.vmap for more of them")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
-    weights = jnp.broadcast_to(weights, sensitivities.shape)
+    weights = xp.broadcast_to(weights, sensitivities.shape)
     if not members:
         return sensitivities
     moves = sensitivities != 0
-    unit = jnp.where(jnp.any(moves), jnp.max(sensitivities), 1.0)
-    query = _Query(_stacked(members), moves, jnp.where(moves, sensitivities / unit, 1.0))
-    costs = weights * jnp.stack([jnp.asarray(n.absolute_moment(power)) for n in members])
+    unit = xp.where(xp.any(moves), xp.max(sensitivities), 1.0)
+    query = _Query(_stacked(members), moves, xp.where(moves, sensitivities / unit, 1.0))
+    costs = weights * xp.stack([xp.asarray(n.absolute_moment(power)) for n in members])
     shape = _shape(query, budget, costs, power, steps)
     safe, unsafe = _bracket(query, budget, shape)
 
     def released(common: Reals) -> PrivacyLoss:
-        return PrivacyLoss(query.terms(common[..., None] * jnp.exp(shape)))
+        return PrivacyLoss(query.terms(common[..., None] * xp.exp(shape)))
 
     factor = calibrate(released, budget, lower=unsafe, upper=safe)
-    return jnp.where(moves, unit * factor * jnp.exp(shape), 0.0)
+    return xp.where(moves, unit * factor * xp.exp(shape), 0.0)
 
 
 def _one_each(noises: Noise | Sequence[Noise], sensitivities: Reals) -> tuple[Noise, ...]:
@@ -118,22 +117,22 @@ class _Query(NamedTuple):
 
     def terms(self, scales: Reals) -> Terms:
         """The composition of all coordinates at scales (..., K)."""
-        moves, relative, scales = jnp.broadcast_arrays(self.moves, self.relative, scales)
-        shifts, counts = jnp.where(moves, relative / scales, 0.0), jnp.where(moves, 1.0, 0.0)
+        moves, relative, scales = xp.broadcast_arrays(self.moves, self.relative, scales)
+        shifts, counts = xp.where(moves, relative / scales, 0.0), xp.where(moves, 1.0, 0.0)
         return tuple(
             Term(Additive(noise, shifts[..., index]), counts[..., index])
             for noise, index in self.groups
         )
 
 
-@jax.jit
+@jitted
 def _bracket(query: _Query, budget: Budget, log_shape: Reals) -> tuple[Reals, Reals]:
     """A common factor that is surely enough, and one that is surely not."""
     mu, ratio = largest_gdp(budget).mu, largest_laplace_ratio(budget)
-    spread = jnp.sum(jnp.where(query.moves, query.relative * jnp.exp(-log_shape), 0.0))
-    spread = jnp.where(spread == 0, 1.0, spread)
-    safe = 1e3 * spread / jnp.maximum(jnp.minimum(mu, ratio), 1e-30)
-    return safe, 1e-4 * spread / jnp.maximum(mu, ratio) / query.relative.size
+    spread = xp.sum(xp.where(query.moves, query.relative * xp.exp(-log_shape), 0.0))
+    spread = xp.where(spread == 0, 1.0, spread)
+    safe = 1e3 * spread / xp.maximum(xp.minimum(mu, ratio), 1e-30)
+    return safe, 1e-4 * spread / xp.maximum(mu, ratio) / query.relative.size
 
 
 class _State(NamedTuple):
@@ -150,44 +149,44 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
     and the shape by Adam along it: a single evaluation of both.
     """
     moves = query.moves
-    log_delta = jnp.log(budget.delta)
+    log_delta = xp.log(budget.delta)
 
     def smooth(log_scales: Reals) -> Reals:
-        return _smooth_log_delta(query.terms(jnp.exp(log_scales)), budget.epsilon)
+        return _smooth_log_delta(query.terms(xp.exp(log_scales)), budget.epsilon)
 
     def log_error(log_scales: Reals) -> Reals:
-        return jnp.log(jnp.sum(jnp.where(moves, costs * jnp.exp(power * log_scales), 0.0)))
+        return xp.log(xp.sum(xp.where(moves, costs * xp.exp(power * log_scales), 0.0)))
 
     # The optima under a bound on sum_j (l_j / s_j)^2, and under one on sum_j l_j / s_j.
-    starts = jnp.stack([jnp.log(query.relative**k / costs) / (power + k) for k in (2.0, 1.0)])
+    starts = xp.stack([xp.log(query.relative**k / costs) / (power + k) for k in (2.0, 1.0)])
     optimiser = optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps))
 
     def step(state: _State, index: Index) -> tuple[_State, None]:
         value, slope = jax.value_and_grad(smooth)(state.log_scales)
-        falls = jnp.sum(slope)
+        falls = xp.sum(slope)
         # Of a common factor log(-log delta) is nearly linear in the logarithm.
-        shift = jnp.log(log_delta / value) * value / falls
-        shift = jnp.where((value < _LEAST_LOG) & jnp.isfinite(shift), shift, 1.0)
-        log_scales = state.log_scales + jnp.clip(shift, -1.0, 1.0)
+        shift = xp.log(log_delta / value) * value / falls
+        shift = xp.where((value < _LEAST_LOG) & xp.isfinite(shift), shift, 1.0)
+        log_scales = state.log_scales + xp.clip(shift, -1.0, 1.0)
         error, rise = jax.value_and_grad(log_error)(log_scales)
         downhill = rise - power * slope / falls
-        downhill = jnp.where(jnp.isfinite(downhill) & moves, downhill, 0.0)
-        is_better: Bools = (error < state.least) & (jnp.abs(shift) < _NEAR)
-        best = jnp.where(is_better, log_scales, state.best)
-        least = jnp.where(is_better, error, state.least)
+        downhill = xp.where(xp.isfinite(downhill) & moves, downhill, 0.0)
+        is_better: Bools = (error < state.least) & (xp.abs(shift) < _NEAR)
+        best = xp.where(is_better, log_scales, state.best)
+        least = xp.where(is_better, error, state.least)
         updates, memory_after = optimiser.update(downhill, state.memory)
         # Both starts settle before the better one is left.
         settling = index < 2 * _SETTLING - 1
         memory = jax.tree.map(
-            lambda old, new: jnp.where(settling, old, new), state.memory, memory_after
+            lambda old, new: xp.where(settling, old, new), state.memory, memory_after
         )
-        following = jnp.where(settling, log_scales, log_scales + jnp.asarray(updates))
-        following = jnp.where(index == _SETTLING - 1, starts[1], following)
-        following = jnp.where(index == 2 * _SETTLING - 1, best, following)
+        following = xp.where(settling, log_scales, log_scales + xp.asarray(updates))
+        following = xp.where(index == _SETTLING - 1, starts[1], following)
+        following = xp.where(index == 2 * _SETTLING - 1, best, following)
         return _State(following, memory, best, least), None
 
-    first = _State(starts[0], optimiser.init(starts[0]), starts[1], jnp.asarray(jnp.inf))
-    return lax.scan(step, first, jnp.arange(steps + 2 * _SETTLING))[0].best
+    first = _State(starts[0], optimiser.init(starts[0]), starts[1], xp.asarray(xp.inf))
+    return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0].best
 
 
 _shape = compiled(_searched, 4)
@@ -207,6 +206,6 @@ def _stacked(noises: tuple[Noise, ...]) -> tuple[tuple[Noise, Indices], ...]:
     for index, noise in enumerate(noises):
         kinds.setdefault(jax.tree.structure(noise), []).append(index)
     return tuple(
-        (jax.tree.map(lambda *x: jnp.stack(x), *(noises[i] for i in index)), jnp.array(index))
+        (jax.tree.map(lambda *x: xp.stack(x), *(noises[i] for i in index)), xp.array(index))
         for index in kinds.values()
     )

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
 from jaxdp._numeric.secants import secants
@@ -111,14 +111,14 @@ def calibrate_from(
 
 def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
     lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)
-    if checks.all_concrete((lower, upper)) and not bool(jnp.all(lower < upper)):
+    if checks.all_concrete((lower, upper)) and not bool(xp.all(lower < upper)):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
     return lower, upper
 
 
 def _of_whole(build: Callable[[Reals], HasLogDelta]) -> Callable[[Reals], HasLogDelta]:
     """`build` of the whole part of a parameter."""
-    return lambda parameter: build(jnp.floor(parameter))
+    return lambda parameter: build(xp.floor(parameter))
 
 
 class _Search(NamedTuple):
@@ -143,19 +143,19 @@ def _begun(
     def sign(parameter: Reals) -> Reals:
         return _excess_with_sign(build(parameter), budget)
 
-    common = jnp.broadcast_arrays(budget.epsilon, budget.delta, safe, unsafe)[0]
+    common = xp.broadcast_arrays(budget.epsilon, budget.delta, safe, unsafe)[0]
     built = jax.eval_shape(build, common)
     composed = isinstance(built, PrivacyLoss)
     shapes = built.shape if composed else jax.eval_shape(residual, common).shape
-    shape = jnp.broadcast_shapes(common.shape, shapes)
+    shape = xp.broadcast_shapes(common.shape, shapes)
     ends = safe, unsafe
-    delta, safe, unsafe = (jnp.broadcast_to(a, shape) for a in (budget.delta, *ends))
+    delta, safe, unsafe = (xp.broadcast_to(a, shape) for a in (budget.delta, *ends))
     # What is known now is searched by calls of what is compiled for every composition.
     safest = build(safe)
     is_known = composed and checks.all_concrete(budget, ends, safest)
     if not is_known:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
-        zero = jnp.minimum(delta, 0.0)
+        zero = xp.minimum(delta, 0.0)
         safe, unsafe = safe + zero, unsafe + zero
     return _Search(residual, sign, delta, safe, unsafe, safest, composed, is_known)
 
@@ -176,11 +176,11 @@ def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
         return (bounds.lower > target) | (bounds.upper < target - margin)
 
     epsilons = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
-    found = bounded_range.log_delta(loss.terms, jnp.asarray(epsilons), loss.both, enough)
+    found = bounded_range.log_delta(loss.terms, xp.asarray(epsilons), loss.both, enough)
     lower, upper = (np.asarray(x) for x in found)
     above = lower > target
     value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)
-    return excess_log_delta(jnp.asarray(value), budget.delta)
+    return excess_log_delta(xp.asarray(value), budget.delta)
 
 
 def _largest_parameter(search: _Search, upper: Reals, whole: bool) -> Reals:
@@ -196,17 +196,17 @@ def _largest_whole(
     residual: Callable[[Reals], Reals], parameter: Reals, upper: Reals, slack: Reals
 ) -> Reals:
     """The larger of the two whole numbers next to `parameter` that passes; 0 where none does."""
-    below = jnp.floor(lax.stop_gradient(parameter))
+    below = xp.floor(lax.stop_gradient(parameter))
     above = below + 1.0
-    below = jnp.where(residual(below) <= 0, below, 0.0)
-    return jnp.where((above <= upper) & (residual(above) <= -slack), above, below)
+    below = xp.where(residual(below) <= 0, below, 0.0)
+    return xp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
 def _is_impossible(safest: HasLogDelta, budget: Budget) -> bool:
     """True if every delta is 0 and every loss larger than epsilon, even at the safe end."""
     if not isinstance(safest, PrivacyLoss) or np.any(np.asarray(budget.delta) != 0):
         return False
-    return bool(np.all(np.asarray(safest.renyi(jnp.inf)) > budget.epsilon))
+    return bool(np.all(np.asarray(safest.renyi(xp.inf)) > budget.epsilon))
 
 
 def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> Reals:
@@ -215,13 +215,13 @@ def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = 
     if not search.composed:
         return last_feasible(residual, safe, unsafe, rounding_slack(delta))
     if search.known and _is_impossible(search.safest, budget):
-        return jnp.full(delta.shape, jnp.inf)
+        return xp.full(delta.shape, xp.inf)
     slack = _composed_slack(delta, safe)
     if not search.known:
         return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
 
-    middle = jnp.sqrt(safe) * jnp.sqrt(unsafe)
-    start = middle if guess is None else jnp.broadcast_to(jnp.asarray(guess), middle.shape)
+    middle = xp.sqrt(safe) * xp.sqrt(unsafe)
+    start = middle if guess is None else xp.broadcast_to(xp.asarray(guess), middle.shape)
     parameter = secants(
         lambda x: _straightened(sign(x), slack, delta),
         safe,
@@ -231,24 +231,24 @@ def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = 
         close=_CLOSE,
         max_steps=_MOST_STEPS,
     )
-    return jnp.where(jnp.isnan(parameter), jnp.inf, parameter)
+    return xp.where(xp.isnan(parameter), xp.inf, parameter)
 
 
-@jax.jit
+@jitted
 def _composed_slack(delta: Reals, parameters: Reals) -> Reals:
-    log_delta = jnp.log(jnp.where(delta == 0, 1.0, delta))
-    return jnp.broadcast_to(_COMPOSED * (1.0 + jnp.abs(log_delta)), parameters.shape)
+    log_delta = xp.log(xp.where(delta == 0, 1.0, delta))
+    return xp.broadcast_to(_COMPOSED * (1.0 + xp.abs(log_delta)), parameters.shape)
 
 
-@jax.jit
+@jitted
 def _straightened(excess: Reals, slack: Reals, delta: Reals) -> Reals:
     """Value with the sign of excess + slack, for a search by secants.
 
     Where delta is far from 1 it is nearly straight in log(parameter).
     """
-    excess += slack
-    log_target = jnp.log(jnp.where(delta > 0, delta, 1.0))
+    excess = excess + slack
+    log_target = xp.log(xp.where(delta > 0, delta, 1.0))
     log_delta = excess + log_target
-    far = (log_delta < _LEAST_LOG) & (log_target < _LEAST_LOG) & (log_delta > -jnp.inf)
-    ratio = jnp.where(far, log_target, 1.0) / jnp.where(far, log_delta, 1.0)
-    return jnp.where(far, jnp.log(jnp.where(far, ratio, 1.0)), excess)
+    far = (log_delta < _LEAST_LOG) & (log_target < _LEAST_LOG) & (log_delta > -xp.inf)
+    ratio = xp.where(far, log_target, 1.0) / xp.where(far, log_delta, 1.0)
+    return xp.where(far, xp.log(xp.where(far, ratio, 1.0)), excess)

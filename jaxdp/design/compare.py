@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
 from jaxdp.design.allocate_exact import allocate_exact
@@ -127,9 +127,9 @@ def compare(
     largest, profile = sensitivity, False
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
-        largest, profile = jnp.max(sensitivity), sensitivity.ndim > 0
+        largest, profile = xp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else list(families)
-    names += [name for name in _INTEGERS if integers and name not in names]
+    names = names + ([name for name in _INTEGERS if integers and name not in names])
     _check_families(names, count, profile)
     _check_integers(names, largest)
     rows = []
@@ -153,7 +153,7 @@ def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> No
 
 
 def _check_integers(names: Sequence[str], largest: ArrayLike | JointSensitivity) -> None:
-    whole = not isinstance(largest, JointSensitivity) and float(jnp.asarray(largest)).is_integer()
+    whole = not isinstance(largest, JointSensitivity) and float(xp.asarray(largest)).is_integer()
     for name in names:
         if name in _INTEGERS and not whole:
             raise ValueError(
@@ -187,19 +187,19 @@ def _unit(noise: Noise) -> Noise:
 def _row(
     family: str,
     noise: Noise,
-    scales: jnp.ndarray | None,
+    scales: xp.ndarray | None,
     budget: Budget,
     sensitivity: ArrayLike | JointSensitivity,
 ) -> Row:
-    factor = jnp.ones(()) if scales is None else scales
-    variance = float(jnp.mean(noise.variance() * factor**2))
+    factor = xp.ones(()) if scales is None else scales
+    variance = float(xp.mean(noise.variance() * factor**2))
     if isinstance(sensitivity, JointSensitivity):
         move, exact = sensitivity.tightened().linf, "dominated"
     else:
-        move, exact = jnp.asarray(sensitivity), "exact"
+        move, exact = xp.asarray(sensitivity), "exact"
     if family == "gaussian":
         exact = "exact"
-    bound = float(jnp.mean(lower_bound(ApproxDP(budget.epsilon, budget.delta), move)))
+    bound = float(xp.mean(lower_bound(ApproxDP(budget.epsilon, budget.delta), move)))
     parameters: dict[str, float | list[float]] = {k: float(v) for k, v in vars(noise).items()}
     if scales is not None:
         parameters["factors"] = [float(s) for s in scales]
@@ -207,7 +207,7 @@ def _row(
         family,
         parameters,
         variance,
-        float(jnp.mean(noise.mean_absolute() * factor)),
+        float(xp.mean(noise.mean_absolute() * factor)),
         float("nan"),
         variance / bound,
         "pure" if family == "staircase" else exact,

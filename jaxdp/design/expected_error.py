@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
@@ -31,8 +30,8 @@ class ExpectedError:
 
     def relative_error(self, value: ArrayLike) -> Reals:
         """half_width / |value| at a prospective value, such as a count; infinite at 0."""
-        size = jnp.abs(checks.real("value", value))
-        return jnp.where(size == 0, jnp.inf, self.half_width / jnp.where(size == 0, 1.0, size))
+        size = xp.abs(checks.real("value", value))
+        return xp.where(size == 0, xp.inf, self.half_width / xp.where(size == 0, 1.0, size))
 
     def smallest_value(self, relative_error: ArrayLike) -> Reals:
         """The least |value| whose `relative_error` is at most so much, above 0."""
@@ -73,4 +72,4 @@ def expected_error(
         )
     upper = 0.5 + 0.5 * checks.probability("level", level)
     half_width = noise.quantile(upper) + checks.nonnegative("granularity", granularity)
-    return ExpectedError(jnp.sqrt(noise.variance()), noise.mean_absolute(), half_width)
+    return ExpectedError(xp.sqrt(noise.variance()), noise.mean_absolute(), half_width)

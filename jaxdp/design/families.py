@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
@@ -33,8 +32,8 @@ def _by_deviation(member: Callable[[Reals, Reals], Noise]) -> Callable[[Reals, R
     """`member(scale, shape)`, built from its shape and its standard deviation."""
 
     def build(shape: Reals, deviation: Reals) -> Noise:
-        unit = member(jnp.ones_like(shape), shape)
-        return member(deviation / jnp.sqrt(unit.variance()), shape)
+        unit = member(xp.ones_like(shape), shape)
+        return member(deviation / xp.sqrt(unit.variance()), shape)
 
     return build
 
@@ -42,7 +41,7 @@ def _by_deviation(member: Callable[[Reals, Reals], Noise]) -> Callable[[Reals, R
 # By name. Shapes are those between which a fit searches.
 MEMBERS = {
     "gaussian": Family(lambda _, deviation: Gaussian(deviation)),
-    "laplace": Family(lambda _, deviation: Laplace(deviation / jnp.sqrt(2.0))),
+    "laplace": Family(lambda _, deviation: Laplace(deviation / xp.sqrt(2.0))),
     "truncated_laplace": Family(
         _by_deviation(lambda b, a: TruncatedLaplace(b, a * b)), (1e-3, 300.0)
     ),
@@ -52,7 +51,7 @@ MEMBERS = {
     "staircase": Family(lambda e, s: Staircase(e, s, staircase_split(e)), log_concave=False),
     "discrete_gaussian": Family(lambda _, scale: DiscreteGaussian(scale), lattice=True),
     "discrete_laplace": Family(
-        lambda _, deviation: DiscreteLaplace(deviation / jnp.sqrt(2.0)), lattice=True
+        lambda _, deviation: DiscreteLaplace(deviation / xp.sqrt(2.0)), lattice=True
     ),
 }
 FAMILIES = tuple(MEMBERS)

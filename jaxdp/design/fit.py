@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import compiled, jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.accountant import evaluate
@@ -92,9 +92,9 @@ def fit_noise(
             sensitivity = checks.whole("sensitivity", sensitivity)
         if accounting != "sufficient":
             return _fit(family, objective, accounting, budget, sensitivity, count, once)
-        sensitivity, count = JointSensitivity(count, linf=sensitivity), jnp.ones_like(count)
+        sensitivity, count = JointSensitivity(count, linf=sensitivity), xp.ones_like(count)
     if accounting == "sufficient":
-        if checks.is_concrete(count) and bool(jnp.any(count != 1)):
+        if checks.is_concrete(count) and bool(xp.any(count != 1)):
             raise ValueError(f"count must be 1 with a joint sensitivity here, got {count}")
         return _fit_sufficient(objective, budget, sensitivity)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
@@ -132,12 +132,12 @@ def _fitted(
     count: Reals,
     once: bool,
 ) -> Noise:
-    lanes = Lanes(*jnp.broadcast_arrays(budget.epsilon, budget.delta, shift, count))
+    lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, shift, count))
     if family == "staircase":
         return _fit_staircase(objective, lanes)
     if family == "gaussian" and accounting == "exact":
         mu = largest_gdp(Budget(lanes.epsilon, lanes.delta)).mu
-        return Gaussian(round_up(lanes.shift * jnp.sqrt(lanes.fold) / mu, 4))
+        return Gaussian(round_up(lanes.shift * xp.sqrt(lanes.fold) / mu, 4))
     if family == "laplace" and accounting == "exact" and once:
         ratio = largest_laplace_ratio(Budget(lanes.epsilon, lanes.delta))
         return Laplace(round_up(lanes.shift / ratio, 4))
@@ -163,16 +163,16 @@ def _fitted(
 _fit = compiled(_fitted, (0, 1, 2, 6))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jitted, static_argnums=0)
 def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> Noise:
     size = joint.tightened()
-    lanes = Lanes(*jnp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
-    norms = [jnp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
+    lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
+    norms = [xp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
 
     def log_delta(noise: Noise, lanes: Lanes, final: bool) -> Reals:
         del final
         assert isinstance(noise, FlippedHuber)
-        l1, l2 = (jnp.broadcast_to(n, lanes.shift.shape) for n in norms)
+        l1, l2 = (xp.broadcast_to(n, lanes.shift.shape) for n in norms)
         joint = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
         return sufficient_log_delta(noise, joint, lanes.epsilon)
 
@@ -183,6 +183,6 @@ def _fit_staircase(objective: str, lanes: Lanes) -> Noise:
     """Pure: the loss of `count` releases is at most epsilon."""
     epsilon = lanes.epsilon / lanes.fold * (1.0 - 4e-16)
     usable = epsilon > 0
-    epsilon = jnp.where(usable, epsilon, 1.0)
-    shift = jnp.where(usable, lanes.shift, jnp.inf)
+    epsilon = xp.where(usable, epsilon, 1.0)
+    shift = xp.where(usable, lanes.shift, xp.inf)
     return Staircase(epsilon, shift, staircase_split(epsilon, objective))

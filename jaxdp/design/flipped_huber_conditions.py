@@ -6,11 +6,11 @@ dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compare
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
@@ -25,10 +25,10 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 def flatness(noise: FlippedHuber, shift: ArrayLike) -> Reals:
     """R(shift) = alpha^2 - (alpha - shift)_+^2: what the centre adds to the Gaussian loss."""
-    alpha, shift = jnp.broadcast_arrays(
+    alpha, shift = xp.broadcast_arrays(
         checks.guard(noise.alpha), checks.nonnegative("shift", shift)
     )
-    inside = jnp.minimum(shift, alpha)
+    inside = xp.minimum(shift, alpha)
     return inside * (2.0 * alpha - inside)
 
 
@@ -38,9 +38,9 @@ def offset(noise: FlippedHuber) -> Reals:
     P[T > alpha] = (sqrt(2 pi) / omega) Q(alpha / gamma), so the ratio is known from the survival
     function.
     """
-    alpha, gamma = jnp.broadcast_arrays(checks.guard(noise.alpha), noise.gamma)
+    alpha, gamma = xp.broadcast_arrays(checks.guard(noise.alpha), noise.gamma)
     tail = noise.log_survival(alpha) - log_normal_survival(alpha / gamma)
-    return jnp.maximum(-gamma * Gaussian(1.0).quantile(0.5 * jnp.exp(jnp.minimum(tail, 0.0))), 0.0)
+    return xp.maximum(-gamma * Gaussian(1.0).quantile(0.5 * xp.exp(xp.minimum(tail, 0.0))), 0.0)
 
 
 @in_float64
@@ -71,22 +71,22 @@ def sufficient_log_delta(
     """
     size = sensitivity.tightened()
     epsilon = checks.real("epsilon", epsilon)
-    k, l1, l2, linf, epsilon, gamma, theta = jnp.broadcast_arrays(
+    k, l1, l2, linf, epsilon, gamma, theta = xp.broadcast_arrays(
         size.dimension, size.l1, size.l2, size.linf, epsilon, noise.gamma, offset(noise)
     )
     centre = k * flatness(noise, linf) / (gamma * l2)
     middle, half = gamma * epsilon / l2, 0.5 * (l2 / gamma + centre)
     a, b = middle - half, middle + half + theta * l1 / (gamma * l2)
     # Below doubles the bound is the least of them.
-    upper = jnp.maximum(log_normal_survival(a), -_LARGEST)
+    upper = xp.maximum(log_normal_survival(a), -_LARGEST)
     gap = epsilon + log_normal_survival(b) - upper
-    value = upper + log1m(jnp.exp(jnp.minimum(gap, 0.0)))
-    error = ULP * (32.0 + 8.0 * (1.0 + jnp.abs(a)) * (jnp.abs(middle) + half) / -jnp.expm1(gap))
+    value = upper + log1m(xp.exp(xp.minimum(gap, 0.0)))
+    error = ULP * (32.0 + 8.0 * (1.0 + xp.abs(a)) * (xp.abs(middle) + half) / -xp.expm1(gap))
     # Rounding alone can make the difference vanish: Q(A) is a bound, too.
-    difference = jnp.where(gap < 0, value + error, upper)
-    claimed = jnp.where(jnp.isnan(gap), jnp.nan, jnp.minimum(difference, upper))
-    rounded = jnp.minimum(claimed + 16.0 * ULP * jnp.abs(claimed), 0.0)
-    return jnp.where(a < 0, 0.0, rounded)
+    difference = xp.where(gap < 0, value + error, upper)
+    claimed = xp.where(xp.isnan(gap), xp.nan, xp.minimum(difference, upper))
+    rounded = xp.minimum(claimed + 16.0 * ULP * xp.abs(claimed), 0.0)
+    return xp.where(a < 0, 0.0, rounded)
 
 
 @in_float64
@@ -111,6 +111,6 @@ def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:
     """
     size = sensitivity.tightened()
     k = size.dimension
-    shift = jnp.minimum(jnp.minimum(size.linf, size.l1 / k), size.l2 / jnp.sqrt(k))
+    shift = xp.minimum(xp.minimum(size.linf, size.l1 / k), size.l2 / xp.sqrt(k))
     scale = 0.5 / noise.gamma**2
     return ZCDP(round_up(k * flatness(noise, shift) * scale, 16), round_up(size.l2**2 * scale, 8))

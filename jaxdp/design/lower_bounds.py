@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
@@ -54,7 +55,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     """
     sensitivity = checks.nonnegative("sensitivity", sensitivity)
     per_unit = _unit_bound(guarantee)
-    per_unit, sensitivity = jnp.broadcast_arrays(per_unit, sensitivity)
+    per_unit, sensitivity = xp.broadcast_arrays(per_unit, sensitivity)
     return round_up(per_unit * sensitivity**2, _SAFETY_ULPS)
 
 
@@ -87,7 +88,7 @@ def lower_bound_covariance(
     if matrix.ndim != 2:
         raise ValueError(f"axes must have shape (d, k), got {matrix.shape}")
     step = (2.0 if worst_case else 1.0) / checks.whole("records", records, 1.0)
-    return jnp.einsum("...,ij->...ij", lower_bound(guarantee, step), matrix @ matrix.T)
+    return xp.einsum("...,ij->...ij", lower_bound(guarantee, step), matrix @ matrix.T)
 
 
 @in_float64
@@ -121,7 +122,7 @@ def two_point_release(
     >>> print(f"{abs(answer - 0.5):.4f}")
     0.6565
     """
-    value, lower, upper, epsilon = jnp.broadcast_arrays(
+    value, lower, upper, epsilon = xp.broadcast_arrays(
         checks.real("value", value),
         checks.real("lower", lower),
         checks.real("upper", upper),
@@ -129,41 +130,41 @@ def two_point_release(
     )
     half, middle = 0.5 * (upper - lower), 0.5 * (upper + lower)
     inside = (value >= lower) & (value <= upper) & (half > 0)
-    slope = jnp.tanh(0.5 * epsilon)
+    slope = xp.tanh(0.5 * epsilon)
     # Clipped: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
-    chance = 0.5 * (1.0 + slope * jnp.clip((value - middle) / half, -1.0, 1.0))
-    shape = jnp.broadcast_shapes(shape, value.shape)
-    above = jax.random.uniform(checked_key(key, value), shape, dtype=jnp.float64) < chance
-    return jnp.where(inside, middle + jnp.where(above, 1.0, -1.0) * half / slope, jnp.nan)
+    chance = 0.5 * (1.0 + slope * xp.clip((value - middle) / half, -1.0, 1.0))
+    shape = xp.broadcast_shapes(shape, value.shape)
+    above = jax.random.uniform(checked_key(key, value), shape, dtype=xp.float64) < chance
+    return xp.where(inside, middle + xp.where(above, 1.0, -1.0) * half / slope, xp.nan)
 
 
 def _unit_bound(guarantee: Guarantee) -> Reals:
     match guarantee:
         case PureDP(epsilon_bound=epsilon):
-            return 0.25 / jnp.sinh(0.5 * checks.guard(epsilon)) ** 2
+            return 0.25 / xp.sinh(0.5 * checks.guard(epsilon)) ** 2
         case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
             delta = checks.guard(delta, 1.0)
-            return 0.25 * (1.0 - delta) / (jnp.sinh(0.5 * checks.guard(epsilon)) ** 2 + delta)
+            return 0.25 * (1.0 - delta) / (xp.sinh(0.5 * checks.guard(epsilon)) ** 2 + delta)
         case ZCDP(xi=xi, rho=rho):
-            return 1.0 / jnp.expm1(checks.guard(xi) + 2.0 * checks.guard(rho))
+            return 1.0 / xp.expm1(checks.guard(xi) + 2.0 * checks.guard(rho))
         case GDP(mu=mu):
             return _unit_bound_of_gdp(checks.guard(mu))
         case _:
             raise TypeError(f"no lower bound is known from a {type(guarantee).__name__}")
 
 
-@jax.jit
+@jitted
 def _unit_bound_of_gdp(mu: Reals) -> Reals:
     """(1 - c) / (4 c), with 1 - c = exp(-mu^2/8) E sech(mu u / 2), u standard normal.
 
     Below mu = 2, c = exp(-mu^2/8) E sinh(mu u / 2) tanh(mu u / 2), whose terms are positive.
     """
-    reach = _REACH * jnp.minimum(1.0, 12.0 / mu)[..., None]
-    u = reach * jnp.linspace(-1.0, 1.0, _NODES)
+    reach = _REACH * xp.minimum(1.0, 12.0 / mu)[..., None]
+    u = reach * xp.linspace(-1.0, 1.0, _NODES)
     half = 0.5 * mu[..., None] * u
-    weight = jnp.exp(-0.5 * u * u - LOG_SQRT_2PI) * (2.0 * reach / (_NODES - 1))
-    scale = jnp.exp(-(mu**2) / 8.0)
-    complement = scale * jnp.sum(weight / jnp.cosh(half), axis=-1)
-    small = jnp.where(mu[..., None] < 2.0, half, 0.0)
-    near = scale * jnp.sum(weight * jnp.sinh(small) * jnp.tanh(small), axis=-1)
-    return 0.25 * complement / jnp.where(mu < 2.0, near, 1.0 - complement)
+    weight = xp.exp(-0.5 * u * u - LOG_SQRT_2PI) * (2.0 * reach / (_NODES - 1))
+    scale = xp.exp(-(mu**2) / 8.0)
+    complement = scale * xp.sum(weight / xp.cosh(half), axis=-1)
+    small = xp.where(mu[..., None] < 2.0, half, 0.0)
+    near = scale * xp.sum(weight * xp.sinh(small) * xp.tanh(small), axis=-1)
+    return 0.25 * complement / xp.where(mu < 2.0, near, 1.0 - complement)

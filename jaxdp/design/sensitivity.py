@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 
@@ -40,9 +39,9 @@ class JointSensitivity:
         self,
         dimension: ArrayLike,
         *,
-        l1: ArrayLike = jnp.inf,
-        l2: ArrayLike = jnp.inf,
-        linf: ArrayLike = jnp.inf,
+        l1: ArrayLike = xp.inf,
+        l2: ArrayLike = xp.inf,
+        linf: ArrayLike = xp.inf,
     ):
         norms = {"l1": l1, "l2": l2, "linf": linf}
         checked = {name: checks.positive(name, value) for name, value in norms.items()}
@@ -51,9 +50,9 @@ class JointSensitivity:
     def tightened(self) -> JointSensitivity:
         """The same set, each norm at the largest value that it takes there."""
         k = checks.guard(self.dimension)
-        linf = jnp.minimum(jnp.minimum(self.linf, self.l1), self.l2)
-        l1 = jnp.minimum(jnp.minimum(self.l1, k * linf), jnp.sqrt(k) * self.l2)
-        l2 = jnp.minimum(jnp.minimum(self.l2, jnp.sqrt(k) * linf), jnp.sqrt(l1) * jnp.sqrt(linf))
+        linf = xp.minimum(xp.minimum(self.linf, self.l1), self.l2)
+        l1 = xp.minimum(xp.minimum(self.l1, k * linf), xp.sqrt(k) * self.l2)
+        l2 = xp.minimum(xp.minimum(self.l2, xp.sqrt(k) * linf), xp.sqrt(l1) * xp.sqrt(linf))
         return JointSensitivity(k, l1=l1, l2=l2, linf=linf)
 
     def dominating(self) -> tuple[Reals, Reals]:
@@ -62,12 +61,12 @@ class JointSensitivity:
         Each of the two holds on its own: all gathered in one coordinate, and the packing. The
         first is exact where linf >= l1, the second where the corner of the box is in the set.
         """
-        k, l1, linf = jnp.broadcast_arrays(*(getattr(self.tightened(), n) for n in _SIZES))
-        packed = jnp.clip(jnp.ceil(2.0 * l1 / linf * (1.0 - 1e-15)) - 1.0, 1.0, k)
+        k, l1, linf = xp.broadcast_arrays(*(getattr(self.tightened(), n) for n in _SIZES))
+        packed = xp.clip(xp.ceil(2.0 * l1 / linf * (1.0 - 1e-15)) - 1.0, 1.0, k)
         # A box is its corner, whatever the rounding of 2 l1 / linf.
-        packed = jnp.where(l1 >= k * linf * (1.0 - 1e-12), k, packed)
-        shifts = jnp.stack([l1, linf], axis=-1)
-        return shifts, jnp.stack([jnp.ones_like(k), packed], axis=-1)
+        packed = xp.where(l1 >= k * linf * (1.0 - 1e-12), k, packed)
+        shifts = xp.stack([l1, linf], axis=-1)
+        return shifts, xp.stack([xp.ones_like(k), packed], axis=-1)
 
 
 # Of a `JointSensitivity`, what the dominating directions follow from.

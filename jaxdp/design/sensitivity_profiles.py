@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals, Vector
 
 # Names, see `sensitivity_profile`.
@@ -31,17 +30,17 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
     """
     checks.one_of("name", name, PROFILES)
     count = checks.positive_integer("count", count)
-    index = jnp.arange(1.0, count + 1.0)
+    index = xp.arange(1.0, count + 1.0)
     profile = {
-        "uniform": jnp.ones_like(index),
+        "uniform": xp.ones_like(index),
         "linear": index,
         "quadratic": index**2,
-        "exponential": jnp.exp(-index),
-        "one_hot": jnp.where(index == 1.0, 1.0, 0.0),
+        "exponential": xp.exp(-index),
+        "one_hot": xp.where(index == 1.0, 1.0, 0.0),
     }[name]
     if norm is None:
         return profile
-    return profile * (checks.nonnegative("norm", norm) / jnp.linalg.norm(profile))
+    return profile * (checks.nonnegative("norm", norm) / xp.linalg.norm(profile))
 
 
 def gini(sensitivities: ArrayLike) -> Reals:
@@ -59,9 +58,9 @@ def gini(sensitivities: ArrayLike) -> Reals:
     >>> float(gini([1.0, 2.0, 3.0, 4.0]))
     0.25
     """
-    ordered = jnp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)
+    ordered = xp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)
     count = ordered.shape[-1]
-    rank = jnp.broadcast_to(jnp.arange(1.0, count + 1.0), ordered.shape)
-    return jnp.sum((2.0 * rank - count - 1.0) * ordered, axis=-1) / (
-        count * jnp.sum(ordered, axis=-1)
+    rank = xp.broadcast_to(xp.arange(1.0, count + 1.0), ordered.shape)
+    return xp.sum((2.0 * rank - count - 1.0) * ordered, axis=-1) / (
+        count * xp.sum(ordered, axis=-1)
     )

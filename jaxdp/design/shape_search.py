@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import log1p
@@ -64,45 +63,45 @@ def least_error(
             return excess_log_delta(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
         safe, unsafe = _bracket(lanes, reach)
-        slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
+        slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
         close = _CLOSE if final else _SEARCH_CLOSE
         return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
 
     def error(shape: Reals, lanes: Lanes) -> Reals:
         value = getattr(least(shape, lanes, False), objective)()
-        return jnp.where(jnp.isnan(value), jnp.inf, value)
+        return xp.where(xp.isnan(value), xp.inf, value)
 
-    start = jnp.zeros_like(lanes.shift) + shapes[0]
+    start = xp.zeros_like(lanes.shift) + shapes[0]
     if shapes[0] == shapes[1]:
         return least(start, lanes, True)
     column = (-1, *(1,) * lanes.shift.ndim)
-    shares = jnp.linspace(0.0, 1.0, _SHAPES).reshape(column)
-    tall = jax.tree.map(lambda x: jnp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
+    shares = xp.linspace(0.0, 1.0, _SHAPES).reshape(column)
+    tall = jax.tree.map(lambda x: xp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
 
     def zoom(_: Index, ends: tuple[Reals, ...]) -> tuple[Reals, ...]:
         low, high, best, lowest = ends
-        shape = jnp.exp(low[None] + shares * (high - low)[None])
+        shape = xp.exp(low[None] + shares * (high - low)[None])
         errors = error(shape, tall)
-        index = jnp.argmin(errors, axis=0)[None]
-        near = (jnp.clip(index + offset, 0, _SHAPES - 1) for offset in (-1, 1, 0))
-        below, above, shape_found = (jnp.take_along_axis(shape, i, 0)[0] for i in near)
-        value = jnp.take_along_axis(errors, index, 0)[0]
-        best = jnp.where(value < lowest, shape_found, best)
-        return jnp.log(below), jnp.log(above), best, jnp.minimum(value, lowest)
+        index = xp.argmin(errors, axis=0)[None]
+        near = (xp.clip(index + offset, 0, _SHAPES - 1) for offset in (-1, 1, 0))
+        below, above, shape_found = (xp.take_along_axis(shape, i, 0)[0] for i in near)
+        value = xp.take_along_axis(errors, index, 0)[0]
+        best = xp.where(value < lowest, shape_found, best)
+        return xp.log(below), xp.log(above), best, xp.minimum(value, lowest)
 
     ends = (start, start * (shapes[1] / shapes[0]))
-    first = (*map(jnp.log, ends), start, jnp.full_like(start, jnp.inf))
+    first = (*map(xp.log, ends), start, xp.full_like(start, xp.inf))
     shape = lax.fori_loop(0, _ROUNDS, zoom, first)[2]
     if family == "truncated_laplace":
-        shape = jnp.stack([shape, _designed_bound(lanes)])
+        shape = xp.stack([shape, _designed_bound(lanes)])
         # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
         lanes = lax.optimization_barrier(
-            jax.tree.map(lambda x: jnp.broadcast_to(x, shape.shape), lanes)
+            jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), lanes)
         )
     solution = least(shape, lanes, True)
     if family == "flipped_huber":
         candidates = (solution, _on_plateau(lanes, log_delta))
-        solution = jax.tree.map(lambda *x: jnp.stack(x), *candidates)
+        solution = jax.tree.map(lambda *x: xp.stack(x), *candidates)
     elif family != "truncated_laplace":
         return solution
     return least_of(solution, getattr(solution, objective)(), 0)
@@ -111,37 +110,37 @@ def least_error(
 def _designed_bound(lanes: Lanes) -> Reals:
     """bound / scale of the truncated Laplace of Geng et al.: its loss is epsilon, or infinite."""
     epsilon = lanes.epsilon / lanes.fold
-    return log1p(jnp.expm1(epsilon) / jnp.maximum(2.0 * lanes.delta, 1e-300))
+    return log1p(xp.expm1(epsilon) / xp.maximum(2.0 * lanes.delta, 1e-300))
 
 
 def _bracket(lanes: Lanes, reach: float) -> tuple[Reals, Reals]:
     """Standard deviations that are enough for the best member of any family, and surely not."""
     budget = Budget(lanes.epsilon, lanes.delta)
-    gaussian = jnp.sqrt(lanes.fold) * lanes.shift / largest_gdp(budget).mu
+    gaussian = xp.sqrt(lanes.fold) * lanes.shift / largest_gdp(budget).mu
     laplace = lanes.fold * lanes.shift / largest_laplace_ratio(budget)
-    finite = jnp.where(jnp.isfinite(gaussian), gaussian, 0.0)
-    safe = reach * jnp.maximum(finite, jnp.where(jnp.isfinite(laplace), laplace, 0.0))
-    safe = jnp.where(safe > 0, safe, 1e30 * lanes.shift)
-    return safe, 1e-3 * jnp.minimum(jnp.minimum(gaussian, laplace), lanes.shift * 1e3)
+    finite = xp.where(xp.isfinite(gaussian), gaussian, 0.0)
+    safe = reach * xp.maximum(finite, xp.where(xp.isfinite(laplace), laplace, 0.0))
+    safe = xp.where(safe > 0, safe, 1e30 * lanes.shift)
+    return safe, 1e-3 * xp.minimum(xp.minimum(gaussian, laplace), lanes.shift * 1e3)
 
 
 def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
     """The flipped Huber with count alpha shift = gamma^2 epsilon: a root in alpha / gamma."""
 
     def member(shape: Reals) -> Noise:
-        gamma = shape * lanes.fold * lanes.shift / jnp.maximum(lanes.epsilon, 1e-6)
+        gamma = shape * lanes.fold * lanes.shift / xp.maximum(lanes.epsilon, 1e-6)
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
         return excess_log_delta(log_delta(member(shape), lanes, True), lanes.delta)
 
-    zero = jnp.zeros_like(lanes.shift)
-    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(lanes.delta == 0, 1.0, lanes.delta))))
+    zero = xp.zeros_like(lanes.shift)
+    slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
     return member(last_feasible_quick(residual, zero + 60.0, zero + 1e-2, slack))
 
 
 def least_of(noise: Noise, error: Reals, axis: int) -> Noise:
     """Along `axis`, the member with the least error; infinite error where it is NaN."""
-    index = jnp.argmin(jnp.where(jnp.isnan(error), jnp.inf, error), axis=axis)
-    index = jnp.expand_dims(index, axis)
-    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis).squeeze(axis), noise)
+    index = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=axis)
+    index = xp.expand_dims(index, axis)
+    return jax.tree.map(lambda x: xp.take_along_axis(x, index, axis).squeeze(axis), noise)

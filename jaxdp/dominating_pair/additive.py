@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import cast, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
@@ -16,6 +16,7 @@ from jaxdp.dominating_pair.base import (
     LEAST_FINITE,
     DominatingPair,
     Law,
+    Support,
     atoms,
     law_on,
     log_of_infinite,
@@ -49,8 +50,15 @@ class Additive(DominatingPair):
     def law(self) -> Law:
         """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
         shift = _full_shift(self)
-        endless = shift == jnp.inf
-        return _certain_where(endless, self._law(jnp.where(endless, 1.0, shift)))
+        endless = shift == xp.inf
+        return _certain_where(endless, self._law(xp.where(endless, 1.0, shift)))
+
+    def support(self) -> Support:
+        """Largest loss of the noise, and the probability of an infinite one."""
+        shift = _full_shift(self)
+        endless = shift == xp.inf
+        _, log_finite, largest = self.noise.structure(xp.where(endless, 1.0, shift))
+        return Support(largest, xp.where(endless, 0.0, log_of_infinite(log_finite)))
 
     def _law(self, shift: Reals) -> Law:
         singularities, log_finite, largest = self.noise.structure(shift)
@@ -58,17 +66,20 @@ class Additive(DominatingPair):
         whole = self.noise.on_integers
         if isinstance(singularities, Lattice) and not whole:
             return _law_of_levels(self, shift, singularities.unit, largest, log_infinite)
-        shifts = jnp.zeros_like(shift), shift
+        shifts = xp.zeros_like(shift), shift
         nodes = on_integers(self.noise, shifts) if whole else of_law(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
 
         def loss_at(x: Reals) -> tuple[Reals, Reals]:
             log_p, log_q = noise.log_density(x), noise.log_density(x - shift)
-            finite = (log_p > -jnp.inf) & (log_q > -jnp.inf)
-            return jnp.where(finite, log_p - log_q, 0.0), jnp.where(finite, log_p, -jnp.inf)
+            finite = (log_p > -xp.inf) & (log_q > -xp.inf)
+            return xp.where(finite, log_p - log_q, 0.0), xp.where(finite, log_p, -xp.inf)
 
-        along = jnp.zeros_like(nodes.x) if whole else jnp.ones_like(nodes.x)
-        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
+        loss, log_density = loss_at(nodes.x)
+        slope = xp.zeros_like(loss)
+        if not whole:
+            ahead, behind = (noise.log_density_slope(x) for x in (nodes.x, nodes.x - shift))
+            slope = xp.where(log_density > -xp.inf, ahead - behind, 0.0)
         return law_on(nodes, loss, log_density, slope, log_infinite, largest)
 
     def singularities(self) -> Singularities:
@@ -88,23 +99,23 @@ def _certain_where(endless: Bools, law: Law) -> Law:
     """The law, and an infinite loss with certainty where the shift is endless."""
 
     def choose(value: float, x: Reals) -> Reals:
-        return jnp.where(endless[..., None] if x.ndim > endless.ndim else endless, value, x)
+        return xp.where(endless[..., None] if x.ndim > endless.ndim else endless, value, x)
 
     loss, log_mass = law.check
     return Law(
         law.loss,
-        choose(-jnp.inf, law.log_mass),
+        choose(-xp.inf, law.log_mass),
         law.log_density,
-        (loss, choose(-jnp.inf, log_mass)),
-        choose(-jnp.inf, law.log_left_out),
+        (loss, choose(-xp.inf, log_mass)),
+        choose(-xp.inf, law.log_left_out),
         choose(0.0, law.log_infinite),
         law.largest,
     )
 
 
 def _full_shift(pair: Additive) -> Reals:
-    shapes = (jnp.shape(x) for x in jax.tree.leaves(pair))
-    return jnp.broadcast_to(pair.shift, jnp.broadcast_shapes(*shapes))
+    shapes = (xp.shape(x) for x in jax.tree.leaves(pair))
+    return xp.broadcast_to(pair.shift, xp.broadcast_shapes(*shapes))
 
 
 def _law_of_levels(
@@ -114,26 +125,26 @@ def _law_of_levels(
     unit = unit[..., None]
     columns = cast(Additive, expanded(pair))
     multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
-    delta = jnp.exp(columns.log_delta(unit * multiple))
+    delta = xp.exp(columns.log_delta(unit * multiple))
     # Of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
     tails = (delta[..., :-1] - delta[..., 1:]) / (
-        jnp.exp(unit * multiple[..., :-1]) * jnp.expm1(jnp.where(unit > 0, unit, 1.0))
+        xp.exp(unit * multiple[..., :-1]) * xp.expm1(xp.where(unit > 0, unit, 1.0))
     )
-    under_q = jnp.maximum(tails[..., :-1] - tails[..., 1:], 0.0)  # Q of the levels 1, 2, ...
+    under_q = xp.maximum(tails[..., :-1] - tails[..., 1:], 0.0)  # Q of the levels 1, 2, ...
     losses = unit * multiple[..., 1:-1]
-    log_up = jnp.maximum(jnp.log(under_q) + losses, LEAST_FINITE)
+    log_up = xp.maximum(xp.log(under_q) + losses, LEAST_FINITE)
     log_down = log_up - losses
     # Of the levels beyond: P of those above is delta there and their Q, which is P of those below.
     last_tail = tails[..., -1:]
     # A product with what overflows is none where nothing is left.
-    grown = jnp.exp(jnp.where(last_tail > 0, unit, 0.0) * _MULTIPLES)
+    grown = xp.exp(xp.where(last_tail > 0, unit, 0.0) * _MULTIPLES)
     left_out = delta[..., -2:-1] + last_tail * (1.0 + grown)
-    level = 1.0 - jnp.sum(jnp.exp(log_up) + jnp.exp(log_down), axis=-1, keepdims=True) - left_out
-    log_level = log1m(jnp.clip(1.0 - level, 0.0, 1.0))
+    level = 1.0 - xp.sum(xp.exp(log_up) + xp.exp(log_down), axis=-1, keepdims=True) - left_out
+    log_level = log1m(xp.clip(1.0 - level, 0.0, 1.0))
     law = atoms(
-        jnp.concatenate([-losses[..., ::-1], jnp.zeros_like(unit), losses], axis=-1),
-        jnp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1),
+        xp.concatenate([-losses[..., ::-1], xp.zeros_like(unit), losses], axis=-1),
+        xp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1),
         log_infinite,
         largest,
     )
-    return law._replace(log_left_out=log_probability(jnp.clip(left_out[..., 0], 0.0, 1.0)))
+    return law._replace(log_left_out=log_probability(xp.clip(left_out[..., 0], 0.0, 1.0)))

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import Any, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP
@@ -31,7 +30,7 @@ from jaxdp.dominating_pair.allocation_density import (
     traced_lane,
 )
 from jaxdp.dominating_pair.allocation_profile import Panels, log_deltas, panels_of
-from jaxdp.dominating_pair.base import DominatingPair, Law
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.structure import Singularities, Smooth
 
@@ -43,8 +42,8 @@ class _Prepared(DominatingPair):
     """An allocation, "remove" or where `added` is 1 "add", by the lanes of its density."""
 
     def __init__(self, lanes: Lane, added: Reals, panels: Panels | None = None):
-        axes = jnp.ndim(lanes.ratio)
-        of_lanes = functools.reduce(lambda f, _: jax.vmap(f), range(axes), panels_of)
+        axes = xp.ndim(lanes.ratio)
+        of_lanes = functools.reduce(lambda f, _: vmap(f), range(axes), panels_of)
         self.lanes, self.added = lanes, added
         self.panels = of_lanes(lanes) if panels is None else panels
 
@@ -54,7 +53,7 @@ class _Prepared(DominatingPair):
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
         """Error of `log_delta` in nats: of the density, and of losses beyond its nodes."""
-        higher, lower = jnp.moveaxis(self._log_deltas(epsilon), -1, 0)
+        higher, lower = xp.moveaxis(self._log_deltas(epsilon), -1, 0)
         return higher - lower
 
     def _log_deltas(self, epsilon: ArrayLike) -> Reals:
@@ -66,13 +65,19 @@ class _Prepared(DominatingPair):
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
-        # Of a ratio that is no number nothing is known, not even that.
-        endless = jnp.where(jnp.isnan(self.lanes.ratio + self.added), jnp.nan, jnp.inf)
+        support = self.support()
         loss, log_mass, log_density, check, checked = _by_lane(
             _law_columns, (self.lanes,), self.added
         )
-        left_out = jnp.broadcast_to(self.lanes.log_left_out, endless.shape)
-        return Law(loss, log_mass, log_density, (check, checked), left_out, -endless, endless)
+        left_out = xp.broadcast_to(self.lanes.log_left_out, support.largest.shape)
+        infinite = support.log_infinite
+        return Law(
+            loss, log_mass, log_density, (check, checked), left_out, infinite, support.largest
+        )
+
+    def support(self) -> Support:
+        """No loss is infinite, and none the largest; NaN for a ratio that is no number."""
+        return _endless(self.lanes.ratio + self.added)
 
     def singularities(self) -> Singularities:
         """Smooth."""
@@ -113,6 +118,11 @@ class AnyAllocation(DominatingPair):
         """The nodes of the density."""
         return self.prepared().law()
 
+    def support(self) -> Support:
+        """No loss is infinite, and none the largest; NaN for a ratio that is no number."""
+        ratio, added = self.ratio, self.added  # pyright: ignore[reportAttributeAccessIssue]
+        return _endless(ratio + added)
+
     def singularities(self) -> Singularities:
         """Smooth."""
         return Smooth()
@@ -144,7 +154,7 @@ class Allocation(AnyAllocation):
 
     def prepared(self) -> _Prepared:
         """Nodes along an axis."""
-        values, errors = (jnp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
+        values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
         density = LogDensity(self.centre, self.width, self.low, self.step, values)
         return _Prepared(Lane(density, errors, self.log_left_out, self.ratio), self.added)
 
@@ -164,7 +174,7 @@ class TracedAllocation(AnyAllocation):
 
     def prepared(self) -> _Prepared:
         """The density of each lane, one after the other."""
-        shape = jnp.shape(self.ratio)
+        shape = xp.shape(self.ratio)
         lanes = lax.map(lambda ratio: traced_lane(ratio, self.steps), self.ratio.reshape(-1))
         lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
         return _Prepared(lanes, self.added)
@@ -181,17 +191,17 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
     of known numbers where it exceeds 5e-8 are run again with more nodes. Beyond a ratio of 12 it is
     the pair of a step that is known, a bound.
     """
-    ratio = jnp.maximum(checks.nonnegative("ratio", ratio), LEAST_RATIO)
-    steps, removed = checks.positive_integer("steps", steps), jnp.zeros(ratio.shape)
+    ratio = xp.maximum(checks.nonnegative("ratio", ratio), LEAST_RATIO)
+    steps, removed = checks.positive_integer("steps", steps), xp.zeros(ratio.shape)
     if not checks.is_concrete(ratio):
         return TracedAllocation(ratio, removed, steps)
-    lanes = known_lanes(jnp.ravel(ratio), steps)
+    lanes = known_lanes(xp.ravel(ratio), steps)
 
     def shaped(x: Reals) -> Reals:
         return x.reshape(ratio.shape)
 
     def by_node(x: Reals) -> tuple[Reals, ...]:
-        return tuple(jax.device_put(list(np.asarray(x).T.reshape(-1, *ratio.shape))))
+        return tuple(np.asarray(x).T.reshape(-1, *ratio.shape))
 
     density = lanes.density
     return Allocation(
@@ -207,11 +217,16 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
     )
 
 
+def _endless(numbers: Reals) -> Support:
+    largest = xp.where(xp.isnan(numbers), xp.nan, xp.inf)
+    return Support(largest, -largest)
+
+
 def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Reals) -> Any:
-    """function(*of_lane, *values) of every element of the batch."""
+    """function(*of_lane, *values) of every element of the batch, values numbers or vectors."""
     lane_shape = of_lane[0].ratio.shape
-    shape = jnp.broadcast_shapes(lane_shape, *(x.shape for x in values))
-    flat_values = [jnp.broadcast_to(x, shape).reshape(-1) for x in values]
+    shape = xp.broadcast_shapes(lane_shape, *(x.shape for x in values))
+    flat_values = [xp.broadcast_to(x, shape).reshape(-1) for x in values]
     # Of one pair many values are asked for without a copy of its nodes for each.
     is_single = math.prod(lane_shape) == 1
 
@@ -220,25 +235,25 @@ def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Re
         if is_single:
             return x.reshape(inner)
         padded = x.reshape(*[1] * (len(shape) - len(lane_shape)), *x.shape)
-        return jnp.broadcast_to(padded, (*shape, *inner)).reshape(-1, *inner)
+        return xp.broadcast_to(padded, (*shape, *inner)).reshape(-1, *inner)
 
-    axes = (*(None if is_single else 0 for _ in of_lane), *(0 for _ in flat_values))
-    results = jax.vmap(function, axes)(*jax.tree.map(flat, of_lane), *flat_values)
+    of_all = function if is_single else vmap(function)
+    results = of_all(*jax.tree.map(flat, of_lane), *flat_values)
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
 
 
 def _law_columns(lane: Lane, added: Reals) -> tuple[Reals, ...]:
     """Columns of the `Law`: of the first rule, and of the second one."""
-    density, sign = lane.density, jnp.where(added > 0, -1.0, 1.0)
-    tilt = jnp.where(added > 0, 0.0, 1.0)
+    density, sign = lane.density, xp.where(added > 0, -1.0, 1.0)[..., None]
+    tilt = xp.where(added > 0, 0.0, 1.0)[..., None]
     step = (density.high - density.low) / (_OF_LAW - 1.0)
 
     def rule(v: Reals) -> tuple[Reals, Reals, Reals]:
         place = density.place(v)
         under_p = density.read(v) + tilt * place
-        return sign * place, under_p + density.log_slope(v) + jnp.log(step), under_p
+        return sign * place, under_p + density.log_slope(v) + xp.log(step), under_p
 
-    first = density.low + step * jnp.arange(1.0 * _OF_LAW)
+    first = density.low + step * xp.arange(1.0 * _OF_LAW)
     second = first[:-1] + 0.5 * step
     loss, log_mass, _ = rule(second)
     return *rule(first), loss, log_mass + lane.error_at(second)

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import custom_jvp, lax, updated, vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp._numeric.sum_density import LogDensity, Resolution, log_normal_sum
@@ -55,8 +55,8 @@ class Lane(NamedTuple):
     def error_at(self, v: Reals) -> Reals:
         """The largest error of the stretch of nodes at v."""
         node = (v - self.density.low) / self.density.step
-        index = jnp.floor(node * (STRETCHES / KEPT))
-        return self.errors[jnp.clip(index, 0, STRETCHES - 1).astype(int)]
+        index = xp.floor(node * (STRETCHES / KEPT))
+        return self.errors[xp.clip(index, 0, STRETCHES - 1).astype(int)]
 
 
 def known_lanes(ratio: Reals, steps: int) -> Lane:
@@ -67,7 +67,7 @@ def known_lanes(ratio: Reals, steps: int) -> Lane:
     if index.size:
         refined = _reduced(*_density(ratio[index], steps, _MANY))
         lanes = density, error
-        density, error = jax.tree.map(lambda x, y: x.at[index].set(y), lanes, refined)
+        density, error = jax.tree.map(lambda x, y: updated(x, index, y), lanes, refined)
     return _lane(density, error, ratio, steps)
 
 
@@ -79,13 +79,13 @@ def traced_lane(ratio: Reals, steps: int) -> Lane:
 
 def _lane(density: LogDensity, errors: Reals, ratio: Reals, steps: int) -> Lane:
     log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
-    log_low = log_normal_survival(jnp.full_like(ratio, 10.5))
-    left_out = jnp.logaddexp(log_low, log_beyond) + np.log(2.0)
+    log_low = log_normal_survival(xp.full_like(ratio, 10.5))
+    left_out = xp.logaddexp(log_low, log_beyond) + np.log(2.0)
     centre = density.centre - np.log(steps)
-    return Lane(density._replace(centre=centre), errors, jax.lax.stop_gradient(left_out), ratio)
+    return Lane(density._replace(centre=centre), errors, lax.stop_gradient(left_out), ratio)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
+@partial(custom_jvp, nondiff_argnums=(1,))
 def _traced(ratio: Reals, steps: int) -> tuple[LogDensity, Reals]:
     lanes = _reduced(*_density(ratio[None], steps, _FEW))
     return jax.tree.map(lambda x: x[0], lanes)
@@ -96,7 +96,7 @@ def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
     lane, slopes = jax.jvp(
         lambda ratio: jax.tree.map(lambda x: x[0], _reduced(*_density(ratio[None], steps, _FEW))),
         primals,
-        (jnp.ones(()),),
+        (xp.ones(()),),
     )
     return lane, jax.tree.map(lambda x: x * tangents[0], slopes)
 
@@ -104,55 +104,55 @@ def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
 def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensity, Reals]:
     """The density of each lane, and what that of a coarser run differs by at its nodes."""
     size = ratio.size
-    safe = jnp.minimum(ratio, _LARGEST_RATIO)
-    spread = jnp.concatenate([jnp.ones(size), jnp.full(size, _WIDER)])
-    runs = log_normal_sum(jnp.concatenate([safe, safe]), spread, steps, resolution)
+    safe = xp.minimum(ratio, _LARGEST_RATIO)
+    spread = xp.concatenate([xp.ones(size), xp.full(size, _WIDER)])
+    runs = log_normal_sum(xp.concatenate([safe, safe]), spread, steps, resolution)
     fine, coarse = (jax.tree.map(lambda x, i=i: x[i : i + size], runs) for i in (0, size))
     error = _difference(fine, coarse)
-    if steps == 1 or (checks.is_concrete(ratio) and bool(jnp.all(ratio <= _LARGEST_RATIO))):
+    if steps == 1 or (checks.is_concrete(ratio) and bool(xp.all(ratio <= _LARGEST_RATIO))):
         return fine, error
     # A step that is known: its law is one log-normal's, moved as the sum is divided.
-    single = log_normal_sum(ratio, jnp.ones(size), 1, resolution)
+    single = log_normal_sum(ratio, xp.ones(size), 1, resolution)
     single = single._replace(centre=single.centre + np.log(steps))
     large = ratio > _LARGEST_RATIO
 
     def choose(x: Reals, y: Reals) -> Reals:
-        return jnp.where(large.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+        return xp.where(large.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
-    return jax.tree.map(choose, single, fine), jnp.where(large[:, None], 0.0, error)
+    return jax.tree.map(choose, single, fine), xp.where(large[:, None], 0.0, error)
 
 
 @partial(compiled, static_argnums=())
-@jax.vmap
+@vmap
 def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
     values = coarse.read(coarse.at_place(fine.nodes[0]))
-    return jax.lax.stop_gradient(jnp.minimum(jnp.abs(fine.values - values), 1.0))
+    return lax.stop_gradient(xp.minimum(xp.abs(fine.values - values), 1.0))
 
 
 @partial(compiled, static_argnums=())
-@jax.vmap
+@vmap
 def _largest_error(density: LogDensity, error: Reals) -> Reals:
     """The largest error where either law has mass."""
     place, dl = density.nodes
-    mass = density.values + jnp.log(dl)
-    larger = jnp.maximum(mass, mass + place - density.centre)
-    return _SHARE * jnp.max(jnp.where(larger > _SEEN, error, 0.0))
+    mass = density.values + xp.log(dl)
+    larger = xp.maximum(mass, mass + place - density.centre)
+    return _SHARE * xp.max(xp.where(larger > _SEEN, error, 0.0))
 
 
 @partial(compiled, static_argnums=())
-@jax.vmap
+@vmap
 def _reduced(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
     """The density at the nodes that are kept, and the largest errors of its stretches.
 
     What reading between those nodes misses is one of them.
     """
     step = (density.high - density.low) / (KEPT - 1.0)
-    v = density.low + step * jnp.arange(1.0 * KEPT)
+    v = density.low + step * xp.arange(1.0 * KEPT)
     reduced = density._replace(step=step, values=density.read(v))
     middle = v + 0.5 * step
-    read_error = jnp.abs(reduced.read(middle) - density.read(middle))
-    index = jnp.clip((v - density.low) / density.step, 0.0, error.size - 1.0)
-    near = error[jnp.floor(index).astype(int)], error[jnp.ceil(index).astype(int)]
-    errors = _SHARE * jnp.maximum(*near) + read_error + _ROUNDING
-    errors = jnp.maximum(errors, jnp.append(errors[1:], errors[-1]))
-    return reduced, jax.lax.stop_gradient(jnp.max(errors.reshape(STRETCHES, -1), axis=-1))
+    read_error = xp.abs(reduced.read(middle) - density.read(middle))
+    index = xp.clip((v - density.low) / density.step, 0.0, error.size - 1.0)
+    near = error[xp.floor(index).astype(int)], error[xp.ceil(index).astype(int)]
+    errors = _SHARE * xp.maximum(*near) + read_error + _ROUNDING
+    errors = xp.maximum(errors, xp.append(errors[1:], errors[-1]))
+    return reduced, lax.stop_gradient(xp.max(errors.reshape(STRETCHES, -1), axis=-1))

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
@@ -43,19 +44,17 @@ class Panels(NamedTuple):
 
 
 def log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Reals:
-    """Bounds on log delta at any epsilon, above and below, by the panels of both directions."""
-    size, backward = jnp.abs(epsilon), epsilon < 0
+    """Bounds on log delta at any epsilons (...,): (..., 2), above and below."""
+    size, backward = xp.abs(epsilon), epsilon < 0
     # delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
     value = _log_tails(lane, panels, size, added ^ backward)
-    mirrored = mirrored_log_delta(value, size, 1.0) + 8.0 * ULP
-    return jnp.minimum(jnp.where(backward, mirrored, value), 0.0)
+    mirrored = mirrored_log_delta(value, size[..., None], 1.0) + 8.0 * ULP
+    return xp.minimum(xp.where(backward[..., None], mirrored, value), 0.0)
 
 
 def panels_of(lane: Lane) -> Panels:
     """The panels of both directions, "remove" and "add"."""
-    return jax.tree.map(
-        lambda *x: jnp.stack(x), *(_one_way(lane, added) for added in (False, True))
-    )
+    return jax.tree.map(lambda *x: xp.stack(x), *(_one_way(lane, added) for added in (False, True)))
 
 
 def _one_way(lane: Lane, added: bool) -> Panels:
@@ -64,54 +63,56 @@ def _one_way(lane: Lane, added: bool) -> Panels:
     edge = density.low + density.step * index
     loss = order * density.place(edge)
     x, share = gauss_legendre(_POINTS)
-    width = jnp.diff(edge)[:, None]
+    width = xp.diff(edge)[:, None]
     v = edge[:-1, None] + width * x[None]
     place = density.place(v)
     log_mass = density.read(v) + density.log_slope(v) + (0.0 if added else place)
-    log_mass += jnp.log(jnp.abs(width)) + np.log(share)[None]
-    gap = jnp.maximum(order * place - loss[:-1, None], 1e-300)
+    log_mass = log_mass + (xp.log(xp.abs(width)) + np.log(share)[None])
+    gap = xp.maximum(order * place - loss[:-1, None], 1e-300)
     errors = lane.errors[::order]
-    errors = jnp.stack([errors, -errors])
+    errors = xp.stack([errors, -errors])
     log_part, paid = (
-        errors + jax.nn.logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(gap))
+        errors + logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(gap))
     )
     log_beyond = _with_end(_from_each_on(log_part))
     # e^-L_j T(L_j) is the sum over the panels from j on.
-    log_tail = jnp.logaddexp(paid, log1mexp(jnp.diff(loss))[None] + log_beyond[:, 1:])
+    log_tail = xp.logaddexp(paid, log1mexp(xp.diff(loss))[None] + log_beyond[:, 1:])
     tail = _with_end(_from_each_on(log_tail - loss[None, :-1]) + loss[None, :-1])
-    edge, loss = (jnp.broadcast_to(x, log_beyond.shape) for x in (edge, loss))
+    edge, loss = (xp.broadcast_to(x, log_beyond.shape) for x in (edge, loss))
     return Panels(edge, loss, log_beyond, tail)
 
 
 def _from_each_on(logs: Reals) -> Reals:
     """log of the sums of the last terms along the last axis, of each and all that follow it."""
     later = np.triu(np.ones((STRETCHES, STRETCHES), bool))
-    return jax.nn.logsumexp(jnp.where(later[None], logs[:, None], _NOTHING), axis=-1)
+    return logsumexp(xp.where(later[None], logs[:, None], _NOTHING), axis=-1)
 
 
 def _with_end(x: Reals) -> Reals:
-    return jnp.concatenate([x, jnp.full((x.shape[0], 1), _NOTHING)], axis=1)
+    return xp.concatenate([x, xp.full((x.shape[0], 1), _NOTHING)], axis=1)
 
 
 def _log_tails(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Reals:
-    """log T at epsilon >= 0 with what lies beyond the nodes, and without."""
-    density, sign = lane.density, jnp.where(added, -1.0, 1.0)
-    start = jnp.clip(density.at_place(sign * epsilon), density.low, density.high)
-    stretch = jnp.floor((start - density.low) / density.step / _NODES).astype(int)
-    stretch = jnp.clip(stretch, 0, STRETCHES - 1)
-    way, panel = added.astype(int), jnp.where(added, STRETCHES - 1 - stretch, stretch)
+    """log T at epsilons >= 0 (...,): (..., 2), with what lies beyond the nodes, and without."""
+    density, sign = lane.density, xp.where(added, -1.0, 1.0)
+    start = xp.clip(density.at_place(sign * epsilon), density.low, density.high)
+    stretch = xp.floor((start - density.low) / density.step / _NODES).astype(int)
+    stretch = xp.clip(stretch, 0, STRETCHES - 1)
+    way, panel = added.astype(int), xp.where(added, STRETCHES - 1 - stretch, stretch)
     edge, loss, log_mass, log_tail = (x[way, :, panel + 1] for x in panels)
     x, share = gauss_legendre(_POINTS)
-    length = edge[0] - start
-    inside = jnp.abs(length) > 0
-    v = start + length * x
+    length = edge[..., 0] - start
+    inside = xp.abs(length) > 0
+    v = start[..., None] + length[..., None] * x
     place = density.place(v)
-    excess = jnp.maximum(sign * place - epsilon, 1e-300)
-    value = density.read(v) + density.log_slope(v) + jnp.where(added, 0.0, place) + log1mexp(excess)
-    log_part = jax.nn.logsumexp(value + np.log(share))
-    log_part += jnp.log(jnp.where(inside, jnp.abs(length), 1.0))
-    log_part += jnp.array([1.0, -1.0]) * lane.errors[stretch]
-    gap = jnp.maximum(loss - epsilon, 1e-300)
-    log_rest = jnp.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
-    log_total = jnp.logaddexp(jnp.where(inside, log_part, _NOTHING), log_rest)
-    return jnp.stack([jnp.logaddexp(log_total[0], lane.log_left_out), log_total[1]])
+    excess = xp.maximum(sign[..., None] * place - epsilon[..., None], 1e-300)
+    value = density.read(v) + density.log_slope(v) + log1mexp(excess)
+    value = value + xp.where(added[..., None], 0.0, place)
+    log_part = logsumexp(value + np.log(share), axis=-1)
+    log_part = log_part + xp.log(xp.where(inside, xp.abs(length), 1.0))
+    log_part = log_part[..., None] + xp.array([1.0, -1.0]) * lane.errors[stretch][..., None]
+    gap = xp.maximum(loss - epsilon[..., None], 1e-300)
+    log_rest = xp.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
+    log_total = xp.logaddexp(xp.where(inside[..., None], log_part, _NOTHING), log_rest)
+    upper = xp.logaddexp(log_total[..., 0], lane.log_left_out)
+    return xp.stack([upper, log_total[..., 1]], axis=-1)

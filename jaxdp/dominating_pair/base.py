@@ -9,15 +9,17 @@ from __future__ import annotations
 import abc
 from typing import NamedTuple
 
-import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_probability
 from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.structure import Lattice, Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
+# Members that compute.
+_QUIET = {"log_delta", "law", "support", "renyi", "profile_error", "log_hit"}
 # By how much masses may miss 1 in any law. measured: rounding makes 4e-13 of the package's own
 MASS_ERROR = 1e-11
 # By how much a loss may miss its lattice, over 1 + its size. measured: differences of the package's
@@ -40,12 +42,24 @@ class Law(NamedTuple):
     largest: Reals  # no finite loss exceeds it, without the axis of nodes
 
 
+class Support(NamedTuple):
+    """Where the loss of one release ends."""
+
+    largest: Reals  # no finite loss exceeds it
+    log_infinite: Reals  # log P[L = inf]
+
+
 class DominatingPair(abc.ABC):
     """A pair of laws, as arrays of one shape; every engine asks for these members alone.
 
     A final subclass is a pytree of arrays. Bad concrete values raise where it is made, bad traced
     values make NaN.
     """
+
+    def __init_subclass__(cls) -> None:
+        # Kernels divide by 0 in branches that are not taken.
+        for name in _QUIET & vars(cls).keys():
+            setattr(cls, name, np.errstate(all="ignore")(vars(cls)[name]))
 
     @abc.abstractmethod
     def log_delta(self, epsilon: ArrayLike) -> Reals:
@@ -70,13 +84,18 @@ class DominatingPair(abc.ABC):
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
 
+    def support(self) -> Support:
+        """Largest finite loss and probability of an infinite one, those of `law`, without nodes."""
+        law = self.law()
+        return Support(law.largest, law.log_infinite)
+
     def prepared(self) -> DominatingPair:
         """The pair itself, or an equal one that has found what the answers of its members share."""
         return self
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
         """Error of `log_delta` in nats: excess over the truth beyond 2e-12 (1 + |log delta|)."""
-        return jnp.zeros(())
+        return xp.zeros(())
 
     def log_hit(self) -> Reals:
         """log of the probability that a release touches the record: 0 unless a subclass says less.
@@ -84,29 +103,29 @@ class DominatingPair(abc.ABC):
         P and Q share a law of probability 1 - e^log_hit, so that n releases have
         delta(epsilon) <= 1 - (1 - e^log_hit)^n at epsilon >= 0. The same of the exchanged pair.
         """
-        return jnp.zeros(())
+        return xp.zeros(())
 
 
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:
     """The law of finitely many losses, along a last axis."""
-    losses, log_masses = jnp.broadcast_arrays(losses, log_masses)
+    losses, log_masses = xp.broadcast_arrays(losses, log_masses)
     nodes = losses, log_masses
-    no_density, nothing = jnp.full_like(losses, jnp.inf), jnp.full_like(largest, -jnp.inf)
+    no_density, nothing = xp.full_like(losses, xp.inf), xp.full_like(largest, -xp.inf)
     return Law(*nodes, no_density, nodes, nothing, log_infinite, largest)
 
 
 def unexplained(law: Law) -> Reals:
     """Distance of masses and infinite losses from 1, less what the law's two rules differ by."""
-    first, second = (jnp.sum(jnp.exp(x), axis=-1) for x in (law.log_mass, law.check[1]))
-    missing = jnp.abs(1.0 - first - jnp.exp(law.log_infinite))
-    return jnp.maximum(missing - jnp.abs(first - second), 0.0)
+    first, second = (xp.sum(xp.exp(x), axis=-1) for x in (law.log_mass, law.check[1]))
+    missing = xp.abs(1.0 - first - xp.exp(law.log_infinite))
+    return xp.maximum(missing - xp.abs(first - second), 0.0)
 
 
 def is_whole(law: Law) -> Bools:
     """True where the masses add up to 1 less what the law leaves out; False for NaN."""
     missing = unexplained(law)
-    return (missing <= jnp.exp(law.log_left_out) + MASS_ERROR) | (
-        (law.log_left_out >= 0) & ~jnp.isnan(missing)
+    return (missing <= xp.exp(law.log_left_out) + MASS_ERROR) | (
+        (law.log_left_out >= 0) & ~xp.isnan(missing)
     )
 
 
@@ -115,15 +134,15 @@ def off_lattice(law: Law, lattice: Lattice) -> Reals:
     unit = lattice.unit[..., None]
     anchor = 0.5 * lattice.odd[..., None] * unit
     # Of a unit of 0 all losses are 0; an infinite one is none.
-    step = jnp.where(unit > 0, unit, jnp.inf)
+    step = xp.where(unit > 0, unit, xp.inf)
 
     def of(loss: Reals, log_mass: Reals) -> Reals:
         gap = loss - anchor
-        gap = jnp.where(step < jnp.inf, gap - step * jnp.round(gap / step), gap)
-        gap = jnp.where(log_mass > -jnp.inf, jnp.abs(gap) / (1.0 + jnp.abs(loss)), 0.0)
-        return jnp.max(gap, axis=-1)
+        gap = xp.where(step < xp.inf, gap - step * xp.round(gap / step), gap)
+        gap = xp.where(log_mass > -xp.inf, xp.abs(gap) / (1.0 + xp.abs(loss)), 0.0)
+        return xp.max(gap, axis=-1)
 
-    return jnp.maximum(of(law.loss, law.log_mass), of(*law.check))
+    return xp.maximum(of(law.loss, law.log_mass), of(*law.check))
 
 
 def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
@@ -132,9 +151,9 @@ def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
     Lower bounds count on it: on a wrong lattice they would lie above the truth.
     """
     if not isinstance(singularities, Lattice):
-        return jnp.ones(law.loss.shape[:-1], bool)
+        return xp.ones(law.loss.shape[:-1], bool)
     off = off_lattice(law, singularities)
-    return ~(off > LATTICE_ERROR) & ~(singularities.unit < 0) | (singularities.unit == jnp.inf)
+    return ~(off > LATTICE_ERROR) & ~(singularities.unit < 0) | (singularities.unit == xp.inf)
 
 
 def with_its_error(law: Law) -> Law:
@@ -143,8 +162,8 @@ def with_its_error(law: Law) -> Law:
     At most all; rounding is none.
     """
     missing = lax.stop_gradient(unexplained(law))
-    missing = jnp.where(missing <= MASS_ERROR, 0.0, jnp.minimum(missing, 1.0))
-    return law._replace(log_left_out=jnp.maximum(law.log_left_out, log_probability(missing)))
+    missing = xp.where(missing <= MASS_ERROR, 0.0, xp.minimum(missing, 1.0))
+    return law._replace(log_left_out=xp.maximum(law.log_left_out, log_probability(missing)))
 
 
 def law_on(
@@ -175,17 +194,17 @@ def law_on(
     >>> print(jnp.sum(jnp.exp(law.log_mass)).round(9))
     1.0
     """
-    log_mass = log_density + jnp.log(nodes.weight)
-    of_loss = log_density - jnp.log(jnp.abs(slope))
+    log_mass = log_density + xp.log(nodes.weight)
+    of_loss = log_density - xp.log(xp.abs(slope))
     first = nodes.first
     # Where the loss is constant at the end what lies beyond has that loss, and is no loss to phi.
-    level = jnp.isfinite(largest) & jnp.isinf(of_loss[..., 0])
+    level = xp.isfinite(largest) & xp.isinf(of_loss[..., 0])
     law = Law(
         loss[..., :first],
         log_mass[..., :first],
         of_loss[..., :first],
         (loss[..., first:], log_mass[..., first:]),
-        jnp.where(level, -jnp.inf, -LEFT_OUT),
+        xp.where(level, -xp.inf, -LEFT_OUT),
         log_infinite,
         largest,
     )
@@ -195,16 +214,16 @@ def law_on(
 def log_of_infinite(log_finite: Reals) -> Reals:
     """log of the probability of an infinite loss from that of a finite one; -inf for none."""
     possible = log_finite < 0
-    value = jnp.where(possible, log1mexp(jnp.where(possible, -log_finite, 1.0)), -jnp.inf)
-    return jnp.where(jnp.isnan(log_finite), jnp.nan, value)
+    value = xp.where(possible, log1mexp(xp.where(possible, -log_finite, 1.0)), -xp.inf)
+    return xp.where(xp.isnan(log_finite), xp.nan, value)
 
 
 def rounding_of_infinite(log_infinite: Reals, releases: Reals) -> Reals:
     """Error of a composition's `log_of_infinite`, of so many releases; 0 where that is none."""
-    size = jnp.abs(jnp.where(log_infinite == -jnp.inf, 0.0, log_infinite))
+    size = xp.abs(xp.where(log_infinite == -xp.inf, 0.0, log_infinite))
     return lax.stop_gradient(ULP * (16.0 + releases + 4.0 * size))
 
 
 def log_of_finite(log_infinite: Reals) -> Reals:
     """log of the probability of a finite loss, at least -700."""
-    return jnp.maximum(log1m(jnp.exp(log_infinite)), LEAST_FINITE)
+    return xp.maximum(log1m(xp.exp(log_infinite)), LEAST_FINITE)

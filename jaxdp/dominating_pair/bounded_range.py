@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.series import horner, sinhc_excess
@@ -28,50 +27,50 @@ _SLOPE = tuple(2.0 * k / math.factorial(2 * k + 1) for k in range(1, 16))
 _NEAR = 2.0  # |y| up to which series are summed. derived: the 16th term is below an ulp
 
 
-@jax.jit
+@jitted
 def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
     """K(s), s >= 0, rounded up: above it by at most 1e-14 max(s, 1 / s) of it, 1e-7 where s < 1.
 
     At most s (s + 1) `rho_of_range` and s bound; NaN where the bound is bad.
     """
-    bound, s = jnp.broadcast_arrays(checks.guard(bound), s)
-    endless = jnp.isinf(bound)
-    x = jnp.where(endless, 0.5, 0.5 * bound)
+    bound, s = xp.broadcast_arrays(checks.guard(bound), s)
+    endless = xp.isinf(bound)
+    x = xp.where(endless, 0.5, 0.5 * bound)
     grown = (s + 1.0) * _log_sinhc((s + 1.0) * x)
     value = grown - s * _log_sinhc(s * x) - _log_sinhc(x) + 16.0 * ULP * grown
-    limit = jnp.minimum(s * ((s + 1.0) * rho_of_range(bound)), s * bound)
-    value = jnp.minimum(jnp.where(jnp.isfinite(grown), value, jnp.inf), round_up(limit, 4))
-    return jnp.where(endless, jnp.where(s == 0, 0.0, jnp.inf), value)
+    limit = xp.minimum(s * ((s + 1.0) * rho_of_range(bound)), s * bound)
+    value = xp.minimum(xp.where(xp.isfinite(grown), value, xp.inf), round_up(limit, 4))
+    return xp.where(endless, xp.where(s == 0, 0.0, xp.inf), value)
 
 
-@jax.jit
+@jitted
 def renyi_of_range(bound: Reals, order: Reals) -> Reals:
     """The divergence of an order from 1 on: `rho_of_range` there, and the bound at infinity."""
-    bound, order = jnp.broadcast_arrays(checks.guard(bound), order)
-    inside = (order > 1) & (order < jnp.inf)
-    s = jnp.where(inside, order - 1.0, 1.0)
-    value = jnp.where(inside, cumulant_of_range(bound, s) / s, bound)
-    value = jnp.where(order == 1, rho_of_range(bound), value)
-    return lifted(jnp.where(jnp.isnan(order), jnp.nan, value), bound > 0)
+    bound, order = xp.broadcast_arrays(checks.guard(bound), order)
+    inside = (order > 1) & (order < xp.inf)
+    s = xp.where(inside, order - 1.0, 1.0)
+    value = xp.where(inside, cumulant_of_range(bound, s) / s, bound)
+    value = xp.where(order == 1, rho_of_range(bound), value)
+    return lifted(xp.where(xp.isnan(order), xp.nan, value), bound > 0)
 
 
-@jax.jit
+@jitted
 def rho_of_range(bound: Reals) -> Reals:
     """l(x) + x coth(x) - 1, x = bound / 2: the least rho of zCDP with xi = 0, rounded up."""
     bound = checks.guard(bound)
-    x = jnp.where(jnp.isinf(bound), 1.0, 0.5 * bound)
+    x = xp.where(xp.isinf(bound), 1.0, 0.5 * bound)
     near = x <= _NEAR
-    low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
+    low, high = xp.where(near, x, 0.0), xp.where(near, 1.0, x)
     square = low * low
     slope = square * horner(_SLOPE, square) / (1.0 + sinhc_excess(low))
-    slope = jnp.where(near, slope, high * (1.0 + 2.0 / jnp.expm1(2.0 * high)) - 1.0)
+    slope = xp.where(near, slope, high * (1.0 + 2.0 / xp.expm1(2.0 * high)) - 1.0)
     rho = lifted(round_up(_log_sinhc(x) + slope, 16), bound > 0)
-    return jnp.where(jnp.isinf(bound), jnp.inf, rho)
+    return xp.where(xp.isinf(bound), xp.inf, rho)
 
 
 def _log_sinhc(y: Reals) -> Reals:
     """log(sinh(y) / y), y >= 0. Relative error: 8 ulp."""
     near = y <= _NEAR
-    low, high = jnp.where(near, y, 0.0), jnp.where(near, _NEAR, y)
-    far = high + log1mexp(2.0 * high) - jnp.log(2.0 * high)
-    return jnp.where(near, log1p(sinhc_excess(low)), far)
+    low, high = xp.where(near, y, 0.0), xp.where(near, _NEAR, y)
+    far = high + log1mexp(2.0 * high) - xp.log(2.0 * high)
+    return xp.where(near, log1p(sinhc_excess(low)), far)

@@ -16,11 +16,11 @@ import math
 from fractions import Fraction
 from typing import final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
@@ -74,9 +74,9 @@ class Finite(DominatingPair):
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of sum_j masses[j] (1 - e^(epsilon - losses[j]))_+ + infinite, rounded up."""
         epsilon = checks.real("epsilon", epsilon)
-        epsilon, backward = jnp.broadcast_arrays(epsilon, self.backward)
-        values = [_log_delta(*(jnp.asarray(x) for x in side), epsilon) for side in _sides(self)]
-        return jnp.where(backward > 0, values[1], values[0])
+        epsilon, backward = xp.broadcast_arrays(epsilon, self.backward)
+        values = [_log_delta(*(xp.asarray(x) for x in side), epsilon) for side in _sides(self)]
+        return xp.where(backward > 0, values[1], values[0])
 
     def law(self) -> Law:
         """The losses."""
@@ -88,17 +88,17 @@ class Finite(DominatingPair):
             math.log(x) if x > 0 else -math.inf for x in (self.infinite, self.hidden)
         )
         law = atoms(
-            jnp.where(backward, -losses[::-1], losses),
-            jnp.where(backward, log_masses_q[::-1], log_masses),
-            jnp.where(self.backward > 0, log_hidden, log_infinite),
-            round_up(jnp.where(self.backward > 0, -losses[0], losses[-1]), 2),
+            xp.where(backward, -losses[::-1], losses),
+            xp.where(backward, log_masses_q[::-1], log_masses),
+            xp.where(self.backward > 0, log_hidden, log_infinite),
+            round_up(xp.where(self.backward > 0, -losses[0], losses[-1]), 2),
         )
         # Masses that a user gave may miss 1 by their rounding.
         return with_its_error(law)
 
     def singularities(self) -> Singularities:
         """Atoms anywhere."""
-        return Kinks((jnp.full_like(self.backward, jnp.nan),))
+        return Kinks((xp.full_like(self.backward, xp.nan),))
 
     def reversed(self) -> Finite:
         """`backward` exchanged."""
@@ -164,7 +164,7 @@ def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finit
     shifts = [(k, 0) for k in range(1, cell + 1)]
     for k, share in [*shifts, (cell, part)] if part else shifts:
         for sign in (1,) if noise.even else (1, -1):
-            points |= _roc(noise, sign, k, share)
+            points = points | _roc(noise, sign, k, share)
     hull = _concave(sorted(points))
     return _pair_of_hull(hull, noise.total * _PART)
 
@@ -244,24 +244,24 @@ def _profile(
         # `mass`: P of the losses from j + 1 on, each times e^(losses[j] - its own).
         if j + 1 < len(masses):
             step = losses[j] - losses[j + 1]
-            delta += mass * -math.expm1(step)
-            mass *= math.exp(step)
-        mass += masses[j]
+            delta = delta + mass * -math.expm1(step)
+            mass = mass * math.exp(step)
+        mass = mass + masses[j]
         above[j + 1], slopes[j + 1] = delta, mass
     return places, above, slopes, infinite
 
 
-@jax.jit
+@jitted
 def _log_delta(
     losses: Reals, above: Reals, slopes: Reals, infinite: Reals, epsilon: Reals
 ) -> Reals:
-    index = jnp.searchsorted(losses, epsilon, side="left")
+    index = xp.searchsorted(losses, epsilon, side="left")
     past_end = index >= losses.size
-    index = jnp.clip(index, 1, losses.size - 1)
+    index = xp.clip(index, 1, losses.size - 1)
     # Each loss is known to 4 ulp.
     place = losses[index]
-    gap = jnp.maximum(jnp.where(past_end, 0.0, place + 4.0 * ULP * jnp.abs(place) - epsilon), 0.0)
-    finite = jnp.where(past_end, 0.0, above[index] + slopes[index] * -jnp.expm1(-gap))
-    delta = jnp.minimum((finite + infinite) * (1.0 + 1e-14), 1.0)
-    value = jnp.minimum(round_up(jnp.log(delta), 2), 0.0)
-    return jnp.where(jnp.isnan(epsilon), jnp.nan, value)
+    gap = xp.maximum(xp.where(past_end, 0.0, place + 4.0 * ULP * xp.abs(place) - epsilon), 0.0)
+    finite = xp.where(past_end, 0.0, above[index] + slopes[index] * -xp.expm1(-gap))
+    delta = xp.minimum((finite + infinite) * (1.0 + 1e-14), 1.0)
+    value = xp.minimum(round_up(xp.log(delta), 2), 0.0)
+    return xp.where(xp.isnan(epsilon), xp.nan, value)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import cast, final
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair, Law, with_its_error
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.poisson import log_mixed
+from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
 from jaxdp.noise.base import Noise, mirrored_log_delta
@@ -52,58 +52,64 @@ class FixedBatch(DominatingPair):
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """See the class: exact, rounded up."""
         epsilon = checks.real("epsilon", epsilon)
-        size, backward = jnp.abs(epsilon), epsilon < 0
+        size, backward = xp.abs(epsilon), epsilon < 0
         base = Additive(self.noise, self.shift)
-        upper = sampled_log_delta(base, self._rate, jnp.zeros(()), size)
-        return jnp.where(backward, mirrored_log_delta(upper, size, 1.0), upper)
+        upper = sampled_log_delta(base, self._rate, xp.zeros(()), size)
+        return xp.where(backward, mirrored_log_delta(upper, size, 1.0), upper)
 
     def law(self) -> Law:
         """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""
-        shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
-        shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
-        nodes = of_law(self.noise, (jnp.zeros_like(shift), 0.5 * shift, shift))
+        shapes = (xp.shape(x) for x in jax.tree.leaves(self))
+        shift = xp.broadcast_to(self.shift, xp.broadcast_shapes(*shapes))
+        nodes = of_law(self.noise, (xp.zeros_like(shift), 0.5 * shift, shift))
         noise, shift_column, rate = cast(
             tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._rate))
         )
 
-        def at(x: Reals) -> tuple[Reals, Reals]:
-            log_p = noise.log_density(x)
-            return log_mixed(noise.log_density(x - shift_column) - log_p, rate), log_p
-
-        (loss, under_q), (slope, _) = jax.jvp(at, (nodes.x,), (jnp.ones_like(nodes.x),))
+        under_q = noise.log_density(nodes.x)
+        ratio = noise.log_density(nodes.x - shift_column) - under_q
+        rise = noise.log_density_slope(nodes.x - shift_column) - noise.log_density_slope(nodes.x)
+        loss = log_mixed(ratio, rate)
+        slope = rise * mixed_slope(ratio, loss, rate)
         outside = (nodes.x > 0.5 * shift_column) & (loss >= 0)
-        mass = jnp.where(outside, under_q + jnp.log(nodes.weight), -jnp.inf)
-        density = under_q - jnp.log(jnp.abs(slope))
-        half = jnp.exp(self.noise.log_survival(0.5 * shift))
+        mass = xp.where(outside, under_q + xp.log(nodes.weight), -xp.inf)
+        density = under_q - xp.log(xp.abs(slope))
+        half = xp.exp(self.noise.log_survival(0.5 * shift))
         log_atom = (log_probability(1.0 - self._rate) + log1m(2.0 * half))[..., None]
-        log_atom = jnp.broadcast_to(log_atom, (*shift.shape, 1))
+        log_atom = xp.broadcast_to(log_atom, (*shift.shape, 1))
 
         def both(x: Reals, part: slice, middle: Reals, sign: float = 1.0) -> Reals:
-            return jnp.concatenate([sign * x[..., part][..., ::-1], middle, x[..., part]], axis=-1)
+            return xp.concatenate([sign * x[..., part][..., ::-1], middle, x[..., part]], axis=-1)
 
         def rule(part: slice) -> tuple[Reals, Reals]:
             # Above 0 the mass is that under Q times e^p.
             log_up = (mass + loss)[..., part]
-            masses = jnp.concatenate([mass[..., part][..., ::-1], log_atom, log_up], axis=-1)
-            return both(loss, part, jnp.zeros_like(log_atom), -1.0), masses
+            masses = xp.concatenate([mass[..., part][..., ::-1], log_atom, log_up], axis=-1)
+            return both(loss, part, xp.zeros_like(log_atom), -1.0), masses
 
+        support = self.support()
         first, second = slice(0, nodes.first), slice(nodes.first, None)
-        no_density = jnp.full_like(log_atom, jnp.inf)
+        no_density = xp.full_like(log_atom, xp.inf)
         dense = density[..., first]
         of_loss = [dense[..., ::-1], no_density, dense + loss[..., first]]
         law = Law(
             *rule(first),
-            jnp.concatenate(of_loss, axis=-1),
+            xp.concatenate(of_loss, axis=-1),
             rule(second),
-            jnp.full_like(shift, -LEFT_OUT),
-            jnp.full_like(shift, -jnp.inf),
-            jnp.broadcast_to(self._largest, shift.shape),
+            xp.full_like(shift, -LEFT_OUT),
+            support.log_infinite,
+            support.largest,
         )
         return with_its_error(law)
 
+    def support(self) -> Support:
+        """The largest loss of the noise, sampled; no loss is infinite."""
+        largest, _ = xp.broadcast_arrays(self._largest, self._rate + self.shift)
+        return Support(largest, xp.full_like(largest, -xp.inf))
+
     def singularities(self) -> Singularities:
         """The atom at 0."""
-        return Kinks((jnp.zeros_like(self.shift + self.rate),))
+        return Kinks((xp.zeros_like(self.shift + self.rate),))
 
     def reversed(self) -> FixedBatch:
         """The same pair."""
@@ -126,7 +132,7 @@ class FixedBatch(DominatingPair):
     def _largest(self) -> Reals:
         """The largest loss."""
         largest = self.noise.pure_epsilon(self.shift)
-        return sampled_largest(largest, self._rate, jnp.zeros_like(self._rate))
+        return sampled_largest(largest, self._rate, xp.zeros_like(self._rate))
 
     def _renyi_bound(self, order: Reals) -> Reals:
         """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or of "remove".
@@ -135,30 +141,30 @@ class FixedBatch(DominatingPair):
         of "remove" of order a, and what the losses up to 0 add.
         """
         rate = self._rate
-        excess = jnp.where(order > 1, order - 1.0, 1.0)
+        excess = xp.where(order > 1, order - 1.0, 1.0)
         of_whole = self.noise.renyi(self.shift, order)
-        coin = jnp.where(order > 1, log_mixed(excess * of_whole, rate) / excess, rate * of_whole)
-        removed = sampled_renyi(self._renyi_of_base, order, jnp.broadcast_to(rate, order.shape))
-        tail = jnp.exp(self.noise.log_survival(0.5 * self.shift))
+        coin = xp.where(order > 1, log_mixed(excess * of_whole, rate) / excess, rate * of_whole)
+        removed = sampled_renyi(self._renyi_of_base, order, xp.broadcast_to(rate, order.shape))
+        tail = xp.exp(self.noise.log_survival(0.5 * self.shift))
         added = (1.0 - rate) * (1.0 - 2.0 * tail) + tail
-        added -= jnp.exp(order * log1m(jnp.minimum(rate, 1.0 - ULP))) * (1.0 - tail)
-        added = jnp.maximum(added, 0.0) + 16.0 * ULP
+        added = added - (xp.exp(order * log1m(xp.minimum(rate, 1.0 - ULP))) * (1.0 - tail))
+        added = xp.maximum(added, 0.0) + 16.0 * ULP
         two = excess * removed
-        two = two + jnp.log1p(added * jnp.exp(-two))
-        two = jnp.where(order > 1.0 + 1e-6, two / excess, jnp.inf)
-        bound = jnp.minimum(coin, jnp.where(jnp.isnan(two), jnp.inf, two))
+        two = two + xp.log1p(added * xp.exp(-two))
+        two = xp.where(order > 1.0 + 1e-6, two / excess, xp.inf)
+        bound = xp.minimum(coin, xp.where(xp.isnan(two), xp.inf, two))
         return round_up(bound, 16)
 
     def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
         """log of what the places beyond the nodes add to a moment."""
         law = self.law()
-        last_loss = jnp.max(jnp.where(law.log_mass > -jnp.inf, law.loss, -jnp.inf), axis=-1)
-        rate, left_out = (jnp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
+        last_loss = xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf), axis=-1)
+        rate, left_out = (xp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
         # The loss of the whole release there: p(u) <= u.
         tail = log_moment_beyond(self._renyi_of_base, order, last_loss, rate, left_out)
         log_bound = (order - 1.0) * self._largest + log_left_out
-        bounded = jnp.where(self._largest < jnp.inf, log_bound, jnp.inf)
-        return jnp.minimum(jnp.logaddexp(tail, left_out), bounded)
+        bounded = xp.where(self._largest < xp.inf, log_bound, xp.inf)
+        return xp.minimum(xp.logaddexp(tail, left_out), bounded)
 
     def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the whole release, of orders along a new last axis."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_probability, round_up
-from jaxdp.dominating_pair.base import DominatingPair, Law, law_on
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on
 from jaxdp.dominating_pair.mixture_profile import Sides, mixture_log_delta
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.base import ratio_of
@@ -80,7 +80,7 @@ class GaussianMixture(DominatingPair):
         other_log_probabilities: Sequence[Any] = (),
     ) -> GaussianMixture:
         """The mixture of weights by their logarithms, which are taken to add up to 1."""
-        zero = jnp.zeros(())
+        zero = xp.zeros(())
         up = tuple(sensitivities), tuple(log_probabilities)
         down = tuple(other_sensitivities) or (zero,), tuple(other_log_probabilities) or (zero,)
         mixture = object.__new__(cls)
@@ -101,7 +101,7 @@ class GaussianMixture(DominatingPair):
             (sensitivities, log_probabilities),
             (other_sensitivities, other_log_probabilities),
         ):
-            _side("sensitivities", means, "probabilities", [jnp.exp(x) for x in logs])
+            _side("sensitivities", means, "probabilities", [xp.exp(x) for x in logs])
         up, down = (
             (sensitivities, log_probabilities),
             (other_sensitivities, other_log_probabilities),
@@ -116,18 +116,21 @@ class GaussianMixture(DominatingPair):
         """Law of the loss by the two densities, between the lowest mean and the highest."""
         sides = self._sides()
         shape = sides.up.shape[1:]
-        low, high = -jnp.max(sides.down, axis=0), jnp.max(sides.up, axis=0)
+        low, high = -xp.max(sides.down, axis=0), xp.max(sides.up, axis=0)
         breaks = [low + (high - low) * part for part in np.linspace(0.0, 1.0, _BREAKS)]
-        nodes = of_law(Gaussian(jnp.ones(shape)), tuple(breaks))
+        nodes = of_law(Gaussian(xp.ones(shape)), tuple(breaks))
         columns = Sides(*(x[..., None] for x in sides))
 
-        def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            p, q = columns.log_ratios(x)
-            return p - q, p + Gaussian(1.0).log_density(x)
+        p, q = columns.log_ratios(nodes.x)
+        loss, log_density = p - q, p + Gaussian(1.0).log_density(nodes.x)
+        slope = columns.loss_slope(nodes.x)
+        support = self.support()
+        return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
 
-        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (jnp.ones_like(nodes.x),))
-        largest = round_up(sides.ends()[1], 4)
-        return law_on(nodes, loss, log_density, slope, jnp.full(shape, -jnp.inf), largest)
+    def support(self) -> Support:
+        """The limit of the loss far out; no loss is infinite."""
+        largest = round_up(self._sides().ends()[1], 4)
+        return Support(largest, xp.full_like(largest, -xp.inf))
 
     def singularities(self) -> Singularities:
         """Smooth: the loss rises with the output."""
@@ -151,40 +154,40 @@ class GaussianMixture(DominatingPair):
         """log of the probability that the means differ, where that of 0 is shared by both."""
         sides = self._sides()
         log_moved = [
-            jax.nn.logsumexp(jnp.where(mean > 0, log_weight, -jnp.inf), axis=0)
+            logsumexp(xp.where(mean > 0, log_weight, -xp.inf), axis=0)
             for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
         ]
-        return jnp.minimum(jnp.maximum(*log_moved) + 16.0 * ULP, 0.0)
+        return xp.minimum(xp.maximum(*log_moved) + 16.0 * ULP, 0.0)
 
     def _from_components(self, order: Reals) -> Reals:
         """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
         ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
         sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
-        a = jnp.minimum(order, 1e150)[None, None]
-        excess = jnp.maximum(a - 1.0, 2.0**-30)
+        a = xp.minimum(order, 1e150)[None, None]
+        excess = xp.maximum(a - 1.0, 2.0**-30)
         distances = sides.up[:, None] + sides.down[None]
         weight = sides.log_up[:, None] + sides.log_down[None]
-        size = jnp.maximum(a, 1.0 + 2.0**-30) * 0.5 * distances**2
-        value = jax.nn.logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
-        largest, excess = jnp.max(size, axis=(0, 1)), excess[0, 0]
-        value = jnp.minimum(value + 16.0 * ULP * (largest + 701.0 / excess), largest)
-        return jnp.where(jnp.isnan(value), jnp.inf, round_up(value, 16))
+        size = xp.maximum(a, 1.0 + 2.0**-30) * 0.5 * distances**2
+        value = logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
+        largest, excess = xp.max(size, axis=(0, 1)), excess[0, 0]
+        value = xp.minimum(value + 16.0 * ULP * (largest + 701.0 / excess), largest)
+        return xp.where(xp.isnan(value), xp.inf, round_up(value, 16))
 
     def _sides(self) -> Sides:
-        means = jnp.broadcast_arrays(
+        means = xp.broadcast_arrays(
             *(ratio_of(checks.guard(x), self.scale) for x in self.sensitivities),
             *(ratio_of(checks.guard(x), self.scale) for x in self.other_sensitivities),
             *self.log_probabilities,
             *self.other_log_probabilities,
         )
         n = len(self.sensitivities)
-        return Sides(*(jnp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
+        return Sides(*(xp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
 
 
 def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:
     """Both sides of one length, so that they can be exchanged: by components without weight."""
     n = max(len(up[0]), len(down[0]))
-    zero, nothing = jnp.zeros(()), jnp.full((), -jnp.inf)
+    zero, nothing = xp.zeros(()), xp.full((), -xp.inf)
     assign(
         mixture,
         sensitivities=up[0] + (zero,) * (n - len(up[0])),
@@ -214,5 +217,5 @@ def _side(
     total = sum(shares[1:], start=shares[0])
     if checks.is_concrete(total) and not bool(np.all(np.abs(np.asarray(total) - 1.0) <= _WHOLE)):
         raise ValueError(f"{share_name} must add up to 1, got {total}")
-    total = jnp.where(jnp.abs(total - 1.0) <= _WHOLE, total, jnp.nan)
+    total = xp.where(xp.abs(total - 1.0) <= _WHOLE, total, xp.nan)
     return means, tuple(log_probability(share / total) for share in shares)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from typing import final
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, round_up
@@ -57,25 +57,25 @@ class Response(DominatingPair):
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`ApproxDP.log_delta`, that of `PureDP` where nothing fails."""
         epsilon = checks.real("epsilon", epsilon)
-        bound, failure, epsilon = jnp.broadcast_arrays(self.bound, self.failure, epsilon)
+        bound, failure, epsilon = xp.broadcast_arrays(self.bound, self.failure, epsilon)
         bound, failure = checks.guard(bound), checks.guard(failure, 1.0)
         pure = log_delta_of_pure(bound, epsilon)
         with_failure = log_delta_of_approximate(bound, failure, epsilon)
-        return jnp.where(failure == 0, pure, with_failure)
+        return xp.where(failure == 0, pure, with_failure)
 
     def law(self) -> Law:
         """Two atoms."""
         bound, failure = checks.guard(self.bound), checks.guard(self.failure, 1.0)
-        bound, failure = jnp.broadcast_arrays(bound, failure)
-        log_finite = jnp.maximum(log1m(failure), LEAST_FINITE)
-        log_up = log_finite - log1p(jnp.exp(-bound))
-        endless = jnp.isinf(bound)
-        finite = jnp.where(endless, 0.0, bound)
-        log_infinite = log_of_infinite(jnp.where(endless, LEAST_FINITE, log_finite))
-        log_masses = jnp.stack([log_up - finite, log_up], axis=-1)
+        bound, failure = xp.broadcast_arrays(bound, failure)
+        log_finite = xp.maximum(log1m(failure), LEAST_FINITE)
+        log_up = log_finite - log1p(xp.exp(-bound))
+        endless = xp.isinf(bound)
+        finite = xp.where(endless, 0.0, bound)
+        log_infinite = log_of_infinite(xp.where(endless, LEAST_FINITE, log_finite))
+        log_masses = xp.stack([log_up - finite, log_up], axis=-1)
         return atoms(
-            jnp.stack([-finite, finite], axis=-1),
-            jnp.where(endless[..., None], LEAST_FINITE, log_masses),
+            xp.stack([-finite, finite], axis=-1),
+            xp.where(endless[..., None], LEAST_FINITE, log_masses),
             log_infinite,
             finite,
         )
@@ -83,7 +83,7 @@ class Response(DominatingPair):
     def singularities(self) -> Singularities:
         """Odd multiples of bound."""
         unit = 2.0 * checks.guard(self.bound) + 0.0 * self.failure
-        return Lattice(unit, jnp.ones_like(unit))
+        return Lattice(unit, xp.ones_like(unit))
 
     def reversed(self) -> Response:
         """The same pair: it is symmetric."""
@@ -119,25 +119,25 @@ class RandomisedResponse(DominatingPair):
         epsilon = checks.real("epsilon", epsilon)
         log_up, level = self._log_masses()
         b = checks.guard(self.bound)
-        above = jnp.minimum(log_up + _log_gap(b - epsilon), 0.0)
+        above = xp.minimum(log_up + _log_gap(b - epsilon), 0.0)
         middle = level + _log_gap(-epsilon)
         below = log_up - b + _log_gap(-b - epsilon)
-        total = jnp.logaddexp(jnp.logaddexp(above, middle), below)
-        total = jnp.where(jnp.isnan(epsilon), jnp.nan, total)
-        return jnp.minimum(round_up(total, 16) + 1e-15, 0.0)
+        total = xp.logaddexp(xp.logaddexp(above, middle), below)
+        total = xp.where(xp.isnan(epsilon), xp.nan, total)
+        return xp.minimum(round_up(total, 16) + 1e-15, 0.0)
 
     def law(self) -> Law:
         """Three atoms."""
         log_up, level = self._log_masses()
-        b = jnp.broadcast_to(checks.guard(self.bound), log_up.shape)
-        losses = jnp.stack([-b, jnp.zeros_like(b), b], axis=-1)
-        masses = jnp.stack([log_up - b, level, log_up], axis=-1)
-        return atoms(losses, masses, jnp.full_like(b, -jnp.inf), b)
+        b = xp.broadcast_to(checks.guard(self.bound), log_up.shape)
+        losses = xp.stack([-b, xp.zeros_like(b), b], axis=-1)
+        masses = xp.stack([log_up - b, level, log_up], axis=-1)
+        return atoms(losses, masses, xp.full_like(b, -xp.inf), b)
 
     def singularities(self) -> Singularities:
         """Multiples of epsilon."""
         unit = checks.guard(self.bound) + 0.0 * self.categories
-        return Lattice(unit, jnp.zeros_like(unit))
+        return Lattice(unit, xp.zeros_like(unit))
 
     def reversed(self) -> RandomisedResponse:
         """The same pair: it is symmetric."""
@@ -149,9 +149,9 @@ class RandomisedResponse(DominatingPair):
 
     def _log_masses(self) -> tuple[Reals, Reals]:
         """log probabilities of the losses b and 0."""
-        b, k = jnp.broadcast_arrays(checks.guard(self.bound), self.categories)
-        log_total = b + log1p((k - 1.0) * jnp.exp(-b))
-        return b - log_total, jnp.log(k - 2.0) - log_total
+        b, k = xp.broadcast_arrays(checks.guard(self.bound), self.categories)
+        log_total = b + log1p((k - 1.0) * xp.exp(-b))
+        return b - log_total, xp.log(k - 2.0) - log_total
 
 
 @final
@@ -173,7 +173,7 @@ class BoundedRange(DominatingPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b; 0 above, 1 - e^e below."""
-        bound, epsilon = jnp.broadcast_arrays(
+        bound, epsilon = xp.broadcast_arrays(
             checks.guard(self.bound), checks.real("epsilon", epsilon)
         )
         return log_delta_of_range(bound, epsilon)
@@ -183,24 +183,24 @@ class BoundedRange(DominatingPair):
         bound = checks.guard(self.bound)
         endless = bound > _LARGEST_RANGE
         has_range = (bound > 0) & ~endless
-        b = jnp.where(has_range, bound, 1.0)[..., None]
+        b = xp.where(has_range, bound, 1.0)[..., None]
 
         def rule(order: int) -> tuple[Reals, Reals, Reals]:
-            place, share = (jnp.broadcast_to(x, (*bound.shape, x.size)) for x in _panels(order))
-            loss = jnp.where(has_range[..., None], b * (2.0 * place - 1.0), 0.0)
-            log_density = 0.5 * (loss - b) - math.log(2.0) - jnp.log(-jnp.expm1(-b))
-            log_mass = log_density + jnp.log(2.0 * b * share)
-            log_mass = jnp.where(has_range[..., None], log_mass, jnp.log(share))
-            log_mass = jnp.where(endless[..., None], LEAST_FINITE, log_mass)
-            return loss, log_mass, jnp.where(has_range[..., None], log_density, jnp.inf)
+            place, share = (xp.broadcast_to(x, (*bound.shape, x.size)) for x in _panels(order))
+            loss = xp.where(has_range[..., None], b * (2.0 * place - 1.0), 0.0)
+            log_density = 0.5 * (loss - b) - math.log(2.0) - xp.log(-xp.expm1(-b))
+            log_mass = log_density + xp.log(2.0 * b * share)
+            log_mass = xp.where(has_range[..., None], log_mass, xp.log(share))
+            log_mass = xp.where(endless[..., None], LEAST_FINITE, log_mass)
+            return loss, log_mass, xp.where(has_range[..., None], log_density, xp.inf)
 
-        log_infinite = jnp.where(endless, 0.0, jnp.where(jnp.isnan(bound), jnp.nan, -jnp.inf))
-        nothing = jnp.full_like(bound, -jnp.inf)
+        log_infinite = xp.where(endless, 0.0, xp.where(xp.isnan(bound), xp.nan, -xp.inf))
+        nothing = xp.full_like(bound, -xp.inf)
         return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], nothing, log_infinite, bound)
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""
-        return Kinks((jnp.full_like(self.bound, jnp.nan),))
+        return Kinks((xp.full_like(self.bound, xp.nan),))
 
     def reversed(self) -> BoundedRange:
         """The same pair: it is symmetric."""
@@ -220,4 +220,4 @@ def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:
 def _log_gap(gap: Reals) -> Reals:
     """log(1 - e^-gap) for gap > 0, else -inf."""
     positive = gap > 0
-    return jnp.where(positive, jnp.log(-jnp.expm1(-jnp.where(positive, gap, 1.0))), -jnp.inf)
+    return xp.where(positive, xp.log(-xp.expm1(-xp.where(positive, gap, 1.0))), -xp.inf)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.compilation import jitted
+from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
@@ -44,32 +43,39 @@ class Sides(NamedTuple):
             _log_ratio(-self.down * x - 0.5 * self.down**2, self.log_down),
         )
 
+    def loss_slope(self, x: Reals) -> Reals:
+        """Slope of the difference of `log_ratios` in x: the means of each side, weighted."""
+        x = x[None]
+        ahead = softmax(self.log_up + self.up * x - 0.5 * self.up**2, axis=0)
+        behind = softmax(self.log_down - self.down * x - 0.5 * self.down**2, axis=0)
+        return xp.sum(ahead * self.up, axis=0) + xp.sum(behind * self.down, axis=0)
+
     def ends(self) -> tuple[Reals, Reals]:
         """The limits of the loss at minus infinity and at infinity."""
         at_zero = _weight(self.up == 0, self.log_up), _weight(self.down == 0, self.log_down)
         ratio = at_zero[0] - at_zero[1]
         above, below = (
-            jnp.any((mean > 0) & (log_weight > -jnp.inf), axis=0)
+            xp.any((mean > 0) & (log_weight > -xp.inf), axis=0)
             for mean, log_weight in ((self.up, self.log_up), (self.down, self.log_down))
         )
-        return jnp.where(below, -jnp.inf, ratio), jnp.where(above, jnp.inf, ratio)
+        return xp.where(below, -xp.inf, ratio), xp.where(above, xp.inf, ratio)
 
 
 def _log_ratio(exponent: Reals, log_weight: Reals) -> Reals:
     """log sum w e^exponent, relative to its own size near 0, as the weights add up to 1."""
-    near_terms = jnp.exp(log_weight) * jnp.expm1(jnp.minimum(exponent, 1.0))
-    excess = jnp.sum(near_terms, axis=0)
-    near = (jnp.abs(excess) < 0.5) & (jnp.max(exponent, axis=0) <= 1.0)
-    far = jax.nn.logsumexp(log_weight + exponent, axis=0)
-    return jnp.where(near, log1p(jnp.where(near, excess, 0.0)), far)
+    near_terms = xp.exp(log_weight) * xp.expm1(xp.minimum(exponent, 1.0))
+    excess = xp.sum(near_terms, axis=0)
+    near = (xp.abs(excess) < 0.5) & (xp.max(exponent, axis=0) <= 1.0)
+    far = logsumexp(log_weight + exponent, axis=0)
+    return xp.where(near, log1p(xp.where(near, excess, 0.0)), far)
 
 
 def _weight(chosen: Bools, log_weight: Reals) -> Reals:
     """log of the weights that are chosen; -inf for none."""
-    return jax.nn.logsumexp(jnp.where(chosen, log_weight, -jnp.inf), axis=0)
+    return logsumexp(xp.where(chosen, log_weight, -xp.inf), axis=0)
 
 
-@jax.jit
+@jitted
 def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     """log of P[X > t] - e^epsilon Q[X > t], L(t) = epsilon; rounded up.
 
@@ -80,44 +86,43 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
 
     delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
     """
-    shape = jnp.broadcast_shapes(epsilon.shape, *(x.shape[1:] for x in sides))
-    sides = Sides(*(jnp.broadcast_to(x, (x.shape[0], *shape)) for x in sides))
-    epsilon = jnp.broadcast_to(epsilon, shape)
+    shape = xp.broadcast_shapes(epsilon.shape, *(x.shape[1:] for x in sides))
+    sides = Sides(*(xp.broadcast_to(x, (x.shape[0], *shape)) for x in sides))
+    epsilon = xp.broadcast_to(epsilon, shape)
     backward = epsilon < 0
     chosen = Sides(
-        *(jnp.where(backward, y, x) for x, y in zip(sides, sides.reversed(), strict=True))
+        *(xp.where(backward, y, x) for x, y in zip(sides, sides.reversed(), strict=True))
     )
-    size = jnp.abs(epsilon)
+    size = xp.abs(epsilon)
     upper = _forward(chosen, size)
-    mirrored = jnp.minimum(mirrored_log_delta(upper, size, 1.0) + 8.0 * ULP, 0.0)
-    certain = log1mexp(jnp.where(backward, size, 1.0))
-    mirrored = jnp.where(upper == -jnp.inf, certain, mirrored)
-    value = jnp.where(backward, mirrored, upper)
-    return jnp.where(jnp.isnan(jnp.sum(sides.up + sides.down, axis=0) + size), jnp.nan, value)
+    mirrored = xp.minimum(mirrored_log_delta(upper, size, 1.0) + 8.0 * ULP, 0.0)
+    certain = log1mexp(xp.where(backward, size, 1.0))
+    mirrored = xp.where(upper == -xp.inf, certain, mirrored)
+    value = xp.where(backward, mirrored, upper)
+    return xp.where(xp.isnan(xp.sum(sides.up + sides.down, axis=0) + size), xp.nan, value)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _forward(sides: Sides, epsilon: Reals) -> Reals:
     """log delta at epsilon >= 0."""
     high = sides.ends()[1]
     inside = epsilon < high
-    epsilon = jnp.where(inside, epsilon, 0.0)
+    epsilon = xp.where(inside, epsilon, 0.0)
     t = _place(sides, epsilon)
     of_up = sides.log_up + _log_term(t[None] - sides.up, sides.up)
     exponent = -t[None] * sides.down - 0.5 * sides.down**2
     of_down = epsilon[None] + sides.log_down + exponent
-    of_down += _log_term(jnp.broadcast_to(t[None], exponent.shape), sides.down)
-    terms = jnp.concatenate([of_up, of_down])
-    total = jax.nn.logsumexp(terms, axis=0)
-    size = jnp.max(jnp.where(terms > -jnp.inf, jnp.abs(terms), 0.0), axis=0)
+    of_down = of_down + _log_term(xp.broadcast_to(t[None], exponent.shape), sides.down)
+    terms = xp.concatenate([of_up, of_down])
+    total = logsumexp(terms, axis=0)
+    size = xp.max(xp.where(terms > -xp.inf, xp.abs(terms), 0.0), axis=0)
     # Where t is off by an ulp the two densities differ, which R(t) multiplies.
     p, q = sides.log_ratios(t)
-    slope = jax.jvp(lambda x: jnp.subtract(*sides.log_ratios(x)), (t,), (jnp.ones_like(t),))[1]
-    ulps = 16.0 * epsilon + 8.0 * jnp.abs(slope) * (1.0 + jnp.abs(t))
-    gap = ULP * ulps + jnp.abs(p - q - epsilon)
-    log_off = log_normal_survival(t) + jnp.maximum(p, epsilon + q) + jnp.log(gap)
-    total = jnp.logaddexp(total, log_off) + ULP * (_TERM_ULPS + 8.0 * size)
-    return jnp.where(inside, jnp.minimum(total, 0.0), -jnp.inf)
+    ulps = 16.0 * epsilon + 8.0 * xp.abs(sides.loss_slope(t)) * (1.0 + xp.abs(t))
+    gap = ULP * ulps + xp.abs(p - q - epsilon)
+    log_off = log_normal_survival(t) + xp.maximum(p, epsilon + q) + xp.log(gap)
+    total = xp.logaddexp(total, log_off) + ULP * (_TERM_ULPS + 8.0 * size)
+    return xp.where(inside, xp.minimum(total, 0.0), -xp.inf)
 
 
 @_forward.defjvp
@@ -125,13 +130,13 @@ def _forward_jvp(primals: tuple[Sides, Reals], tangents: tuple[Sides, Reals]):
     """The derivative at the place t held, where delta is stationary."""
     (sides, epsilon), (of_sides, of_epsilon) = primals, tangents
     value = _forward(sides, epsilon)
-    inside = value > -jnp.inf
-    t = _place(sides, jnp.where(inside, epsilon, 0.0))
+    inside = value > -xp.inf
+    t = _place(sides, xp.where(inside, epsilon, 0.0))
     t, epsilon, inside = t[None], epsilon[None], inside[None]
-    log_unit = jnp.where(inside, value[None], 0.0)
+    log_unit = xp.where(inside, value[None], 0.0)
 
     def share(log_weight: Reals, log_part: Reals) -> Reals:
-        return jnp.where(inside, jnp.exp(log_weight + log_part - log_unit), 0.0)
+        return xp.where(inside, xp.exp(log_weight + log_part - log_unit), 0.0)
 
     y_up, y_down = t - sides.up, t + sides.down
     log_density = lambda x: -0.5 * x * x - LOG_SQRT_2PI  # noqa: E731
@@ -140,25 +145,25 @@ def _forward_jvp(primals: tuple[Sides, Reals], tangents: tuple[Sides, Reals]):
     survival_down = share(log_down, log_normal_survival(y_down))
     parts = (
         share(sides.log_up, log_density(y_up)) * of_sides.up
-        + jnp.where(sides.log_up > -jnp.inf, survival_up * of_sides.log_up, 0.0),
+        + xp.where(sides.log_up > -xp.inf, survival_up * of_sides.log_up, 0.0),
         share(log_down, log_density(y_down)) * of_sides.down
-        - jnp.where(sides.log_down > -jnp.inf, survival_down * of_sides.log_down, 0.0)
+        - xp.where(sides.log_down > -xp.inf, survival_down * of_sides.log_down, 0.0)
         - survival_down * of_epsilon[None],
     )
-    return value, jnp.sum(parts[0], axis=0) + jnp.sum(parts[1], axis=0)
+    return value, xp.sum(parts[0], axis=0) + xp.sum(parts[1], axis=0)
 
 
 def _place(sides: Sides, epsilon: Reals) -> Reals:
     """The t with L(t) = epsilon, by bisection; the loss rises."""
-    largest = jnp.maximum(jnp.max(sides.up, axis=0), jnp.max(sides.down, axis=0))
-    safe = jnp.where(largest > 0, largest, 1.0)
-    reach = jnp.minimum((epsilon + _LEAST_WEIGHT) / safe + safe, 1e200)
+    largest = xp.maximum(xp.max(sides.up, axis=0), xp.max(sides.down, axis=0))
+    safe = xp.where(largest > 0, largest, 1.0)
+    reach = xp.minimum((epsilon + _LEAST_WEIGHT) / safe + safe, 1e200)
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
         p, q = sides.log_ratios(middle)
         below = p - q < epsilon
-        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+        return xp.where(below, middle, ends[0]), xp.where(below, ends[1], middle)
 
     return lax.stop_gradient(lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach))[1])
 
@@ -166,16 +171,16 @@ def _place(sides: Sides, epsilon: Reals) -> Reals:
 def _log_term(y: Reals, width: Reals) -> Reals:
     """log of phi(y) (R(y) - R(y + width)), width >= 0, by terms that are positive."""
     log_density = -0.5 * y * y - LOG_SQRT_2PI
-    positive = jnp.maximum(y, 0.0)
-    above = log_density + jnp.log(mills_pair(positive, width).difference)
+    positive = xp.maximum(y, 0.0)
+    above = log_density + xp.log(mills_pair(positive, width).difference)
     # Below 0, R(y) = 1 / phi(y) - R(-y): up to 0, and beyond it.
-    negative = jnp.minimum(y, 0.0)
-    part = jnp.minimum(-negative, width)
+    negative = xp.minimum(y, 0.0)
+    part = xp.minimum(-negative, width)
     end = negative + part
-    up_to_zero = -jnp.expm1(0.5 * part * (negative + end))
-    density = jnp.exp(-0.5 * negative**2 - LOG_SQRT_2PI)
-    up_to_zero += density * mills_pair(-end, part).difference
-    from_zero = density * mills_pair(jnp.zeros_like(y), jnp.maximum(y + width, 0.0)).difference
-    from_zero = jnp.where(y < 0, from_zero, 0.0)
-    below = jnp.log(up_to_zero + from_zero)
-    return jnp.where(width == 0, -jnp.inf, jnp.where(y >= 0, above, below))
+    up_to_zero = -xp.expm1(0.5 * part * (negative + end))
+    density = xp.exp(-0.5 * negative**2 - LOG_SQRT_2PI)
+    up_to_zero = up_to_zero + density * mills_pair(-end, part).difference
+    from_zero = density * mills_pair(xp.zeros_like(y), xp.maximum(y + width, 0.0)).difference
+    from_zero = xp.where(y < 0, from_zero, 0.0)
+    below = xp.log(up_to_zero + from_zero)
+    return xp.where(width == 0, -xp.inf, xp.where(y >= 0, above, below))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
 from jaxdp._core import checks
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair, is_whole
@@ -40,30 +38,30 @@ def renyi_of_law(
     """
     order = checks.real("order", order, 1.0)
     law = pair.law()
-    order = jnp.broadcast_to(order, jnp.broadcast_shapes(order.shape, law.largest.shape))
-    excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
+    order = xp.broadcast_to(order, xp.broadcast_shapes(order.shape, law.largest.shape))
+    excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
     # What Q has at L = -inf is missing of E[e^-L] = 1.
-    hidden = jnp.exp(pair.reversed().law().log_infinite)
+    hidden = xp.exp(pair.reversed().law().log_infinite)
     rules = (law.loss, law.log_mass), law.check
     (nodal, rounding), (check, _) = (_divergence(*x, order, excess, hidden) for x in rules)
-    error = lax.stop_gradient(jnp.abs(nodal - check) + rounding)
-    resolved = (excess * error <= _RESOLVED) & jnp.isfinite(nodal)
-    nodal += error
+    error = lax.stop_gradient(xp.abs(nodal - check) + rounding)
+    resolved = (excess * error <= _RESOLVED) & xp.isfinite(nodal)
+    nodal = nodal + error
     if beyond is None:
-        leaves_out = law.log_left_out > -jnp.inf
-        left_out = jnp.where(leaves_out, excess * law.largest + law.log_left_out, -jnp.inf)
+        leaves_out = law.log_left_out > -xp.inf
+        left_out = xp.where(leaves_out, excess * law.largest + law.log_left_out, -xp.inf)
     else:
         left_out = beyond(order, law.log_left_out)
-    nodal += jnp.logaddexp(0.0, left_out - excess * nodal) / excess
-    bound = jnp.broadcast_to(otherwise(order), order.shape)
-    value = jnp.where(resolved & (nodal < bound), nodal, bound)
-    largest = jnp.where(law.log_infinite > -jnp.inf, jnp.inf, law.largest)
-    largest = jnp.where(jnp.isnan(law.log_infinite), jnp.nan, largest)
-    largest = jnp.broadcast_to(largest, order.shape)
-    endless = (order == jnp.inf) | (largest == jnp.inf) & (law.log_infinite > -jnp.inf)
-    value = jnp.where(endless, largest, value)
-    value = jnp.where(jnp.broadcast_to(is_whole(law), order.shape), value, jnp.nan)
-    return lifted(round_up(jnp.minimum(value, largest), 4), largest > 0)
+    nodal = nodal + xp.logaddexp(0.0, left_out - excess * nodal) / excess
+    bound = xp.broadcast_to(otherwise(order), order.shape)
+    value = xp.where(resolved & (nodal < bound), nodal, bound)
+    largest = xp.where(law.log_infinite > -xp.inf, xp.inf, law.largest)
+    largest = xp.where(xp.isnan(law.log_infinite), xp.nan, largest)
+    largest = xp.broadcast_to(largest, order.shape)
+    endless = (order == xp.inf) | (largest == xp.inf) & (law.log_infinite > -xp.inf)
+    value = xp.where(endless, largest, value)
+    value = xp.where(xp.broadcast_to(is_whole(law), order.shape), value, xp.nan)
+    return lifted(round_up(xp.minimum(value, largest), 4), largest > 0)
 
 
 def _divergence(
@@ -74,22 +72,22 @@ def _divergence(
     As E[e^-L] = 1 - hidden, E[e^(s L) - 1] is E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + hidden).
     """
     exponent = excess[..., None] * loss
-    has_mass = log_mass > -jnp.inf
+    has_mass = log_mass > -xp.inf
     # Only what grows can overflow, and rounds: e^-x - 1 + x has the error of x.
-    size = jnp.max(jnp.where(has_mass, jnp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
+    size = xp.max(xp.where(has_mass, xp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
     near = size < _LARGEST_EXPONENT
-    mass = jnp.where(has_mass, jnp.exp(log_mass), 0.0)
-    safe = jnp.where(has_mass & near[..., None], loss, 0.0)
-    first = jnp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
-    grown = jnp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
+    mass = xp.where(has_mass, xp.exp(log_mass), 0.0)
+    safe = xp.where(has_mass & near[..., None], loss, 0.0)
+    first = xp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
+    grown = xp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
     # Of order 1 only the first is left.
-    grown = jnp.where(order == 1.0, 0.0, grown)
+    grown = xp.where(order == 1.0, 0.0, grown)
     summed = log1p(excess * (first + grown)) / excess
-    far = jax.nn.logsumexp(log_mass + exponent, axis=-1) / excess
-    far = jnp.where(order == 1.0, jnp.inf, far)
+    far = logsumexp(log_mass + exponent, axis=-1) / excess
+    far = xp.where(order == 1.0, xp.inf, far)
     far_error = (_TERM_ERROR + 4.0 * ULP * size) / excess
-    value = jnp.where(near, jnp.where(order == 1.0, first, summed), far)
-    return value, jnp.where(near, _TERM_ERROR * jnp.minimum(value, 1.0 / excess), far_error)
+    value = xp.where(near, xp.where(order == 1.0, first, summed), far)
+    return value, xp.where(near, _TERM_ERROR * xp.minimum(value, 1.0 / excess), far_error)
 
 
 def renyi_beyond(divergence: Callable[[Reals], Reals], order: Reals, log_left_out: Reals) -> Reals:
@@ -98,11 +96,11 @@ def renyi_beyond(divergence: Callable[[Reals], Reals], order: Reals, log_left_ou
     By Hoelder's inequality, from a bound on the divergence of higher orders b:
     E[e^(s L); A] <= E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
     """
-    excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
-    bound = jnp.full(order.shape, jnp.inf)
+    excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
+    bound = xp.full(order.shape, xp.inf)
     for factor in _HIGHER:
         higher = factor * excess + (factor - 1.0)
         share = excess / higher
         by_order = excess * divergence(1.0 + higher) + (1.0 - share) * log_left_out
-        bound = jnp.minimum(bound, jnp.where(jnp.isnan(by_order), jnp.inf, by_order))
+        bound = xp.minimum(bound, xp.where(xp.isnan(by_order), xp.inf, by_order))
     return bound

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import cast, final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair, Law, is_whole, with_its_error
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support, is_whole, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
     log_moment_beyond,
@@ -56,46 +55,57 @@ class Poisson(DominatingPair):
         """The base's nodes u under log(1 - q + q e^u), with the masses of the mixture."""
         base, exchanged = self.base.law(), self.base.reversed()
         law_q = base if exchanged is self.base else exchanged.law()
-        q, added, _ = jnp.broadcast_arrays(self._q, self.added, base.largest)
+        q, added, _ = xp.broadcast_arrays(self._q, self.added, base.largest)
+        support = self.support()
         # Where the base's P has nothing: an atom at log(1 - q) under its Q.
-        log_only = jnp.broadcast_to(law_q.log_infinite, q.shape)
+        log_only = xp.broadcast_to(law_q.log_infinite, q.shape)
         add = (added > 0)[..., None]
 
         def mixed(u: Reals, log_mass: Reals) -> tuple[Reals, Reals]:
-            u = jnp.concatenate([u, jnp.full_like(log_only, -jnp.inf)[..., None]], axis=-1)
-            log_mass = jnp.where(is_whole(base)[..., None], log_mass, jnp.nan)
-            under_q = jnp.concatenate([log_mass - u[..., :-1], log_only[..., None]], axis=-1)
+            u = xp.concatenate([u, xp.full_like(log_only, -xp.inf)[..., None]], axis=-1)
+            log_mass = xp.where(is_whole(base)[..., None], log_mass, xp.nan)
+            under_q = xp.concatenate([log_mass - u[..., :-1], log_only[..., None]], axis=-1)
             loss = log_mixed(u, q[..., None])
-            return jnp.where(add, -loss, loss), jnp.where(add, under_q, under_q + loss)
+            return xp.where(add, -loss, loss), xp.where(add, under_q, under_q + loss)
 
         loss, log_mass = mixed(base.loss, base.log_mass)
         # dl / du = q e^u / (1 - q + q e^u).
-        ratio = jnp.where(add, -loss, loss)[..., :-1]
-        density = base.log_density - 2.0 * base.loss - jnp.log(q)[..., None] + ratio
-        density = jnp.where(add, density, density + ratio)
-        end = jnp.full_like(log_only, jnp.inf)[..., None]
-        largest = sampled_largest(base.largest, q, added)
-        hidden = (added > 0) & (log_only > -jnp.inf)
+        ratio = xp.where(add, -loss, loss)[..., :-1]
+        density = base.log_density - 2.0 * base.loss - xp.log(q)[..., None] + ratio
+        density = xp.where(add, density, density + ratio)
+        end = xp.full_like(log_only, xp.inf)[..., None]
         mixed_left_out = log_mixed_probability(q, base.log_left_out, law_q.log_left_out)
         law = Law(
             loss,
             log_mass,
-            jnp.concatenate([density, end], axis=-1),
+            xp.concatenate([density, end], axis=-1),
             mixed(*base.check),
-            jnp.where(added > 0, law_q.log_left_out, mixed_left_out),
-            jnp.where(added > 0, -jnp.inf, jnp.log(q) + base.log_infinite),
-            jnp.where(hidden, round_up(-log1p(-q), 8), largest),
+            xp.where(added > 0, law_q.log_left_out, mixed_left_out),
+            support.log_infinite,
+            support.largest,
         )
         return with_its_error(law)
+
+    def support(self) -> Support:
+        """The base's under log(1 - q + q e^u); where it was added, losses of Q alone are finite."""
+        base, exchanged = self.base.support(), self.base.reversed()
+        hidden = base if exchanged is self.base else exchanged.support()
+        q, added, _ = xp.broadcast_arrays(self._q, self.added, base.largest)
+        largest = sampled_largest(base.largest, q, added)
+        is_hidden = (added > 0) & (hidden.log_infinite > -xp.inf)
+        return Support(
+            xp.where(is_hidden, round_up(-log1p(-q), 8), largest),
+            xp.where(added > 0, -xp.inf, xp.log(q) + base.log_infinite),
+        )
 
     def singularities(self) -> Singularities:
         """The base's, moved as its losses are; a lattice is none any more."""
         kind = self.base.singularities()
         if isinstance(kind, Smooth):
             return kind
-        atoms = kind.atoms if isinstance(kind, Kinks) else (jnp.full_like(self.added, jnp.nan),)
+        atoms = kind.atoms if isinstance(kind, Kinks) else (xp.full_like(self.added, xp.nan),)
         mixed_atoms = (log_mixed(atom, self._q) for atom in atoms)
-        return Kinks(tuple(jnp.where(self.added > 0, -atom, atom) for atom in mixed_atoms))
+        return Kinks(tuple(xp.where(self.added > 0, -atom, atom) for atom in mixed_atoms))
 
     def reversed(self) -> Poisson:
         """`added` exchanged."""
@@ -121,14 +131,14 @@ class Poisson(DominatingPair):
         largest = sampled_largest(base.largest, self._q, self.added)
         # At most the largest loss, if there is one; losses of "add" are that large there.
         log_bound = (order - 1.0) * largest + log_left_out
-        bounded = jnp.where(largest < jnp.inf, log_bound, jnp.inf)
-        last_loss = jnp.max(jnp.where(base.log_mass > -jnp.inf, base.loss, -jnp.inf), axis=-1)
+        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
+        last_loss = xp.max(xp.where(base.log_mass > -xp.inf, base.loss, -xp.inf), axis=-1)
         q, left_out = (
-            jnp.broadcast_to(x, order.shape)
-            for x in (self._q, jnp.maximum(base.log_left_out, log_left_out))
+            xp.broadcast_to(x, order.shape)
+            for x in (self._q, xp.maximum(base.log_left_out, log_left_out))
         )
         removed = log_moment_beyond(self._renyi_of_base, order, last_loss, q, left_out)
-        return jnp.where(self.added > 0, bounded, jnp.minimum(removed, bounded))
+        return xp.where(self.added > 0, bounded, xp.minimum(removed, bounded))
 
     def _renyi_bound(self, order: Reals) -> Reals:
         """Bound from the divergences of the whole release; of "add" its largest loss at most.
@@ -137,13 +147,13 @@ class Poisson(DominatingPair):
         Source: Mironov, Talwar & Zhang 2019, theorem 5.
         """
         q, exchanged = self._q, self.base.reversed().renyi(order)
-        added = jnp.minimum(exchanged, jnp.where(q < 1, -log1p(-q), jnp.inf))
+        added = xp.minimum(exchanged, xp.where(q < 1, -log1p(-q), xp.inf))
         if isinstance(self.base, Additive):
-            removed = sampled_renyi(self._renyi_of_base, order, jnp.broadcast_to(q, order.shape))
-            added = jnp.minimum(added, removed)
+            removed = sampled_renyi(self._renyi_of_base, order, xp.broadcast_to(q, order.shape))
+            added = xp.minimum(added, removed)
         else:
-            removed = triangle_renyi(self._renyi_of_base, order, jnp.broadcast_to(q, order.shape))
-        return jnp.where(q == 0, 0.0, round_up(jnp.where(self.added > 0, added, removed), 64))
+            removed = triangle_renyi(self._renyi_of_base, order, xp.broadcast_to(q, order.shape))
+        return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, removed), 64))
 
     def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the base, of orders along a new last axis."""
@@ -152,19 +162,25 @@ class Poisson(DominatingPair):
 
 def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
     """log(q e^inside + (1 - q) e^outside), for probabilities of 0 as well."""
-    return jnp.logaddexp(log_probability(q) + inside, log1m(q) + outside)
+    return xp.logaddexp(log_probability(q) + inside, log1m(q) + outside)
+
+
+def mixed_slope(loss: Reals, mixed: Reals, q: Reals) -> Reals:
+    """Slope of `mixed` = log_mixed(loss, q) in the loss: q e^loss / (1 - q + q e^loss)."""
+    share = xp.exp(xp.where(loss < xp.inf, loss - mixed, 0.0))
+    return xp.where(loss < xp.inf, q * share, 1.0)
 
 
 def log_mixed(loss: Reals, q: Reals) -> Reals:
     """log(1 - q + q e^loss), for infinite losses as well."""
     far = loss > _FAR
-    excess = q * jnp.expm1(jnp.where(far, 0.0, loss))
+    excess = q * xp.expm1(xp.where(far, 0.0, loss))
     near = excess > -0.5
-    mixed = jnp.where(near, 1.0, 1.0 - q + q * jnp.exp(jnp.where(far, 0.0, loss)))
-    low = jnp.where(q < 1, jnp.log(jnp.where(mixed > 0, mixed, 1.0)), loss)
-    beside = q + (1.0 - q) * jnp.exp(-jnp.where(far, loss, 0.0))
-    high = loss + jnp.log(jnp.where(far & (beside > 0), beside, 1.0))
-    value = jnp.where(far, high, jnp.where(near, log1p(jnp.where(near, excess, 0.0)), low))
+    mixed = xp.where(near, 1.0, 1.0 - q + q * xp.exp(xp.where(far, 0.0, loss)))
+    low = xp.where(q < 1, xp.log(xp.where(mixed > 0, mixed, 1.0)), loss)
+    beside = q + (1.0 - q) * xp.exp(-xp.where(far, loss, 0.0))
+    high = loss + xp.log(xp.where(far & (beside > 0), beside, 1.0))
+    value = xp.where(far, high, xp.where(near, log1p(xp.where(near, excess, 0.0)), low))
     # There e^-loss underflows.
-    value = jnp.where(far & (q == 0), 0.0, value)
-    return jnp.where(jnp.isnan(q), jnp.nan, value)
+    value = xp.where(far & (q == 0), 0.0, value)
+    return xp.where(xp.isnan(q), xp.nan, value)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
-from jaxdp.dominating_pair.base import DominatingPair, Law
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # Order - 1 below which a divergence is that of this one. chosen: as for other laws
@@ -45,21 +44,21 @@ class PublicCoin(DominatingPair):
         total = terms[0]
         for term in terms[1:]:
             total = log_add(total, term)
-        size = jnp.abs(jnp.where(total > -jnp.inf, total, 0.0))
-        return jnp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
+        size = xp.abs(xp.where(total > -xp.inf, total, 0.0))
+        return xp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
 
     def law(self) -> Law:
         """The laws side by side, each with its share."""
         laws = [pair.law() for pair in self.pairs]
-        shape = jnp.broadcast_shapes(*(law.largest.shape for law in laws))
-        shape = jnp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
-        shares = [jnp.broadcast_to(share, shape) for share in self.log_shares]
+        shape = xp.broadcast_shapes(*(law.largest.shape for law in laws))
+        shape = xp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
+        shares = [xp.broadcast_to(share, shape) for share in self.log_shares]
 
         def nodes(columns: list[Reals], shift: bool = False) -> Reals:
-            rows = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in columns]
+            rows = [xp.broadcast_to(x, (*shape, x.shape[-1])) for x in columns]
             if shift:
                 rows = [x + share[..., None] for x, share in zip(rows, shares, strict=True)]
-            return jnp.concatenate(rows, axis=-1)
+            return xp.concatenate(rows, axis=-1)
 
         def totals(columns: list[Reals]) -> Reals:
             total = columns[0] + shares[0]
@@ -67,9 +66,9 @@ class PublicCoin(DominatingPair):
                 total = log_add(total, x + share)
             return total
 
-        largest = jnp.broadcast_to(laws[0].largest, shape)
+        largest = xp.broadcast_to(laws[0].largest, shape)
         for law in laws[1:]:
-            largest = jnp.maximum(largest, law.largest)
+            largest = xp.maximum(largest, law.largest)
         checked = [law.check for law in laws]
         return Law(
             nodes([law.loss for law in laws]),
@@ -81,13 +80,24 @@ class PublicCoin(DominatingPair):
             largest,
         )
 
+    def support(self) -> Support:
+        """The largest loss of all pairs, and their infinite ones, each with its share."""
+        parts = [pair.support() for pair in self.pairs]
+        shares = self.log_shares
+        shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, parts[0].largest)))
+        largest, log_infinite = parts[0].largest, parts[0].log_infinite + shares[0]
+        for part, share in zip(parts[1:], shares[1:], strict=True):
+            largest = xp.maximum(largest, part.largest)
+            log_infinite = log_add(log_infinite, part.log_infinite + share)
+        return Support(*(xp.broadcast_to(x, shape) for x in (largest, log_infinite)))
+
     def singularities(self) -> Singularities:
         """Smooth where all are; else the atoms of all."""
         kinds = [pair.singularities() for pair in self.pairs]
         if all(isinstance(kind, Smooth) for kind in kinds):
             return Smooth()
         atoms = [atom for kind in kinds if isinstance(kind, Kinks) for atom in kind.atoms]
-        return Kinks(tuple(atoms) or (jnp.full_like(self.log_shares[0], jnp.nan),))
+        return Kinks(tuple(atoms) or (xp.full_like(self.log_shares[0], xp.nan),))
 
     def reversed(self) -> PublicCoin:
         """Every pair exchanged; the coin is the same."""
@@ -96,23 +106,23 @@ class PublicCoin(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """log(sum w_k e^((a - 1) D_k)) / (a - 1); the largest D_k at infinity."""
         order = checks.real("order", order, 1.0)
-        excess = jnp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-        divergences = [pair.renyi(jnp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
-        largest, total = divergences[0], jnp.full((), -jnp.inf)
+        excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
+        divergences = [pair.renyi(xp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
+        largest, total = divergences[0], xp.full((), -xp.inf)
         for value, share in zip(divergences, self.log_shares, strict=True):
             # log(1 + w (e^(s D) - 1)) by the sum of w (e^(s D) - 1), which are positive.
             scaled = excess * value
-            gain = scaled + jnp.log(-jnp.expm1(-jnp.where(scaled > 0, scaled, 1.0)))
-            gain = jnp.where(scaled > 0, gain, jnp.where(scaled == 0, -jnp.inf, jnp.nan))
+            gain = scaled + xp.log(-xp.expm1(-xp.where(scaled > 0, scaled, 1.0)))
+            gain = xp.where(scaled > 0, gain, xp.where(scaled == 0, -xp.inf, xp.nan))
             total = log_add(total, share + gain)
-            largest = jnp.maximum(largest, value)
-        value = jnp.logaddexp(0.0, total) / excess
-        value = jnp.minimum(value * (1.0 + 64.0 * ULP) + 64.0 * ULP, largest)
-        return jnp.where(order == jnp.inf, largest, value)
+            largest = xp.maximum(largest, value)
+        value = xp.logaddexp(0.0, total) / excess
+        value = xp.minimum(value * (1.0 + 64.0 * ULP) + 64.0 * ULP, largest)
+        return xp.where(order == xp.inf, largest, value)
 
     def log_hit(self) -> Reals:
         """log sum w_k hit_k."""
         total = self.log_shares[0] + self.pairs[0].log_hit()
         for pair, share in zip(self.pairs[1:], self.log_shares[1:], strict=True):
             total = log_add(total, share + pair.log_hit())
-        return jnp.minimum(total * (1.0 - 8.0 * ULP), 0.0)
+        return xp.minimum(total * (1.0 - 8.0 * ULP), 0.0)

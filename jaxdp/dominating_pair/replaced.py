@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import cast, final
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log_probability, round_up
-from jaxdp.dominating_pair.base import DominatingPair, Law, law_on
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.poisson import log_mixed
+from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
 from jaxdp.dominating_pair.replaced_profile import replaced_largest, replaced_log_delta
 from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
 from jaxdp.noise.base import Noise
@@ -51,28 +51,37 @@ class Replaced(DominatingPair):
 
     def law(self) -> Law:
         """Law of the loss by the three densities between their kinks."""
-        shapes = (jnp.shape(x) for x in jax.tree.leaves(self))
-        shift = jnp.broadcast_to(self.shift, jnp.broadcast_shapes(*shapes))
-        nodes = of_law(self.noise, (-shift, jnp.zeros_like(shift), shift))
+        shapes = (xp.shape(x) for x in jax.tree.leaves(self))
+        shift = xp.broadcast_to(self.shift, xp.broadcast_shapes(*shapes))
+        nodes = of_law(self.noise, (-shift, xp.zeros_like(shift), shift))
         q = checks.guard(self.sampling_prob, 1.0)
-        largest = replaced_largest(self.noise.pure_epsilon(shift), q)
+        support = self.support()
         noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
 
-        def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            at_x = noise.log_density(x)
-            ahead, behind = (log_mixed(noise.log_density(x - m) - at_x, q) for m in (shift, -shift))
-            return ahead - behind, at_x + ahead
+        at_x = noise.log_density(nodes.x)
 
-        along = jnp.ones_like(nodes.x)
-        (loss, log_density), (slope, _) = jax.jvp(loss_at, (nodes.x,), (along,))
-        log_infinite = jnp.full_like(largest, -jnp.inf)
-        return law_on(nodes, loss, log_density, slope, log_infinite, largest)
+        def mixed(move: Reals) -> tuple[Reals, Reals]:
+            ratio = noise.log_density(nodes.x - move) - at_x
+            rise = noise.log_density_slope(nodes.x - move) - noise.log_density_slope(nodes.x)
+            value = log_mixed(ratio, q)
+            return value, rise * mixed_slope(ratio, value, q)
+
+        (ahead, up), (behind, down) = mixed(shift), mixed(-shift)
+        loss, log_density, slope = ahead - behind, at_x + ahead, up - down
+        return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
+
+    def support(self) -> Support:
+        """The largest loss of the noise, sampled; no loss is infinite."""
+        q = checks.guard(self.sampling_prob, 1.0)
+        largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
+        largest, _ = xp.broadcast_arrays(largest, q + self.shift)
+        return Support(largest, xp.full_like(largest, -xp.inf))
 
     def singularities(self) -> Singularities:
         """Smooth for a Gaussian."""
         if isinstance(self.noise, Gaussian):
             return Smooth()
-        return Kinks((jnp.full_like(self.shift + self.sampling_prob, jnp.nan),))
+        return Kinks((xp.full_like(self.shift + self.sampling_prob, xp.nan),))
 
     def reversed(self) -> Replaced:
         """The same pair: the noise is symmetric."""
@@ -91,14 +100,14 @@ class Replaced(DominatingPair):
         reach = reach_of(self.noise)
         last_loss = self.noise.log_density(reach) - self.noise.log_density(reach + self.shift)
         q = checks.guard(self.sampling_prob, 1.0)
-        columns = (jnp.broadcast_to(x, order.shape) for x in (q, log_left_out))
+        columns = (xp.broadcast_to(x, order.shape) for x in (q, log_left_out))
         tail = log_moment_beyond(self._renyi_of_base, order, last_loss, *columns)
         tail = tail - (order - 1.0) * log1m(q)
         largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
         # At most the largest loss, if there is one.
         log_bound = (order - 1.0) * largest + log_left_out
-        bounded = jnp.where(largest < jnp.inf, log_bound, jnp.inf)
-        return jnp.minimum(tail, bounded)
+        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
+        return xp.minimum(tail, bounded)
 
     def _renyi_bound(self, order: Reals) -> Reals:
         """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift.
@@ -107,12 +116,12 @@ class Replaced(DominatingPair):
         """
         q = checks.guard(self.sampling_prob, 1.0)
         of_whole = self.noise.renyi(2.0 * self.shift, order)
-        excess = jnp.where(order > 1, order - 1.0, 1.0)
-        convex = jnp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
+        excess = xp.where(order > 1, order - 1.0, 1.0)
+        convex = xp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
         removed = sampled_renyi(
-            self._renyi_of_base, order, jnp.broadcast_to(q, order.shape)
+            self._renyi_of_base, order, xp.broadcast_to(q, order.shape)
         ) - log1m(q)
-        return jnp.minimum(convex, round_up(removed, 4))
+        return xp.minimum(convex, round_up(removed, 4))
 
     def _renyi_of_base(self, order: Reals) -> Reals:
         """Renyi divergence of the whole release, of orders along a new last axis."""

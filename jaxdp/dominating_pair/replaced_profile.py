@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.dominating_pair.poisson import log_mixed
@@ -18,7 +18,7 @@ _BISECTIONS = 70
 _LOG_REACH = (-40.0, 20.0)
 
 
-@jax.jit
+@jitted
 def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """log of P[X > t] - e^epsilon Q[X > t] for the P and Q of `Replaced`, L(t) = epsilon.
 
@@ -32,53 +32,53 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     delta(-e) = 1 - e^-e + e^-e delta(e).
     """
     arguments = noise, sampling_prob, shift, epsilon
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(arguments)))
+    shape = xp.broadcast_shapes(*(xp.shape(x) for x in jax.tree.leaves(arguments)))
     # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
     noise, q, shift, epsilon = lax.optimization_barrier(
-        jax.tree.map(lambda x: jnp.broadcast_to(x, shape), arguments)
+        jax.tree.map(lambda x: xp.broadcast_to(x, shape), arguments)
     )
-    size = jnp.abs(epsilon)
-    convex = round_up(noise.log_delta(2.0 * shift, size) + jnp.log(q), 4)
+    size = xp.abs(epsilon)
+    convex = round_up(noise.log_delta(2.0 * shift, size) + xp.log(q), 4)
     tails = _tails(noise, shift, q, size)
-    upper = jnp.where(tails < convex, tails, convex)
+    upper = xp.where(tails < convex, tails, convex)
     outside = (q == 0) | (size >= replaced_largest(noise.pure_epsilon(shift), q))
-    upper = jnp.where(outside, -jnp.inf, jnp.minimum(upper, 0.0))
-    value = jnp.where(epsilon < 0, mirrored_log_delta(upper, size, 1.0), upper)
-    return jnp.where(jnp.isnan(convex) | jnp.isnan(q + epsilon), jnp.nan, value)
+    upper = xp.where(outside, -xp.inf, xp.minimum(upper, 0.0))
+    value = xp.where(epsilon < 0, mirrored_log_delta(upper, size, 1.0), upper)
+    return xp.where(xp.isnan(convex) | xp.isnan(q + epsilon), xp.nan, value)
 
 
 def replaced_largest(largest: Reals, sampling_prob: Reals) -> Reals:
     """The largest loss, from that of the whole release: those of both directions add."""
-    zero = jnp.zeros_like(sampling_prob)
+    zero = xp.zeros_like(sampling_prob)
     sides = (sampled_largest(largest, sampling_prob, side) for side in (zero, zero + 1.0))
     return round_up(sum(sides, start=zero), 1)
 
 
 def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
-    width = jnp.exp(-noise.log_density(jnp.zeros_like(epsilon)))
+    width = xp.exp(-noise.log_density(xp.zeros_like(epsilon)))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
-        x = width * jnp.exp(middle)
+        x = width * xp.exp(middle)
         centre = noise.log_density(x)
         ahead, behind = (log_mixed(noise.log_density(x - m) - centre, q) for m in (shift, -shift))
         below = ahead - behind < epsilon
-        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+        return xp.where(below, middle, ends[0]), xp.where(below, ends[1], middle)
 
-    start = tuple(jnp.full_like(epsilon, end) for end in _LOG_REACH)
+    start = tuple(xp.full_like(epsilon, end) for end in _LOG_REACH)
     high = lax.fori_loop(0, _BISECTIONS, halve, start)[1]
     # delta is stationary in t, whose error is of no importance.
-    t = lax.stop_gradient(jnp.where(epsilon == 0, 0.0, width * jnp.exp(high)))
+    t = lax.stop_gradient(xp.where(epsilon == 0, 0.0, width * xp.exp(high)))
     top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
     loss = noise.log_density(t - shift) - noise.log_density(t + shift)
-    loss, largest = lax.stop_gradient(jnp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
+    loss, largest = lax.stop_gradient(xp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
     ended = loss >= largest * (1.0 - 8.0 * ULP)
-    gained = jnp.exp(noise.log_delta(2.0 * shift, jnp.where(ended, 0.0, loss)) - top)
-    gained, loss = jnp.where(ended, 0.0, gained), jnp.where(ended, largest, loss)
-    gained -= jnp.exp(loss + far - top) * jnp.expm1(epsilon - loss)
-    loss_part = jnp.expm1(epsilon) * jnp.exp(centre - top)
+    gained = xp.exp(noise.log_delta(2.0 * shift, xp.where(ended, 0.0, loss)) - top)
+    gained, loss = xp.where(ended, 0.0, gained), xp.where(ended, largest, loss)
+    gained = gained - (xp.exp(loss + far - top) * xp.expm1(epsilon - loss))
+    loss_part = xp.expm1(epsilon) * xp.exp(centre - top)
     value = q * gained - (1.0 - q) * loss_part
     sizes = q * gained + (1.0 - q) * loss_part
-    value += ULP * (64.0 + 8.0 * jnp.abs(top)) * sizes
-    log_tail = top + jnp.log(value)
-    return jnp.where(value > 0, round_up(log_tail, 4), jnp.nan)
+    value = value + ULP * (64.0 + 8.0 * xp.abs(top)) * sizes
+    log_tail = top + xp.log(value)
+    return xp.where(value > 0, round_up(log_tail, 4), xp.nan)

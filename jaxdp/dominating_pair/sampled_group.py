@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities
+from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities, Support
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.noise.gaussian import Gaussian
 
@@ -81,6 +81,10 @@ class SampledGroup(DominatingPair):
         """See `GaussianMixture.law`."""
         return self._mixture().law()
 
+    def support(self) -> Support:
+        """See `GaussianMixture.support`."""
+        return self._mixture().support()
+
     def singularities(self) -> Singularities:
         """Smooth."""
         return self._mixture().singularities()
@@ -100,10 +104,10 @@ class SampledGroup(DominatingPair):
     def _mixture(self) -> GaussianMixture:
         means = tuple(k * self.shift for k in range(len(self.log_probabilities)))
         is_added = self.added > 0
-        none = (0.0, *[-jnp.inf] * (len(means) - 1))
+        none = (0.0, *[-xp.inf] * (len(means) - 1))
         sides = [
             tuple(
-                jnp.where(is_mixed, log_probability, log_certain)
+                xp.where(is_mixed, log_probability, log_certain)
                 for log_probability, log_certain in zip(self.log_probabilities, none, strict=True)
             )
             for is_mixed in (~is_added, is_added)

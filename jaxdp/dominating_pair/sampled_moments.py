@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
 from jaxdp.noise.nodes import along_last
@@ -51,13 +50,13 @@ class _Expansion(NamedTuple):
     def log_sum(self, log_norm: Reals) -> Reals:
         """log of the sum of weight_k e^log_norm_k, rounded up."""
         # A term without weight has none beside an infinite moment either.
-        absent = self.log_weight == -jnp.inf
-        exponent = jnp.where(absent, -jnp.inf, self.log_weight + log_norm)
-        size = jnp.where(jnp.isfinite(exponent), jnp.abs(exponent), 0.0)
+        absent = self.log_weight == -xp.inf
+        exponent = xp.where(absent, -xp.inf, self.log_weight + log_norm)
+        size = xp.where(xp.isfinite(exponent), xp.abs(exponent), 0.0)
         # The error is infinite there: q is 0 or 1.
-        error = jnp.where(absent, 0.0, self.error)
-        exponent += lax.stop_gradient(error + 8.0 * ULP * (1.0 + size))
-        return jax.nn.logsumexp(exponent, axis=-1)
+        error = xp.where(absent, 0.0, self.error)
+        exponent = exponent + lax.stop_gradient(error + 8.0 * ULP * (1.0 + size))
+        return logsumexp(exponent, axis=-1)
 
 
 def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
@@ -67,14 +66,14 @@ def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
     no hit or nothing but hits matter.
     """
     stretched = triangle_renyi(renyi, order, q, TERMS)
-    ceiling = jnp.clip(jnp.ceil(order), 2.0, WHOLE_TERMS)
+    ceiling = xp.clip(xp.ceil(order), 2.0, WHOLE_TERMS)
     exact = _log_moment(renyi, _expansion(ceiling, q, WHOLE_TERMS, whole=True)) / (ceiling - 1.0)
-    return jnp.where(order <= WHOLE_TERMS, jnp.minimum(exact, stretched), stretched)
+    return xp.where(order <= WHOLE_TERMS, xp.minimum(exact, stretched), stretched)
 
 
 def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) -> Reals:
     """Upper bound on the same divergence by Minkowski's inequality, of a sum of so many `terms`."""
-    order = jnp.maximum(order, 1.0 + NEXT_ORDER)
+    order = xp.maximum(order, 1.0 + NEXT_ORDER)
     return _log_moment(renyi, _expansion(order, q, terms)) / (order - 1.0)
 
 
@@ -88,33 +87,33 @@ def log_moment_beyond(
     """
     expansion = _expansion(order, q, TERMS)
     own_orders = expansion.k * expansion.stretch
-    tilts = jnp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
-    orders = jnp.concatenate([own_orders, tilts], axis=-1)
+    tilts = xp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
+    orders = xp.concatenate([own_orders, tilts], axis=-1)
     steps, log_moment = orders * last_loss[..., None], _log_moment_of_whole(renyi, orders)
-    size = lax.stop_gradient(jnp.abs(log_moment) + jnp.abs(steps))
+    size = lax.stop_gradient(xp.abs(log_moment) + xp.abs(steps))
     tilted = log_moment - steps + 8.0 * ULP * size
-    tilted = jnp.where(jnp.isnan(tilted), jnp.inf, tilted)
+    tilted = xp.where(xp.isnan(tilted), xp.inf, tilted)
     log_bound = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
     tail = log_bound + steps[..., : TERMS + 1]
-    tail = jnp.where(own_orders <= 1.0, jnp.minimum(tail, log_left_out[..., None]), tail)
+    tail = xp.where(own_orders <= 1.0, xp.minimum(tail, log_left_out[..., None]), tail)
     return expansion.stretch[..., 0] * expansion.log_sum(tail / expansion.stretch)
 
 
 def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _Expansion:
-    order, q = jnp.minimum(order, _LARGEST_ORDER)[..., None], q[..., None]
-    j = order if whole else jnp.clip(jnp.floor(order), 1.0, terms)
-    stretch = jnp.ones((1,) * order.ndim) if whole else order / j
+    order, q = xp.minimum(order, _LARGEST_ORDER)[..., None], q[..., None]
+    j = order if whole else xp.clip(xp.floor(order), 1.0, terms)
+    stretch = xp.ones((1,) * order.ndim) if whole else order / j
     k = along_last(np.arange(terms + 1.0), order.ndim - 1)
     inside = k <= j
-    n_misses = jnp.where(inside, j - k, 0.0)
+    n_misses = xp.where(inside, j - k, 0.0)
     # 0 log 0 is 0 here.
-    hits = k * jnp.log(jnp.where(q == 0, 1.0, q))
-    hits = jnp.where((k > 0) & (q == 0), -jnp.inf, hits)
-    misses = n_misses * log1m(jnp.where(q == 1, 0.0, q))
-    misses = jnp.where((n_misses > 0) & (q == 1), -jnp.inf, misses)
-    of_whole, of_missed = (jnp.asarray(_LOG_FACTORIALS)[x.astype(int)] for x in (j, n_misses))
+    hits = k * xp.log(xp.where(q == 0, 1.0, q))
+    hits = xp.where((k > 0) & (q == 0), -xp.inf, hits)
+    misses = n_misses * log1m(xp.where(q == 1, 0.0, q))
+    misses = xp.where((n_misses > 0) & (q == 1), -xp.inf, misses)
+    of_whole, of_missed = (xp.take(_LOG_FACTORIALS, x.astype(int)) for x in (j, n_misses))
     ways = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
-    log_weight = jnp.where(inside, ways + hits + misses, -jnp.inf)
+    log_weight = xp.where(inside, ways + hits + misses, -xp.inf)
     return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)
 
 
@@ -122,15 +121,15 @@ def _log_moment(renyi: Divergence, expansion: _Expansion) -> Reals:
     """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); those of k = 0 and k m = 1 are 0."""
     log_norm = _log_moment_of_whole(renyi, expansion.k * expansion.stretch) / expansion.stretch
     positive = log_norm > 0
-    excess = log1mexp(jnp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
-    excess = jnp.where(positive, excess, jnp.where(log_norm <= 0, -jnp.inf, jnp.nan))
+    excess = log1mexp(xp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
+    excess = xp.where(positive, excess, xp.where(log_norm <= 0, -xp.inf, xp.nan))
     log_sum = expansion.log_sum(log_norm + excess)
-    gain = log1p(jnp.exp(-jnp.abs(log_sum)))
-    return expansion.stretch[..., 0] * (jnp.maximum(log_sum, 0.0) + gain)
+    gain = log1p(xp.exp(-xp.abs(log_sum)))
+    return expansion.stretch[..., 0] * (xp.maximum(log_sum, 0.0) + gain)
 
 
 def _log_moment_of_whole(renyi: Divergence, order: Reals) -> Reals:
     """log E[e^(a u)] under Q; 0 of the orders 0 and 1."""
     higher = order > 1.0
-    safe = jnp.where(higher, order, 2.0)
-    return jnp.where(higher, (safe - 1.0) * renyi(safe), 0.0)
+    safe = xp.where(higher, order, 2.0)
+    return xp.where(higher, (safe - 1.0) * renyi(safe), 0.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair
@@ -31,49 +29,49 @@ def sampled_log_delta(
     return _sampled_log_delta(base, sampling_prob, added, checks.real("epsilon", epsilon))
 
 
-@jax.jit
+@jitted
 def _sampled_log_delta(
     pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
 ) -> Reals:
     # XLA takes the long chain of constants that a known epsilon leaves for a stuck rewrite.
-    base = pair.log_delta(lax.optimization_barrier(jnp.zeros(())))
-    q, added, epsilon, base = jnp.broadcast_arrays(sampling_prob, added, epsilon, base)
+    base = pair.log_delta(lax.optimization_barrier(xp.zeros(())))
+    q, added, epsilon, base = xp.broadcast_arrays(sampling_prob, added, epsilon, base)
     add = added > 0
-    safe_q = jnp.where(q > 0, q, 1.0)
-    finite = jnp.minimum(epsilon, _LARGEST)
+    safe_q = xp.where(q > 0, q, 1.0)
+    finite = xp.minimum(epsilon, _LARGEST)
     # 1 - (1 - q) e^epsilon is q less this part of it, rounded down; of an added record.
-    fallen = (1.0 - q) * jnp.expm1(jnp.where(add, finite, 0.0)) / safe_q
-    fallen -= _LOST * ULP * jnp.abs(fallen)
-    inside = jnp.where(add, fallen < 1.0, jnp.expm1(finite) > -q)
-    fallen = jnp.where(inside, fallen, 0.0)
-    e = jnp.where(inside, epsilon, 0.0)
+    fallen = (1.0 - q) * xp.expm1(xp.where(add, finite, 0.0)) / safe_q
+    fallen = fallen - (_LOST * ULP * xp.abs(fallen))
+    inside = xp.where(add, fallen < 1.0, xp.expm1(finite) > -q)
+    fallen = xp.where(inside, fallen, 0.0)
+    e = xp.where(inside, epsilon, 0.0)
     # epsilon large: log(1 + (e^epsilon - 1) / q) = epsilon - log q.
     large = e > _LARGE
-    grown = jnp.expm1(jnp.where(large | add, 0.0, e)) / safe_q
-    removed_at = jnp.where(large, e - jnp.log(safe_q), log1p(grown))
-    e_base = jnp.where(add, e - log1p(-fallen), removed_at)
+    grown = xp.expm1(xp.where(large | add, 0.0, e)) / safe_q
+    removed_at = xp.where(large, e - xp.log(safe_q), log1p(grown))
+    e_base = xp.where(add, e - log1p(-fallen), removed_at)
     # The argument is rounded down, by what its own sums lose: parts of it, but at log(1 - q).
-    steep = jnp.maximum(-grown, 0.0) / (1.0 + grown)
-    e_base = jnp.where(e_base < jnp.inf, e_base - _LOST * ULP * (jnp.abs(e_base) + steep), e_base)
-    value = pair.log_delta(e_base) + jnp.log(safe_q) + jnp.where(add, log1p(-fallen), 0.0)
-    size = jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
-    value += ULP * (8.0 + 4.0 * size)
-    below = log1mexp(jnp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
-    value = jnp.where(inside, value, jnp.where(add, -jnp.inf, below))
+    steep = xp.maximum(-grown, 0.0) / (1.0 + grown)
+    e_base = xp.where(e_base < xp.inf, e_base - _LOST * ULP * (xp.abs(e_base) + steep), e_base)
+    value = pair.log_delta(e_base) + xp.log(safe_q) + xp.where(add, log1p(-fallen), 0.0)
+    size = xp.where(value > -xp.inf, xp.abs(value), 0.0)
+    value = value + ULP * (8.0 + 4.0 * size)
+    below = log1mexp(xp.where(inside | add, 1.0, -epsilon)) * (1.0 - 8.0 * ULP)
+    value = xp.where(inside, value, xp.where(add, -xp.inf, below))
     negative = epsilon < 0
-    certain = jnp.where(negative, log1mexp(jnp.where(negative, -epsilon, 1.0)), -jnp.inf)
-    value = jnp.where(q == 0, certain, value)
-    broken = jnp.isnan(base) | jnp.isnan(q + added + epsilon)
-    return jnp.where(broken, jnp.nan, jnp.minimum(value, 0.0))
+    certain = xp.where(negative, log1mexp(xp.where(negative, -epsilon, 1.0)), -xp.inf)
+    value = xp.where(q == 0, certain, value)
+    broken = xp.isnan(base) | xp.isnan(q + added + epsilon)
+    return xp.where(broken, xp.nan, xp.minimum(value, 0.0))
 
 
 def sampled_largest(largest: Reals, sampling_prob: Reals, added: Reals) -> Reals:
     """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
     # XLA takes the long chain of constants that an infinite one leaves for a stuck rewrite.
     largest = lax.optimization_barrier(largest)
-    largest, q, added = jnp.broadcast_arrays(largest, sampling_prob, added)
+    largest, q, added = xp.broadcast_arrays(largest, sampling_prob, added)
     large = largest > 30.0
-    grown = log1p(q * jnp.expm1(jnp.where(large, 0.0, largest)))
-    grown = jnp.where(large, largest + jnp.log(q + (1.0 - q) * jnp.exp(-largest)), grown)
-    grown = jnp.where(q == 0, 0.0, grown)
-    return round_up(jnp.where(added > 0, -log1p(q * jnp.expm1(-largest)), grown), 8)
+    grown = log1p(q * xp.expm1(xp.where(large, 0.0, largest)))
+    grown = xp.where(large, largest + xp.log(q + (1.0 - q) * xp.exp(-largest)), grown)
+    grown = xp.where(q == 0, 0.0, grown)
+    return round_up(xp.where(added > 0, -log1p(q * xp.expm1(-largest)), grown), 8)

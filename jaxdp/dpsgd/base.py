@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TypeAlias, final
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
@@ -124,7 +124,7 @@ class Phase:
     @property
     def shape(self) -> Shape:
         """The batch."""
-        return jnp.broadcast_shapes(
+        return xp.broadcast_shapes(
             self.noise_multiplier.shape, self.sampling_prob.shape, self.steps.shape
         )
 
@@ -138,10 +138,10 @@ def _steps_of(
             checks.whole("dataset_size", dataset_size),
             checks.real("batch_size", batch_size),
         )
-        return jnp.ceil(epochs * records / batch)
-    if checks.is_concrete(rate) and not bool(jnp.all(rate > 0)):
+        return xp.ceil(epochs * records / batch)
+    if checks.is_concrete(rate) and not bool(xp.all(rate > 0)):
         raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
-    return jnp.ceil(epochs / rate * (1.0 - _WHOLE))
+    return xp.ceil(epochs / rate * (1.0 - _WHOLE))
 
 
 Phases: TypeAlias = Phase | Sequence[Phase]
@@ -190,12 +190,12 @@ def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
     scales = [checks.positive("noise_multipliers", m) for m in noise_multipliers]
     if not scales:
         raise ValueError("noise_multipliers must hold at least one, got none")
-    least = functools.reduce(jnp.minimum, scales)
-    finite = jnp.where(jnp.isinf(least), 1.0, least)
+    least = functools.reduce(xp.minimum, scales)
+    finite = xp.where(xp.isinf(least), 1.0, least)
     squares = functools.reduce(operator.add, ((finite / scale) ** 2 for scale in scales))
-    rounding = (4.0 + len(scales)) * jnp.finfo(jnp.float64).eps
-    combined = finite / jnp.sqrt(squares) * (1.0 - (rounding if len(scales) > 1 else 0.0))
-    return jnp.where(jnp.isinf(least), jnp.inf, combined)
+    rounding = (4.0 + len(scales)) * xp.finfo(xp.float64).eps
+    combined = finite / xp.sqrt(squares) * (1.0 - (rounding if len(scales) > 1 else 0.0))
+    return xp.where(xp.isinf(least), xp.inf, combined)
 
 
 def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:

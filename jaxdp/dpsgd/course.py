@@ -8,11 +8,11 @@ import operator
 from typing import Literal, NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
@@ -75,7 +75,7 @@ def curve(
         for phase, count, start in zip(phases, counts, starts, strict=False)
     ]
     total = functools.reduce(operator.add, losses)
-    return Curve(jnp.asarray(times), total.epsilon(target[..., None]))
+    return Curve(xp.asarray(times), total.epsilon(target[..., None]))
 
 
 def _per_step(phase: Phase, relation: Relation, group_size: int) -> PrivacyLoss:
@@ -86,7 +86,7 @@ def _per_step(phase: Phase, relation: Relation, group_size: int) -> PrivacyLoss:
             "steps of an epoch ask epsilon after each epoch"
         )
     scale, *others = jax.tree.leaves(phase)
-    leaves = [scale[..., None], *(jnp.reshape(x, ()) for x in others)]
+    leaves = [scale[..., None], *(xp.reshape(x, ()) for x in others)]
     single = jax.tree.unflatten(jax.tree.structure(phase), leaves)
     return single.release_loss(relation, group_size)
 

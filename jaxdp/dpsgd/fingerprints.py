@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxdp._core.namespace import xp
 from jaxdp._core.programs import Traced
 
 
@@ -50,5 +50,5 @@ def digest_of(tree: Any, text: str = "") -> str:
 
 def words_of(leaf: Any) -> np.ndarray:
     """An array on the host; a key by its words."""
-    is_key = jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+    is_key = xp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Unpack
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
@@ -116,9 +116,9 @@ def noise_multiplier(
         return training._replace(phases=tuple(p.louder(factor) for p in phases)).privacy_loss
 
     # Nothing is asked of noise where any epsilon will do, or delta allows to publish each sample.
-    needs_none = (budget.epsilon == jnp.inf) | (budget.delta >= _hit(training.privacy_loss))
+    needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _hit(training.privacy_loss))
     if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
-        return jnp.zeros(needs_none.shape)
+        return xp.zeros(needs_none.shape)
     least = calibrate_from(
         _expected_factor(budget, phases),
         louder,
@@ -126,13 +126,13 @@ def noise_multiplier(
         lower=_LEAST_NOISE,
         upper=_LARGEST_NOISE,
     )
-    return jnp.where(needs_none, 0.0, least)
+    return xp.where(needs_none, 0.0, least)
 
 
 def _hit(loss: PrivacyLoss) -> Reals:
     """Probability that a record takes part in some release, at most."""
     missed = sum(term.total(log1mexp(-term.pair.log_hit())) for term in loss.terms)
-    return -jnp.expm1(missed) * (1.0 + 1e-9)
+    return -xp.expm1(missed) * (1.0 + 1e-9)
 
 
 def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | None:
@@ -197,7 +197,7 @@ def steps(
     once, rate = training.privacy_loss, training.phases[0].sampling_prob
     before_loss = None if before is None else training._replace(phases=listed(before)).privacy_loss
     batches = (once.shape, () if before_loss is None else before_loss.shape, budget.epsilon.shape)
-    shape = jnp.broadcast_shapes(*batches, budget.delta.shape)
+    shape = xp.broadcast_shapes(*batches, budget.delta.shape)
 
     def passes(count: np.ndarray) -> np.ndarray:
         total = count * once if before_loss is None else count * once + before_loss
@@ -210,7 +210,7 @@ def steps(
         low, high = np.where(good, probe, low), np.where(good, high, probe)
         bounded = np.where(np.isinf(high), 4.0 * low, high)
         probe = np.asarray(np.clip(np.floor(0.5 * (low + bounded)), 1.0, MOST_STEPS))
-    return jnp.asarray(low)
+    return xp.asarray(low)
 
 
 def _expected(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:

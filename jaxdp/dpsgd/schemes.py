@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import NoReturn
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.samplings import SAMPLINGS
 from jaxdp._core.types import ArrayLike, Reals
@@ -71,7 +71,7 @@ def scheme_of(
     passes = _epochs(steps, bins) if epochs is None else checks.whole("epochs", epochs, 1.0)
     if sampling == "random_allocation":
         return RandomAllocation(bins), passes, passes * bins
-    return BallsInBins(bins, passes), jnp.ones_like(passes), passes * bins
+    return BallsInBins(bins, passes), xp.ones_like(passes), passes * bins
 
 
 def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
@@ -119,7 +119,7 @@ def _epochs(steps: Reals, bins: int) -> Reals:
         raise ValueError(
             f"steps must be whole epochs of {bins} steps where records are allocated, got {steps}"
         )
-    return jnp.where(epochs == jnp.round(epochs), jnp.maximum(epochs, 1.0), jnp.nan)
+    return xp.where(epochs == xp.round(epochs), xp.maximum(epochs, 1.0), xp.nan)
 
 
 @in_float64
@@ -221,7 +221,7 @@ def shuffled_bounds(
     scale = float(checks.positive("noise_multiplier", noise_multiplier))
     target = float(checks.probability("delta", delta))
     steps = checks.positive_integer("steps_per_epoch", steps_per_epoch)
-    cuts = jnp.asarray(_THRESHOLDS)
+    cuts = xp.asarray(_THRESHOLDS)
 
     def log_below(mean: float) -> Reals:
         """log P[the largest of all sums <= C], one of which has this mean."""

@@ -109,6 +109,8 @@ def _run(
     course: _Course,
 ) -> Any:
     """The parameters after the steps that the file leaves to make."""
+    # Arguments of programs: numbers would be compiled into them.
+    plan = jax.tree.map(jax.device_put, plan)
     require_parameters("params", params, plan)
     require_floating("params", params)
     records = records_of_tree("data", data)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
@@ -62,10 +61,10 @@ class ApproxDP(Guarantee):
         """The guarantee of both releases together, rounded up."""
         epsilon = sum_up(self.epsilon_bound, other.epsilon_bound)
         total_delta = self.delta_bound + other.delta_bound * (1.0 - self.delta_bound)
-        return ApproxDP(epsilon, jnp.minimum(round_up(total_delta, 2), 1.0))
+        return ApproxDP(epsilon, xp.minimum(round_up(total_delta, 2), 1.0))
 
     def __rmul__(self, count: ArrayLike) -> ApproxDP:
         count = checks.whole("count", count)
         epsilon = repeated("epsilon", count, self.epsilon_bound)
-        delta = -jnp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))
-        return ApproxDP(epsilon, jnp.minimum(round_up(delta, 16), 1.0))
+        delta = -xp.expm1(repeated("log(1 - delta)", count, log1m(self.delta_bound)))
+        return ApproxDP(epsilon, xp.minimum(round_up(delta, 16), 1.0))

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Protocol, cast, runtime_checkable
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp.guarantee.base import require_both_directions, require_profile
@@ -59,7 +58,7 @@ def advantage(source: HasProfile) -> Reals:
     """
     require_profile("source", source)
     delta = exp_up(source.log_delta(0.0))
-    return jnp.minimum(delta, _advantage(source)) if isinstance(source, ZCDP | RDP) else delta
+    return xp.minimum(delta, _advantage(source)) if isinstance(source, ZCDP | RDP) else delta
 
 
 @in_float64
@@ -89,8 +88,8 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     rarer, epsilon = _epsilon_of_prior(prior)
     log_delta = source.log_delta(epsilon)
     if isinstance(source, ZCDP | RDP):
-        by_tradeoff = jnp.log(profile_of_tradeoff(source.tradeoff, epsilon))
-        log_delta = jnp.minimum(log_delta, by_tradeoff)
+        by_tradeoff = xp.log(profile_of_tradeoff(source.tradeoff, epsilon))
+        log_delta = xp.minimum(log_delta, by_tradeoff)
     return _risk(rarer, log_delta)
 
 
@@ -118,42 +117,42 @@ def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
         fnr = tradeoff_of_profile(source.log_delta, fpr)
     else:
         fnr = cast(Reals, tradeoff(fpr))
-    return _power(*jnp.broadcast_arrays(fpr, fnr))
+    return _power(*xp.broadcast_arrays(fpr, fnr))
 
 
-@jax.jit
+@jitted
 def _advantage(source: ZCDP | RDP) -> Reals:
     """1 - 2 x, rounded up, with x <= tradeoff(x) by bisection."""
 
     def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         low, high = ends
-        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        middle = xp.sqrt(low) * xp.sqrt(high)
         below = source.tradeoff(middle) >= middle
-        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+        return xp.where(below, middle, low), xp.where(below, high, middle)
 
     # NaN where the guarantee is, and 0 where it promises nothing.
     ends = (0.0 * source.tradeoff(0.5) + end for end in (checks.LEAST_NORMAL, 0.5))
-    low = jax.lax.fori_loop(0, _BISECTIONS, halve, tuple(ends))[0]
-    return jnp.clip(1.0 - 2.0 * low + ULP, 0.0, 1.0)
+    low = lax.fori_loop(0, _BISECTIONS, halve, tuple(ends))[0]
+    return xp.clip(1.0 - 2.0 * low + ULP, 0.0, 1.0)
 
 
-@jax.jit
+@jitted
 def _power(fpr: Reals, fnr: Reals) -> Reals:
     # The difference is rounded; where nothing is risked and nothing found it is exact.
-    return jnp.where((fpr == 0) & (fnr == 1), 0.0, jnp.minimum(1.0 - fnr + ULP, 1.0))
+    return xp.where((fpr == 0) & (fnr == 1), 0.0, xp.minimum(1.0 - fnr + ULP, 1.0))
 
 
-@jax.jit
+@jitted
 def _epsilon_of_prior(prior: Reals) -> tuple[Reals, Reals]:
     """m and, rounded down, log((1 - m) / m): a smaller epsilon bounds the same error."""
-    rarer = jnp.minimum(prior, 1.0 - prior)
-    inside = jnp.where(rarer == 0, 0.5, rarer)
-    high, low = log1m(inside), jnp.log(inside)
-    return rarer, high - low - 8.0 * ULP * (jnp.abs(high) + jnp.abs(low))
+    rarer = xp.minimum(prior, 1.0 - prior)
+    inside = xp.where(rarer == 0, 0.5, rarer)
+    high, low = log1m(inside), xp.log(inside)
+    return rarer, high - low - 8.0 * ULP * (xp.abs(high) + xp.abs(low))
 
 
-@jax.jit
+@jitted
 def _risk(rarer: Reals, log_delta: Reals) -> Reals:
-    rarer, log_delta = jnp.broadcast_arrays(rarer, log_delta)
-    risk = round_up(-rarer * jnp.expm1(log_delta), -16)
-    return jnp.where((rarer == 0) & ~jnp.isnan(log_delta), 0.0, risk)
+    rarer, log_delta = xp.broadcast_arrays(rarer, log_delta)
+    risk = round_up(-rarer * xp.expm1(log_delta), -16)
+    return xp.where((rarer == 0) & ~xp.isnan(log_delta), 0.0, risk)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, cast, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -152,22 +153,22 @@ def repeated(name: str, count: Reals, value: Reals) -> Reals:
                 f"count must not be 0 where {name} is infinite, nor infinite where {name} is 0: "
                 f"that product means nothing; got count {count} and {name} {value}"
             )
-    return product_up(*jnp.broadcast_arrays(count, value))
+    return product_up(*xp.broadcast_arrays(count, value))
 
 
-@jax.jit
+@jitted
 def excess_log_delta(log_delta: Reals, target_delta: Reals) -> Reals:
     """log_delta - log(target), with delta = 0 meeting the target 0 and NaN meeting nothing."""
-    gap = log_delta - jnp.log(checks.guard(target_delta, 1.0))
-    return jnp.where(log_delta == -jnp.inf, -jnp.inf, gap)
+    gap = log_delta - xp.log(checks.guard(target_delta, 1.0))
+    return xp.where(log_delta == -xp.inf, -xp.inf, gap)
 
 
 def rounding_slack(target_delta: Reals) -> Reals:
     """The rounding of log delta at a target, in two compilations and one exponential."""
-    return 8.0 * ULP * (1.0 + jnp.abs(jnp.log(target_delta)))
+    return 8.0 * ULP * (1.0 + xp.abs(xp.log(target_delta)))
 
 
-@jax.jit
+@jitted
 def _epsilon(guarantee: Guarantee, delta: Reals) -> Reals:
     return epsilon_of(guarantee.log_delta, delta)
 
@@ -178,20 +179,20 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
     A delta that no epsilon goes below is met at the first one that reaches it, but for the rounding
     of both: 5 `rounding_slack`.
     """
-    shape = jnp.broadcast_shapes(delta.shape, jax.eval_shape(log_delta, delta).shape)
-    delta = jnp.broadcast_to(delta, shape)
+    shape = xp.broadcast_shapes(delta.shape, jax.eval_shape(log_delta, delta).shape)
+    delta = xp.broadcast_to(delta, shape)
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero, slack = jnp.minimum(delta, 0.0), rounding_slack(delta)
+    zero, slack = xp.minimum(delta, 0.0), rounding_slack(delta)
 
     def excess(epsilon: Reals) -> Reals:
         return excess_log_delta(log_delta(epsilon), delta)
 
-    excess_at_end = jax.lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
-    is_floor = jnp.isfinite(slack) & (jnp.abs(excess_at_end) <= 3.0 * slack)
-    allowance = jnp.where(is_floor, excess_at_end + 2.0 * slack, 0.0)
+    excess_at_end = lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
+    is_floor = xp.isfinite(slack) & (xp.abs(excess_at_end) <= 3.0 * slack)
+    allowance = xp.where(is_floor, excess_at_end + 2.0 * slack, 0.0)
 
     def residual(epsilon: Reals) -> Reals:
         return excess(epsilon) - allowance
 
     found = last_feasible(residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, slack)
-    return jnp.where(residual(zero) <= 0, zero, found)
+    return xp.where(residual(zero) <= 0, zero, found)

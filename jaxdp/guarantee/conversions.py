@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
 from jaxdp._numeric.mills import log_normal_survival, mills
@@ -89,7 +88,7 @@ def to_pure(guarantee: Guarantee) -> PureDP:
         case PureDP():
             return guarantee
         case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
-            return PureDP(jnp.where(delta == 0, epsilon, jnp.where(delta > 0, jnp.inf, jnp.nan)))
+            return PureDP(xp.where(delta == 0, epsilon, xp.where(delta > 0, xp.inf, xp.nan)))
         case _:
             raise TypeError(f"{type(guarantee).__name__} has an unbounded loss: no PureDP")
 
@@ -120,10 +119,10 @@ def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
         case ZCDP():
             return guarantee
         case GDP(mu=mu):
-            return ZCDP(jnp.zeros_like(mu), lifted(round_up(0.5 * mu * mu, 2), mu > 0))
+            return ZCDP(xp.zeros_like(mu), lifted(round_up(0.5 * mu * mu, 2), mu > 0))
         case PureDP(epsilon_bound=epsilon):
-            rho = jnp.where(jnp.isinf(epsilon), jnp.inf, epsilon * jnp.tanh(0.5 * epsilon))
-            return ZCDP(jnp.zeros_like(epsilon), lifted(round_up(rho, 8), epsilon > 0))
+            rho = xp.where(xp.isinf(epsilon), xp.inf, epsilon * xp.tanh(0.5 * epsilon))
+            return ZCDP(xp.zeros_like(epsilon), lifted(round_up(rho, 8), epsilon > 0))
         case HasZCDP():
             return guarantee.zcdp()
         case RDP():
@@ -157,24 +156,25 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
     >>> print(dp.to_rdp(dp.GDP(1.0), [2.0, 8.0]).value.round(4))
     [1. 4.]
     """
-    order = jnp.atleast_1d(checks.real("order", order, 1.0, 1e300))
+    order = xp.atleast_1d(checks.real("order", order, 1.0, 1e300))
     match source:
         case RDP(value=value):
             checked = source + RDP(order, 0.0)
-            value = jnp.broadcast_to(value, checked.value.shape)
-            return RDP(checked.order, jnp.where(jnp.isnan(checked.value), jnp.nan, value))
+            value = xp.broadcast_to(value, checked.value.shape)
+            return RDP(checked.order, xp.where(xp.isnan(checked.value), xp.nan, value))
         case ZCDP(xi=xi, rho=rho):
-            xi, rho, order = jnp.broadcast_arrays(xi[..., None], rho[..., None], order)
+            xi, rho, order = xp.broadcast_arrays(xi[..., None], rho[..., None], order)
             return RDP(order, round_up(xi + order * rho, 4))
         case GDP(mu=mu):
-            mu, order = jnp.broadcast_arrays(mu[..., None], order)
+            mu, order = xp.broadcast_arrays(mu[..., None], order)
             return RDP(order, lifted(round_up(0.5 * order * mu * mu, 4), mu > 0))
         case PureDP(epsilon_bound=epsilon):
-            epsilon, order = jnp.broadcast_arrays(epsilon[..., None], order)
+            epsilon, order = xp.broadcast_arrays(epsilon[..., None], order)
             return RDP(order, _renyi_of_pure(epsilon, order))
         case HasRenyi():
             require_both_directions(source)
-            value = jax.vmap(source.renyi, in_axes=-1, out_axes=-1)(order)
+            by_order = vmap(source.renyi)(xp.moveaxis(order, -1, 0))
+            value = xp.moveaxis(by_order, 0, -1)
             return RDP(order, round_up(value, _RENYI_ULPS))
         case _:
             raise TypeError(
@@ -210,7 +210,7 @@ def to_gdp(guarantee: Guarantee) -> GDP:
             raise TypeError(f"{type(guarantee).__name__} implies no GDP with a finite mu")
 
 
-@jax.jit
+@jitted
 def _mu_of_pure(epsilon: Reals) -> Reals:
     """2 x with log Q(x) = -log(1 + e^epsilon), rounded up; erf(x / sqrt 2) = tanh(epsilon / 2).
 
@@ -218,43 +218,43 @@ def _mu_of_pure(epsilon: Reals) -> Reals:
     the second, and a line where that is straight.
     """
     straight, near = epsilon < _STRAIGHT, epsilon < 1.0
-    low = jnp.where(near & ~straight, epsilon, 0.5)
-    share = -jnp.expm1(-low) / (1.0 + jnp.exp(-low))
-    high = jnp.where(near | (epsilon > _LARGEST_EPSILON), 1.0, epsilon)
-    log_odds = high + log1p(jnp.exp(-high))
+    low = xp.where(near & ~straight, epsilon, 0.5)
+    share = -xp.expm1(-low) / (1.0 + xp.exp(-low))
+    high = xp.where(near | (epsilon > _LARGEST_EPSILON), 1.0, epsilon)
+    log_odds = high + log1p(xp.exp(-high))
 
     def step(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         x, y = ends
         # erf over the density, less what it should be, is the step.
-        density = jnp.exp(-0.5 * x * x - LOG_SQRT_2PI)
+        density = xp.exp(-0.5 * x * x - LOG_SQRT_2PI)
         x = x - normal_integral_over_density(x) + 0.5 * share / density
         return x, y + (log_normal_survival(y) + log_odds) * mills(y)
 
-    start = share * jnp.exp(LOG_SQRT_2PI) / 2.0, jnp.sqrt(2.0 * log_odds)
-    x, y = jax.lax.fori_loop(0, _NEWTON_STEPS, step, start)
+    start = share * xp.exp(LOG_SQRT_2PI) / 2.0, xp.sqrt(2.0 * log_odds)
+    x, y = lax.fori_loop(0, _NEWTON_STEPS, step, start)
     # What lies beyond is not searched for: Q(y) < e^(-y^2 / 2).
-    far = 2.0 * jnp.sqrt(2.0) * jnp.sqrt(epsilon)
-    value = jnp.where(epsilon > _LARGEST_EPSILON, far, 2.0 * y)
-    value = jnp.where(near, 2.0 * x, value)
-    value = jnp.where(straight, 0.5 * jnp.exp(LOG_SQRT_2PI) * epsilon, value)
-    return round_up(jnp.where(jnp.isnan(epsilon), jnp.nan, value), 8)
+    far = 2.0 * xp.sqrt(2.0) * xp.sqrt(epsilon)
+    value = xp.where(epsilon > _LARGEST_EPSILON, far, 2.0 * y)
+    value = xp.where(near, 2.0 * x, value)
+    value = xp.where(straight, 0.5 * xp.exp(LOG_SQRT_2PI) * epsilon, value)
+    return round_up(xp.where(xp.isnan(epsilon), xp.nan, value), 8)
 
 
-@jax.jit
+@jitted
 def _renyi_of_pure(epsilon: Reals, order: Reals) -> Reals:
     """log(1 + w) / (order - 1), w = 2 sinh(a e / 2) sinh((a - 1) e / 2) / cosh(e / 2).
 
     At order 1 e tanh(e / 2).
     """
     first = order == 1
-    s = jnp.where(first, 1.0, order - 1.0)
-    inside = jnp.where((epsilon == 0) | jnp.isinf(epsilon), 1.0, epsilon)
-    parts = log1mexp(order * inside), log1mexp(s * inside), -log1p(jnp.exp(-inside))
+    s = xp.where(first, 1.0, order - 1.0)
+    inside = xp.where((epsilon == 0) | xp.isinf(epsilon), 1.0, epsilon)
+    parts = log1mexp(order * inside), log1mexp(s * inside), -log1p(xp.exp(-inside))
     log_w = s * inside + (parts[0] + parts[1] + parts[2])
-    error = 16.0 * ULP * (1.0 + s * inside + jnp.abs(parts[0]) + jnp.abs(parts[1]))
-    small = log1p(jnp.exp(jnp.minimum(log_w, 0.0)) * (1.0 + error))
-    large = jnp.maximum(log_w, 0.0) + log1p(jnp.exp(-jnp.abs(log_w))) + error
-    value = round_up(jnp.where(log_w < 0, small, large), 16) / s
-    value = jnp.where(first, round_up(inside * jnp.tanh(0.5 * inside), 8), value)
-    value = lifted(jnp.minimum(value, epsilon), epsilon > 0)
-    return jnp.where((epsilon == 0) | jnp.isinf(epsilon), epsilon, value)
+    error = 16.0 * ULP * (1.0 + s * inside + xp.abs(parts[0]) + xp.abs(parts[1]))
+    small = log1p(xp.exp(xp.minimum(log_w, 0.0)) * (1.0 + error))
+    large = xp.maximum(log_w, 0.0) + log1p(xp.exp(-xp.abs(log_w))) + error
+    value = round_up(xp.where(log_w < 0, small, large), 16) / s
+    value = xp.where(first, round_up(inside * xp.tanh(0.5 * inside), 8), value)
+    value = lifted(xp.minimum(value, epsilon), epsilon > 0)
+    return xp.where((epsilon == 0) | xp.isinf(epsilon), epsilon, value)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log_add, round_up
@@ -40,7 +41,7 @@ class Drawn:
     sampling_error: Reals
 
     def __init__(self, exact: Any, sampling_error: ArrayLike = 0.0):
-        error = jnp.minimum(checks.nonnegative("sampling_error", sampling_error), 1.0)
+        error = xp.minimum(checks.nonnegative("sampling_error", sampling_error), 1.0)
         assign(self, exact=exact, sampling_error=error)
 
     # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
@@ -50,9 +51,9 @@ class Drawn:
         """log of delta + (1 + e^epsilon) sampling_error, rounded up, and at most 0."""
         epsilon = checks.real("epsilon", epsilon)
         error = checks.guard(self.sampling_error)
-        safe = jnp.where(error == 0, 1.0, error)
-        extra = jnp.where(error == 0, -jnp.inf, jnp.log(safe) + jnp.logaddexp(0.0, epsilon))
-        return jnp.minimum(round_up(log_add(self.exact.log_delta(epsilon), extra), 4), 0.0)
+        safe = xp.where(error == 0, 1.0, error)
+        extra = xp.where(error == 0, -xp.inf, xp.log(safe) + xp.logaddexp(0.0, epsilon))
+        return xp.minimum(round_up(log_add(self.exact.log_delta(epsilon), extra), 4), 0.0)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
@@ -63,11 +64,11 @@ class Drawn:
         delta = checks.probability("delta", delta)
         # With more than enough taken off a delta, what is left over is for the exact draws.
         epsilon_at_half = self.exact.epsilon(0.5 * delta)
-        sampling_delta = round_up((1.0 + jnp.exp(epsilon_at_half)) * self.sampling_error, 4)
+        sampling_delta = round_up((1.0 + xp.exp(epsilon_at_half)) * self.sampling_error, 4)
         is_exact = self.sampling_error == 0
-        spare = jnp.where(is_exact, delta, delta * (1.0 - 1e-15) - sampling_delta)
-        exact_epsilon = self.exact.epsilon(jnp.maximum(spare, 0.0))
-        return jnp.where(is_exact | ((spare >= 0.5 * delta) & (spare > 0)), exact_epsilon, jnp.inf)
+        spare = xp.where(is_exact, delta, delta * (1.0 - 1e-15) - sampling_delta)
+        exact_epsilon = self.exact.epsilon(xp.maximum(spare, 0.0))
+        return xp.where(is_exact | ((spare >= 0.5 * delta) & (spare > 0)), exact_epsilon, xp.inf)
 
     def __add__(self, other: Any) -> Drawn:
         if is_no_release(other):
@@ -94,6 +95,7 @@ def as_drawn(guarantee: Any) -> Drawn:
     return guarantee if isinstance(guarantee, Drawn) else Drawn(guarantee)
 
 
+@np.errstate(all="ignore")  # an epsilon of 1e6 is none
 def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
     """The budget of exact draws with which draws of such an error keep `budget`.
 
@@ -102,17 +104,17 @@ def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
     meet; an infinite epsilon, which promises nothing; any budget where the error is 1 or more, that
     of floating point.
     """
-    error = jnp.asarray(sampling_error)
+    error = xp.asarray(sampling_error)
     epsilon, delta = budget.epsilon, budget.delta
-    sampling_delta = jnp.where(error == 0, 0.0, round_up((1.0 + jnp.exp(epsilon)) * error, 8))
-    unchanged = (delta == 0) | (epsilon == jnp.inf) | (error >= 1.0)
+    sampling_delta = xp.where(error == 0, 0.0, round_up((1.0 + xp.exp(epsilon)) * error, 8))
+    unchanged = (delta == 0) | (epsilon == xp.inf) | (error >= 1.0)
     suffices = 2.0 * sampling_delta <= delta
-    if checks.all_concrete(unchanged, suffices) and not bool(jnp.all(unchanged | suffices)):
+    if checks.all_concrete(unchanged, suffices) and not bool(xp.all(unchanged | suffices)):
         raise ValueError(
-            f"budget must have a delta of at least 2 (1 + e^epsilon) {float(jnp.max(error)):.1e}, "
+            f"budget must have a delta of at least 2 (1 + e^epsilon) {float(xp.max(error)):.1e}, "
             "for what draws may be off in total variation: take a smaller epsilon (for a fit "
             "without privacy, estimators take epsilon=inf), got epsilon "
             f"{epsilon} and delta {delta}"
         )
-    remaining = jnp.where(suffices, delta * (1.0 - _ROUNDING) - sampling_delta, jnp.nan)
-    return Budget(epsilon, jnp.where(unchanged, delta, remaining))
+    remaining = xp.where(suffices, delta * (1.0 - _ROUNDING) - sampling_delta, xp.nan)
+    return Budget(epsilon, xp.where(unchanged, delta, remaining))

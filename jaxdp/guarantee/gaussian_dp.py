@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.bracket import last_feasible
@@ -78,7 +77,7 @@ class GDP(Guarantee):
         Restarted trees that hold every record once: that of the largest one.
         """
         scale = checks.positive("noise_multiplier", noise_multiplier)
-        return cls(quotient_up(jnp.asarray(tree_sensitivity(steps)), scale))
+        return cls(quotient_up(xp.asarray(tree_sensitivity(steps)), scale))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""
@@ -87,26 +86,26 @@ class GDP(Guarantee):
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """Phi(Phi^-1(1 - fpr) - mu), rounded down; 0 at an infinite mu."""
         unit = Gaussian(1.0)
-        mu, fpr = jnp.broadcast_arrays(
+        mu, fpr = xp.broadcast_arrays(
             checks.guard(self.mu), checks.probability("fpr", fpr, lift=True)
         )
-        endless = jnp.isinf(mu)
-        mu = jnp.where(endless, 0.0, mu)
+        endless = xp.isinf(mu)
+        mu = xp.where(endless, 0.0, mu)
         threshold = -unit.quantile(fpr)
         point = mu - threshold
-        fnr = jnp.exp(unit.log_survival(point))
+        fnr = xp.exp(unit.log_survival(point))
         # The quantile's rounding, times the hazard of the normal law (at most 1 + point).
-        distance = jnp.minimum(jnp.abs(threshold) + mu, 1e100)
-        hazard = jnp.where(point > 0, 1.0 + point, jnp.exp(-0.5 * point**2))
-        fnr = fnr * jnp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
-        return jnp.where(endless, 0.0, jnp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
+        distance = xp.minimum(xp.abs(threshold) + mu, 1e100)
+        hazard = xp.where(point > 0, 1.0 + point, xp.exp(-0.5 * point**2))
+        fnr = fnr * xp.maximum(1.0 - 32.0 * ULP * (1.0 + distance * hazard), 0.0)
+        return xp.where(endless, 0.0, xp.where((fpr == 0) & (mu >= 0), 1.0, fnr))
 
     def composed(self, other: GDP) -> GDP:
         """The guarantee of both releases together, rounded up."""
-        return GDP(round_up(jnp.hypot(*jnp.broadcast_arrays(self.mu, other.mu)), 2))
+        return GDP(round_up(xp.hypot(*xp.broadcast_arrays(self.mu, other.mu)), 2))
 
     def __rmul__(self, count: ArrayLike) -> GDP:
-        root = jnp.sqrt(checks.whole("count", count))
+        root = xp.sqrt(checks.whole("count", count))
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 
 
@@ -131,14 +130,14 @@ def largest_gdp(budget: BudgetLike) -> GDP:
     return _largest(as_budget(budget))
 
 
-@jax.jit
+@jitted
 def _largest(budget: Budget) -> GDP:
-    epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
+    epsilon, delta = xp.broadcast_arrays(budget.epsilon, budget.delta)
 
     def residual(mu: Reals) -> Reals:
         return excess_log_delta(log_delta_of_ratio(mu, epsilon), delta)
 
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero = jnp.minimum(delta, 0.0)
+    zero = xp.minimum(delta, 0.0)
     slack = rounding_slack(delta)
     return GDP(last_feasible(residual, zero + _LEAST_MU, zero + _LARGEST_MU, slack, 0.0))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp.guarantee.base import Budget
@@ -21,7 +20,7 @@ def largest_laplace_ratio(budget: Budget) -> Reals:
     1 - exp(epsilon - sum). Rounded down so that the delta which `Laplace.log_delta` reports is
     inside the budget.
     """
-    epsilon, delta = jnp.broadcast_arrays(budget.epsilon, budget.delta)
-    reported_ulps = 16.0 + 10.0 * jnp.abs(jnp.log(jnp.where(delta == 0, 1.0, delta)))
+    epsilon, delta = xp.broadcast_arrays(budget.epsilon, budget.delta)
+    reported_ulps = 16.0 + 10.0 * xp.abs(xp.log(xp.where(delta == 0, 1.0, delta)))
     allowance = -2.0 * log1m(delta) * (1.0 - reported_ulps * ULP)
-    return jnp.minimum(round_up(epsilon + allowance, -8), _LARGEST_RATIO)
+    return xp.minimum(round_up(epsilon + allowance, -8), _LARGEST_RATIO)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
 
@@ -15,45 +14,45 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
 
     0 above, 1 - e^epsilon below. Relative error of log delta: (16 + 4 bound) ulp, upwards.
     """
-    bound, epsilon = jnp.broadcast_arrays(checks.guard(bound), epsilon)
-    gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
-    inside = jnp.where(gap <= 0, 1.0, gap)
-    value = log1mexp(inside) - log1p(jnp.exp(-bound))
+    bound, epsilon = xp.broadcast_arrays(checks.guard(bound), epsilon)
+    gap = xp.where(xp.isinf(bound), bound, bound - epsilon)
+    inside = xp.where(gap <= 0, 1.0, gap)
+    value = log1mexp(inside) - log1p(xp.exp(-bound))
     below = epsilon < -bound
     # A branch that is not taken may have no derivative.
-    value = jnp.where(below, log1mexp(jnp.where(below, -epsilon, 1.0)), value)
-    endless = jnp.isinf(bound) | below
-    relative_error = ULP * (8.0 + 2.0 * (jnp.where(endless, 0.0, inside + bound)))
-    value = jnp.minimum(value + relative_error * jnp.abs(value), 0.0)
-    return jnp.where(gap <= 0, -jnp.inf, value)
+    value = xp.where(below, log1mexp(xp.where(below, -epsilon, 1.0)), value)
+    endless = xp.isinf(bound) | below
+    relative_error = ULP * (8.0 + 2.0 * (xp.where(endless, 0.0, inside + bound)))
+    value = xp.minimum(value + relative_error * xp.abs(value), 0.0)
+    return xp.where(gap <= 0, -xp.inf, value)
 
 
 def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Reals:
     """log of failure + (1 - failure) delta, delta that of `log_delta_of_pure`; rounded up."""
     pure = log_delta_of_pure(bound, epsilon)
-    failure, pure = jnp.broadcast_arrays(checks.guard(failure, 1.0), pure)
-    value = jnp.logaddexp(jnp.log(failure), log1m(failure) + pure)
-    return jnp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
+    failure, pure = xp.broadcast_arrays(checks.guard(failure, 1.0), pure)
+    value = xp.logaddexp(xp.log(failure), log1m(failure) + pure)
+    return xp.minimum(round_up(value, 8) + 8.0 * ULP, 0.0)
 
 
-@jax.jit
+@jitted
 def epsilon_of_approximate(bound: Reals, failure: ArrayLike, delta: Reals) -> Reals:
     """The least epsilon >= 0 at which `log_delta_of_approximate` is log(delta); inf for none.
 
     bound + log(1 - (1 + e^-bound) (delta - failure) / (1 - failure)), rounded up; a failure that is
     delta but for 32 ulp, a sum's rounding, is met at `bound`.
     """
-    bound, failure, delta = jnp.broadcast_arrays(
-        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), delta
+    bound, failure, delta = xp.broadcast_arrays(
+        checks.guard(bound), checks.guard(xp.asarray(failure), 1.0), delta
     )
     met = failure <= delta * (1.0 + 32.0 * ULP)
-    remaining = jnp.maximum(delta * (1.0 - 8.0 * ULP) - failure, 0.0) * (1.0 - 16.0 * ULP)
-    share = remaining / jnp.where(failure < 1, 1.0 - failure, 1.0) * (1.0 + jnp.exp(-bound))
-    inside = (share > 0) & (share < 1) & jnp.isfinite(bound)
-    lower = bound + log1m(jnp.where(inside, share, 0.0)) + 8.0 * ULP * (1.0 + bound)
-    value = jnp.where(inside, jnp.clip(lower, 0.0, bound), jnp.where(share < 1, bound, 0.0))
-    value = jnp.where(delta == 1, 0.0, jnp.where(met, value, jnp.inf))
-    return jnp.where(jnp.isnan(bound + failure + delta), jnp.nan, value)
+    remaining = xp.maximum(delta * (1.0 - 8.0 * ULP) - failure, 0.0) * (1.0 - 16.0 * ULP)
+    share = remaining / xp.where(failure < 1, 1.0 - failure, 1.0) * (1.0 + xp.exp(-bound))
+    inside = (share > 0) & (share < 1) & xp.isfinite(bound)
+    lower = bound + log1m(xp.where(inside, share, 0.0)) + 8.0 * ULP * (1.0 + bound)
+    value = xp.where(inside, xp.clip(lower, 0.0, bound), xp.where(share < 1, bound, 0.0))
+    value = xp.where(delta == 1, 0.0, xp.where(met, value, xp.inf))
+    return xp.where(xp.isnan(bound + failure + delta), xp.nan, value)
 
 
 def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
@@ -61,18 +60,18 @@ def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
 
     0 above, 1 - e^epsilon below; rounded up.
     """
-    bound, epsilon = jnp.broadcast_arrays(checks.guard(bound), epsilon)
-    gap = jnp.where(jnp.isinf(bound), bound, bound - epsilon)
+    bound, epsilon = xp.broadcast_arrays(checks.guard(bound), epsilon)
+    gap = xp.where(xp.isinf(bound), bound, bound - epsilon)
     inside = (gap > 0) & (epsilon >= -bound)
-    half = jnp.where(inside, 0.5 * gap, 1.0)
-    fall, log_range = log1mexp(half), log1mexp(jnp.where(inside, bound, 1.0))
+    half = xp.where(inside, 0.5 * gap, 1.0)
+    fall, log_range = log1mexp(half), log1mexp(xp.where(inside, bound, 1.0))
     value = 2.0 * fall - log_range
     # log(1 - e^-y) turns the rounding of y into y / (e^y - 1) of it.
-    finite = jnp.where(jnp.isinf(half), 0.0, half)
-    value -= ULP * ((20.0 + 4.0 * finite) * fall + 10.0 * log_range)
-    backward = log1mexp(jnp.where(epsilon < -bound, -epsilon, 1.0)) * (1.0 - 10.0 * ULP)
-    value = jnp.where(epsilon < -bound, backward, value)
-    return jnp.where(gap <= 0, -jnp.inf, jnp.minimum(jnp.where(gap > 0, value, gap), 0.0))
+    finite = xp.where(xp.isinf(half), 0.0, half)
+    value = value - (ULP * ((20.0 + 4.0 * finite) * fall + 10.0 * log_range))
+    backward = log1mexp(xp.where(epsilon < -bound, -epsilon, 1.0)) * (1.0 - 10.0 * ULP)
+    value = xp.where(epsilon < -bound, backward, value)
+    return xp.where(gap <= 0, -xp.inf, xp.minimum(xp.where(gap > 0, value, gap), 0.0))
 
 
 def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
@@ -80,13 +79,13 @@ def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
 
     0 at an infinite bound, where a loss may tell everything.
     """
-    bound, failure, fpr = jnp.broadcast_arrays(
-        checks.guard(bound), checks.guard(jnp.asarray(failure), 1.0), fpr
+    bound, failure, fpr = xp.broadcast_arrays(
+        checks.guard(bound), checks.guard(xp.asarray(failure), 1.0), fpr
     )
     power = 1.0 - failure
-    power = jnp.where(failure == 0, power, round_up(power, -1))
-    cost = jnp.where(fpr == 0, jnp.where(jnp.isinf(bound), jnp.inf, 0.0), jnp.exp(bound) * fpr)
+    power = xp.where(failure == 0, power, round_up(power, -1))
+    cost = xp.where(fpr == 0, xp.where(xp.isinf(bound), xp.inf, 0.0), xp.exp(bound) * fpr)
     falling = power - round_up(cost, 8)
-    falling = jnp.where(cost == 0, falling, falling - ULP)
-    flat = jnp.exp(-bound) * (power - fpr) * (1.0 - 8.0 * ULP)
-    return jnp.maximum(jnp.maximum(falling, flat), 0.0)
+    falling = xp.where(cost == 0, falling, falling - ULP)
+    flat = xp.exp(-bound) * (power - fpr) * (1.0 - 8.0 * ULP)
+    return xp.maximum(xp.maximum(falling, flat), 0.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
@@ -35,20 +35,20 @@ class RDP(Guarantee):
     value: Reals
 
     def __init__(self, order: ArrayLike, value: ArrayLike):
-        order = jnp.atleast_1d(checks.real("order", order, 1.0, _LARGEST_ORDER))
-        value = jnp.atleast_1d(checks.nonnegative("value", value))
+        order = xp.atleast_1d(checks.real("order", order, 1.0, _LARGEST_ORDER))
+        value = xp.atleast_1d(checks.nonnegative("value", value))
         if value.shape[-1] not in (1, order.shape[-1]) or order.shape[-1] == 0:
             raise ValueError(
                 f"value must hold one divergence for each of {order.shape[-1]} orders (at least "
                 f"one) on its last axis, got shape {value.shape}"
             )
-        order, value = jnp.broadcast_arrays(order, value)
+        order, value = xp.broadcast_arrays(order, value)
         assign(self, order=order, value=value)
 
     @property
     def shape(self) -> Shape:
         """The batch."""
-        return jnp.broadcast_shapes(self.order.shape, self.value.shape)[:-1]
+        return xp.broadcast_shapes(self.order.shape, self.value.shape)[:-1]
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The least over the orders of s (value - epsilon) - log(1 + s) - s log(1 + 1/s), or 0.
@@ -76,39 +76,39 @@ class RDP(Guarantee):
             concrete and np.any(np.asarray(self.order) != np.asarray(other.order))
         ):
             raise ValueError(f"order must be the same in both, got {self.order} and {other.order}")
-        order, other_order, value, other_value = jnp.broadcast_arrays(
+        order, other_order, value, other_value = xp.broadcast_arrays(
             self.order, other.order, self.value, other.value
         )
-        return RDP(order, jnp.where(order == other_order, sum_up(value, other_value), jnp.nan))
+        return RDP(order, xp.where(order == other_order, sum_up(value, other_value), xp.nan))
 
     def __rmul__(self, count: ArrayLike) -> RDP:
-        count, value = jnp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
+        count, value = xp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
         return RDP(self.order, repeated("value", count, value))
 
 
 def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:
     """s, the values and the argument, all in one shape with the orders last."""
-    order, value, argument = jnp.broadcast_arrays(
+    order, value, argument = xp.broadcast_arrays(
         guarantee.order, checks.guard(guarantee.value), argument[..., None]
     )
-    s = jnp.where((order >= 1) & (order <= _LARGEST_ORDER), order - 1.0, jnp.nan)
+    s = xp.where((order >= 1) & (order <= _LARGEST_ORDER), order - 1.0, xp.nan)
     return s, value, argument
 
 
-@jax.jit
+@jitted
 def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
     s, value, epsilon = _guarded(guarantee, epsilon)
     first, gap = s == 0, value - epsilon  # of order 1 the bound is 1
-    gain = jnp.where(first & ~jnp.isnan(gap), 0.0, s * gap)
-    entropy = log1p(s) + jnp.where(first, 0.0, s * log1p(1.0 / jnp.where(first, 1.0, s)))
-    bound = gain - entropy + 16.0 * ULP * (jnp.abs(gain) + entropy)
+    gain = xp.where(first & ~xp.isnan(gap), 0.0, s * gap)
+    entropy = log1p(s) + xp.where(first, 0.0, s * log1p(1.0 / xp.where(first, 1.0, s)))
+    bound = gain - entropy + 16.0 * ULP * (xp.abs(gain) + entropy)
     # An infinite gain has an infinite error of the other sign.
-    bound = jnp.where(jnp.isinf(gain), gain, bound)
-    bound = jnp.where(jnp.isinf(value) & ~jnp.isnan(s + epsilon), 0.0, bound)
-    return jnp.minimum(jnp.min(bound, axis=-1), 0.0)
+    bound = xp.where(xp.isinf(gain), gain, bound)
+    bound = xp.where(xp.isinf(value) & ~xp.isnan(s + epsilon), 0.0, bound)
+    return xp.minimum(xp.min(bound, axis=-1), 0.0)
 
 
-@jax.jit
+@jitted
 def _tradeoff(guarantee: RDP, fpr: Reals) -> Reals:
     s, value, rate = _guarded(guarantee, fpr)
     return tradeoff_of_renyi(s, value, rate[..., 0])

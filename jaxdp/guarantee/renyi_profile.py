@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
@@ -28,14 +26,14 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     def bound(s: Reals) -> Reals:
         gain, cost = cgf(s), s * epsilon
         entropy = log1p(s) + s * log1p(1.0 / s)
-        value = gain - cost - entropy + 4.0 * ULP * (jnp.abs(gain) + jnp.abs(cost) + entropy)
+        value = gain - cost - entropy + 4.0 * ULP * (xp.abs(gain) + xp.abs(cost) + entropy)
         # An infinite divergence says nothing; beside it only the cost is infinite.
-        value = jnp.where(jnp.isinf(cost) & ~jnp.isnan(gain), -cost, value)
-        return jnp.where(gain == jnp.inf, jnp.inf, value)
+        value = xp.where(xp.isinf(cost) & ~xp.isnan(gain), -cost, value)
+        return xp.where(gain == xp.inf, xp.inf, value)
 
-    start = jnp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
-    stop = jnp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
-    return jnp.minimum(least_value(bound, start, stop), 0.0)
+    start = xp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
+    stop = xp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
+    return xp.minimum(least_value(bound, start, stop), 0.0)
 
 
 def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
@@ -47,39 +45,39 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
     bisection finds its edge. Relative error: 1e-10. NaN in, NaN out.
     """
     # A rate moved up only lowers the fnr that is left to it.
-    rate = jnp.maximum(fpr, checks.LEAST_NORMAL)[..., None]
+    rate = xp.maximum(fpr, checks.LEAST_NORMAL)[..., None]
     true_negative = 1.0 - fpr[..., None]
-    log_q = jnp.log(rate), log1m(fpr)[..., None]
+    log_q = xp.log(rate), log1m(fpr)[..., None]
     allowed = round_up(value, 4)
 
     def breaks_an_order(fnr: Reals) -> Bools:
         fnr = fnr[..., None]
-        log_p, gap = (log1m(fnr), jnp.log(fnr)), true_negative - fnr
+        log_p, gap = (log1m(fnr), xp.log(fnr)), true_negative - fnr
         forward = (
             _log_ratio(gap / rate, log_p[0] - log_q[0]),
             _log_ratio(-gap / true_negative, log_p[1] - log_q[1]),
         )
         backward = -forward[0], -forward[1]
-        divergence = jnp.maximum(_divergence(s, log_p, forward), _divergence(s, log_q, backward))
-        return jnp.any(divergence > allowed, axis=-1)
+        divergence = xp.maximum(_divergence(s, log_p, forward), _divergence(s, log_q, backward))
+        return xp.any(divergence > allowed, axis=-1)
 
     def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         low, high = ends
-        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        middle = xp.sqrt(low) * xp.sqrt(high)
         broken = breaks_an_order(middle)
-        return jnp.where(broken, middle, low), jnp.where(broken, high, middle)
+        return xp.where(broken, middle, low), xp.where(broken, high, middle)
 
-    least_rate = jnp.full_like(fpr, checks.LEAST_NORMAL)
-    fnr = jax.lax.fori_loop(0, 60, halve, (least_rate, jnp.maximum(1.0 - fpr, least_rate)))[0]
-    fnr = jnp.where(fnr <= least_rate, 0.0, fnr)
-    fnr = jnp.where((fpr == 0) & jnp.any(jnp.isfinite(value), axis=-1), 1.0, fnr)
-    return jnp.where(jnp.isnan(jnp.sum(s + value, axis=-1) + fpr), jnp.nan, fnr)
+    least_rate = xp.full_like(fpr, checks.LEAST_NORMAL)
+    fnr = lax.fori_loop(0, 60, halve, (least_rate, xp.maximum(1.0 - fpr, least_rate)))[0]
+    fnr = xp.where(fnr <= least_rate, 0.0, fnr)
+    fnr = xp.where((fpr == 0) & xp.any(xp.isfinite(value), axis=-1), 1.0, fnr)
+    return xp.where(xp.isnan(xp.sum(s + value, axis=-1) + fpr), xp.nan, fnr)
 
 
 def _log_ratio(excess: Reals, difference: Reals) -> Reals:
     """log(1 + excess), where that is far from 0 as the difference of two logarithms."""
-    near = jnp.abs(excess) < 0.5
-    return jnp.where(near, log1p(jnp.where(near, excess, 0.0)), difference)
+    near = xp.abs(excess) < 0.5
+    return xp.where(near, log1p(xp.where(near, excess, 0.0)), difference)
 
 
 def _divergence(s: Reals, logs: tuple[Reals, Reals], losses: tuple[Reals, Reals]) -> Reals:
@@ -87,25 +85,25 @@ def _divergence(s: Reals, logs: tuple[Reals, Reals], losses: tuple[Reals, Reals]
 
     log(sum of p e^(s l)) / s; where s l is small log(1 + s m) / s, m = sum of p (e^(s l) - 1) / s.
     """
-    top = jnp.maximum(jnp.abs(losses[0]), jnp.abs(losses[1]))
+    top = xp.maximum(xp.abs(losses[0]), xp.abs(losses[1]))
     near = s * top < 1.0
-    low, high = jnp.where(near, s, 0.0), jnp.where(near, 1.0, s)
+    low, high = xp.where(near, s, 0.0), xp.where(near, 1.0, s)
     first, second = (
-        jnp.exp(log) * loss * _mean_growth(low * loss)
+        xp.exp(log) * loss * _mean_growth(low * loss)
         for log, loss in zip(logs, losses, strict=True)
     )
     mean = first + second
     small = mean * _mean_log(low * mean)
-    large = jnp.logaddexp(logs[0] + high * losses[0], logs[1] + high * losses[1]) / high
-    rounding = jnp.where(near, jnp.abs(first) + jnp.abs(second), 2.0 * top)
-    return jnp.where(near, small, large) - 32.0 * ULP * rounding
+    large = xp.logaddexp(logs[0] + high * losses[0], logs[1] + high * losses[1]) / high
+    rounding = xp.where(near, xp.abs(first) + xp.abs(second), 2.0 * top)
+    return xp.where(near, small, large) - 32.0 * ULP * rounding
 
 
 def _mean_growth(y: Reals) -> Reals:
     """(e^y - 1) / y."""
-    return jnp.where(y == 0, 1.0, jnp.expm1(y) / jnp.where(y == 0, 1.0, y))
+    return xp.where(y == 0, 1.0, xp.expm1(y) / xp.where(y == 0, 1.0, y))
 
 
 def _mean_log(y: Reals) -> Reals:
     """log(1 + y) / y."""
-    return jnp.where(y == 0, 1.0, log1p(y) / jnp.where(y == 0, 1.0, y))
+    return xp.where(y == 0, 1.0, log1p(y) / xp.where(y == 0, 1.0, y))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import product_up, quotient_up, sum_up
 from jaxdp._numeric.elementary import round_up
@@ -63,38 +62,37 @@ def repeat_and_select(
     """
     if not isinstance(each, RDP):
         raise ValueError(
-            f"each must be an RDP, got {type(each).__name__}: dp.to_rdp(each, orders) makes one of "
-            "a guarantee, a mechanism or a privacy loss"
+            f"each must be an RDP, got {type(each).__name__}: give dp.to_rdp(each, orders)"
         )
     if (gamma is None) == (mean is None):
         raise ValueError(f"give either gamma or mean, got gamma={gamma}, mean={mean}")
     order, value = each.order, each.value
-    excess = jnp.where(order > 1, order - 1.0, 1.0)
+    excess = xp.where(order > 1, order - 1.0, 1.0)
     is_one_run = None
     if mean is not None:
         expected = checks.positive("mean", mean)[..., None]
-        delta = each.delta(jnp.moveaxis(jnp.log1p(1.0 / excess), -1, 0))
-        cost = expected * jnp.moveaxis(delta, 0, -1)
+        delta = each.delta(xp.moveaxis(xp.log1p(1.0 / excess), -1, 0))
+        cost = expected * xp.moveaxis(delta, 0, -1)
     else:
         share, shape = _parameters(gamma, eta)
         is_one_run = share == 1
-        log_share = jnp.where(is_one_run, -1.0, jnp.log(share))
+        log_share = xp.where(is_one_run, -1.0, xp.log(share))
         expected = _mean_of(log_share, shape)
         each_order = (1.0 - 1.0 / order) * value - log_share / order
-        cost = (1.0 + shape) * jnp.min(each_order, axis=-1, keepdims=True)
-    total = value + cost + jnp.maximum(jnp.log(expected), 0.0) / excess
-    total = round_up(jnp.where(order > 1, total, jnp.inf), 64)
+        cost = (1.0 + shape) * xp.min(each_order, axis=-1, keepdims=True)
+    total = value + cost + xp.maximum(xp.log(expected), 0.0) / excess
+    total = round_up(xp.where(order > 1, total, xp.inf), 64)
     least = _least_of_higher_orders(order, total)
     if is_one_run is None:
-        return RDP(order, jnp.where(order > 1, total, least))
-    return RDP(order, jnp.where(is_one_run, value, least))
+        return RDP(order, xp.where(order > 1, total, least))
+    return RDP(order, xp.where(is_one_run, value, least))
 
 
 def _least_of_higher_orders(order: Reals, value: Reals) -> Reals:
     """For each order the least value of the orders that are not below it."""
-    order, value = jnp.broadcast_arrays(order, value)
+    order, value = xp.broadcast_arrays(order, value)
     is_higher = order[..., None, :] >= order[..., :, None]
-    return jnp.min(jnp.where(is_higher, value[..., None, :], jnp.inf), axis=-1)
+    return xp.min(xp.where(is_higher, value[..., None, :], xp.inf), axis=-1)
 
 
 def _parameters(gamma: ArrayLike | None, eta: ArrayLike) -> tuple[Reals, Reals]:
@@ -105,12 +103,12 @@ def _parameters(gamma: ArrayLike | None, eta: ArrayLike) -> tuple[Reals, Reals]:
 
 def _mean_of(log_gamma: Reals, eta: Reals) -> Reals:
     """E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), its limit at eta = 0."""
-    tiny = jnp.abs(eta) < 1e-9
-    safe = jnp.where(tiny, 1.0, eta)
-    ratio = jnp.where(tiny, -1.0 / log_gamma, -safe / jnp.expm1(safe * log_gamma))
+    tiny = xp.abs(eta) < 1e-9
+    safe = xp.where(tiny, 1.0, eta)
+    ratio = xp.where(tiny, -1.0 / log_gamma, -safe / xp.expm1(safe * log_gamma))
     # Near eta = 0 the ratio is off by less than |eta log gamma| of itself, which is added.
-    near = jnp.where(tiny, jnp.abs(eta) * (1.0 - log_gamma), 0.0)
-    return ratio * jnp.expm1(-log_gamma) * (1.0 + near)
+    near = xp.where(tiny, xp.abs(eta) * (1.0 - log_gamma), 0.0)
+    return ratio * xp.expm1(-log_gamma) * (1.0 + near)
 
 
 def gamma_of_mean(mean: float, eta: float) -> float:
@@ -126,7 +124,7 @@ def gamma_of_mean(mean: float, eta: float) -> float:
         low, high = _LEAST_LOG_GAMMA, 0.0
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            suffices = float(_mean_of(jnp.asarray(middle), jnp.asarray(eta))) >= mean
+            suffices = float(_mean_of(xp.asarray(middle), xp.asarray(eta))) >= mean
             low, high = (middle, high) if suffices else (low, middle)
         gamma = math.exp(low) * (1.0 - (_TINY_ETA_ERROR if 0 < eta < 1e-9 else _MEAN_ERROR))
     return min(gamma * (1.0 - 1e-15), 1.0 - 2.0**-53)
@@ -168,8 +166,8 @@ def above_threshold(
     return PureDP(_epsilon_above(shift, threshold, query, 2.0 * count))
 
 
-@jax.jit
+@jitted
 def _epsilon_above(shift: Reals, threshold: Reals, query: Reals, count: Reals | float) -> Reals:
     """shift / threshold + count shift / query, rounded up."""
-    of_queries = product_up(jnp.asarray(count), quotient_up(shift, query))
+    of_queries = product_up(xp.asarray(count), quotient_up(shift, query))
     return sum_up(quotient_up(shift, threshold), of_queries)

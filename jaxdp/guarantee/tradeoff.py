@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.functions import sigmoid
+from jaxdp._core.namespace import lax, updated, vmap, xp
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.guarantee.base import require_both_directions
@@ -83,7 +85,7 @@ def tradeoff_of_known(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) ->
     epsilon = epsilon.reshape(-1, *(1,) * fpr.ndim)
     fnr = np.zeros(())
     for _ in range(_ROUNDS):
-        value = np.asarray(best_of_supports(jnp.asarray(epsilon), log_delta(epsilon), fpr))
+        value = np.asarray(best_of_supports(xp.asarray(epsilon), log_delta(epsilon), fpr))
         fnr = np.maximum(fnr, np.max(value, axis=0))
         top = np.argmax(value, axis=0)[None]
         sides = np.maximum(top - 1, 0), np.minimum(top + 1, _ASKED - 1)
@@ -93,7 +95,7 @@ def tradeoff_of_known(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) ->
         epsilons = np.broadcast_to(epsilon, value.shape)
         low, high = (np.take_along_axis(epsilons, side, 0) for side in sides)
         epsilon = low + (high - low) * np.linspace(0.0, 1.0, _ASKED).reshape(-1, *(1,) * fnr.ndim)
-    return jnp.asarray(fnr)
+    return xp.asarray(fnr)
 
 
 def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.ndarray:
@@ -102,11 +104,11 @@ def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.
     Every epsilon gives two lines below the trade-off function; the highest of all is taken.
     """
     spread = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _LINES - 1)])
-    bounds = best_of_supports(jnp.asarray(spread[:, None]), log_delta(spread)[:, None], fpr)
+    bounds = best_of_supports(xp.asarray(spread[:, None]), log_delta(spread)[:, None], fpr)
     best_lines = np.argmax(np.asarray(bounds), axis=0)
     ends = spread[max(np.min(best_lines) - 1, 0)], spread[min(np.max(best_lines) + 1, _LINES - 1)]
     points = np.linspace(*ends, _LINES)
-    refined = best_of_supports(jnp.asarray(points[:, None]), log_delta(points)[:, None], fpr)
+    refined = best_of_supports(xp.asarray(points[:, None]), log_delta(points)[:, None], fpr)
     return np.max(np.concatenate([np.asarray(bounds), np.asarray(refined)]), axis=0)
 
 
@@ -150,39 +152,39 @@ def _as_tree(function: Callable[[Reals], Reals]) -> jax.tree_util.Partial:
     return jax.tree_util.Partial(getattr(type(owner), function.__name__), owner)
 
 
-@jax.jit
+@jitted
 def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
-    fpr = jnp.broadcast_to(fpr, shape)
+    shape = xp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
+    fpr = xp.broadcast_to(fpr, shape)
 
     def fnr(epsilon: Reals) -> Reals:
-        return _support(epsilon, log_delta(jnp.abs(epsilon)), fpr)
+        return _support(epsilon, log_delta(xp.abs(epsilon)), fpr)
 
     value = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
-    return jnp.maximum(value, 0.0)
+    return xp.maximum(value, 0.0)
 
 
 def _support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:
     """A lower bound on the trade-off function from log delta at |epsilon|, rounded down."""
-    delta = round_up(jnp.exp(log_delta), 8)
-    power = -jnp.expm1(log_delta) * (1.0 - 8.0 * ULP)
-    cost = jnp.exp(epsilon) * fpr * (1.0 + 8.0 * ULP)
+    delta = round_up(xp.exp(log_delta), 8)
+    power = -xp.expm1(log_delta) * (1.0 - 8.0 * ULP)
+    cost = xp.exp(epsilon) * fpr * (1.0 + 8.0 * ULP)
     falling = power - cost - ULP * (power + cost)
     # fpr is near 1 in the first and near 0 in the second: neither subtracts what is lost.
     by_symmetry = (1.0 - fpr) * (1.0 - ULP) - delta
-    by_symmetry = jnp.maximum(by_symmetry - ULP * delta, power - fpr - ULP * (power + fpr))
-    flat = round_up(jnp.exp(epsilon) * by_symmetry, -8)
-    either = jnp.where(epsilon > 0, falling, jnp.maximum(falling, flat))
-    return jnp.where(epsilon < 0, flat, either)
+    by_symmetry = xp.maximum(by_symmetry - ULP * delta, power - fpr - ULP * (power + fpr))
+    flat = round_up(xp.exp(epsilon) * by_symmetry, -8)
+    either = xp.where(epsilon > 0, falling, xp.maximum(falling, flat))
+    return xp.where(epsilon < 0, flat, either)
 
 
 @in_float64
-@jax.jit
+@jitted
 def best_of_supports(epsilon: Reals, log_delta: Reals, fpr: ArrayLike) -> Reals:
     """The better of the two bounds that each epsilon >= 0 gives, and 0."""
-    epsilon, log_delta, fpr = jnp.broadcast_arrays(epsilon, log_delta, jnp.asarray(fpr)[None])
+    epsilon, log_delta, fpr = xp.broadcast_arrays(epsilon, log_delta, xp.asarray(fpr)[None])
     sides = (_support(x, log_delta, fpr) for x in (epsilon, -epsilon))
-    return jnp.maximum(jnp.maximum(*sides), 0.0)
+    return xp.maximum(xp.maximum(*sides), 0.0)
 
 
 class _Search(NamedTuple):
@@ -207,50 +209,50 @@ def _greatest(
     def step(k: Index, state: _Search) -> _Search:
         low, high = state.low, state.high
         first = high - _GOLDEN * (high - low)
-        aim = jnp.where(k == _GRID, first, low + (high - state.inner))
-        epsilon = jnp.where(k < _GRID, lower + k * spacing, aim)
+        aim = xp.where(k == _GRID, first, low + (high - state.inner))
+        epsilon = xp.where(k < _GRID, lower + k * spacing, aim)
         value = function(epsilon)
-        argmax = jnp.where(value > state.best, epsilon, state.where)
-        best = jnp.maximum(state.best, value)
+        argmax = xp.where(value > state.best, epsilon, state.where)
+        best = xp.maximum(state.best, value)
         # The better of the two inner points stays inside.
         new_wins = (value > state.at_inner) | (k <= _GRID)
-        winner = jnp.where(new_wins, epsilon, state.inner)
-        loser = jnp.where(new_wins, state.inner, epsilon)
-        at_winner = jnp.where(new_wins, value, state.at_inner)
+        winner = xp.where(new_wins, epsilon, state.inner)
+        loser = xp.where(new_wins, state.inner, epsilon)
+        at_winner = xp.where(new_wins, value, state.at_inner)
         closed = k > _GRID
-        low = jnp.where(closed & (loser < winner), loser, low)
-        high = jnp.where(closed & (loser > winner), loser, high)
-        low = jnp.where(k < _GRID, jnp.maximum(argmax - spacing, lower), low)
-        high = jnp.where(k < _GRID, jnp.minimum(argmax + spacing, upper), high)
+        low = xp.where(closed & (loser < winner), loser, low)
+        high = xp.where(closed & (loser > winner), loser, high)
+        low = xp.where(k < _GRID, xp.maximum(argmax - spacing, lower), low)
+        high = xp.where(k < _GRID, xp.minimum(argmax + spacing, upper), high)
         return _Search(low, high, winner, at_winner, argmax, best)
 
-    start = jnp.full(shape, lower)
-    nothing = jnp.full(shape, -jnp.inf)
+    start = xp.full(shape, lower)
+    nothing = xp.full(shape, -xp.inf)
     state = _Search(start, start, start, nothing, start, nothing)
-    end = jax.lax.fori_loop(0, _GRID + 1 + _GOLDEN_STEPS, step, state)
+    end = lax.fori_loop(0, _GRID + 1 + _GOLDEN_STEPS, step, state)
     return end.where, end.best
 
 
-@jax.jit
+@jitted
 def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> Reals:
-    shape = jnp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
+    shape = xp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
     # A larger epsilon has a smaller delta, so that this one bounds it.
-    slope = jnp.exp(jnp.minimum(jnp.broadcast_to(epsilon, shape), _LARGEST_EPSILON))
+    slope = xp.exp(xp.minimum(xp.broadcast_to(epsilon, shape), _LARGEST_EPSILON))
 
     def gain(logit: Reals) -> Reals:
-        fpr = jax.nn.sigmoid(logit)
+        fpr = sigmoid(logit)
         return 1.0 - tradeoff(fpr) - slope * fpr
 
-    middle = jax.nn.sigmoid(_greatest(gain, -_LARGEST_EPSILON, 37.0, shape)[0])
-    middle = jnp.clip(middle, 1e-250, 1.0 - ULP)
-    nearest = jnp.minimum(middle, 1.0 - middle) * _NEAREST
-    part = jnp.expand_dims(jnp.linspace(0.0, 1.0, _RATES), tuple(range(1, len(shape) + 1)))
-    part, middle, nearest = jnp.broadcast_arrays(part, middle[None], nearest[None])
+    middle = sigmoid(_greatest(gain, -_LARGEST_EPSILON, 37.0, shape)[0])
+    middle = xp.clip(middle, 1e-250, 1.0 - ULP)
+    nearest = xp.minimum(middle, 1.0 - middle) * _NEAREST
+    part = xp.expand_dims(xp.linspace(0.0, 1.0, _RATES), tuple(range(1, len(shape) + 1)))
+    part, middle, nearest = xp.broadcast_arrays(part, middle[None], nearest[None])
     below = middle - nearest * (middle / nearest) ** part[::-1]
     above = middle + nearest * ((1.0 - middle) / nearest) ** part
-    below, above = below.at[0].set(0.0), above.at[-1].set(1.0)
-    x = jnp.clip(jnp.concatenate([below, middle[:1], above]), 0.0, 1.0)
-    return _bound_by_chords(x, jax.vmap(tradeoff)(x), slope[None], error)
+    below, above = updated(below, 0, 0.0), updated(above, -1, 1.0)
+    x = xp.clip(xp.concatenate([below, middle[:1], above]), 0.0, 1.0)
+    return _bound_by_chords(x, vmap(tradeoff)(x), slope[None], error)
 
 
 def _bound_by_chords(x: Reals, fnr: Reals, slope: Reals, error: Reals) -> Reals:
@@ -260,21 +262,21 @@ def _bound_by_chords(x: Reals, fnr: Reals, slope: Reals, error: Reals) -> Reals:
     Any mean of the two lines is linear, hence greatest at an end of the interval; the mean that
     has the slope -slope has both ends equal, and its rounding costs no safety.
     """
-    high = jnp.minimum(round_up(fnr / (1.0 - error), 2), 1.0)
+    high = xp.minimum(round_up(fnr / (1.0 - error), 2), 1.0)
     width = x[1:] - x[:-1]
-    safe = jnp.where(width > 0, width, 1.0)
-    steep = jnp.where(width > 0, round_up((fnr[1:] - high[:-1]) / safe, 4), -1e300)
-    shallow = jnp.where(width > 0, round_up((high[1:] - fnr[:-1]) / safe, -4), 0.0)
-    ends = jnp.zeros_like(width[:1])
-    from_left = jnp.concatenate([ends, steep[:-1]])
-    from_right = jnp.concatenate([jnp.minimum(shallow[1:], 0.0), ends])
+    safe = xp.where(width > 0, width, 1.0)
+    steep = xp.where(width > 0, round_up((fnr[1:] - high[:-1]) / safe, 4), -1e300)
+    shallow = xp.where(width > 0, round_up((high[1:] - fnr[:-1]) / safe, -4), 0.0)
+    ends = xp.zeros_like(width[:1])
+    from_left = xp.concatenate([ends, steep[:-1]])
+    from_right = xp.concatenate([xp.minimum(shallow[1:], 0.0), ends])
     share = (from_right + slope) / (from_right - from_left)
-    share = jnp.where(from_right > from_left, jnp.clip(share, 0.0, 1.0), 0.0)
-    share = share.at[0].set(0.0)
+    share = xp.where(from_right > from_left, xp.clip(share, 0.0, 1.0), 0.0)
+    share = updated(share, 0, 0.0)
     left, right = fnr[:-1], fnr[1:]
     at_left = share * left + (1.0 - share) * (right - from_right * width)
     at_right = share * (left + from_left * width) + (1.0 - share) * right
-    bounds = jnp.maximum(1.0 - at_left - slope * x[:-1], 1.0 - at_right - slope * x[1:])
-    bound = jnp.max(bounds, axis=0) + 16.0 * ULP
-    bound = jnp.where(jnp.isnan(jnp.sum(fnr, axis=0) + slope[0]), jnp.nan, bound)
-    return jnp.clip(bound, jnp.maximum(1.0 - slope[0], 0.0), 1.0)
+    bounds = xp.maximum(1.0 - at_left - slope * x[:-1], 1.0 - at_right - slope * x[1:])
+    bound = xp.max(bounds, axis=0) + 16.0 * ULP
+    bound = xp.where(xp.isnan(xp.sum(fnr, axis=0) + slope[0]), xp.nan, bound)
+    return xp.clip(bound, xp.maximum(1.0 - slope[0], 0.0), 1.0)

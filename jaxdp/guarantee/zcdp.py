@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
@@ -38,7 +37,7 @@ class ZCDP(Guarantee):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The least bound over orders of Canonne, Kamath & Steinke, 2020, proposition 12."""
-        xi, rho, epsilon = jnp.broadcast_arrays(
+        xi, rho, epsilon = xp.broadcast_arrays(
             checks.guard(self.xi), checks.guard(self.rho), checks.real("epsilon", epsilon)
         )
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
@@ -61,11 +60,11 @@ class ZCDP(Guarantee):
         return ZCDP(repeated("xi", count, self.xi), repeated("rho", count, self.rho))
 
 
-@jax.jit
+@jitted
 def _tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
-    xi, rho, fpr = jnp.broadcast_arrays(checks.guard(xi), checks.guard(rho), fpr)
+    xi, rho, fpr = xp.broadcast_arrays(checks.guard(xi), checks.guard(rho), fpr)
 
     # An order that is missed leaves a constraint out, and the bound lower.
-    s = jnp.concatenate([jnp.zeros(1), jnp.logspace(-6.0, 6.0, _ORDERS)])
-    s = jnp.broadcast_to(s, (*fpr.shape, s.size))
+    s = xp.concatenate([xp.zeros(1), xp.logspace(-6.0, 6.0, _ORDERS)])
+    s = xp.broadcast_to(s, (*fpr.shape, s.size))
     return tradeoff_of_renyi(s, xi[..., None] + (s + 1.0) * rho[..., None], fpr)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from jax.scipy.special import ndtri
 
 from jaxdp._core import checks
+from jaxdp._core.functions import special
 from jaxdp._numeric.elementary import ULP
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Guarantee
@@ -42,8 +42,8 @@ def gdp_estimate(budget: Guaranteed, rates: Any = None, deltas: Any = None) -> f
         return float(np.inf)
     tpr, fnr = _rates(budget, fpr, deltas)
     # The smaller of the two, which has all its digits.
-    reached = np.where(tpr < 0.5, np.asarray(ndtri(tpr)), -np.asarray(ndtri(fnr)))
-    return max(float(np.max(reached - np.asarray(ndtri(fpr)))), 0.0)
+    reached = np.where(tpr < 0.5, np.asarray(special.ndtri(tpr)), -np.asarray(special.ndtri(fnr)))
+    return max(float(np.max(reached - np.asarray(special.ndtri(fpr)))), 0.0)
 
 
 def _rates(budget: Guaranteed, rates: np.ndarray, deltas: Any) -> tuple[np.ndarray, np.ndarray]:

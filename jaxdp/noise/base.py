@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar, final
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.elementary import ULP, lifted, log1m, round_up
+from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, lifted, log1m, round_up
 from jaxdp.noise.structure import Singularities, Structure
 
 T = TypeVar("T")
@@ -23,9 +24,9 @@ T = TypeVar("T")
 class Noise(abc.ABC):
     """A symmetric scalar distribution that is added to a query's answer.
 
-    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and
-    `x` are in the query's unit; epsilon and privacy losses in nats; delta is a probability.
-    Bad concrete input raises `ValueError`; bad traced input gives NaN, never a small delta.
+    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and `x`
+    are in the query's unit; epsilon and privacy losses in nats. Bad concrete input raises
+    `ValueError`; bad traced input gives NaN, never a small delta.
 
     With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
     or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
@@ -47,6 +48,10 @@ class Noise(abc.ABC):
 
     @abc.abstractmethod
     def _log_density(self, x: Reals) -> Reals: ...
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """d log g / dx; where there is a kink any number."""
+        return jax.jvp(self._log_density, (x,), (xp.ones_like(x),))[1]
 
     @abc.abstractmethod
     def _log_survival(self, x: Reals) -> Reals: ...
@@ -88,7 +93,7 @@ class Noise(abc.ABC):
 
     def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
         """`log_finite` and `largest` of a `Structure`."""
-        return jnp.zeros_like(shift), self._pure_epsilon(shift)
+        return xp.zeros_like(shift), self._pure_epsilon(shift)
 
     @property
     def log_concave(self) -> bool:
@@ -102,7 +107,7 @@ class Noise(abc.ABC):
 
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth: the middle."""
-        return (jnp.zeros(()),)
+        return (xp.zeros(()),)
 
     def is_consistent(self) -> Bools | bool:
         """True where the density and its tails agree: laws are NaN elsewhere, or a ValueError."""
@@ -112,6 +117,11 @@ class Noise(abc.ABC):
     def log_density(self, x: ArrayLike) -> Reals:
         """log g(x)."""
         return self._evaluate(type(self)._log_density, checks.real("x", x))
+
+    @final
+    def log_density_slope(self, x: ArrayLike) -> Reals:
+        """d log g / dx; 0 or either side's at a kink."""
+        return self._evaluate(type(self)._log_density_slope, checks.real("x", x))
 
     @final
     def log_survival(self, x: ArrayLike) -> Reals:
@@ -127,12 +137,10 @@ class Noise(abc.ABC):
     def sample(self, key: Key, shape: Shape = ()) -> Reals:
         """Draws of shape `shape` (parameters broadcast to it), for simulation and training.
 
-        Floating-point draws leak through their rounding (Mironov, CCS 2012): what leaves the
-        house must come from a lattice, as `dp.release` and solvers draw.
+        Floating-point draws leak through their rounding (Mironov, CCS 2012): see `dp.release`.
         """
-        shape = jnp.broadcast_shapes(shape, _shape_of(self))
-        # One number stays one: draws of one law take less.
-        noise = jax.tree.map(lambda x: jnp.broadcast_to(x, shape) if jnp.ndim(x) else x, self)
+        shape = xp.broadcast_shapes(shape, _shape_of(self))
+        noise = jax.tree.map(lambda x: xp.broadcast_to(x, shape) if xp.ndim(x) else x, self)
         return _guarded(noise)._sample(checked_key(key), shape)
 
     @final
@@ -211,64 +219,61 @@ class Noise(abc.ABC):
 
 def _shape_of(*trees: object) -> Shape:
     """The shape that all leaves broadcast to."""
-    return jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(trees)))
+    return xp.broadcast_shapes(*(xp.shape(x) for x in jax.tree.leaves(trees)))
 
 
 def _guarded(noise: Noise) -> Noise:
     """The noise, with NaN for parameters that came out of their range in a transformation."""
     legal = noise._in_range()
-    return noise if legal is True else jax.tree.map(lambda x: jnp.where(legal, x, jnp.nan), noise)
+    return noise if legal is True else jax.tree.map(lambda x: xp.where(legal, x, xp.nan), noise)
 
 
 def _applied(formula: Callable[..., Any], noise: Noise, *arguments: Reals) -> Any:
     """A formula of parameters and arguments of one shape."""
     shape = _shape_of(noise, arguments)
-    noise, arguments = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), (noise, arguments))
+    noise, arguments = jax.tree.map(lambda x: xp.broadcast_to(x, shape), (noise, arguments))
     return formula(_guarded(noise), *arguments)
 
 
-_compiled = jax.jit(_applied, static_argnums=0)
+_compiled = jitted(_applied, static_argnums=0)
 
 
 def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
     # At an infinite shift delta is 1 whatever epsilon is, infinite or not.
-    endless = (shift == jnp.inf) & ~jnp.isnan(epsilon)
-    return noise._log_delta(shift, jnp.where(endless, 0.0, epsilon))
+    endless = (shift == xp.inf) & ~xp.isnan(epsilon)
+    value = noise._log_delta(shift, xp.where(endless, 0.0, epsilon))
+    # A subnormal number's last place is worth more than what was added for rounding.
+    return xp.where((value > -LEAST_NORMAL) & (value < 0), 0.0, value)
 
 
 def _renyi(noise: Noise, shift: Reals, order: Reals) -> Reals:
     largest, excess = noise._pure_epsilon(shift), order - 1.0
-    usual = (largest > 0) & (shift < jnp.inf) & (excess < jnp.inf)
-    value = noise._divergence(jnp.where(usual, shift, 1.0), jnp.where(usual, excess, 1.0))
+    usual = (largest > 0) & (shift < xp.inf) & (excess < xp.inf)
+    value = noise._divergence(xp.where(usual, shift, 1.0), xp.where(usual, excess, 1.0))
     # No shift has no divergence of any order; an infinite order or shift has the largest loss.
-    value = jnp.where(usual, jnp.minimum(value, largest), largest)
-    return lifted(jnp.where(jnp.isnan(excess), jnp.nan, value), largest > 0)
+    value = xp.where(usual, xp.minimum(value, largest), largest)
+    return lifted(xp.where(xp.isnan(excess), xp.nan, value), largest > 0)
 
 
 def _structure(noise: Noise, shift: Reals) -> Structure:
     return Structure(noise._singularities(shift), *noise._finite_loss(shift))
 
 
-@jax.jit
+@jitted
 def exp_up(log_delta: Reals) -> Reals:
     """exp, rounded up by 4 ulp and to the least normal number where it would underflow to 0."""
-    tiny = jnp.finfo(jnp.float64).tiny
-    value = jnp.minimum(round_up(jnp.exp(log_delta), 4), 1.0)
-    return jnp.where(log_delta > -jnp.inf, jnp.maximum(value, tiny), value)
-
-
-def exp_down(log_delta: Reals) -> Reals:
-    """exp, rounded down by 4 ulp."""
-    return jnp.exp(log_delta) * (1.0 - 4.0 * jnp.finfo(jnp.float64).eps)
+    tiny = xp.finfo(xp.float64).tiny
+    value = xp.minimum(round_up(xp.exp(log_delta), 4), 1.0)
+    return xp.where(log_delta > -xp.inf, xp.maximum(value, tiny), value)
 
 
 def mirrored_log_delta(log_delta: Reals, size: Reals, side: float) -> Reals:
     """log of delta(-size) = 1 - e^-size + e^-size delta(size), rounded to one side (1 or -1)."""
-    mixture = -jnp.expm1(-size) + jnp.exp(-size + log_delta)
+    mixture = -xp.expm1(-size) + xp.exp(-size + log_delta)
     near_one = mixture > 0.5
-    large = log1m(jnp.where(near_one, -jnp.expm1(log_delta) * jnp.exp(-size), 0.0))
-    value = jnp.where(near_one, large, jnp.log(jnp.where(near_one, 1.0, mixture)))
-    return jnp.minimum(value + side * 16.0 * ULP * jnp.abs(value), 0.0)
+    large = log1m(xp.where(near_one, -xp.expm1(log_delta) * xp.exp(-size), 0.0))
+    value = xp.where(near_one, large, xp.log(xp.where(near_one, 1.0, mixture)))
+    return xp.minimum(value + side * 16.0 * ULP * xp.abs(value), 0.0)
 
 
 def drawn_by_inversion(
@@ -276,20 +281,20 @@ def drawn_by_inversion(
 ) -> Reals:
     """Draws from 53 uniform bits and a sign; `upper_quantile` of parameters, p <= 1/2, 1/2 - p."""
     sign_key, size_key = jax.random.split(key)
-    uniform = jax.random.uniform(size_key, shape, dtype=jnp.float64)
+    uniform = jax.random.uniform(size_key, shape, dtype=xp.float64)
     size = upper_quantile(*parameters, 0.5 - 0.5 * uniform, 0.5 * uniform)
-    return size * jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+    return size * jax.random.rademacher(sign_key, shape, dtype=xp.float64)
 
 
-@jax.jit
+@jitted
 def ratio_of(shift: Reals, scale: Reals) -> Reals:
     """shift / scale; a positive ratio that underflows becomes 9e-308, not 0."""
-    shift, scale = jnp.broadcast_arrays(shift, jnp.where(scale > 0, scale, jnp.nan))
+    shift, scale = xp.broadcast_arrays(shift, xp.where(scale > 0, scale, xp.nan))
     ratio = shift / scale
-    lost = (ratio == 0) & (shift > 0) & jnp.isfinite(scale)
-    return jnp.where(lost, 4.0 * jnp.finfo(jnp.float64).tiny, ratio)
+    lost = (ratio == 0) & (shift > 0) & xp.isfinite(scale)
+    return xp.where(lost, 4.0 * xp.finfo(xp.float64).tiny, ratio)
 
 
 def infinite_unless_zero(ratio: Reals) -> Reals:
     """`pure_epsilon` of a noise whose loss has no largest value, by shift / scale."""
-    return jnp.where(ratio == 0, 0.0, jnp.where(ratio > 0, jnp.inf, jnp.nan))
+    return xp.where(ratio == 0, 0.0, xp.where(ratio > 0, xp.inf, xp.nan))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, ndtri, zeta
 
 from jaxdp._core import checks
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, round_up
@@ -64,85 +64,85 @@ class DiscreteGaussian(Noise):
     def _log_density(self, x: Reals) -> Reals:
         """-x^2 / (2 scale^2) - log Z; -inf where x is not whole."""
         value = -0.5 * (x / self.scale) ** 2 - log_normaliser(1.0 / self.scale)
-        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
+        return xp.where((x == xp.round(x)) | xp.isnan(x), value, -xp.inf)
 
     def _log_survival(self, x: Reals) -> Reals:
-        least = jnp.floor(x) + 1.0
+        least = xp.floor(x) + 1.0
         upper = least > 0
-        tail = log_tail(jnp.where(upper, least, 1.0 - least), 1.0 / self.scale)
-        return jnp.where(upper, tail, log1m(jnp.exp(jnp.where(upper, -LOG_2, tail))))
+        tail = log_tail(xp.where(upper, least, 1.0 - least), 1.0 / self.scale)
+        return xp.where(upper, tail, log1m(xp.exp(xp.where(upper, -LOG_2, tail))))
 
     def _quantile(self, u: Reals) -> Reals:
         low = u <= 0.5
-        chance = jnp.where(low, u, 1.0 - u)
-        log_chance = jnp.log(chance)
+        chance = xp.where(low, u, 1.0 - u)
+        log_chance = xp.log(chance)
         # The largest n >= 0 with P[T >= n] >= chance: -k below, k above.
-        log_chance += 32.0 * ULP * jnp.where(low, -1.0, 1.0) * jnp.abs(log_chance)
-        guess = jnp.floor(-self.scale * ndtri(chance) + 0.5) - 2.0
-        n = jnp.maximum(jnp.where(chance > 0, guess, 0.0), 0.0)
+        log_chance = log_chance + 32.0 * ULP * xp.where(low, -1.0, 1.0) * xp.abs(log_chance)
+        guess = xp.floor(-self.scale * special.ndtri(chance) + 0.5) - 2.0
+        n = xp.maximum(xp.where(chance > 0, guess, 0.0), 0.0)
 
         def advance(_: Index, n: Reals) -> Reals:
             tail = log_tail(n + 1.0, 1.0 / self.scale)
-            return n + jnp.where(jnp.where(low, tail >= log_chance, tail > log_chance), 1.0, 0.0)
+            return n + xp.where(xp.where(low, tail >= log_chance, tail > log_chance), 1.0, 0.0)
 
-        n = jax.lax.fori_loop(0, 4, advance, n)
-        n = jnp.where(chance > 0, n, jnp.where(jnp.isnan(chance), jnp.nan, jnp.inf))
-        return jnp.where(low, -n, n)
+        n = lax.fori_loop(0, 4, advance, n)
+        n = xp.where(chance > 0, n, xp.where(xp.isnan(chance), xp.nan, xp.inf))
+        return xp.where(low, -n, n)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         known = checks.is_concrete(self.scale)
         if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
             return self._far_sample(key, shape)
-        one = jnp.ones(())
+        one = xp.ones(())
         return whole_draws.draw(key, whole_draws.WholeLaw("normal", self.scale, one, one), shape)
 
     def _far_sample(self, key: Key, shape: Shape) -> Reals:
         """Draws by inversion, for scales at which whole numbers are dense."""
         size_key, sign_key = jax.random.split(key)
-        u = 0.5 * jnp.exp(-jax.random.exponential(size_key, shape, dtype=jnp.float64))
-        sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
+        u = 0.5 * xp.exp(-jax.random.exponential(size_key, shape, dtype=xp.float64))
+        sign = jax.random.rademacher(sign_key, shape, dtype=xp.float64)
         return sign * self.quantile(u)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p for p > 0; 1 at p = 0, infinite below.
 
         A sum for scale <= 10; above, the Gaussian's moment and the terms of the singularity of
-        |t|^p at 0: -(4 / Z) sin(pi p / 2) sum_j c^j (2 pi)^-a Gamma(a) zeta(a) / j!,
+        |t|^p at 0: -(4 / Z) sin(pi p / 2) sum_j c^j (2 pi)^-a Gamma(a) special.zeta(a) / j!,
         a = 1 + p + 2 j, c = 1 / (2 scale^2) (by Mellin's transform).
         """
         positive, narrow = power > 0, self.scale <= 10.0
-        p, s = jnp.where(positive, power, 1.0), jnp.where(narrow, self.scale, 1.0)
+        p, s = xp.where(positive, power, 1.0), xp.where(narrow, self.scale, 1.0)
         log_mass = log_normaliser(1.0 / s)
 
         def term(node: Reals, weight: Reals) -> Reals:
-            return weight * jnp.exp(p * jnp.log(node) - 0.5 * (node / s) ** 2 - log_mass)
+            return weight * xp.exp(p * xp.log(node) - 0.5 * (node / s) ** 2 - log_mass)
 
-        direct = 2.0 * accumulate(_WHOLE, term, jnp.zeros_like(p))
-        wide = jnp.where(narrow, 20.0, self.scale)
-        log_unit = 0.5 * p * LOG_2 + gammaln(0.5 * (p + 1.0)) - 0.5 * jnp.log(jnp.pi)
-        smooth = wide**p * jnp.exp(log_unit)
-        low, kink = 0.5 / (wide * wide), jnp.zeros_like(p)
+        direct = 2.0 * accumulate(_WHOLE, term, xp.zeros_like(p))
+        wide = xp.where(narrow, 20.0, self.scale)
+        log_unit = 0.5 * p * LOG_2 + special.gammaln(0.5 * (p + 1.0)) - 0.5 * xp.log(xp.pi)
+        smooth = wide**p * xp.exp(log_unit)
+        low, kink = 0.5 / (wide * wide), xp.zeros_like(p)
         for j in range(8):
             a = 1.0 + p + 2.0 * j
-            log_term = gammaln(a) - a * jnp.log(2.0 * jnp.pi) - gammaln(j + 1.0)
-            kink += low**j * jnp.exp(log_term) * zeta(a, 1.0)
-        kink *= 4.0 * jnp.sin(0.5 * jnp.pi * p) * jnp.exp(-log_normaliser(1.0 / wide))
-        value = jnp.where(narrow, direct, smooth - kink)
-        value = jnp.where(power == 0, 1.0, jnp.where(power < 0, jnp.inf, value))
-        return jnp.where(jnp.isnan(self.scale + power), jnp.nan, value)
+            log_term = special.gammaln(a) - a * xp.log(2.0 * xp.pi) - special.gammaln(j + 1.0)
+            kink = kink + low**j * xp.exp(log_term) * special.zeta(a, 1.0)
+        kink = kink * (4.0 * xp.sin(0.5 * xp.pi * p) * xp.exp(-log_normaliser(1.0 / wide)))
+        value = xp.where(narrow, direct, smooth - kink)
+        value = xp.where(power == 0, 1.0, xp.where(power < 0, xp.inf, value))
+        return xp.where(xp.isnan(self.scale + power), xp.nan, value)
 
     def _fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
-        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
+        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""
         return round_up(self.scale**2, 1)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        flat = self.scale == jnp.inf
-        usual = (shift > 0) & (shift < jnp.inf) & ~flat
-        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        flat = self.scale == xp.inf
+        usual = (shift > 0) & (shift < xp.inf) & ~flat
+        scale, some = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
         value = discrete_gaussian_profile.log_delta(scale, some, epsilon)
         return with_limits(value, self.scale, shift, epsilon)
 
@@ -160,7 +160,7 @@ class DiscreteGaussian(Noise):
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
         r = ratio_of(shift, self.scale)
-        return jnp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
+        return xp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
 
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit shift / scale^2, odd where `shift` is."""

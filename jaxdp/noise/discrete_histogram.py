@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import log1m, round_up
@@ -70,67 +70,67 @@ class DiscreteHistogram(Noise):
         return True
 
     def _cells(self) -> histogram.Cells:
-        return histogram.Cells(jnp.asarray(self.weights, dtype=jnp.float64), jnp.zeros(()))
+        return histogram.Cells(xp.asarray(self.weights, dtype=xp.float64), xp.zeros(()))
 
     def _log_density(self, x: Reals) -> Reals:
-        value = histogram.log_density(jnp.ones(()), self._cells(), x)
-        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
+        value = histogram.log_density(xp.ones(()), self._cells(), x)
+        return xp.where((x == xp.round(x)) | xp.isnan(x), value, -xp.inf)
 
     def _log_survival(self, x: Reals) -> Reals:
-        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
-        ends = jnp.concatenate([jnp.zeros(1), ends])
-        index = jnp.clip(jnp.floor(x) + self.support + 1.0, 0.0, 1.0 * len(self.weights))
-        below = ends[jnp.where(jnp.isnan(x), 0.0, index).astype(int)]
+        ends = xp.cumsum(xp.asarray(self.weights, dtype=xp.float64))
+        ends = xp.concatenate([xp.zeros(1), ends])
+        index = xp.clip(xp.floor(x) + self.support + 1.0, 0.0, 1.0 * len(self.weights))
+        below = ends[xp.where(xp.isnan(x), 0.0, index).astype(int)]
         low = below < 0.5 * self.total
-        above = jnp.log((self.total - below) / self.total)
-        value = jnp.where(low, log1m(jnp.where(low, below, 0.0) / self.total), above)
-        return jnp.where(jnp.isnan(x), jnp.nan, value)
+        above = xp.log((self.total - below) / self.total)
+        value = xp.where(low, log1m(xp.where(low, below, 0.0) / self.total), above)
+        return xp.where(xp.isnan(x), xp.nan, value)
 
     def _quantile(self, u: Reals) -> Reals:
-        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.float64))
-        index = jnp.searchsorted(ends, u * self.total * (1.0 - 4e-16), side="left")
-        value = 1.0 * jnp.minimum(index, len(self.weights) - 1) - self.support
-        return jnp.where(jnp.isnan(u), jnp.nan, value)
+        ends = xp.cumsum(xp.asarray(self.weights, dtype=xp.float64))
+        index = xp.searchsorted(ends, u * self.total * (1.0 - 4e-16), side="left")
+        value = 1.0 * xp.minimum(index, len(self.weights) - 1) - self.support
+        return xp.where(xp.isnan(u), xp.nan, value)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """A whole number below `total` picks the value: exact but for the bias of `randint`."""
-        ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64))
-        pick = jax.random.randint(key, shape, 0, self.total, dtype=jnp.int64)
-        return 1.0 * jnp.searchsorted(ends, pick, side="right") - self.support
+        ends = xp.cumsum(xp.asarray(self.weights, dtype=xp.int64))
+        pick = jax.random.randint(key, shape, 0, self.total, dtype=xp.int64)
+        return 1.0 * xp.searchsorted(ends, pick, side="right") - self.support
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
         size = np.abs(np.arange(len(self.weights)) - self.support)
         row = (None,) * power.ndim
-        values = jnp.asarray(1.0 * size)[row] ** power[..., None]
-        shares = jnp.asarray(np.array(self.weights) / self.total)[row]
-        return jnp.sum(jnp.where(shares > 0, shares * values, 0.0), axis=-1)
+        values = xp.asarray(1.0 * size)[row] ** power[..., None]
+        shares = xp.asarray(np.array(self.weights) / self.total)[row]
+        return xp.sum(xp.where(shares > 0, shares * values, 0.0), axis=-1)
 
     def _fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
-        return jnp.asarray(jnp.inf)
+        return xp.asarray(xp.inf)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of the support (Hoeffding); infinite for an uneven law."""
-        return round_up(jnp.asarray(float(self.support) ** 2 if self.even else jnp.inf), 2)
+        return round_up(xp.asarray(float(self.support) ** 2 if self.even else xp.inf), 2)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift."""
         steps = len(self.weights)
-        return histogram.log_delta(jnp.ones(()), self._cells(), shift, epsilon, steps, self.even)
+        return histogram.log_delta(xp.ones(()), self._cells(), shift, epsilon, steps, self.even)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Infinite."""
-        return jnp.full_like(excess, jnp.inf)
+        return xp.full_like(excess, xp.inf)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""
-        return jnp.where(shift > 0, jnp.inf, shift)
+        return xp.where(shift > 0, xp.inf, shift)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
-        return jnp.zeros_like(shift), self._pure_epsilon(shift)
+        return xp.zeros_like(shift), self._pure_epsilon(shift)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
-        return atom_pair(jnp.where(shift == 0, 0.0, jnp.nan))
+        return atom_pair(xp.where(shift == 0, 0.0, xp.nan))

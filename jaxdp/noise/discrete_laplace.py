@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
@@ -62,35 +62,35 @@ class DiscreteLaplace(Noise):
     def _log_density(self, x: Reals) -> Reals:
         """-|x| / scale + log tanh(1 / (2 scale)); -inf where x is not whole."""
         decay = 1.0 / self.scale
-        value = -jnp.abs(x) * decay + log1mexp(decay) - log1p(jnp.exp(-decay))
-        return jnp.where((x == jnp.round(x)) | jnp.isnan(x), value, -jnp.inf)
+        value = -xp.abs(x) * decay + log1mexp(decay) - log1p(xp.exp(-decay))
+        return xp.where((x == xp.round(x)) | xp.isnan(x), value, -xp.inf)
 
     def _log_survival(self, x: Reals) -> Reals:
-        least = jnp.floor(x) + 1.0
+        least = xp.floor(x) + 1.0
         upper = least > 0
-        both = log1p(jnp.exp(-1.0 / self.scale))
-        right = -jnp.where(upper, least, 1.0) / self.scale - both
-        left = log1m(jnp.exp((jnp.where(upper, 0.0, least) - 1.0) / self.scale - both))
-        return jnp.where(upper, right, left)
+        both = log1p(xp.exp(-1.0 / self.scale))
+        right = -xp.where(upper, least, 1.0) / self.scale - both
+        left = log1m(xp.exp((xp.where(upper, 0.0, least) - 1.0) / self.scale - both))
+        return xp.where(upper, right, left)
 
     def _quantile(self, u: Reals) -> Reals:
         scale = self.scale
         # scale log(2 / (1 + q)), which is 1/2 for a large scale.
-        half = -scale * log1m(-0.5 * jnp.expm1(-1.0 / scale))
-        half = jnp.where(scale == jnp.inf, 0.5, half)
+        half = -scale * log1m(-0.5 * xp.expm1(-1.0 / scale))
+        half = xp.where(scale == xp.inf, 0.5, half)
         low = u <= 0.5
-        steps = half - scale * jnp.log(2.0 * jnp.where(low, u, 1.0 - u))
+        steps = half - scale * xp.log(2.0 * xp.where(low, u, 1.0 - u))
         # P[T <= -n] = q^n / (1 + q) for n >= 0; above, P[T > k] = q^(k + 1) / (1 + q).
         below = low & (steps >= 1.0)
-        return jnp.where(below, -jnp.floor(steps), jnp.maximum(jnp.ceil(steps) - 1.0, 0.0))
+        return xp.where(below, -xp.floor(steps), xp.maximum(xp.ceil(steps) - 1.0, 0.0))
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        scale, one = self.scale, jnp.ones(())
+        scale, one = self.scale, xp.ones(())
         known = checks.is_concrete(scale)
         if known and not (np.asarray(scale) <= whole_draws.LARGEST_UNIT).all():
             # Whole numbers are dense: by inversion.
-            draws = jax.random.exponential(key, (2, *shape), dtype=jnp.float64)
-            return jnp.floor(scale * draws[0]) - jnp.floor(scale * draws[1])
+            draws = jax.random.exponential(key, (2, *shape), dtype=xp.float64)
+            return xp.floor(scale * draws[0]) - xp.floor(scale * draws[1])
         return whole_draws.draw(key, whole_draws.WholeLaw("exponential", scale, one, one), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
@@ -98,17 +98,17 @@ class DiscreteLaplace(Noise):
 
         Variance 1 / (2 sinh^2(1 / (2 scale))), mean absolute value 1 / sinh(1 / scale).
         """
-        value = moment(self.scale, jnp.where(power > 0, power, 1.0))
-        value = jnp.where(power == 0, 1.0 + 0.0 * self.scale, value)
-        return jnp.where(power < 0, self._fisher_information(), value)
+        value = moment(self.scale, xp.where(power > 0, power, 1.0))
+        value = xp.where(power == 0, 1.0 + 0.0 * self.scale, value)
+        return xp.where(power < 0, self._fisher_information(), value)
 
     def _fisher_information(self) -> Reals:
         """Infinite: a lattice has no density whose location could move."""
-        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
+        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
-        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
+        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The maximum over j is taken on paper.
@@ -116,9 +116,9 @@ class DiscreteLaplace(Noise):
         With G = shift - epsilon scale, j is the whole number nearest to (G - 1) / 2, and
         1 - delta = e^(-G / (2 scale)) cosh((j - (G - 1) / 2) / scale) / cosh(1 / (2 scale)).
         """
-        flat = self.scale == jnp.inf
-        usual = (shift > 0) & (shift < jnp.inf) & ~flat
-        scale, some = jnp.where(flat, 1.0, self.scale), jnp.where(usual, shift, 1.0)
+        flat = self.scale == xp.inf
+        usual = (shift > 0) & (shift < xp.inf) & ~flat
+        scale, some = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
         return with_limits(log_delta(scale, some, epsilon), self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
@@ -141,7 +141,7 @@ class DiscreteLaplace(Noise):
         proof of `Laplace` holds: the Renyi divergence over its order is largest at order 1.
         """
         r = ratio_of(shift, self.scale)
-        return jnp.zeros_like(r), lifted(round_up(_kullback_leibler(r, self.scale), 24), r > 0)
+        return xp.zeros_like(r), lifted(round_up(_kullback_leibler(r, self.scale), 24), r > 0)
 
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit 2 / scale, odd where `shift` is."""
@@ -153,8 +153,8 @@ def _kullback_leibler(r: Reals, scale: Reals) -> Reals:
     """r - (1 - e^-r) x / sinh(x), x = 1 / scale, as a sum of positive terms."""
     x = 1.0 / scale
     near = x < 1.0
-    low, high = jnp.where(near, x, 1.0), jnp.where(near, 1.0, x)
-    series = 0.5 * (expm1_minus(low) - expm1_minus(-low)) / jnp.sinh(low)
-    series = jnp.where(low == 0, 0.0, series)
-    direct = 1.0 + 2.0 * high * jnp.exp(-high) / jnp.expm1(-2.0 * high)
-    return expm1_minus(-r) - jnp.expm1(-r) * jnp.where(near, series, direct)
+    low, high = xp.where(near, x, 1.0), xp.where(near, 1.0, x)
+    series = 0.5 * (expm1_minus(low) - expm1_minus(-low)) / xp.sinh(low)
+    series = xp.where(low == 0, 0.0, series)
+    direct = 1.0 + 2.0 * high * xp.exp(-high) / xp.expm1(-2.0 * high)
+    return expm1_minus(-r) - xp.expm1(-r) * xp.where(near, series, direct)

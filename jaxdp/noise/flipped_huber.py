@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammainc, gammaincc, gammaln, ndtri
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.decay import decay_mean, decay_means
@@ -79,23 +79,28 @@ class FlippedHuber(Noise):
 
     def _log_density(self, x: Reals) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""
-        unit, t = _unit(self.alpha, self.gamma), jnp.abs(x) / self.gamma
-        rho = jnp.where(jnp.abs(x) <= self.alpha, unit.a * t, 0.5 * (t * t + unit.a * unit.a))
-        return -rho - jnp.log(unit.kappa) - jnp.log(self.gamma)
+        unit, t = _unit(self.alpha, self.gamma), xp.abs(x) / self.gamma
+        rho = xp.where(xp.abs(x) <= self.alpha, unit.a * t, 0.5 * (t * t + unit.a * unit.a))
+        return -rho - xp.log(unit.kappa) - xp.log(self.gamma)
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-alpha sign(x) / gamma^2, and -x / gamma^2 from alpha on."""
+        place = xp.where(xp.abs(x) <= self.alpha, self.alpha * xp.sign(x), x)
+        return -(place / self.gamma) / self.gamma
 
     def _log_survival(self, x: Reals) -> Reals:
-        unit, t = _unit(self.alpha, self.gamma), jnp.abs(x) / self.gamma
-        gap = jnp.maximum(self.alpha - jnp.abs(x), 0.0) / self.gamma
+        unit, t = _unit(self.alpha, self.gamma), xp.abs(x) / self.gamma
+        gap = xp.maximum(self.alpha - xp.abs(x), 0.0) / self.gamma
         inside = unit.ratio + unit.slope * gap * decay_mean(unit.a * gap)
-        tail = jnp.abs(x) >= self.alpha
-        exponent = jnp.where(tail, 0.5 * (t * t + unit.a * unit.a), unit.a * t)
-        upper = jnp.log(jnp.where(tail, mills(t), inside) / unit.kappa) - exponent
-        return jnp.where(x > 0, upper, log1m(jnp.minimum(jnp.exp(upper), 0.5)))
+        tail = xp.abs(x) >= self.alpha
+        exponent = xp.where(tail, 0.5 * (t * t + unit.a * unit.a), unit.a * t)
+        upper = xp.log(xp.where(tail, mills(t), inside) / unit.kappa) - exponent
+        return xp.where(x > 0, upper, log1m(xp.minimum(xp.exp(upper), 0.5)))
 
     def _quantile(self, u: Reals) -> Reals:
         """Closed forms in log and the normal quantile."""
-        size = _upper_quantile(self.alpha, self.gamma, jnp.minimum(u, 1.0 - u), jnp.abs(0.5 - u))
-        return jnp.where(u < 0.5, -size, size)
+        size = _upper_quantile(self.alpha, self.gamma, xp.minimum(u, 1.0 - u), xp.abs(0.5 - u))
+        return xp.where(u < 0.5, -size, size)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         return drawn_by_inversion(_upper_quantile, (self.alpha, self.gamma), key, shape)
@@ -105,15 +110,15 @@ class FlippedHuber(Noise):
         unit, n = _unit(self.alpha, self.gamma), power + 1.0
         square = unit.a * unit.a
         # The centre: a^n int_0^1 t^p exp(-a^2 t) dt.
-        low = jnp.minimum(square, 1.0)
-        series = jnp.ones_like(n)
+        low = xp.minimum(square, 1.0)
+        series = xp.ones_like(n)
         for k in range(_SERIES_TERMS, 0, -1):
             series = 1.0 + series * low / (n + k)
-        wide = jnp.where(square > 1.0, square, 2.0)
-        large = jnp.exp(gammaln(n) - 0.5 * n * jnp.log(wide)) * gammainc(n, wide)
-        centre = jnp.where(square > 1.0, large, unit.a**n * jnp.exp(-low) * series / n)
-        log_tail = 0.5 * (power - 1.0) * LOG_2 + gammaln(0.5 * n) - 0.5 * square
-        tail = jnp.exp(log_tail) * gammaincc(0.5 * n, 0.5 * square)
+        wide = xp.where(square > 1.0, square, 2.0)
+        large = xp.exp(special.gammaln(n) - 0.5 * n * xp.log(wide)) * special.gammainc(n, wide)
+        centre = xp.where(square > 1.0, large, unit.a**n * xp.exp(-low) * series / n)
+        log_tail = 0.5 * (power - 1.0) * LOG_2 + special.gammaln(0.5 * n) - 0.5 * square
+        tail = xp.exp(log_tail) * special.gammaincc(0.5 * n, 0.5 * square)
         return self.gamma**power * (2.0 / unit.kappa) * (centre + tail)
 
     def _fisher_information(self) -> Reals:
@@ -136,7 +141,7 @@ class FlippedHuber(Noise):
 
     def kinks(self) -> tuple[Reals, ...]:
         """0 and +-alpha."""
-        return -self.alpha, jnp.zeros(()), self.alpha
+        return -self.alpha, xp.zeros(()), self.alpha
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         return infinite_unless_zero(ratio_of(shift, self.gamma))
@@ -150,29 +155,29 @@ class FlippedHuber(Noise):
         for alpha / gamma outside [1e-6, 1e6] or shift / gamma outside [1e-12, 1e6].
         """
         a, d = self._ratios(shift)
-        published = round_up(jnp.where(d < a, d * (a - 0.5 * d), 0.5 * a * a), 4)
+        published = round_up(xp.where(d < a, d * (a - 0.5 * d), 0.5 * a * a), 4)
         usual = (a >= _RATIOS[0]) & (a <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
-        a_safe, d_safe = jnp.where(usual, a, 1.0), jnp.where(usual, d, 1.0)
+        a_safe, d_safe = xp.where(usual, a, 1.0), xp.where(usual, d, 1.0)
         # Where exp of the excess over the normal law, at its largest over the centre, times the
         # centre's length 2 a is below the mass that the tails lack: exp(-a^2 / 2) a^3 / 3.
-        log_lack = jnp.maximum(jnp.log(6.0 / a_safe**2), 0.0)
-        edge = (a_safe + jnp.sqrt(a_safe**2 + 2.0 * log_lack)) / d_safe
-        root = jnp.sqrt(a_safe**4 + 8.0 * d_safe**2 * (a_safe**2 + log_lack))
-        last = jnp.maximum(edge, 0.5 * (a_safe**2 + root) / d_safe**2)
+        log_lack = xp.maximum(xp.log(6.0 / a_safe**2), 0.0)
+        edge = (a_safe + xp.sqrt(a_safe**2 + 2.0 * log_lack)) / d_safe
+        root = xp.sqrt(a_safe**4 + 8.0 * d_safe**2 * (a_safe**2 + log_lack))
+        last = xp.maximum(edge, 0.5 * (a_safe**2 + root) / d_safe**2)
         first = 1e-4 / (1.0 + d_safe * (a_safe + d_safe))
 
         def cumulant(s: Reals) -> Reals:
-            a_wide, d_wide = (jnp.broadcast_to(v[None], s.shape) for v in (a_safe, d_safe))
+            a_wide, d_wide = (xp.broadcast_to(v[None], s.shape) for v in (a_safe, d_safe))
             return s * _unit_divergence(a_wide, d_wide, s)
 
-        bound = round_up(last, 16), jnp.zeros_like(a)
+        bound = round_up(last, 16), xp.zeros_like(a)
         found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, *bound)
-        return offset_and_rho(jnp.where(usual, jnp.minimum(found, published), published), d)
+        return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Atoms at +-alpha shift / gamma^2 where shift < alpha; at no shift the loss is 0."""
         a, d = self._ratios(shift)
-        return atom_pair(jnp.where((shift < self.alpha) | (d == 0), a * d, jnp.nan))
+        return atom_pair(xp.where((shift < self.alpha) | (d == 0), a * d, xp.nan))
 
 
 class _Unit(NamedTuple):
@@ -189,36 +194,36 @@ def _unit(alpha: Reals, gamma: Reals) -> _Unit:
     a = ratio_of(alpha, gamma)
     ratio, slope = mills_slope(a)
     square = a * a
-    decay = jnp.exp(-square)
+    decay = xp.exp(-square)
     kappa = 2.0 * (a * decay_mean(square) + decay * ratio)
     return _Unit(a, ratio, slope, decay, kappa)
 
 
-@jax.jit
+@jitted
 def _upper_quantile(alpha: Reals, gamma: Reals, p: Reals, q: Reals) -> Reals:
     """The x >= 0 with P[T > x] = p, for p = 1/2 - q in [0, 1/2]."""
-    alpha, gamma, p, q = jnp.broadcast_arrays(alpha, gamma, p, q)
+    alpha, gamma, p, q = xp.broadcast_arrays(alpha, gamma, p, q)
     unit = _unit(alpha, gamma)
     centre = p > unit.decay * unit.ratio / unit.kappa
-    a = jnp.where(centre, unit.a, 1.0)
-    y = jnp.where(centre, a * unit.kappa * q, 0.0)
+    a = xp.where(centre, unit.a, 1.0)
+    y = xp.where(centre, a * unit.kappa * q, 0.0)
     lower = a * unit.kappa * p + unit.decay * unit.slope
-    near = -log1m_near(jnp.minimum(y, 0.5))
-    inside = jnp.where(y < 0.5, near, -jnp.log(jnp.where(centre, lower, 1.0))) / a
+    near = -log1m_near(xp.minimum(y, 0.5))
+    inside = xp.where(y < 0.5, near, -xp.log(xp.where(centre, lower, 1.0))) / a
     # exp(-a^2) underflows for a > 27.3, and then only p = 0 comes here.
-    growth = jnp.exp(0.5 * jnp.where(centre, 0.0, jnp.minimum(unit.a, 30.0)) ** 2)
-    normal = jnp.where(centre, 0.5, jnp.minimum(p * unit.kappa * growth / _SQRT_2PI, 0.5))
-    return gamma * jnp.where(centre, inside, -ndtri(normal))
+    growth = xp.exp(0.5 * xp.where(centre, 0.0, xp.minimum(unit.a, 30.0)) ** 2)
+    normal = xp.where(centre, 0.5, xp.minimum(p * unit.kappa * growth / _SQRT_2PI, 0.5))
+    return gamma * xp.where(centre, inside, -special.ndtri(normal))
 
 
 def _law(a: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     """log g and the loss in units of gamma, a = alpha / gamma and d = shift / gamma."""
-    near, far, span = jnp.abs(t), t + d, jnp.minimum(2.0 * t + d, d)
-    outside = jnp.where(near >= a, span, jnp.maximum(far - a, 0.0))
+    near, far, span = xp.abs(t), t + d, xp.minimum(2.0 * t + d, d)
+    outside = xp.where(near >= a, span, xp.maximum(far - a, 0.0))
     loss = a * (span - outside)
-    loss += 0.5 * outside * (jnp.maximum(near, a) + jnp.maximum(far, a))
-    rho = jnp.where(near < a, a * near, 0.5 * (near * near + a * a))
-    return -rho - jnp.log(_unit(a, jnp.ones_like(a)).kappa), loss
+    loss = loss + 0.5 * outside * (xp.maximum(near, a) + xp.maximum(far, a))
+    rho = xp.where(near < a, a * near, 0.5 * (near * near + a * a))
+    return -rho - xp.log(_unit(a, xp.ones_like(a)).kappa), loss
 
 
 def _unit_divergence(a: Reals, d: Reals, excess: Reals) -> Reals:

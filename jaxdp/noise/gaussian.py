@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import gammaln, ndtri
 
 from jaxdp._core import checks
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import product_up, quotient_up
@@ -60,7 +60,11 @@ class Gaussian(Noise):
 
     def _log_density(self, x: Reals) -> Reals:
         """-x^2 / (2 scale^2) - log(scale sqrt(2 pi))."""
-        return -0.5 * (x / self.scale) ** 2 - jnp.log(self.scale) - LOG_SQRT_2PI
+        return -0.5 * (x / self.scale) ** 2 - xp.log(self.scale) - LOG_SQRT_2PI
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-x / scale^2."""
+        return -(x / self.scale) / self.scale
 
     def _log_survival(self, x: Reals) -> Reals:
         """log Q(x / scale)."""
@@ -68,15 +72,15 @@ class Gaussian(Noise):
 
     def _quantile(self, u: Reals) -> Reals:
         """scale Phi^-1(u)."""
-        return self.scale * ndtri(u)
+        return self.scale * special.ndtri(u)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        return self.scale * jax.random.normal(key, shape, dtype=jnp.float64)
+        return self.scale * jax.random.normal(key, shape, dtype=xp.float64)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p 2^(p/2) Gamma((p + 1) / 2) / sqrt(pi)."""
-        log_unit = 0.5 * power * LOG_2 + gammaln(0.5 * (power + 1.0)) - 0.5 * jnp.log(jnp.pi)
-        return self.scale**power * jnp.exp(log_unit)
+        log_unit = 0.5 * power * LOG_2 + special.gammaln(0.5 * (power + 1.0)) - 0.5 * xp.log(xp.pi)
+        return self.scale**power * xp.exp(log_unit)
 
     def _fisher_information(self) -> Reals:
         return 1.0 / self.scale**2
@@ -102,7 +106,7 @@ class Gaussian(Noise):
         Source: Bun & Steinke, TCC 2016, proposition 6.
         """
         mu = quotient_up(shift, self.scale)
-        return jnp.zeros_like(mu), lifted(0.5 * product_up(mu, mu), mu > 0)
+        return xp.zeros_like(mu), lifted(0.5 * product_up(mu, mu), mu > 0)
 
     def _singularities(self, shift: Reals) -> Smooth:
         return Smooth()
@@ -123,50 +127,48 @@ class _Terms(NamedTuple):
 
 
 def _terms(mu: Reals, epsilon: Reals) -> _Terms:
-    size = jnp.abs(epsilon)
-    safe = jnp.where(mu == 0, 1.0, mu)
+    size = xp.abs(epsilon)
+    safe = xp.where(mu == 0, 1.0, mu)
     ratio = size * (1.0 / safe)
     a = ratio - 0.5 * safe
     below = a < 0
-    near = jnp.minimum(jnp.abs(a), _LARGEST)
-    width = jnp.where(below, 2.0 * ratio, safe)
-    far = jnp.minimum(near + width, _LARGEST)
+    near = xp.minimum(xp.abs(a), _LARGEST)
+    width = xp.where(below, 2.0 * ratio, safe)
+    far = xp.minimum(near + width, _LARGEST)
     pair = mills_pair(near, width)
     # Q(a) - e^epsilon Q(b) = (1 - 2 Q(|a|)) + phi(a) (R(|a|) - R(b)) where a < 0.
     # The series is cut at |a| = .75, where it is not used: 1 - delta > 1/2 needs |a| < .6745.
-    excess = pair.difference + jnp.where(below, 2.0 * normal_integral_over_density(near), 0.0)
-    excess = jnp.where(mu == 0, 0.0, jnp.maximum(excess, jnp.finfo(jnp.float64).tiny))
+    excess = pair.difference + xp.where(below, 2.0 * normal_integral_over_density(near), 0.0)
+    excess = xp.where(mu == 0, 0.0, xp.maximum(excess, xp.finfo(xp.float64).tiny))
     log_density = -0.5 * near * near - LOG_SQRT_2PI
     both = pair.lower + pair.upper
     return _Terms(size, near, far, below, log_density, excess, both, pair.lower, pair.upper)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_delta_of_ratio(mu: Reals, epsilon: Reals) -> Reals:
     """`Gaussian.log_delta` in mu = shift / scale >= 0, for arrays of one shape."""
     t = _terms(mu, epsilon)
     backward = epsilon < 0
-    decay = jnp.exp(-t.size)
-    tail = jnp.exp(t.log_density)
-    complement = jnp.where(t.below, tail * t.both, 1.0 - tail * t.excess)
+    decay = xp.exp(-t.size)
+    tail = xp.exp(t.log_density)
+    complement = xp.where(t.below, tail * t.both, 1.0 - tail * t.excess)
     # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    mixture = -jnp.expm1(-t.size) + decay * tail * t.excess
+    mixture = -xp.expm1(-t.size) + decay * tail * t.excess
     near_one = (t.below & (complement < 0.5)) | (backward & (mixture > 0.5))
-    small = jnp.where(backward, 0.0, t.log_density) + jnp.log(
-        jnp.where(backward, mixture, t.excess)
-    )
-    large = log1m_near(jnp.where(backward, decay, 1.0) * complement)
-    amplification = (1.0 + t.near) * t.far * jnp.where(backward & ~t.below, 3.0 * tail, 1.0)
+    small = xp.where(backward, 0.0, t.log_density) + xp.log(xp.where(backward, mixture, t.excess))
+    large = log1m_near(xp.where(backward, decay, 1.0) * complement)
+    amplification = (1.0 + t.near) * t.far * xp.where(backward & ~t.below, 3.0 * tail, 1.0)
     # Measured over the whole range: 1.7 units of |log delta| + amplification.
-    small += ULP * (_VALUE_ULPS * jnp.abs(small) + _RATIO_ULPS * amplification)
+    small = small + ULP * (_VALUE_ULPS * xp.abs(small) + _RATIO_ULPS * amplification)
     # A factor: what is added to 1e-300 may be flushed to 0.
-    large *= 1.0 - ULP * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification)
-    upper = jnp.where(near_one, large, small)
+    large = large * (1.0 - ULP * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification))
+    upper = xp.where(near_one, large, small)
     # A delta below exp(-1.8e308) is not zero: only no shift, or epsilon = inf, gives zero.
-    zero = ((mu == 0) & (epsilon >= 0)) | (epsilon == jnp.inf)
-    floor = jnp.finfo(jnp.float64).min
-    upper = jnp.where(jnp.isnan(upper), upper, jnp.clip(upper, floor, 0.0))
-    return jnp.where(zero & ~jnp.isnan(mu + epsilon), -jnp.inf, upper)
+    zero = ((mu == 0) & (epsilon >= 0)) | (epsilon == xp.inf)
+    floor = xp.finfo(xp.float64).min
+    upper = xp.where(xp.isnan(upper), upper, xp.clip(upper, floor, 0.0))
+    return xp.where(zero & ~xp.isnan(mu + epsilon), -xp.inf, upper)
 
 
 @log_delta_of_ratio.defjvp
@@ -176,10 +178,10 @@ def _log_delta_of_ratio_jvp(primals, tangents):
     out = log_delta_of_ratio(mu, epsilon)
     t = _terms(mu, epsilon)
     backward = epsilon < 0
-    decay = jnp.where(backward, t.size, 0.0)
+    decay = xp.where(backward, t.size, 0.0)
     direct = ~backward & ~(t.below & (out > -LOG_2))
-    density = jnp.where(direct, 1.0 / t.excess, jnp.exp(t.log_density - decay - out))
-    tail = jnp.exp(t.log_density) * t.ratio_near
-    reverse = jnp.exp(-t.size - out) * jnp.where(t.below, tail, 1.0 - tail)
-    by_epsilon = -jnp.where(backward, reverse, density * t.ratio_far)
+    density = xp.where(direct, 1.0 / t.excess, xp.exp(t.log_density - decay - out))
+    tail = xp.exp(t.log_density) * t.ratio_near
+    reverse = xp.exp(-t.size - out) * xp.where(t.below, tail, 1.0 - tail)
+    by_epsilon = -xp.where(backward, reverse, density * t.ratio_far)
     return out, density * tangents[0] + by_epsilon * tangents[1]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
@@ -105,12 +105,16 @@ class Histogram(Noise):
 
     def _cells(self) -> histogram.Cells:
         return histogram.Cells(
-            jnp.asarray(self.weights, dtype=jnp.float64), jnp.asarray(float(self.atom_weight))
+            xp.asarray(self.weights, dtype=xp.float64), xp.asarray(float(self.atom_weight))
         )
 
     def _log_density(self, x: Reals) -> Reals:
         """log of weights[i] / (total width), of the part that has a density; -inf beyond."""
         return histogram.log_density(self.width, self._cells(), x)
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """0: the density is flat between its steps."""
+        return xp.zeros_like(x)
 
     def _log_survival(self, x: Reals) -> Reals:
         return histogram.log_survival(self.width, self._cells(), x)
@@ -121,12 +125,12 @@ class Histogram(Noise):
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """A whole number below `total` picks the cell, exactly; a uniform place in it."""
         cell_key, place_key = jax.random.split(key)
-        ends = jnp.cumsum(jnp.asarray((self.atom_weight, *self.weights), dtype=jnp.int64))
-        pick = jax.random.randint(cell_key, shape, 0, self.total, dtype=jnp.int64)
-        cell = jnp.searchsorted(ends, pick, side="right") - 1
-        u = jax.random.uniform(place_key, shape, dtype=jnp.float64)
+        ends = xp.cumsum(xp.asarray((self.atom_weight, *self.weights), dtype=xp.int64))
+        pick = jax.random.randint(cell_key, shape, 0, self.total, dtype=xp.int64)
+        cell = xp.searchsorted(ends, pick, side="right") - 1
+        u = jax.random.uniform(place_key, shape, dtype=xp.float64)
         place = cell + u - 0.5 * len(self.weights)
-        return jnp.where(cell < 0, 0.0, place) * self.width
+        return xp.where(cell < 0, 0.0, place) * self.width
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p by cells, a sum of positive terms."""
@@ -134,12 +138,12 @@ class Histogram(Noise):
 
     def _fisher_information(self) -> Reals:
         """Infinite: the density jumps."""
-        return jnp.where(self.width > 0, jnp.inf, jnp.nan)
+        return xp.where(self.width > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of half the support's length (Hoeffding); infinite for an uneven law."""
         if not self.even:
-            return jnp.where(self.width > 0, jnp.inf, jnp.nan)
+            return xp.where(self.width > 0, xp.inf, xp.nan)
         return round_up((0.5 * len(self.weights) * self.width) ** 2, 4)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
@@ -161,27 +165,27 @@ class Histogram(Noise):
         least = float(np.min(np.asarray(self.width), initial=np.inf))
         if not (least < np.inf and largest < least * most / 2):
             return most
-        largest /= least
+        largest = largest / least
         return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Infinite."""
-        return jnp.full_like(excess, jnp.inf)
+        return xp.full_like(excess, xp.inf)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""
         ratio = shift / self.width
-        spread = jnp.isinf(self.width) & (shift < jnp.inf)
-        moved = jnp.where((shift > 0) & ~spread, jnp.inf, 0.0)
-        return jnp.where(jnp.isnan(ratio), jnp.nan, moved)
+        spread = xp.isinf(self.width) & (shift < xp.inf)
+        moved = xp.where((shift > 0) & ~spread, xp.inf, 0.0)
+        return xp.where(xp.isnan(ratio), xp.nan, moved)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
-        return jnp.zeros_like(shift), self._pure_epsilon(shift)
+        return xp.zeros_like(shift), self._pure_epsilon(shift)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
-        return atom_pair(jnp.where(self._pure_epsilon(shift) == 0, 0.0, jnp.nan))
+        return atom_pair(xp.where(self._pure_epsilon(shift) == 0, 0.0, xp.nan))
 
 
 def whole_weights_of(weights: ArrayLike, atom: float) -> tuple[tuple[int, ...], int]:

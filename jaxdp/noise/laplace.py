@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.decay import decay_means
@@ -60,41 +61,45 @@ class Laplace(Noise):
 
     def _log_density(self, x: Reals) -> Reals:
         """-|x| / scale - log(2 scale)."""
-        return -jnp.abs(x) / self.scale - jnp.log(self.scale) - LOG_2
+        return -xp.abs(x) / self.scale - xp.log(self.scale) - LOG_2
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-sign(x) / scale."""
+        return -xp.sign(x) / self.scale
 
     def _log_survival(self, x: Reals) -> Reals:
         z = ratio_of(x, self.scale)
-        return jnp.where(z > 0, -z - LOG_2, log1m(0.5 * jnp.exp(-jnp.abs(z))))
+        return xp.where(z > 0, -z - LOG_2, log1m(0.5 * xp.exp(-xp.abs(z))))
 
     def _quantile(self, u: Reals) -> Reals:
         """-sign(u - 1/2) scale log(2 min(u, 1 - u))."""
-        sign = jnp.where(u < 0.5, self.scale, -self.scale)
-        return sign * jnp.log(2.0 * jnp.minimum(u, 1.0 - u))
+        sign = xp.where(u < 0.5, self.scale, -self.scale)
+        return sign * xp.log(2.0 * xp.minimum(u, 1.0 - u))
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        return self.scale * jax.random.laplace(key, shape, dtype=jnp.float64)
+        return self.scale * jax.random.laplace(key, shape, dtype=xp.float64)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p Gamma(p + 1)."""
-        return self.scale**power * jnp.exp(gammaln(power + 1.0))
+        return self.scale**power * xp.exp(special.gammaln(power + 1.0))
 
     def _fisher_information(self) -> Reals:
         return 1.0 / self.scale**2
 
     def _sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
-        return jnp.where(self.scale > 0, jnp.inf, jnp.nan)
+        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         scale, r = self.scale, ratio_of(shift, self.scale)
-        close = jnp.isfinite(scale) & (jnp.abs(epsilon - r) < 0.5 * r)
-        gap = product_gap(shift, epsilon, jnp.where(close, scale, 1.0)) / scale
-        exponent = jnp.minimum(epsilon, 0.5 * jnp.where(close, -gap, epsilon - r))
+        close = xp.isfinite(scale) & (xp.abs(epsilon - r) < 0.5 * r)
+        gap = product_gap(shift, epsilon, xp.where(close, scale, 1.0)) / scale
+        exponent = xp.minimum(epsilon, 0.5 * xp.where(close, -gap, epsilon - r))
         # The comparison sends NaN to the branch that keeps it.
-        inside = jnp.where(exponent >= 0, -1.0, exponent)
+        inside = xp.where(exponent >= 0, -1.0, exponent)
         value = log1mexp(-inside)
-        value += ULP * (8.0 + 2.0 * jnp.where(value == 0, 0.0, -inside)) * jnp.abs(value)
-        return jnp.where(exponent >= 0, -jnp.inf, jnp.minimum(value, 0.0))
+        value = value + ULP * (8.0 + 2.0 * xp.where(value == 0, 0.0, -inside)) * xp.abs(value)
+        return xp.where(exponent >= 0, -xp.inf, xp.minimum(value, 0.0))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[((s + 1) e^(s r) + s e^(-(s + 1) r)) / (2 s + 1)] / s, r = shift / scale.
@@ -123,19 +128,19 @@ class Laplace(Noise):
 
 def zcdp_of_ratio(r: Reals) -> tuple[Reals, Reals]:
     """`Laplace.zcdp` at r = shift / scale."""
-    return jnp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
+    return xp.zeros_like(r), lifted(round_up(expm1_minus(-r), 16), r > 0)
 
 
-@jax.jit
+@jitted
 def divergence_of_ratio(r: Reals, s: Reals) -> Reals:
     """`Laplace.renyi` of the order 1 + s at r = shift / scale, for arrays of one shape."""
     grows = s * r > 1.0
-    low = jnp.where(grows, 0.0, s)
+    low = xp.where(grows, 0.0, s)
     # (M - 1) / s, where the terms of first order in r have been cancelled on paper.
     higher = low + 1.0
     rate = low * growth_ratio(low * r) + higher * decay_means(higher * r)[1]
     near = log1p_ratio(higher * r * r * rate / (low + higher), low)
-    high = jnp.where(grows, s, 1.0)
+    high = xp.where(grows, s, 1.0)
     width = 2.0 * high + 1.0
-    far = r + jnp.log((high + 1.0 + high * jnp.exp(-width * r)) / width) / high
-    return jnp.where(grows, far, near)
+    far = r + xp.log((high + 1.0 + high * xp.exp(-width * r)) / width) / high
+    return xp.where(grows, far, near)

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
 from jaxdp.noise.base import Noise
@@ -60,22 +59,22 @@ class Nodes(NamedTuple):
 def reach_of(noise: Noise) -> Reals:
     """The x beyond which the noise lies with probability e^-300, or where its support ends."""
     # XLA takes the long chain of constants that a known place leaves for a stuck rewrite.
-    width = jnp.exp(-noise.log_density(lax.optimization_barrier(jnp.zeros(()))))
+    width = xp.exp(-noise.log_density(lax.optimization_barrier(xp.zeros(()))))
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
-        inside = noise.log_survival(width * jnp.exp(middle)) > -DEPTH
-        return jnp.where(inside, middle, ends[0]), jnp.where(inside, ends[1], middle)
+        inside = noise.log_survival(width * xp.exp(middle)) > -DEPTH
+        return xp.where(inside, middle, ends[0]), xp.where(inside, ends[1], middle)
 
-    ends = jnp.full_like(width, -_LOG_REACH), jnp.full_like(width, _LOG_REACH)
-    return lax.stop_gradient(width * jnp.exp(lax.fori_loop(0, _BISECTIONS, halve, ends)[1]))
+    ends = xp.full_like(width, -_LOG_REACH), xp.full_like(width, _LOG_REACH)
+    return lax.stop_gradient(width * xp.exp(lax.fori_loop(0, _BISECTIONS, halve, ends)[1]))
 
 
 def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """`between_kinks`, with weights of NaN where the noise is not consistent."""
     nodes = between_kinks(noise, shifts)
-    believed = jnp.broadcast_to(noise.is_consistent(), nodes.weight.shape[:-1])
-    return nodes._replace(weight=jnp.where(believed[..., None], nodes.weight, jnp.nan))
+    believed = xp.broadcast_to(noise.is_consistent(), nodes.weight.shape[:-1])
+    return nodes._replace(weight=xp.where(believed[..., None], nodes.weight, xp.nan))
 
 
 def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
@@ -90,7 +89,7 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
             x.append(starts[..., i, None] + lengths[..., i, None] * unit)
             weight.append(lengths[..., i, None] * share)
     first = sum(int(part.shape[-1]) for part in x[:count])
-    return Nodes(jnp.concatenate(x, axis=-1), jnp.concatenate(weight, axis=-1), first)
+    return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
 
 
 def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
@@ -117,17 +116,17 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
         part = (np.diff(edges)[:, None] * share).ravel()
         for low, high in itertools.pairwise(breaks):
             length = (high - low)[..., None]
-            x.append(low[..., None] + length * along_last(unit, jnp.ndim(low)))
-            weight.append(length * along_last(part, jnp.ndim(low)))
+            x.append(low[..., None] + length * along_last(unit, xp.ndim(low)))
+            weight.append(length * along_last(part, xp.ndim(low)))
         first = first or sum(int(one.shape[-1]) for one in x)
-    return Nodes(jnp.concatenate(x, axis=-1), jnp.concatenate(weight, axis=-1), first)
+    return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
 
 
 def tails_of(noise: Noise) -> Tails:
     """Integrals of the density beyond the starts of all panels, from -reach to reach."""
-    shifts = (jnp.zeros_like(reach_of(noise)),)
+    shifts = (xp.zeros_like(reach_of(noise)),)
     nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
-    mass = jnp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
+    mass = xp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
     count, rank = lengths.shape[-1], lengths.ndim - 1
     places = (
         starts[..., i, None] + lengths[..., i, None] * along_last(_edges(i, count)[:-1], rank)
@@ -140,39 +139,39 @@ def tails_of(noise: Noise) -> Tails:
     ):
         sizes = [unit.size for i in range(count) for unit, _ in _panels(i, count, order)]
         begins = np.cumsum([0, *sizes[:-1]])
-        summed = jnp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
-        beyond.append(jnp.log(summed + np.exp(-DEPTH)))
-    return Tails(jnp.concatenate(list(places), axis=-1), *beyond)
+        summed = xp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
+        beyond.append(xp.log(summed + np.exp(-DEPTH)))
+    return Tails(xp.concatenate(list(places), axis=-1), *beyond)
 
 
 def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:
     """Starts and lengths of the pieces between kinks, along a new last axis."""
     shape = shifts[0].shape
-    reach = jnp.broadcast_to(reach_of(noise), shape)
-    places = noise.kinks() or (jnp.zeros(()),)
-    kinks = [jnp.broadcast_to(kink, shape) + m for kink in places for m in shifts]
-    ends = jnp.stack(shifts, axis=-1)
-    low, high = jnp.min(ends, axis=-1) - reach, jnp.max(ends, axis=-1) + reach
-    breaks = jnp.sort(jnp.clip(jnp.stack(kinks, axis=-1), low[..., None], high[..., None]), axis=-1)
-    starts = jnp.concatenate([low[..., None], breaks], axis=-1)
-    return starts, jnp.diff(starts, axis=-1, append=high[..., None])
+    reach = xp.broadcast_to(reach_of(noise), shape)
+    places = noise.kinks() or (xp.zeros(()),)
+    kinks = [xp.broadcast_to(kink, shape) + m for kink in places for m in shifts]
+    ends = xp.stack(shifts, axis=-1)
+    low, high = xp.min(ends, axis=-1) - reach, xp.max(ends, axis=-1) + reach
+    breaks = xp.sort(xp.clip(xp.stack(kinks, axis=-1), low[..., None], high[..., None]), axis=-1)
+    starts = xp.concatenate([low[..., None], breaks], axis=-1)
+    return starts, xp.diff(starts, axis=-1, append=high[..., None])
 
 
 def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """The integers within reach, or every so many of them with as large a weight."""
-    ends = jnp.stack(shifts, axis=-1)
-    reach = jnp.broadcast_to(reach_of(noise), shifts[0].shape)
-    low = jnp.floor(jnp.min(ends, axis=-1) - reach)
-    stride = jnp.ceil((jnp.max(ends, axis=-1) + reach - low) / _LATTICE_NODES)
-    stride = lax.stop_gradient(jnp.maximum(stride, 1.0))[..., None]
+    ends = xp.stack(shifts, axis=-1)
+    reach = xp.broadcast_to(reach_of(noise), shifts[0].shape)
+    low = xp.floor(xp.min(ends, axis=-1) - reach)
+    stride = xp.ceil((xp.max(ends, axis=-1) + reach - low) / _LATTICE_NODES)
+    stride = lax.stop_gradient(xp.maximum(stride, 1.0))[..., None]
     x = lax.stop_gradient(low)[..., None] + stride * along_last(
         np.arange(1.0 * _LATTICE_NODES), low.ndim
     )
-    weight = jnp.broadcast_to(stride, x.shape)
+    weight = xp.broadcast_to(stride, x.shape)
     # Where nodes stand for several integers the second rule says that nothing is known.
-    doubt = jnp.where(stride > 1, 2.0, 1.0) * weight
-    both = jnp.concatenate([weight, doubt], axis=-1)
-    return Nodes(jnp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
+    doubt = xp.where(stride > 1, 2.0, 1.0) * weight
+    both = xp.concatenate([weight, doubt], axis=-1)
+    return Nodes(xp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
 
 
 def _edges(index: int, count: int) -> np.ndarray:
@@ -199,9 +198,9 @@ def _panels(index: int, count: int, order: int) -> list[tuple[np.ndarray, np.nda
 
 def along_last(values: np.ndarray, rank: int) -> Reals:
     """A constant vector along the axis after `rank` others."""
-    return jnp.asarray(values)[(None,) * rank]
+    return xp.asarray(values)[(None,) * rank]
 
 
 def expanded(tree: object) -> object:
     """Every array with a new last axis, for nodes."""
-    return jax.tree.map(lambda x: jnp.asarray(x)[..., None], tree)
+    return jax.tree.map(lambda x: xp.asarray(x)[..., None], tree)

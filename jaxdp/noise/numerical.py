@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
-from typing import cast, final
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, cast, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.noise.base import Noise, mirrored_log_delta
@@ -18,6 +22,8 @@ from jaxdp.noise.kernels.divergence import ANY_TOPS, divergence
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
 from jaxdp.noise.structure import Kinks
 
+# Numbers of a chunk. chosen: a law has about as many nodes
+_CHUNK = 2048
 # Bisections. derived: to an ulp
 _BISECTIONS = 64
 # By how much a slope of log g may rise from node to node, relatively. chosen: rounding
@@ -46,6 +52,16 @@ class NumericalNoise(Noise):
     it is traced the answer is NaN.
     """
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in ("_log_density", "_log_survival"):
+            if name in vars(cls):
+                setattr(cls, name, _by_chunks(vars(cls)[name]))
+
+    @final
+    def _log_density_slope(self, x: Reals) -> Reals:
+        return _slope_of(type(self))(self, x)
+
     @abc.abstractmethod
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth, in the query's unit; empty for a smooth one."""
@@ -63,40 +79,40 @@ class NumericalNoise(Noise):
     @final
     def _quantile(self, u: Reals) -> Reals:
         """Quantile by bisection of the survival function."""
-        tail = jnp.log(jnp.minimum(u, 1.0 - u))
+        tail = xp.log(xp.minimum(u, 1.0 - u))
 
         def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
             middle = 0.5 * (ends[0] + ends[1])
             inside = self._log_survival(middle) > tail
-            return jnp.where(inside, middle, ends[0]), jnp.where(inside, ends[1], middle)
+            return xp.where(inside, middle, ends[0]), xp.where(inside, ends[1], middle)
 
-        high = lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(u), reach_of(self)))[1]
-        edge = jnp.where(u == 0.5, 0.0, jnp.inf)
-        return jnp.sign(u - 0.5) * jnp.where((u == 0) | (u == 0.5) | (u == 1), edge, high)
+        high = lax.fori_loop(0, _BISECTIONS, halve, (xp.zeros_like(u), reach_of(self)))[1]
+        edge = xp.where(u == 0.5, 0.0, xp.inf)
+        return xp.sign(u - 0.5) * xp.where((u == 0) | (u == 0.5) | (u == 1), edge, high)
 
     @final
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """The quantile function of uniform draws."""
-        u = jax.random.uniform(key, shape, minval=2.0**-53, maxval=1.0, dtype=jnp.float64)
+        u = jax.random.uniform(key, shape, minval=2.0**-53, maxval=1.0, dtype=xp.float64)
         return self.quantile(u)
 
     @final
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p by quadrature."""
         x, mass, _ = self._nodes()
-        return jnp.sum(jnp.abs(x) ** power[..., None] * mass, axis=-1)
+        return xp.sum(xp.abs(x) ** power[..., None] * mass, axis=-1)
 
     @final
     def _fisher_information(self) -> Reals:
         """E[(d log g / dx)^2] by quadrature."""
         x, mass, noise = self._nodes()
-        slope = jax.jvp(noise.log_density, (x,), (jnp.ones_like(x),))[1]
-        return jnp.sum(slope**2 * mass, axis=-1)
+        slope = noise.log_density_slope(x)
+        return xp.sum(slope**2 * mass, axis=-1)
 
     @final
     def _sub_gaussian_proxy(self) -> Reals:
         """Infinite: no bound is known."""
-        return jnp.full_like(reach_of(self), jnp.inf)
+        return xp.full_like(reach_of(self), xp.inf)
 
     @final
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
@@ -104,25 +120,25 @@ class NumericalNoise(Noise):
 
         The loss log g(t) / g(t - shift) falls, as g is log-concave: the best test is a half-line.
         """
-        size, reach = jnp.abs(epsilon), reach_of(self)
+        size, reach = xp.abs(epsilon), reach_of(_once(self))
 
         def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
             middle = 0.5 * (ends[0] + ends[1])
             above = self._log_density(middle) - self._log_density(middle - shift) > size
-            return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
+            return xp.where(above, middle, ends[0]), xp.where(above, ends[1], middle)
 
         # delta is stationary in t, whose error is of no importance.
         t = lax.stop_gradient(lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach + shift))[0])
         below, other = self._log_survival(-t), self._log_survival(shift - t)
-        share = jnp.exp(size + other - below)
-        left = 1.0 - share + ULP * (64.0 + 8.0 * (jnp.abs(below) + size)) * (1.0 + share)
-        value = jnp.minimum(round_up(below + jnp.log(jnp.maximum(left, ULP)), 8), 0.0)
+        share = xp.exp(size + other - below)
+        left = 1.0 - share + ULP * (64.0 + 8.0 * (xp.abs(below) + size)) * (1.0 + share)
+        value = xp.minimum(round_up(below + xp.log(xp.maximum(left, ULP)), 8), 0.0)
         # Beyond the reach nothing is looked at.
-        value = jnp.maximum(value, -DEPTH)
+        value = xp.maximum(value, -DEPTH)
         largest = self._pure_epsilon(shift)
-        value = jnp.where(size >= largest, -jnp.inf, value)
-        value = jnp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
-        return jnp.where(jnp.isnan(largest), jnp.nan, value)
+        value = xp.where(size >= largest, -xp.inf, value)
+        value = xp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
+        return xp.where(xp.isnan(largest), xp.nan, value)
 
     @final
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
@@ -134,7 +150,7 @@ class NumericalNoise(Noise):
 
         kinks = *self.kinks(), *(kink - shift for kink in self.kinks())
         value = divergence(law, cast(Noise, self), shift, excess, kinks, ANY_TOPS)
-        return jnp.where(self.is_consistent(), value, jnp.nan)
+        return xp.where(self.is_consistent(), value, xp.nan)
 
     @final
     def _pure_epsilon(self, shift: Reals) -> Reals:
@@ -142,30 +158,29 @@ class NumericalNoise(Noise):
 
         A limit: the slope is the same at the reach and at twice that, where P[T > x] < e^-300.
         """
-        reach = reach_of(self)
-        near, far = (
-            jax.jvp(self._log_density, (x,), (jnp.ones_like(x),))[1] for x in (reach, 2.0 * reach)
-        )
-        limit = jnp.where(jnp.abs(far - near) <= _SAME * jnp.abs(far), -far, jnp.inf)
-        value = round_up(shift * jnp.where(shift > 0, limit, 1.0) * (1.0 + _SAME), 8)
-        return jnp.where(jnp.isnan(far) | ~self.is_consistent(), jnp.nan, value)
+        once = _once(self)
+        reach = reach_of(once)
+        near, far = (once._log_density_slope(x) for x in (reach, 2.0 * reach))
+        limit = xp.where(xp.abs(far - near) <= _SAME * xp.abs(far), -far, xp.inf)
+        value = round_up(shift * xp.where(shift > 0, limit, 1.0) * (1.0 + _SAME), 8)
+        return xp.where(xp.isnan(far) | ~once.is_consistent(), xp.nan, value)
 
     @final
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, inf): no bound is known; `PrivacyLoss.renyi` has every order."""
-        return jnp.zeros_like(shift), jnp.full_like(shift, jnp.inf)
+        return xp.zeros_like(shift), xp.full_like(shift, xp.inf)
 
     @final
     def _singularities(self, shift: Reals) -> Kinks:
         """Kinks of which no atom is known."""
-        return Kinks((jnp.full_like(shift, jnp.nan),))
+        return Kinks((xp.full_like(shift, xp.nan),))
 
     def _nodes(self) -> tuple[Reals, Reals, Noise]:
         """Places and masses along a new last axis, and the noise for them."""
-        nodes = between_kinks(self, (jnp.zeros_like(reach_of(self)),))
+        nodes = between_kinks(self, (xp.zeros_like(reach_of(self)),))
         noise = cast(Noise, expanded(self))
         x = nodes.x[..., : nodes.first]
-        return x, jnp.exp(noise.log_density(x)) * nodes.weight[..., : nodes.first], noise
+        return x, xp.exp(noise.log_density(x)) * nodes.weight[..., : nodes.first], noise
 
     @final
     def is_consistent(self) -> Bools:
@@ -173,13 +188,13 @@ class NumericalNoise(Noise):
 
         A `ValueError` where it is known that it is not.
         """
-        wrong = _contradictions(self)
+        wrong = _faults(_once(self))
         for fault, where in wrong.items():
-            if checks.is_concrete(where) and bool(jnp.any(where)):
+            if checks.is_concrete(where) and bool(xp.any(where)):
                 raise ValueError(
                     f"{fault}: that of {type(self).__name__} is not{_suspects(self, fault)}"
                 )
-        return ~jnp.any(jnp.stack(list(wrong.values())), axis=0)
+        return ~xp.any(xp.stack(list(wrong.values())), axis=0)
 
 
 def _suspects(noise: NumericalNoise, fault: str) -> str:
@@ -195,22 +210,81 @@ def _suspects(noise: NumericalNoise, fault: str) -> str:
     return f", with {', '.join(found)}: a scale must be above 0" if found else ""
 
 
-@jax.jit
+def _once(noise: NumericalNoise) -> NumericalNoise:
+    """The noise without the repetitions of known parameters that were broadcast."""
+    leaves, structure = jax.tree.flatten(noise)
+    if not on_host(leaves) or not leaves:
+        return noise
+    strides = zip(*(np.asarray(leaf).strides for leaf in leaves), strict=False)
+    kept = tuple(slice(None) if any(stride) else slice(1) for stride in strides)
+    return structure.unflatten([np.asarray(leaf)[kept] for leaf in leaves])
+
+
+def _by_chunks(formula: Callable[[Any, Reals], Reals]) -> Callable[[Any, Reals], Reals]:
+    """A user's formula, which is JAX's: of known numbers one program, a chunk of them a call."""
+    program = jax.jit(formula)
+
+    @functools.wraps(formula)
+    def call(noise: NumericalNoise, x: Reals) -> Reals:
+        if not on_host(noise, x):
+            return formula(noise, x)
+        leaves, structure = jax.tree.flatten((noise, x))
+        shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in leaves))
+        size = math.prod(shape)
+        rows = np.zeros((len(leaves), -(-size // _CHUNK) * _CHUNK))
+        for row, leaf in zip(rows, leaves, strict=True):
+            row[:size] = np.broadcast_to(leaf, shape).ravel()
+            row[size:] = row[size - 1] if size else 0.0
+        starts = range(0, rows.shape[1], _CHUNK)
+        parts = [structure.unflatten(list(rows[:, i : i + _CHUNK])) for i in starts]
+        values = [np.asarray(program(*part)) for part in parts] or [np.zeros(0)]
+        return cast(Any, np.concatenate(values)[:size].reshape(shape))
+
+    return call
+
+
+@functools.cache
+def _slope_of(cls: type[NumericalNoise]) -> Callable[[Any, Reals], Reals]:
+    """Slope of a class's log density."""
+    formula = inspect.unwrap(cls._log_density)
+
+    def slope(noise: NumericalNoise, x: Reals) -> Reals:
+        return jax.jvp(lambda at: formula(noise, at), (x,), (xp.ones_like(x),))[1]
+
+    return _by_chunks(slope)
+
+
+def _faults(noise: NumericalNoise) -> dict[str, Bools]:
+    """`_contradictions`, which every part of a question asks for: known ones are kept."""
+    leaves, structure = jax.tree.flatten(noise)
+    if not on_host(leaves):
+        return _contradictions(noise)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    return _known_faults(structure, tuple((x.shape, x.dtype.str, x.tobytes()) for x in arrays))
+
+
+@functools.lru_cache(64)
+def _known_faults(structure: Any, numbers: tuple[tuple[Shape, str, bytes], ...]) -> Any:
+    leaves = [np.frombuffer(data, kind).reshape(shape) for shape, kind, data in numbers]
+    return _contradictions(structure.unflatten(leaves))
+
+
+@jitted
 def _contradictions(noise: NumericalNoise) -> dict[str, Bools]:
     """Requirements, each with True where it does not hold or something is NaN."""
     x, _, wide = noise._nodes()
-    height, slope = jax.jvp(wide.log_density, (x,), (jnp.ones_like(x),))
-    steepest = jnp.max(jnp.abs(slope), axis=-1, keepdims=True)
-    falls = jnp.diff(slope, axis=-1) <= _BENT * steepest
-    even = jnp.abs(wide.log_density(-x) - height) <= _BENT * (1.0 + jnp.abs(height))
+    height, slope = wide.log_density(x), wide.log_density_slope(x)
+    steepest = xp.max(xp.abs(slope), axis=-1, keepdims=True)
+    falls = xp.diff(slope, axis=-1) <= _BENT * steepest
+    even = xp.abs(wide.log_density(-x) - height) <= _BENT * (1.0 + xp.abs(height))
     x, beyond, check = tails_of(noise)
-    gaps = _GAPS * jnp.abs(beyond - check)
-    whole = jnp.abs(beyond[..., 0]) <= _MASS + gaps[..., 0]
-    close = _MASS * (1.0 + jnp.abs(beyond)) + gaps
-    same = jnp.abs(wide.log_survival(x) - beyond) <= close
+    gaps = _GAPS * xp.abs(beyond - check)
+    whole = xp.abs(beyond[..., 0]) <= _MASS + gaps[..., 0]
+    close = _MASS * (1.0 + xp.abs(beyond)) + gaps
+    same = xp.abs(wide.log_survival(x) - beyond) <= close
     return {
-        _NO_NUMBER: jnp.any(jnp.isnan(height), axis=-1),
-        "log_density must be even and concave": ~jnp.all(falls & even[..., 1:], axis=-1),
+        _NO_NUMBER: xp.any(xp.isnan(height), axis=-1),
+        "log_density must be even and concave": ~xp.all(falls & even[..., 1:], axis=-1),
         "log_density must be that of a mass of 1": ~whole,
-        "log_survival must be that of log_density's own tail": ~jnp.all(same, axis=-1),
+        "log_survival must be that of log_density's own tail": ~xp.all(same, axis=-1),
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, log1m, log1m_near, round_up
@@ -76,18 +76,22 @@ class OffsetGaussian(Noise):
 
     def _log_density(self, x: Reals) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
-        h, t = ratio_of(self.offset, self.scale), jnp.abs(x) / self.scale
-        return -0.5 * t * (t + 2.0 * h) - jnp.log(2.0 * mills(h)) - jnp.log(self.scale)
+        h, t = ratio_of(self.offset, self.scale), xp.abs(x) / self.scale
+        return -0.5 * t * (t + 2.0 * h) - xp.log(2.0 * mills(h)) - xp.log(self.scale)
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-sign(x) (|x| + offset) / scale^2."""
+        return -xp.sign(x) * ((xp.abs(x) + self.offset) / self.scale) / self.scale
 
     def _log_survival(self, x: Reals) -> Reals:
-        h, t = ratio_of(self.offset, self.scale), jnp.abs(x) / self.scale
-        upper = jnp.log(mills(h + t) / (2.0 * mills(h))) - 0.5 * t * (t + 2.0 * h)
-        return jnp.where(x > 0, upper, log1m(jnp.minimum(jnp.exp(upper), 0.5)))
+        h, t = ratio_of(self.offset, self.scale), xp.abs(x) / self.scale
+        upper = xp.log(mills(h + t) / (2.0 * mills(h))) - 0.5 * t * (t + 2.0 * h)
+        return xp.where(x > 0, upper, log1m(xp.minimum(xp.exp(upper), 0.5)))
 
     def _quantile(self, u: Reals) -> Reals:
         """Newton's method on log P[T > x], convex."""
-        size = _upper_quantile(self.offset, self.scale, jnp.minimum(u, 1.0 - u), jnp.abs(0.5 - u))
-        return jnp.where(u < 0.5, -size, size)
+        size = _upper_quantile(self.offset, self.scale, xp.minimum(u, 1.0 - u), xp.abs(0.5 - u))
+        return xp.where(u < 0.5, -size, size)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         return drawn_by_inversion(_upper_quantile, (self.offset, self.scale), key, shape)
@@ -96,12 +100,12 @@ class OffsetGaussian(Noise):
         """scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature."""
         h, n = ratio_of(self.offset, self.scale), power + 1.0
         # By parts, for a power above 0: int t^n (t + h) exp(-t (t + 2 h) / 2) dt / n.
-        mode = 2.0 * (n + 1.0) / (h + jnp.sqrt(h * h + 4.0 * (n + 1.0)))
-        logs = jnp.stack([jnp.full_like(h, v) for v in _POINTS - np.exp(-_POINTS)])
-        slopes = jnp.stack([jnp.full_like(h, v) for v in _STEP * (1.0 + np.exp(-_POINTS))])
-        t = mode[None] * jnp.exp(logs)
+        mode = 2.0 * (n + 1.0) / (h + xp.sqrt(h * h + 4.0 * (n + 1.0)))
+        logs = xp.stack([xp.full_like(h, v) for v in _POINTS - np.exp(-_POINTS)])
+        slopes = xp.stack([xp.full_like(h, v) for v in _STEP * (1.0 + np.exp(-_POINTS))])
+        t = mode[None] * xp.exp(logs)
         powers = (n + 1.0)[None] * logs - 0.5 * t * (t + 2.0 * h[None])
-        total = jnp.sum(slopes * (t + h[None]) * jnp.exp(powers), axis=0)
+        total = xp.sum(slopes * (t + h[None]) * xp.exp(powers), axis=0)
         return self.scale**power * mode ** (n + 1.0) * total / (n * mills(h))
 
     def _fisher_information(self) -> Reals:
@@ -137,43 +141,43 @@ class OffsetGaussian(Noise):
         h, d = self._ratios(shift)
         published = round_up(h * d, 4)
         usual = (h >= _RATIOS[0]) & (h <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
-        h_safe, d_safe = jnp.where(usual, h, 1.0), jnp.where(usual, d, 1.0)
-        limit = 0.5 * h_safe * h_safe + _LOG_HALF_SQRT_2PI - jnp.log(mills(h_safe))
-        limit += 8.0 * ULP * (1.0 + h_safe * h_safe)
+        h_safe, d_safe = xp.where(usual, h, 1.0), xp.where(usual, d, 1.0)
+        limit = 0.5 * h_safe * h_safe + _LOG_HALF_SQRT_2PI - xp.log(mills(h_safe))
+        limit = limit + 8.0 * ULP * (1.0 + h_safe * h_safe)
         first, last = 1e-4 / (1.0 + d_safe * (h_safe + d_safe)), 8.0 * (1.0 + h_safe) / d_safe
 
         def cumulant(s: Reals) -> Reals:
-            return s * divergence(_law, h_safe, jnp.broadcast_to(d_safe[None], s.shape), s)
+            return s * divergence(_law, h_safe, xp.broadcast_to(d_safe[None], s.shape), s)
 
         found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, last, limit / last)
-        return offset_and_rho(jnp.where(usual, jnp.minimum(found, published), published), d)
+        return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """No atom; at no shift the loss is 0."""
-        return atom_pair(jnp.where(shift == 0, 0.0, jnp.nan))
+        return atom_pair(xp.where(shift == 0, 0.0, xp.nan))
 
 
-@jax.jit
+@jitted
 def _upper_quantile(offset: Reals, scale: Reals, p: Reals, q: Reals) -> Reals:
     """The x >= 0 with P[T > x] = p, for p = 1/2 - q in [0, 1/2]."""
-    offset, scale, p, q = jnp.broadcast_arrays(offset, scale, p, q)
+    offset, scale, p, q = xp.broadcast_arrays(offset, scale, p, q)
     h = ratio_of(offset, scale)
-    safe = jnp.where(p == 0, 0.5, p)
-    goal = jnp.where(q < 0.25, -log1m_near(2.0 * jnp.minimum(q, 0.25)), -jnp.log(2.0 * safe))
+    safe = xp.where(p == 0, 0.5, p)
+    goal = xp.where(q < 0.25, -log1m_near(2.0 * xp.minimum(q, 0.25)), -xp.log(2.0 * safe))
     hazard = 1.0 / mills(h)
     # The hazard rises by less than one per unit: the start lies below the root.
-    t = 2.0 * goal / (hazard + jnp.sqrt(hazard * hazard + 2.0 * goal))
+    t = 2.0 * goal / (hazard + xp.sqrt(hazard * hazard + 2.0 * goal))
     for _ in range(_NEWTON_STEPS):
         pair = mills_pair(h, t)
         lost = pair.difference / pair.lower
-        near = log1m_near(jnp.minimum(lost, 0.5))
-        ratio = jnp.where(lost < 0.5, near, jnp.log(pair.upper / pair.lower))
-        t += (goal - 0.5 * t * (t + 2.0 * h) + ratio) * pair.upper
-    return scale * jnp.where(p == 0, jnp.inf, t)
+        near = log1m_near(xp.minimum(lost, 0.5))
+        ratio = xp.where(lost < 0.5, near, xp.log(pair.upper / pair.lower))
+        t = t + (goal - 0.5 * t * (t + 2.0 * h) + ratio) * pair.upper
+    return scale * xp.where(p == 0, xp.inf, t)
 
 
 def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     """log g and the loss in units of the scale, h = offset / scale and d = shift / scale."""
-    near, far, span = jnp.abs(t), t + d, jnp.minimum(2.0 * t + d, d)
-    log_density = -0.5 * near * (near + 2.0 * h) - jnp.log(2.0 * mills(h))
+    near, far, span = xp.abs(t), t + d, xp.minimum(2.0 * t + d, d)
+    log_density = -0.5 * near * (near + 2.0 * h) - xp.log(2.0 * mills(h))
     return log_density, span * (h + 0.5 * (near + far))

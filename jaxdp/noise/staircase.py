@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.bracket import least_value
@@ -62,51 +63,55 @@ class Staircase(Noise):
 
     def _in_range(self) -> Bools:
         positive = (self.epsilon > 0) & (self.sensitivity > 0) & (self.split > 0)
-        return positive & (self.epsilon < jnp.inf) & (self.split <= 1)
+        return positive & (self.epsilon < xp.inf) & (self.split <= 1)
 
     def _parameters(self) -> tuple[Reals, Reals, Reals]:
         return self.epsilon, self.sensitivity, self.split
 
     def _log_density(self, x: Reals) -> Reals:
         """log a - n(x) epsilon."""
-        level, _ = _level(self.sensitivity, self.split, jnp.abs(x))
-        top = -jnp.expm1(-self.epsilon) / normaliser(self.epsilon, self.split)
-        return jnp.log(top) - jnp.log(self.sensitivity) - level * self.epsilon
+        level, _ = _level(self.sensitivity, self.split, xp.abs(x))
+        top = -xp.expm1(-self.epsilon) / normaliser(self.epsilon, self.split)
+        return xp.log(top) - xp.log(self.sensitivity) - level * self.epsilon
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """0: the density is flat between its steps."""
+        return xp.zeros_like(x)
 
     def _log_survival(self, x: Reals) -> Reals:
-        level, left = _level(self.sensitivity, self.split, jnp.abs(x))
-        share = jnp.exp(-self.epsilon) - jnp.expm1(-self.epsilon) * left
-        upper = jnp.log(share / normaliser(self.epsilon, self.split)) - level * self.epsilon
-        return jnp.where(x > 0, upper, log1m(jnp.exp(upper)))
+        level, left = _level(self.sensitivity, self.split, xp.abs(x))
+        share = xp.exp(-self.epsilon) - xp.expm1(-self.epsilon) * left
+        upper = xp.log(share / normaliser(self.epsilon, self.split)) - level * self.epsilon
+        return xp.where(x > 0, upper, log1m(xp.exp(upper)))
 
     def _quantile(self, u: Reals) -> Reals:
-        epsilon, split, tail = self.epsilon, self.split, jnp.minimum(u, 1.0 - u)
-        b, drop, half = jnp.exp(-epsilon), -jnp.expm1(-epsilon), 0.5 * normaliser(epsilon, split)
+        epsilon, split, tail = self.epsilon, self.split, xp.minimum(u, 1.0 - u)
+        b, drop, half = xp.exp(-epsilon), -xp.expm1(-epsilon), 0.5 * normaliser(epsilon, split)
         # On the top step, continued; and b^level (b + (1 - b) left) = 2 half tail, left in (0, 1].
         inner = half * (1.0 - 2.0 * tail) / drop
         next_step = (inner - split) / b
         lack = drop * (1.0 - split + inner)  # 1 - 2 half tail
         near = lack < 0.5
-        log_tail = log1m(jnp.where(near, lack, 0.0))
-        distant = jnp.where(near | (tail == 0), 0.5, tail)
-        log_tail = jnp.where(near, log_tail, jnp.log(2.0 * half) + jnp.log(distant))
-        level = jax.lax.stop_gradient(jnp.maximum(jnp.floor(-log_tail / epsilon), 1.0))
-        done = -jnp.expm1(jnp.minimum(log_tail + level * epsilon, 0.0)) / drop
-        outer = level - 1.0 + split + jnp.minimum(done, 1.0)
+        log_tail = log1m(xp.where(near, lack, 0.0))
+        distant = xp.where(near | (tail == 0), 0.5, tail)
+        log_tail = xp.where(near, log_tail, xp.log(2.0 * half) + xp.log(distant))
+        level = lax.stop_gradient(xp.maximum(xp.floor(-log_tail / epsilon), 1.0))
+        done = -xp.expm1(xp.minimum(log_tail + level * epsilon, 0.0)) / drop
+        outer = level - 1.0 + split + xp.minimum(done, 1.0)
         gentle = b > 0.5
-        outer = jnp.where(gentle & (next_step <= 1.0), split + next_step, outer)
-        at_top = jnp.where(gentle, inner <= split, log_tail > -epsilon)
-        size = self.sensitivity * jnp.where(at_top, inner, outer)
-        return jnp.where(u < 0.5, -1.0, 1.0) * jnp.where(tail == 0, jnp.inf, size)
+        outer = xp.where(gentle & (next_step <= 1.0), split + next_step, outer)
+        at_top = xp.where(gentle, inner <= split, log_tail > -epsilon)
+        size = self.sensitivity * xp.where(at_top, inner, outer)
+        return xp.where(u < 0.5, -1.0, 1.0) * xp.where(tail == 0, xp.inf, size)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """A sign, a geometric step, one of its two parts, a uniform place there."""
         keys, split = jax.random.split(key, 4), self.split
-        step = jnp.floor(jax.random.exponential(keys[0], shape, dtype=jnp.float64) / self.epsilon)
-        sign = jax.random.rademacher(keys[1], shape, dtype=jnp.float64)
-        u, v = (jax.random.uniform(k, shape, dtype=jnp.float64) for k in keys[2:])
+        step = xp.floor(jax.random.exponential(keys[0], shape, dtype=xp.float64) / self.epsilon)
+        sign = jax.random.rademacher(keys[1], shape, dtype=xp.float64)
+        u, v = (jax.random.uniform(k, shape, dtype=xp.float64) for k in keys[2:])
         inner = v * normaliser(self.epsilon, split) < 2.0 * split
-        place_in_step = jnp.where(inner, split * u, split + (1.0 - split) * u)
+        place_in_step = xp.where(inner, split * u, split + (1.0 - split) * u)
         return sign * self.sensitivity * (step + place_in_step)
 
     def _absolute_moment(self, power: Reals) -> Reals:
@@ -116,20 +121,20 @@ class Staircase(Noise):
         Euler-Maclaurin; in closed form for powers 1 and 2.
         """
         value = absolute_moment(*self._parameters(), power)
-        closed = jnp.where(
+        closed = xp.where(
             power == 1, mean_absolute(*self._parameters()), variance(*self._parameters())
         )
         # The value of the closed form, with the derivatives (in the power as well) of the sum.
-        better = ((power == 1) | (power == 2)) & jnp.isfinite(value)
-        return value + jnp.where(better, jax.lax.stop_gradient(closed - value), 0.0)
+        better = ((power == 1) | (power == 2)) & xp.isfinite(value)
+        return value + xp.where(better, lax.stop_gradient(closed - value), 0.0)
 
     def _fisher_information(self) -> Reals:
         """Infinite: the density jumps."""
-        return jnp.where(self.epsilon > 0, jnp.inf, jnp.nan)
+        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """Infinite: the tails are exponential."""
-        return jnp.where(self.epsilon > 0, jnp.inf, jnp.nan)
+        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
@@ -150,9 +155,9 @@ class Staircase(Noise):
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """epsilon ceil(shift / sensitivity), rounded up."""
         at = place(shift, self.sensitivity)
-        steps = at.whole + jnp.where(at.fraction.high > 0, 1.0, 0.0)
-        value = jnp.where(at.infinite, jnp.inf, round_up(self.epsilon * steps, 1))
-        return jnp.where(self.epsilon > 0, value, jnp.nan)
+        steps = at.whole + xp.where(at.fraction.high > 0, 1.0, 0.0)
+        value = xp.where(at.infinite, xp.inf, round_up(self.epsilon * steps, 1))
+        return xp.where(self.epsilon > 0, value, xp.nan)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, rho): the least rho where shift <= sensitivity, else the better of two bounds.
@@ -169,29 +174,29 @@ class Staircase(Noise):
         """
         epsilon, split = self.epsilon, self.split
         at = place(shift, self.sensitivity)
-        steps = jnp.maximum(at.whole + jnp.where(at.fraction.high > 0, 1.0, 0.0), 1.0)
+        steps = xp.maximum(at.whole + xp.where(at.fraction.high > 0, 1.0, 0.0), 1.0)
         part = (at.whole + at.fraction.high) / steps
-        b, drop = jnp.exp(-epsilon), -jnp.expm1(-epsilon)
-        mass = (b * part + drop * jnp.minimum(part, 2.0 * split)) / normaliser(epsilon, split)
-        held = jnp.where(mass > 0, mass, 0.5)
+        b, drop = xp.exp(-epsilon), -xp.expm1(-epsilon)
+        mass = (b * part + drop * xp.minimum(part, 2.0 * split)) / normaliser(epsilon, split)
+        held = xp.where(mass > 0, mass, 0.5)
 
         def negative_ratio(w: Reals) -> Reals:
             large = w > 1.0
-            low, high = jnp.where(large, 1.0, w), jnp.where(large, w, 1.0)
-            kept = -jnp.expm1(-(w + epsilon))
-            near = log1p(held * jnp.expm1(low) * kept)
-            far = high + jnp.log(held * -jnp.expm1(-high) * kept + jnp.exp(-high))
-            return -(jnp.where(large, far, near) / w) * (epsilon / (w + epsilon)) * epsilon
+            low, high = xp.where(large, 1.0, w), xp.where(large, w, 1.0)
+            kept = -xp.expm1(-(w + epsilon))
+            near = log1p(held * xp.expm1(low) * kept)
+            far = high + xp.log(held * -xp.expm1(-high) * kept + xp.exp(-high))
+            return -(xp.where(large, far, near) / w) * (epsilon / (w + epsilon)) * epsilon
 
         # Beyond the top K < w + log(mass), whose ratio peaks before.
-        top = 4.0 * (2.0 + 1.5 * epsilon - jnp.log(held))
-        rho = jnp.maximum(-least_value(negative_ratio, 1e-9 * top, top), held * drop * epsilon)
-        rho = jnp.where(mass > 0, rho, 0.0 * mass)
+        top = 4.0 * (2.0 + 1.5 * epsilon - xp.log(held))
+        rho = xp.maximum(-least_value(negative_ratio, 1e-9 * top, top), held * drop * epsilon)
+        rho = xp.where(mass > 0, rho, 0.0 * mass)
         pure = epsilon * steps
-        group = jnp.minimum(pure * jnp.tanh(0.5 * pure), steps * steps * rho)
-        rho = round_up(jnp.where(steps > 1, group, rho), 64)
-        rho = jnp.where(at.infinite & (rho >= 0), jnp.inf, rho)
-        return jnp.zeros_like(rho), lifted(rho, self._pure_epsilon(shift) > 0)
+        group = xp.minimum(pure * xp.tanh(0.5 * pure), steps * steps * rho)
+        rho = round_up(xp.where(steps > 1, group, rho), 64)
+        rho = xp.where(at.infinite & (rho >= 0), xp.inf, rho)
+        return xp.zeros_like(rho), lifted(rho, self._pure_epsilon(shift) > 0)
 
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit epsilon."""
@@ -204,9 +209,9 @@ def _level(sensitivity: Reals, split: Reals, x: Reals) -> tuple[Reals, Reals]:
     at = place(x, sensitivity)
     left = total(split, -at.fraction.high, -at.fraction.low)
     outer = left <= 0
-    after = total(split, jnp.ones_like(split), -at.fraction.high, -at.fraction.low)
-    level = at.whole + jnp.where(outer, 1.0, 0.0)
-    return jnp.where(at.infinite, jnp.inf, level), jnp.where(outer, after, left)
+    after = total(split, xp.ones_like(split), -at.fraction.high, -at.fraction.low)
+    level = at.whole + xp.where(outer, 1.0, 0.0)
+    return xp.where(at.infinite, xp.inf, level), xp.where(outer, after, left)
 
 
 @in_float64
@@ -234,16 +239,16 @@ def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     return (_split_mean_absolute if objective == "mean_absolute" else _split_variance)(epsilon)
 
 
-@jax.jit
+@jitted
 def _split_mean_absolute(epsilon: Reals) -> Reals:
-    root = jnp.exp(-0.5 * epsilon)
+    root = xp.exp(-0.5 * epsilon)
     return root / (1.0 + root)
 
 
-@jax.jit
+@jitted
 def _split_variance(epsilon: Reals) -> Reals:
-    b, third = jnp.exp(-epsilon), jnp.exp(-epsilon / 3.0)
+    b, third = xp.exp(-epsilon), xp.exp(-epsilon / 3.0)
     # c = third k, and third^2 is cancelled.
-    k = jnp.cbrt(0.5 * (1.0 + b))
+    k = xp.cbrt(0.5 * (1.0 + b))
     square = third * third
     return third * (1.0 + 2.0 * b) / (2.0 * (k * k + square * (k + square)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 from jaxdp._core import checks
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, lifted, round_up
@@ -65,8 +65,12 @@ class Subbotin(Noise):
 
     def _log_density(self, x: Reals) -> Reals:
         """-|x / scale|^p / p - log(2 scale p^(1/p - 1) Gamma(1/p))."""
-        exponent = jnp.abs(x / self.scale) ** self.power / self.power
-        return -exponent - jnp.log(self.scale) - _log_unit(self.power)
+        exponent = xp.abs(x / self.scale) ** self.power / self.power
+        return -exponent - xp.log(self.scale) - _log_unit(self.power)
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-sign(x) |x / scale|^(p - 1) / scale."""
+        return -xp.sign(x) * xp.abs(x / self.scale) ** (self.power - 1.0) / self.scale
 
     def _log_survival(self, x: Reals) -> Reals:
         """Half a regularised upper incomplete gamma function of order 1/p, its logarithm."""
@@ -78,22 +82,22 @@ class Subbotin(Noise):
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """scale (p G)^(1/p) with a random sign, G from the gamma law of order 1/p."""
-        power = jnp.broadcast_to(self.power, shape)
+        power = xp.broadcast_to(self.power, shape)
         gamma_key, sign_key = jax.random.split(key)
-        log_gamma = jax.random.loggamma(gamma_key, 1.0 / power, shape, dtype=jnp.float64)
-        sign = jax.random.rademacher(sign_key, shape, dtype=jnp.float64)
-        return self.scale * sign * jnp.exp((jnp.log(power) + log_gamma) / power)
+        log_gamma = jax.random.loggamma(gamma_key, 1.0 / power, shape, dtype=xp.float64)
+        sign = jax.random.rademacher(sign_key, shape, dtype=xp.float64)
+        return self.scale * sign * xp.exp((xp.log(power) + log_gamma) / power)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^k p^(k/p) Gamma((k + 1) / p) / Gamma(1/p), k the `power` of the moment."""
         p, k = self.power, power
-        gammas = jnp.exp(gammaln((k + 1.0) / p) - gammaln(1.0 / p))
+        gammas = xp.exp(special.gammaln((k + 1.0) / p) - special.gammaln(1.0 / p))
         return self.scale**k * p ** (k / p) * gammas
 
     def _fisher_information(self) -> Reals:
         """p^(2 - 2/p) Gamma(2 - 1/p) / (Gamma(1/p) scale^2)."""
         beta = (self.power - 1.0) / self.power
-        ratio = jnp.exp(gammaln(1.0 + beta)) / (1.0 + gamma_excess(beta))
+        ratio = xp.exp(special.gammaln(1.0 + beta)) / (1.0 + gamma_excess(beta))
         return self.power ** (2.0 * beta) * ratio / self.scale**2
 
     def _sub_gaussian_proxy(self) -> Reals:
@@ -102,9 +106,9 @@ class Subbotin(Noise):
         Proof: (x^p)' is convex on x > 0 for p >= 2, so by the GHS inequality (Ellis, Monroe &
         Newman, Commun. Math. Phys. 46, 1976) log E exp(t T) has its largest curvature at 0.
         """
-        variance = self._absolute_moment(jnp.full_like(self.scale, 2.0))
-        heavy = jnp.where(variance >= 0, jnp.inf, jnp.nan)
-        return jnp.where(self.power < 2, heavy, round_up(variance, 32))
+        variance = self._absolute_moment(xp.full_like(self.scale, 2.0))
+        heavy = xp.where(variance >= 0, xp.inf, xp.nan)
+        return xp.where(self.power < 2, heavy, round_up(variance, 32))
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """Incomplete gamma functions of order s = 1/p, G(s, x) the upper one.
@@ -115,41 +119,41 @@ class Subbotin(Noise):
         r, power = ratio_of(shift, self.scale), self.power
         exact = Laplace(self.scale).log_delta(shift, epsilon)
         pure = power == 1
-        outside = pure & (jnp.abs(epsilon) >= r)
-        value = subbotin_profile.log_delta(r, jnp.where(outside, 0.5 * r, epsilon), power)
+        outside = pure & (xp.abs(epsilon) >= r)
+        value = subbotin_profile.log_delta(r, xp.where(outside, 0.5 * r, epsilon), power)
         # The closed form's value, with the derivatives (in the power as well) of the general one.
-        value += jnp.where(pure & ~outside, jax.lax.stop_gradient(exact - value), 0.0)
-        return jnp.where(outside, exact, value)
+        value = value + xp.where(pure & ~outside, lax.stop_gradient(exact - value), 0.0)
+        return xp.where(outside, exact, value)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Quadrature (`kernels.divergence`), for p > 20 rounded up by 3e-14 (p^2 - 400) of it."""
-        lost = _LOST * jnp.maximum(self.power**2 - 400.0, 0.0)
+        lost = _LOST * xp.maximum(self.power**2 - 400.0, 0.0)
         r = ratio_of(shift, self.scale)
         return subbotin_zcdp.own_divergence(self.power, r, excess) * (1.0 + lost)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """shift / scale at p = 1, rounded up; else infinite, unless shift / scale is 0."""
         r = ratio_of(shift, self.scale)
-        return jnp.where(self.power == 1, round_up(r, 1), infinite_unless_zero(r))
+        return xp.where(self.power == 1, round_up(r, 1), infinite_unless_zero(r))
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, rho). Between the Laplace and the Gaussian see `kernels.subbotin_zcdp`."""
         r, power = ratio_of(shift, self.scale), self.power
-        between = (power > 1) & (power < 2) & (r > 0) & (r < jnp.inf)
-        size = jnp.where(between, jnp.maximum(r, 1e-140), 1.0)
-        rho = round_up(subbotin_zcdp.least_rho(size, jnp.where(between, power, 1.5)), 256)
-        rho = jnp.where(between, rho, jnp.where(r == 0, 0.0, jnp.inf))
-        rho = jnp.where(power == 1, zcdp_of_ratio(r)[1], rho)
-        rho = lifted(jnp.where(power == 2, round_up(0.5 * r * r, 2), rho), r > 0)
-        return jnp.zeros_like(rho), jnp.where(jnp.isnan(r), jnp.nan, rho)
+        between = (power > 1) & (power < 2) & (r > 0) & (r < xp.inf)
+        size = xp.where(between, xp.maximum(r, 1e-140), 1.0)
+        rho = round_up(subbotin_zcdp.least_rho(size, xp.where(between, power, 1.5)), 256)
+        rho = xp.where(between, rho, xp.where(r == 0, 0.0, xp.inf))
+        rho = xp.where(power == 1, zcdp_of_ratio(r)[1], rho)
+        rho = lifted(xp.where(power == 2, round_up(0.5 * r * r, 2), rho), r > 0)
+        return xp.zeros_like(rho), xp.where(xp.isnan(r), xp.nan, rho)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Atoms at +-shift / scale where p = 1, else none; at no shift the loss is 0."""
         r = ratio_of(shift, self.scale)
-        return atom_pair(jnp.where((self.power == 1) | (r == 0), r, jnp.nan))
+        return atom_pair(xp.where((self.power == 1) | (r == 0), r, xp.nan))
 
 
 def _log_unit(power: Reals) -> Reals:
     """log of 2 p^(1/p - 1) Gamma(1/p)."""
     beta = (power - 1.0) / power
-    return LOG_2 - beta * jnp.log(power) + jnp.log1p(gamma_excess(beta))
+    return LOG_2 - beta * xp.log(power) + xp.log1p(gamma_excess(beta))

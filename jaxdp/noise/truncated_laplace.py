@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import final
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import gammainc, gammaln
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
+from jaxdp._core.functions import special
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
@@ -68,37 +69,41 @@ class TruncatedLaplace(Noise):
     def _log_density(self, x: Reals) -> Reals:
         """-|x| / scale - log(2 scale (1 - exp(-bound / scale))); -inf beyond the bound."""
         support = self._support()
-        log_peak = -jnp.log(support.length()) - jnp.log(support.whole()) - LOG_2
-        value = -jnp.abs(x) / self.scale + log_peak
-        return jnp.where(jnp.abs(x) > self.bound, -jnp.inf, value)
+        log_peak = -xp.log(support.length()) - xp.log(support.whole()) - LOG_2
+        value = -xp.abs(x) / self.scale + log_peak
+        return xp.where(xp.abs(x) > self.bound, -xp.inf, value)
+
+    def _log_density_slope(self, x: Reals) -> Reals:
+        """-sign(x) / scale."""
+        return -xp.sign(x) / self.scale
 
     def _log_survival(self, x: Reals) -> Reals:
         support = self._support()
-        outside = jnp.abs(x) >= self.bound
-        t = jnp.where(outside, 0.0, jnp.abs(x))
+        outside = xp.abs(x) >= self.bound
+        t = xp.where(outside, 0.0, xp.abs(x))
         rest = self.bound - t
         half = support.share(support.exponent(rest), support.ratio(rest)) / support.whole()
-        value = jnp.log(half) - LOG_2 - t / self.scale
-        below = log1m(0.5 * half * jnp.exp(-t / self.scale))
-        inside = jnp.where(x > 0, value, below)
-        return jnp.where(outside, jnp.where(x > 0, -jnp.inf, 0.0 * half), inside)
+        value = xp.log(half) - LOG_2 - t / self.scale
+        below = log1m(0.5 * half * xp.exp(-t / self.scale))
+        inside = xp.where(x > 0, value, below)
+        return xp.where(outside, xp.where(x > 0, -xp.inf, 0.0 * half), inside)
 
     def _quantile(self, u: Reals) -> Reals:
         """-scale log(e + 2 u (1 - e)), e = exp(-bound / scale), for u <= 1/2; odd around 1/2."""
         support = self._support()
-        tail = jnp.minimum(u, 1.0 - u)
+        tail = xp.minimum(u, 1.0 - u)
         x = support.exponent(self.bound)
-        beyond = jnp.exp(-x) - 2.0 * tail * jnp.expm1(-x)
+        beyond = xp.exp(-x) - 2.0 * tail * xp.expm1(-x)
         far = beyond < 0.5
-        log_beyond = jnp.log(jnp.where(far, beyond, 0.5))
-        outer = jnp.minimum(-self.scale * log_beyond, self.bound)
-        inner = _radius(support, jnp.where(far, 0.0, 1.0 - 2.0 * tail))
-        radius = jnp.where(tail == 0, self.bound, jnp.where(far, outer, inner))
-        return jnp.where(u < 0.5, -radius, radius)
+        log_beyond = xp.log(xp.where(far, beyond, 0.5))
+        outer = xp.minimum(-self.scale * log_beyond, self.bound)
+        inner = _radius(support, xp.where(far, 0.0, 1.0 - 2.0 * tail))
+        radius = xp.where(tail == 0, self.bound, xp.where(far, outer, inner))
+        return xp.where(u < 0.5, -radius, radius)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """The quantile function of uniform draws."""
-        w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=jnp.float64)
+        w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=xp.float64)
         return _draw(self._support(), w)
 
     def _absolute_moment(self, power: Reals) -> Reals:
@@ -109,21 +114,21 @@ class TruncatedLaplace(Noise):
         support = self._support()
         x = support.exponent(self.bound)
         # gamma(p + 1, x) = x^(p + 1) e^-x sum_k x^k / ((p + 1) ... (p + 1 + k)), all positive.
-        near = jnp.where(support.short, x, 0.5)
-        series = jnp.ones_like(near)
+        near = xp.where(support.short, x, 0.5)
+        series = xp.ones_like(near)
         for k in range(_SERIES_TERMS, 0, -1):
             series = 1.0 + series * near / (power + (k + 1.0))
-        mean = near / jnp.where(near == 0, 1.0, -jnp.expm1(-near))
-        mean = jnp.where(near == 0, 1.0, mean)
-        low = self.bound**power * series * jnp.exp(-near) * mean / (power + 1.0)
-        far = jnp.where(support.short, 1.0, x)
-        log_whole = gammaln(power + 1.0) + jnp.log(gammainc(power + 1.0, far))
-        high = self.scale**power * jnp.exp(log_whole) / -jnp.expm1(-far)
-        return jnp.where(support.short, low, high)
+        mean = near / xp.where(near == 0, 1.0, -xp.expm1(-near))
+        mean = xp.where(near == 0, 1.0, mean)
+        low = self.bound**power * series * xp.exp(-near) * mean / (power + 1.0)
+        far = xp.where(support.short, 1.0, x)
+        log_whole = special.gammaln(power + 1.0) + xp.log(special.gammainc(power + 1.0, far))
+        high = self.scale**power * xp.exp(log_whole) / -xp.expm1(-far)
+        return xp.where(support.short, low, high)
 
     def _fisher_information(self) -> Reals:
         """Infinite: the density jumps at the bound. 1 / scale^2 for an infinite bound."""
-        return jnp.where(self.bound < jnp.inf, jnp.inf, 1.0 / self.scale**2)
+        return xp.where(self.bound < xp.inf, xp.inf, 1.0 / self.scale**2)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """bound^2 / 3, the uniform law's: |T| is stochastically below a uniform |U|."""
@@ -131,35 +136,35 @@ class TruncatedLaplace(Noise):
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         scale, bound, shift = _away_from_underflow(self.scale, self.bound, shift)
-        width = jnp.minimum(scale, bound)
-        usual = (shift > 0) & (shift < jnp.inf) & (width < jnp.inf)
+        width = xp.minimum(scale, bound)
+        usual = (shift > 0) & (shift < xp.inf) & (width < xp.inf)
         support = Support(scale, bound, bound < scale)
-        value = log_delta(support, jnp.where(usual, shift, 1.0), epsilon)
+        value = log_delta(support, xp.where(usual, shift, 1.0), epsilon)
         return with_limits(value, width, shift, epsilon)
 
     def _infinite_loss(self, shift: Reals) -> Bools:
         """True if the loss may be infinite."""
-        return (self.bound < jnp.inf) & (shift > 0)
+        return (self.bound < xp.inf) & (shift > 0)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Infinite; of an infinite bound that of `Laplace`."""
         value = divergence_of_ratio(ratio_of(shift, self.scale), excess)
-        return jnp.where(self._infinite_loss(shift), jnp.inf, value)
+        return xp.where(self._infinite_loss(shift), xp.inf, value)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0 or the bound infinite."""
         value = round_up(ratio_of(shift, self.scale), 1)
-        return jnp.where(self._infinite_loss(shift), jnp.inf, value)
+        return xp.where(self._infinite_loss(shift), xp.inf, value)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
         """(0, inf): every Renyi divergence is infinite. An infinite bound: that of `Laplace`."""
         xi, rho = zcdp_of_ratio(ratio_of(shift, self.scale))
-        return xi, jnp.where(self._infinite_loss(shift), jnp.inf, rho)
+        return xi, xp.where(self._infinite_loss(shift), xp.inf, rho)
 
     def _singularities(self, shift: Reals) -> Kinks:
         """One atom is at infinity; at no shift, or with an infinite bound, as `Laplace`."""
         atom = ratio_of(shift, self.scale)
-        return atom_pair(jnp.where(self._infinite_loss(shift), jnp.nan, atom))
+        return atom_pair(xp.where(self._infinite_loss(shift), xp.nan, atom))
 
     def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
         """log(1 - P[T > bound - shift]), and min(shift, 2 bound - shift) / scale, rounded up.
@@ -168,15 +173,15 @@ class TruncatedLaplace(Noise):
         """
         beyond = self._log_survival(_room(self.bound, shift))
         thin = _log_thin(self.scale, self.bound, shift)
-        beyond = jnp.where(shift < _THIN * self.bound, thin, beyond)
-        shorter = jnp.clip(2.0 * self.bound - shift, 0.0, shift)
-        length = jnp.where(jnp.isinf(self.bound), shift, shorter)
-        log_finite = jnp.maximum(log1m(jnp.exp(beyond)), LEAST_FINITE)
+        beyond = xp.where(shift < _THIN * self.bound, thin, beyond)
+        shorter = xp.clip(2.0 * self.bound - shift, 0.0, shift)
+        length = xp.where(xp.isinf(self.bound), shift, shorter)
+        log_finite = xp.maximum(log1m(xp.exp(beyond)), LEAST_FINITE)
         return log_finite, round_up(ratio_of(length, self.scale), 4)
 
     def kinks(self) -> tuple[Reals, ...]:
         """0 and the ends of the support."""
-        return -self.bound, jnp.zeros(()), self.bound
+        return -self.bound, xp.zeros(()), self.bound
 
 
 def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals, Reals]:
@@ -184,39 +189,39 @@ def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Real
 
     Of what overflows then a shift is infinite, and a finite bound 1e300: neither is safer.
     """
-    lift = jnp.where(jnp.minimum(scale, bound) < _SMALL, _LIFT, 1.0)
-    lifted = jnp.where(jnp.isinf(bound), bound, jnp.minimum(bound * lift, _WIDEST))
-    return scale * lift, jnp.where(lift > 1, lifted, bound), shift * lift
+    lift = xp.where(xp.minimum(scale, bound) < _SMALL, _LIFT, 1.0)
+    lifted = xp.where(xp.isinf(bound), bound, xp.minimum(bound * lift, _WIDEST))
+    return scale * lift, xp.where(lift > 1, lifted, bound), shift * lift
 
 
 def _radius(support: Support, v: Reals) -> Reals:
     """The r with P[|T| <= r] = v: -scale log(1 - v (1 - e^-x)), for v not near 1."""
-    fall = v * -jnp.expm1(-support.exponent(support.bound))
+    fall = v * -xp.expm1(-support.exponent(support.bound))
     low = fall < 1e-8
-    safe = jnp.where(low, 0.5, fall)
-    mean = jnp.where(low, 1.0 + fall * (0.5 + fall / 3.0), -log1m(safe) / safe)
-    return jnp.minimum(support.length() * v * support.whole() * mean, support.bound)
+    safe = xp.where(low, 0.5, fall)
+    mean = xp.where(low, 1.0 + fall * (0.5 + fall / 3.0), -log1m(safe) / safe)
+    return xp.minimum(support.length() * v * support.whole() * mean, support.bound)
 
 
-@jax.jit
+@jitted
 def _draw(support: Support, w: Reals) -> Reals:
-    return jnp.sign(w) * _radius(support, jnp.abs(w))
+    return xp.sign(w) * _radius(support, xp.abs(w))
 
 
 def _room(bound: Reals, shift: Reals) -> Reals:
     """bound - shift, infinite at an infinite bound whatever the shift."""
-    endless = jnp.isinf(bound) & ~jnp.isnan(shift)
-    return jnp.where(endless, bound, bound - shift)
+    endless = xp.isinf(bound) & ~xp.isnan(shift)
+    return xp.where(endless, bound, bound - shift)
 
 
 def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:
     """log P[T > bound - shift] for a shift that bound - shift may not show."""
-    infinite = jnp.isinf(bound)
-    bound = jnp.where(infinite, 1.0, bound)
+    infinite = xp.isinf(bound)
+    bound = xp.where(infinite, 1.0, bound)
     # (e^t - 1) / t for shift / scale and bound / scale.
     grown = [log_mean_exp(ratio_of(t, scale)) for t in (shift, bound)]
-    share = jnp.log(shift) - jnp.log(bound) - LOG_2
+    share = xp.log(shift) - xp.log(bound) - LOG_2
     value = share + grown[0] - grown[1]
     # Upwards, by what logarithms of that size lose.
-    value += 2.0 * ULP * jnp.where(value > -jnp.inf, jnp.abs(value), 0.0)
-    return jnp.where(infinite, -jnp.inf, value)
+    value = value + 2.0 * ULP * xp.where(value > -xp.inf, xp.abs(value), 0.0)
+    return xp.where(infinite, -xp.inf, value)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import WITH_OR_WITHOUT
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
@@ -96,7 +95,7 @@ class BallsInBins(Scheme):
 
     def pairs(self, release: Release) -> Pairs:
         """One pair; see `Scheme.pairs`."""
-        ratio = _ratio(release) * jnp.sqrt(self.epochs) * (1.0 + 2.0**-51)
+        ratio = _ratio(release) * xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
         return ((allocation(ratio, self.steps), 1),)
 
 

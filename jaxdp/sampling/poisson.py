@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -65,7 +64,7 @@ class Poisson(Scheme):
             return binomial_group(release, checks.guard(q, 1.0), replaced=replaced)
         if replaced:
             return Replaced(release.noise, release.sensitivity, q)
-        return PoissonPair(Additive(release.noise, release.sensitivity), q, jnp.zeros(()))
+        return PoissonPair(Additive(release.noise, release.sensitivity), q, xp.zeros(()))
 
 
 def require_few(release: Release) -> None:
@@ -81,8 +80,8 @@ def binomial_group(release: Release, q: Reals, *, replaced: bool) -> DominatingP
 
     def log_share(k: int) -> Reals:
         # 0 log 0 is 0 here.
-        hits = jnp.zeros_like(q) if k == 0 else k * log_hit
-        misses = jnp.zeros_like(q) if k == size else (size - k) * log_miss
+        hits = xp.zeros_like(q) if k == 0 else k * log_hit
+        misses = xp.zeros_like(q) if k == size else (size - k) * log_miss
         return math.log(math.comb(size, k)) + hits + misses
 
     means = tuple(k * release.sensitivity for k in range(size + 1))

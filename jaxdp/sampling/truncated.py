@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, final
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -79,7 +78,7 @@ class TruncatedPoisson(Scheme):
     def fullness(self) -> Fullness:
         """Probability of a full batch, and the rate of the record there."""
         q = checks.guard(self.sampling_prob, 1.0)
-        return _fullness(*jnp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
+        return _fullness(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
 
     def require(self, release: Release) -> None:
         """See `Scheme.require`."""
@@ -88,7 +87,7 @@ class TruncatedPoisson(Scheme):
     def pairs(self, release: Release) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""
         noise, shift = release.noise, release.sensitivity
-        full, q, zero = self.fullness(), self.sampling_prob, jnp.zeros(())
+        full, q, zero = self.fullness(), self.sampling_prob, xp.zeros(())
         not_full: DominatingPair = PoissonPair(Additive(noise, shift), q, zero)
         if release.relation == "replace_one":
             not_full = Replaced(noise, shift, q)
@@ -98,8 +97,8 @@ class TruncatedPoisson(Scheme):
         else:
             cut = PoissonPair(Additive(noise, 2.0 * shift), full.rate, zero)
         shares = full.log_not_full, full.log_full
-        shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*shares, shift)))
-        return ((PublicCoin((not_full, cut), [jnp.broadcast_to(s, shape) for s in shares]), 1),)
+        shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, shift)))
+        return ((PublicCoin((not_full, cut), [xp.broadcast_to(s, shape) for s in shares]), 1),)
 
 
 def zeroed_in_full_batch(release: Release, rate: Reals) -> GaussianMixture:
@@ -108,14 +107,14 @@ def zeroed_in_full_batch(release: Release, rate: Reals) -> GaussianMixture:
     Source: arXiv:2508.15089, a theorem; loose.
     """
     assert isinstance(release.noise, Gaussian)
-    zero = jnp.zeros_like(release.sensitivity)
-    logs = jnp.log1p(-rate), jnp.log(jnp.where(rate > 0, rate, 1.0))
-    logs = logs[0], jnp.where(rate > 0, logs[1], -jnp.inf)
+    zero = xp.zeros_like(release.sensitivity)
+    logs = xp.log1p(-rate), xp.log(xp.where(rate > 0, rate, 1.0))
+    logs = logs[0], xp.where(rate > 0, logs[1], -xp.inf)
     up, down = (zero, 2.0 * release.sensitivity), (zero, release.sensitivity)
     return GaussianMixture.of_logs(up, logs, release.noise.scale, down, logs)
 
 
-@jax.jit
+@jitted
 def _fullness(q: Reals, limit: Reals, size: Reals) -> Fullness:
     """tau = P[Bin(n - 1, q) >= B] and q' = (B / n) P[Bin(n, q) > B] / tau.
 
@@ -124,13 +123,13 @@ def _fullness(q: Reals, limit: Reals, size: Reals) -> Fullness:
     log_full, log_not_full = log_binomial_tails(size - 1.0, limit, q)
     log_beyond = log_binomial_tails(size, limit + 1.0, q)[0]
     impossible = limit > size - 1.0
-    log_ratio = jnp.where(impossible, 0.0, log_beyond - log_full)
-    rate = jnp.where(limit < size, limit / size, 1.0) * jnp.exp(log_ratio)
-    rounding = _ROUNDED * (1.0 + jnp.where(impossible, 0.0, jnp.abs(log_full)))
-    rate = jnp.minimum(rate * (1.0 + rounding), 1.0)
-    log_full = jnp.maximum(log_full, _LEAST_LOG_FULL) * (1.0 - _ROUNDED) + _ROUNDED
-    log_full = jnp.where(impossible, -jnp.inf, jnp.minimum(log_full, 0.0))
-    log_not_full = jnp.minimum(log_not_full * (1.0 - _ROUNDED), 0.0)
-    log_not_full = jnp.where(impossible, 0.0, jnp.maximum(log_not_full, _LEAST_LOG_FULL))
-    rate = jnp.where(impossible, 0.0, jnp.where(q == 0, 0.0, rate))
-    return Fullness(log_full, log_not_full, jnp.where(jnp.isnan(q + limit + size), jnp.nan, rate))
+    log_ratio = xp.where(impossible, 0.0, log_beyond - log_full)
+    rate = xp.where(limit < size, limit / size, 1.0) * xp.exp(log_ratio)
+    rounding = _ROUNDED * (1.0 + xp.where(impossible, 0.0, xp.abs(log_full)))
+    rate = xp.minimum(rate * (1.0 + rounding), 1.0)
+    log_full = xp.maximum(log_full, _LEAST_LOG_FULL) * (1.0 - _ROUNDED) + _ROUNDED
+    log_full = xp.where(impossible, -xp.inf, xp.minimum(log_full, 0.0))
+    log_not_full = xp.minimum(log_not_full * (1.0 - _ROUNDED), 0.0)
+    log_not_full = xp.where(impossible, 0.0, xp.maximum(log_not_full, _LEAST_LOG_FULL))
+    rate = xp.where(impossible, 0.0, xp.where(q == 0, 0.0, rate))
+    return Fullness(log_full, log_not_full, xp.where(xp.isnan(q + limit + size), xp.nan, rate))

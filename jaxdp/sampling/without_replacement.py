@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -54,7 +53,7 @@ class WithoutReplacement(Scheme):
     def __init__(self, batch_size: ArrayLike, dataset_size: ArrayLike):
         batch = checks.whole("batch_size", batch_size, 1.0)
         size = checks.whole("dataset_size", dataset_size, 1.0, MOST_RECORDS)
-        if checks.all_concrete(batch, size) and not bool(jnp.all(batch <= size)):
+        if checks.all_concrete(batch, size) and not bool(xp.all(batch <= size)):
             raise ValueError(
                 f"batch_size must lie in [1, dataset_size], got {batch_size} of {dataset_size}"
             )
@@ -70,7 +69,7 @@ class WithoutReplacement(Scheme):
         return ((self._pair(release), 1),)
 
     def _pair(self, release: Release) -> DominatingPair:
-        batch, size = jnp.broadcast_arrays(self.batch_size, self.dataset_size)
+        batch, size = xp.broadcast_arrays(self.batch_size, self.dataset_size)
         rate = checks.guard(batch / size, 1.0)
         shift = 2.0 * release.sensitivity
         if release.group_size > 1:
@@ -79,7 +78,7 @@ class WithoutReplacement(Scheme):
             return FixedBatch(release.noise, shift, rate)
         if release.relation == "zero_out":
             return zeroed_in_full_batch(release, rate)
-        return PoissonPair(Additive(release.noise, shift), rate, jnp.zeros(()))
+        return PoissonPair(Additive(release.noise, shift), rate, xp.zeros(()))
 
 
 def _group(release: Release, batch: Reals, size: Reals) -> SampledGroup:
@@ -95,12 +94,12 @@ def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:
 
     That is C(k, j) times the probability that given j of k draws lie among b of n.
     """
-    shape = jnp.broadcast_shapes(jnp.shape(batch), jnp.shape(size))
-    value = jnp.full(shape, math.log(math.comb(k, j)))
+    shape = xp.broadcast_shapes(xp.shape(batch), xp.shape(size))
+    value = xp.full(shape, math.log(math.comb(k, j)))
     for i in range(k):
-        among = jnp.maximum(size - i, 1.0)
+        among = xp.maximum(size - i, 1.0)
         # Of those beyond j the share that is not drawn, which may be close to 1.
         share = (batch - i) / among if i < j else 1.0 - (batch - j) / among
-        near = log1m((batch - j) / among) if i >= j else jnp.log(jnp.where(share > 0, share, 1.0))
-        value = value + jnp.where(share > 0, near, -jnp.inf)
+        near = log1m((batch - j) / among) if i >= j else xp.log(xp.where(share > 0, share, 1.0))
+        value = value + xp.where(share > 0, near, -xp.inf)
     return value

@@ -9,7 +9,6 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.accountant import engines, evaluate
-from jaxdp.accountant.composition import with_unused
 from jaxdp.composition import bounded_range
 from jaxdp.guarantee.tradeoff import tradeoff_line
 
@@ -99,16 +98,6 @@ def test_a_schedule_that_grows_compiles_no_engine_anew(caplog):
     assert not compiled
     assert 0.134 < epsilons[0] < 0.135
     assert 0.201 < epsilons[1] < 0.202
-
-
-def test_unused_releases_change_nothing():
-    loss = dp.privacy_loss(dp.Mechanism(dp.Laplace(jnp.asarray([1.0, 2.0])), 1.0)).sum()
-    padded = tuple(with_unused(term, 4) for term in loss.terms)
-    assert [term.count.tolist() for term in padded] == [[1.0, 1.0, 0.0, 0.0]]
-    for terms in (loss.terms, padded):
-        bounds = evaluate.log_delta(terms, jnp.ones(()), loss.both)
-        exact = evaluate.log_bounds(terms, jnp.ones(()), loss.both, 4096)
-        np.testing.assert_allclose(bounds.upper, exact.upper, atol=1e-6)
 
 
 def test_a_tradeoff_is_asked_at_few_epsilons_outside_of_traces(asked):

@@ -34,7 +34,6 @@ def refused():
             yield record, GAUSSIAN, count, ValueError
     yield pure, GAUSSIAN, 1, dp.BudgetExceededError
     yield pure, dp.GDP(0.1), 1, TypeError
-    yield gdp, GAUSSIAN, 1, TypeError
     yield gdp, dp.ZCDP(0.0, 0.1), 1, TypeError
     yield zcdp, dp.PureDP(np.inf), 1, dp.BudgetExceededError
 

@@ -141,7 +141,7 @@ def test_bad_traced_values_are_never_private():
             assert not jax.jit(lambda v, build=build: build(v).epsilon(0.1))(bad) <= 1e300
     for field in ("order", "value"):
         broken = dp.RDP(ORDERS, VALUES)
-        object.__setattr__(broken, field, getattr(broken, field).at[2].set(-0.5))
+        object.__setattr__(broken, field, jnp.asarray(getattr(broken, field)).at[2].set(-0.5))
         assert not broken.delta(1.0) <= 1
         assert not broken.tradeoff(0.1) > 0
 

@@ -106,9 +106,11 @@ def test_largest_gdp_is_batched_and_differentiable():
     assert np.all(bad == 0)
 
 
-def test_a_subnormal_budget_is_met_as_zero():
-    for budget in (dp.Budget(1.0, 1e-310), dp.Budget(0.0, 5e-324)):
-        assert dp.largest_gdp(budget).mu == 0
+def test_a_subnormal_budget_is_met():
+    """Where it is known; a compiled kernel takes it for zero."""
+    assert dp.largest_gdp(dp.Budget(0.0, 5e-324)).mu <= 1e-300
+    largest = dp.largest_gdp(dp.Budget(1.0, 1e-310))
+    assert largest.log_delta(1.0) <= np.log(1e-310) or largest.mu == 0
     assert dp.PureDP(1.0).epsilon(1e-310) >= 1.0
 
 

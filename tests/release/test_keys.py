@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxdp as dp
-from jaxdp._core.compilation import is_inside_trace
+from jaxdp._core.tracing import is_inside_trace
 from jaxdp.solvers import covariance, scaling
 
 MECHANISM = dp.Mechanism(dp.Gaussian(1.0), 1.0)

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.sampled import top, transform
@@ -82,20 +81,20 @@ def block(stage: Stage, releases: Releases, held: Held, found: Line, index: Inde
     re, im = transform.transform(found.powers, stage.points, index)
     log_modulus, angle, size = _log_of_one_more(re, im)
     log_modulus, angle = lax.optimization_barrier((log_modulus, angle))
-    k = jnp.asarray(np.arange(1.0 * stage.points)[:, None]) + 1.0 * stage.points * index
+    k = xp.asarray(np.arange(1.0 * stage.points)[:, None]) + 1.0 * stage.points * index
     t = held.step * k
     turns = releases.number * angle
-    log_power = jnp.sum(releases.number * log_modulus, 1) - 0.5 * releases.variance * t * t
+    log_power = xp.sum(releases.number * log_modulus, 1) - 0.5 * releases.variance * t * t
     own = releases.variance * t * (held.tilt + 0.5)
-    total = jnp.sum(releases.sign * turns, 1) + own - t * held.epsilon
-    rule = jnp.where(k == 0, 0.5, 1.0) * held.step / jnp.pi
+    total = xp.sum(releases.sign * turns, 1) + own - t * held.epsilon
+    rule = xp.where(k == 0, 0.5, 1.0) * held.step / xp.pi
     # Of z (z + 1).
     across, up = held.tilt * (held.tilt + 1.0) - t * t, t * (2.0 * held.tilt + 1.0)
     weight = rule * lax.rsqrt(across * across + up * up)
-    total -= jnp.arctan2(up, across)
-    modulus = weight * jnp.exp(jnp.maximum(log_power, LEAST_LOG))
-    terms = lax.optimization_barrier((modulus * jnp.cos(total), modulus * jnp.sin(total)))
-    turned = jnp.sum(jnp.abs(turns), 1) + jnp.abs(own)
+    total = total - xp.arctan2(up, across)
+    modulus = weight * xp.exp(xp.maximum(log_power, LEAST_LOG))
+    terms = lax.optimization_barrier((modulus * xp.cos(total), modulus * xp.sin(total)))
+    turned = xp.sum(xp.abs(turns), 1) + xp.abs(own)
     return Block(terms, t, weight, log_modulus, size, log_power, turned)
 
 
@@ -109,16 +108,16 @@ def _weight_above(stage: Stage, releases: Releases, held: Held, loss: Pair, psi:
     """Tilted weights of nodes at the contour's height, psi divided out."""
     power = releases.power(held.tilt)
     x, y = held.x, held.height
-    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + jnp.log(held.spacing) - psi
+    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(held.spacing) - psi
     angle = -x * y
     if stage.smooth:
         tables = top.tables(stage.nodes, stage.height)
-        log_modulus += jnp.asarray(tables.modulus)[:, None, None]
-        angle += jnp.asarray(tables.angle)[:, None, None]
+        log_modulus = log_modulus + xp.asarray(tables.modulus)[:, None, None]
+        angle = angle + xp.asarray(tables.angle)[:, None, None]
     log_modulus = (releases.log_coin[:, None] + log_modulus).reshape(loss[0].shape)
     log_modulus, angle = log_modulus + power * loss[0], releases.on_all(angle) + power * loss[1]
-    modulus = jnp.where(log_modulus > LEAST_LOG, jnp.exp(log_modulus), 0.0)
-    return modulus * jnp.cos(angle), modulus * jnp.sin(angle)
+    modulus = xp.where(log_modulus > LEAST_LOG, xp.exp(log_modulus), 0.0)
+    return modulus * xp.cos(angle), modulus * xp.sin(angle)
 
 
 def _log_of_one_more(re: Reals, im: Reals) -> tuple[Reals, Reals, Reals]:
@@ -126,30 +125,30 @@ def _log_of_one_more(re: Reals, im: Reals) -> tuple[Reals, Reals, Reals]:
     size = re * re + im * im
     square = 2.0 * re + size
     near = square > -0.5
-    inside = jnp.where(near, 1.0, jnp.maximum((1.0 + re) ** 2 + im * im, 1e-200))
-    log_square = jnp.where(near, log1p(jnp.where(near, square, 0.0)), jnp.log(inside))
+    inside = xp.where(near, 1.0, xp.maximum((1.0 + re) ** 2 + im * im, 1e-200))
+    log_square = xp.where(near, log1p(xp.where(near, square, 0.0)), xp.log(inside))
     is_zero = size == 0.0
-    modulus = jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, size)))
-    return 0.5 * log_square, jnp.arctan2(im, 1.0 + re), modulus
+    modulus = xp.where(is_zero, 0.0, xp.sqrt(xp.where(is_zero, 1.0, size)))
+    return 0.5 * log_square, xp.arctan2(im, 1.0 + re), modulus
 
 
 def turned_sum(stage: Stage, pair: Pair, turn: Reals) -> Reals:
     """sum_k term_k e^(-i k turn) of a block: its real and imaginary part (2, lanes)."""
     re, im = pair
     if stage.points <= FEW_POINTS:
-        at = jnp.asarray(np.arange(1.0 * stage.points)[:, None]) * turn
-        c, s = jnp.cos(at), jnp.sin(at)
-        return jnp.stack([jnp.sum(re * c + im * s, 0), jnp.sum(im * c - re * s, 0)])
+        at = xp.asarray(np.arange(1.0 * stage.points)[:, None]) * turn
+        c, s = xp.cos(at), xp.sin(at)
+        return xp.stack([xp.sum(re * c + im * s, 0), xp.sum(im * c - re * s, 0)])
     near = 1 << (stage.points.bit_length() // 2)
-    at = turn[:, None] * jnp.asarray(np.arange(1.0 * near))
-    far = turn[:, None] * jnp.asarray(np.arange(0.0, stage.points, near))
-    parts = jnp.stack([x.T.reshape(turn.size, -1, near) for x in pair], axis=1)
-    waves = jnp.stack([jnp.cos(at), jnp.sin(at)], -1)
+    at = turn[:, None] * xp.asarray(np.arange(1.0 * near))
+    far = turn[:, None] * xp.asarray(np.arange(0.0, stage.points, near))
+    parts = xp.stack([x.T.reshape(turn.size, -1, near) for x in pair], axis=1)
+    waves = xp.stack([xp.cos(at), xp.sin(at)], -1)
     waves, parts = lax.optimization_barrier((waves, parts))
-    found = jnp.einsum("lxfn,lny->lxfy", parts, waves, precision="highest")
+    found = xp.matmul(parts, waves[:, None], precision="highest")
     real, imag = found[:, 0, :, 0] + found[:, 1, :, 1], found[:, 1, :, 0] - found[:, 0, :, 1]
-    c, s = jnp.cos(far), jnp.sin(far)
-    return jnp.stack([jnp.sum(real * c + imag * s, -1), jnp.sum(imag * c - real * s, -1)])
+    c, s = xp.cos(far), xp.sin(far)
+    return xp.stack([xp.sum(real * c + imag * s, -1), xp.sum(imag * c - real * s, -1)])
 
 
 def over_blocks(stage: Stage, blocks: Index | int, each: Callable[..., Any], start: Any) -> Any:

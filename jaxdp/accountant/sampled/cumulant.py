@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.sampled.law import Nodes, Releases
@@ -33,7 +30,7 @@ class Moments(NamedTuple):
 def log_psi(nodes: Nodes, power: Reals) -> Reals:
     """log psi at a power (phases, lanes)."""
     _, risen, largest = _parts(nodes, power)
-    return _log_of(jnp.sum(risen, 0), largest)
+    return _log_of(xp.sum(risen, 0), largest)
 
 
 class Psi(NamedTuple):
@@ -50,9 +47,9 @@ def log_psi_and_gap(nodes: Nodes, power: Reals) -> Psi:
 
 
 def _psi(risen: Reals, largest: Reals, spacing: Reals) -> Psi:
-    log = _log_of(jnp.sum(risen, 0), largest)
-    gap = jnp.abs(log - _log_of(2.0 * jnp.sum(risen[::2], 0), largest))
-    return Psi(log, jnp.where(spacing < WIDEST, gap, jnp.inf))
+    log = _log_of(xp.sum(risen, 0), largest)
+    gap = xp.abs(log - _log_of(2.0 * xp.sum(risen[::2], 0), largest))
+    return Psi(log, xp.where(spacing < WIDEST, gap, xp.inf))
 
 
 def log_psi_in_parts(
@@ -64,45 +61,45 @@ def log_psi_in_parts(
     """
     weight, risen, largest = _parts(nodes, power)
     blocks = weight.reshape(-1, cuts, nodes.x.shape[0] // cuts, *weight.shape[1:]).sum((0, 2))
-    blocks = jnp.where(is_falling, blocks[::-1], blocks)
-    below = jnp.maximum(jnp.cumsum(blocks, 0), 1e-300)
-    above = jnp.cumsum(blocks[::-1], 0)[::-1] - blocks
-    return _psi(risen, largest, nodes.spacing), largest + jnp.log(below), above / below
+    blocks = xp.where(is_falling, blocks[::-1], blocks)
+    below = xp.maximum(xp.cumsum(blocks, 0), 1e-300)
+    above = xp.cumsum(blocks[::-1], 0)[::-1] - blocks
+    return _psi(risen, largest, nodes.spacing), largest + xp.log(below), above / below
 
 
 def _parts(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
     """w e^(p l), w (e^(p l) - 1), both over e^largest, and `largest`."""
     rise = power * nodes.loss
     exponent = nodes.log_weight + rise
-    largest = lax.stop_gradient(jnp.maximum(jnp.max(exponent, 0), 0.0))
-    weight, base = jnp.exp(exponent - largest), jnp.exp(nodes.log_weight - largest)
-    near = jnp.abs(rise) < 1.0
-    risen = jnp.where(near, base * jnp.expm1(jnp.where(near, rise, 0.0)), weight - base)
+    largest = lax.stop_gradient(xp.maximum(xp.max(exponent, 0), 0.0))
+    weight, base = xp.exp(exponent - largest), xp.exp(nodes.log_weight - largest)
+    near = xp.abs(rise) < 1.0
+    risen = xp.where(near, base * xp.expm1(xp.where(near, rise, 0.0)), weight - base)
     return weight, risen, largest
 
 
 def _log_of(risen: Reals, largest: Reals) -> Reals:
     """log(1 + risen e^largest)."""
     is_zero = largest == 0.0
-    small = log1p(jnp.where(is_zero, risen, 0.0))
-    total = jnp.where(is_zero, 1.0, risen + jnp.exp(-largest))
-    return jnp.where(is_zero, small, largest + jnp.log(total))
+    small = log1p(xp.where(is_zero, risen, 0.0))
+    total = xp.where(is_zero, 1.0, risen + xp.exp(-largest))
+    return xp.where(is_zero, small, largest + xp.log(total))
 
 
 def moments(nodes: Nodes, power: Reals) -> Moments:
     """log psi at a power (phases, lanes), and mean and variance of l under that tilt."""
     exponent = nodes.log_weight + power * nodes.loss
-    largest = jnp.max(exponent, 0)
-    weight = jnp.exp(exponent - largest)
-    total = jnp.sum(weight, 0)
-    mean = jnp.sum(weight * nodes.loss, 0) / total
-    square = jnp.sum(weight * nodes.loss**2, 0) / total
-    return Moments(largest + jnp.log(total), mean, jnp.maximum(square - mean * mean, 0.0))
+    largest = xp.max(exponent, 0)
+    weight = xp.exp(exponent - largest)
+    total = xp.sum(weight, 0)
+    mean = xp.sum(weight * nodes.loss, 0) / total
+    square = xp.sum(weight * nodes.loss**2, 0) / total
+    return Moments(largest + xp.log(total), mean, xp.maximum(square - mean * mean, 0.0))
 
 
 def composed(releases: Releases, each: Reals, tilt: Reals) -> Reals:
     """K from log psi of every phase (..., phases, lanes) at a tilt (..., lanes)."""
-    total = jnp.sum(releases.number * each, -2)
+    total = xp.sum(releases.number * each, -2)
     return total + 0.5 * releases.variance * tilt * (tilt + 1.0)
 
 
@@ -115,13 +112,13 @@ class Bounds(NamedTuple):
 
 def chernoff(releases: Releases, nodes: Nodes, tilts: Reals) -> Bounds:
     """Bounds from K at `tilts` (tilts, lanes), their slack included."""
-    largest = jnp.max(jnp.abs(nodes.loss), 0)
+    largest = xp.max(xp.abs(nodes.loss), 0)
 
     def each(tilt: Reals) -> Reals:
         power = releases.power(tilt)
         return log_bound(releases, tilt, power, log_psi_and_gap(nodes, power), largest)
 
-    return Bounds(tilts, jax.vmap(each)(tilts))
+    return Bounds(tilts, vmap(each)(tilts))
 
 
 def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: Reals) -> Reals:
@@ -132,37 +129,37 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
     e^(-c / h), and are, in parts of log psi, at most the square of what nodes twice as far apart
     are off by.
     """
-    rounded = ULP * (CUMULANT + 8.0 * jnp.abs(power) * largest)
-    rounded = rounded * jnp.minimum(jnp.abs(psi.log), 1.0) + 4.0 * ULP * jnp.abs(psi.log)
-    share = psi.gap / jnp.maximum(jnp.abs(psi.log), 1e-300)
-    off = jnp.where(share < MOST_GAP, psi.gap * share, jnp.inf)
-    rounded += jnp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
-    rounded = jnp.where(psi.gap < jnp.inf, rounded, jnp.inf)
-    lost = jnp.sum(jnp.where(releases.number > 0, releases.number * rounded, 0.0), 0)
-    lost += releases.log_coin_error
+    rounded = ULP * (CUMULANT + 8.0 * xp.abs(power) * largest)
+    rounded = rounded * xp.minimum(xp.abs(psi.log), 1.0) + 4.0 * ULP * xp.abs(psi.log)
+    share = psi.gap / xp.maximum(xp.abs(psi.log), 1e-300)
+    off = xp.where(share < MOST_GAP, psi.gap * share, xp.inf)
+    rounded = rounded + xp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
+    rounded = xp.where(psi.gap < xp.inf, rounded, xp.inf)
+    lost = xp.sum(xp.where(releases.number > 0, releases.number * rounded, 0.0), 0)
+    lost = lost + releases.log_coin_error
     return composed(releases, psi.log, tilt) + lost + log_most(tilt) + SLACK
 
 
 def log_most(tilt: Reals) -> Reals:
     """log of the largest (1 - e^-y) e^(-tilt y), y >= 0; 0 at a tilt of 0."""
-    safe = jnp.where(tilt > 0, tilt, 1.0)
-    return jnp.where(tilt > 0, -log1p(tilt) - safe * log1p(1.0 / safe), 0.0)
+    safe = xp.where(tilt > 0, tilt, 1.0)
+    return xp.where(tilt > 0, -log1p(tilt) - safe * log1p(1.0 / safe), 0.0)
 
 
 def every_other(nodes: Nodes) -> Nodes:
     """Every other node, which weighs twice as much."""
     x, loss, log_weight = (v[::2] for v in (nodes.x, nodes.loss, nodes.log_weight))
-    return Nodes(x, 2.0 * nodes.spacing, loss, log_weight + jnp.log(2.0))
+    return Nodes(x, 2.0 * nodes.spacing, loss, log_weight + xp.log(2.0))
 
 
 def least_epsilon(bounds: Bounds, log_delta: Reals) -> Reals:
     """The least epsilon >= 0 that the bounds give for log delta."""
     each = (bounds.log - log_delta) / bounds.tilts
-    each = jnp.where(bounds.tilts > 1e-200, each, jnp.inf)
-    return jnp.maximum(jnp.min(jnp.where(jnp.isnan(each), jnp.inf, each), 0), 0.0)
+    each = xp.where(bounds.tilts > 1e-200, each, xp.inf)
+    return xp.maximum(xp.min(xp.where(xp.isnan(each), xp.inf, each), 0), 0.0)
 
 
 def log_least_delta(bounds: Bounds, epsilon: Reals) -> Reals:
     """The least log delta that the bounds give for epsilon."""
     each = bounds.log - bounds.tilts * epsilon
-    return jnp.minimum(jnp.min(jnp.where(jnp.isnan(each), 0.0, each), 0), 0.0)
+    return xp.minimum(xp.min(xp.where(xp.isnan(each), 0.0, each), 0), 0.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.sampled import contour, errors, guess, plan
@@ -51,20 +49,20 @@ class _Curve(NamedTuple):
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
             first = self.stage.points * index * turn
-            c, s = jnp.cos(first), jnp.sin(first)
+            c, s = xp.cos(first), xp.sin(first)
             for i, pair in enumerate((self.value, self.slope)):
                 of_index = pair[0][index], pair[1][index]
                 re, im = contour.turned_sum(self.stage, of_index, turn)
-                sums = sums.at[i].add(re * c + im * s)
+                sums = updated(sums, i, sums[i] + re * c + im * s)
             return sums
 
         sums = contour.over_blocks(
-            self.stage, self.held.blocks, of_block, jnp.zeros((2, *turn.shape))
+            self.stage, self.held.blocks, of_block, xp.zeros((2, *turn.shape))
         )
         log_scale = self.errors.log_scale - self.held.tilt * (epsilon - self.held.epsilon)
-        scale = jnp.exp(jnp.minimum(log_scale, contour.LARGEST_LOG))
-        scale = jnp.where(log_scale > contour.LARGEST_LOG, jnp.inf, scale)
-        scale = jnp.where(log_scale < contour.LEAST_LOG, 0.0, scale)
+        scale = xp.exp(xp.minimum(log_scale, contour.LARGEST_LOG))
+        scale = xp.where(log_scale > contour.LARGEST_LOG, xp.inf, scale)
+        scale = xp.where(log_scale < contour.LEAST_LOG, 0.0, scale)
         return scale * sums[0], scale * sums[1]
 
     def off(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
@@ -79,38 +77,38 @@ def log_delta_bounds(
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
         found = _law(stage, releases, log_delta)[1].log_delta(epsilon)
-        return jnp.clip(found, plan.LEAST_UNIT, -0.05)
+        return xp.clip(found, plan.LEAST_UNIT, -0.05)
 
-    log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, jnp.full_like(epsilon, SMALLEST))
-    log_delta = jnp.clip(_or(about, log_delta), plan.LEAST_UNIT, -0.05)
+    log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
+    log_delta = xp.clip(_or(about, log_delta), plan.LEAST_UNIT, -0.05)
     nodes, planned = _planned(stage, releases, blocks, log_delta, epsilon)
     curve = _curve(stage, releases, nodes, planned._replace(epsilon=epsilon), blocks)
     value, _ = curve.at(epsilon)
     high, low = curve.off(epsilon, value)
     unit = planned.log_unit
     lost = curve.errors.lost + curve.errors.tilted_lost
-    least = jnp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
-    upper = jnp.minimum(_or(value + low, jnp.inf), _or(least, jnp.inf))
+    least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
+    upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # What underflows is not 0.
-    upper = jnp.minimum(unit + jnp.log(jnp.maximum(upper, LEAST)), 0.0)
-    lower = jnp.minimum(unit + _log(value - high), upper)
-    found = jnp.where(low < GOOD * value, unit + _log(value), jnp.nan)
-    return Answer(_or(lower, -jnp.inf), upper, found, curve.held)
+    upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)), 0.0)
+    lower = xp.minimum(unit + _log(value - high), upper)
+    found = xp.where(low < GOOD * value, unit + _log(value), xp.nan)
+    return Answer(_or(lower, -xp.inf), upper, found, curve.held)
 
 
 def epsilon_bounds(
     stage: Stage, releases: Releases, delta: Reals, about: Reals, blocks: Index | int
 ) -> Answer:
     """Bounds on the least epsilon >= 0 at each delta; `about`: near it, or NaN."""
-    log_delta = jnp.log(delta)
+    log_delta = xp.log(delta)
     nodes, planned = _planned(stage, releases, blocks, log_delta, None, about)
     curve = _curve(stage, releases, nodes, planned, blocks)
-    goal = jnp.exp(log_delta - planned.log_unit)
+    goal = xp.exp(log_delta - planned.log_unit)
     most = _chernoff_epsilon(curve, planned, log_delta, goal)
     root, lower, upper, off = _root_and_ends(curve, goal, most)
-    upper = jnp.minimum(_or(upper, jnp.inf), most)
-    lower = jnp.minimum(_or(lower, 0.0), upper)
-    found = jnp.where(off < GOOD * goal, root, jnp.nan)
+    upper = xp.minimum(_or(upper, xp.inf), most)
+    lower = xp.minimum(_or(lower, 0.0), upper)
+    found = xp.where(off < GOOD * goal, root, xp.nan)
     return Answer(lower, upper, found, curve.held._replace(epsilon=root))
 
 
@@ -118,9 +116,9 @@ def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Real
     """Chernoff's epsilon, with what no node stands for taken off delta: it falls with epsilon."""
     first = least_epsilon(planned.bounds, log_delta)
     off = curve.errors
-    tilted = jnp.exp(jnp.minimum(curve.held.tilt * (curve.held.epsilon - first), 600.0))
+    tilted = xp.exp(xp.minimum(curve.held.tilt * (curve.held.epsilon - first), 600.0))
     share = (off.lost + off.tilted_lost * tilted) / goal
-    kept = jnp.where(share < 0.5, log1p(-jnp.minimum(share, 0.5)), -jnp.inf)
+    kept = xp.where(share < 0.5, log1p(-xp.minimum(share, 0.5)), -xp.inf)
     return least_epsilon(planned.bounds, log_delta + kept)
 
 
@@ -144,9 +142,9 @@ def _planned(
         return nodes, plan.saddle(releases, nodes, log_delta)
     nodes, parts = _law(stage, releases, log_delta)
     if epsilon is None:
-        start = jnp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
+        start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
         epsilon = start if about is None else _or(about, start)
-    unit = jnp.clip(log_delta, plan.LEAST_UNIT, 0.0)
+    unit = xp.clip(log_delta, plan.LEAST_UNIT, 0.0)
     target = plan.Target(stage.points * blocks, epsilon, unit)
     return nodes, plan.search(stage, releases, every_other(nodes), parts.whole, target)
 
@@ -155,18 +153,18 @@ def _curve(
     stage: Stage, releases: Releases, nodes: Nodes, planned: Plan, blocks: Index | int
 ) -> _Curve:
     height = errors.height_of(stage, releases, planned, nodes)
-    step, epsilon = 2.0 * jnp.pi / planned.period, planned.epsilon
+    step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
     place = nodes.x, nodes.spacing, height, planned.tilt, step, epsilon, planned.log_unit
     held = Held(*place, blocks)
     line = contour.line(stage, releases, held)
     common = errors.parts(stage, releases, nodes, planned, held, line)
-    empty = jnp.zeros((stage.blocks, stage.points, *epsilon.shape))
+    empty = xp.zeros((stage.blocks, stage.points, *epsilon.shape))
 
     def of_block(index: Index | int, state: tuple[Pair, Pair, Reals]) -> tuple[Pair, Pair, Reals]:
         found = contour.block(stage, releases, held, line, index)
         noise = errors.noise_of(stage, releases, held, common, found)
         value, slope = (
-            (old[0].at[index].set(new[0]), old[1].at[index].set(new[1]))
+            (updated(old[0], index, new[0]), updated(old[1], index, new[1]))
             for old, new in ((state[0], found.terms), (state[1], contour.slope_of(held, found)))
         )
         return value, slope, state[2] + noise
@@ -174,7 +172,7 @@ def _curve(
     state = (empty, empty), (empty, empty), common.truncation
     value, slope, noise = contour.over_blocks(stage, blocks, of_block, state)
     lost = errors.lost(stage, releases, nodes, planned, line)
-    relative = jnp.expm1(jnp.minimum(releases.log_coin_error, contour.LARGEST_LOG))
+    relative = xp.expm1(xp.minimum(releases.log_coin_error, contour.LARGEST_LOG))
     off = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
     return _Curve(stage, value, slope, off, held)
 
@@ -192,20 +190,20 @@ class _Search(NamedTuple):
 
 def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
     """Epsilons at which the sum is the goal, surely above, surely below; the error at the first."""
-    zero = jnp.zeros_like(most)
+    zero = xp.zeros_like(most)
 
     def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools, Reals]]:
         start = _Search(at, zero, most, zero, zero > 0, 0)
         found = lax.while_loop(
-            lambda x: (x.rounds < ROUNDS) & ~jnp.all(x.is_done),
+            lambda x: (x.rounds < ROUNDS) & ~xp.all(x.is_done),
             lambda x: _stepped(curve, goal, side, x),
             start,
         )
-        return jnp.where(side == 0, found.at, at), (found.at, found.is_done, found.off)
+        return xp.where(side == 0, found.at, at), (found.at, found.is_done, found.off)
 
-    start = jnp.minimum(curve.held.epsilon, most)
-    _, (at, done, off) = lax.scan(solve, start, jnp.asarray([0.0, -1.0, 1.0]))
-    lower, upper = jnp.where(done[1], at[1], 0.0), jnp.where(done[2], at[2], jnp.inf)
+    start = xp.minimum(curve.held.epsilon, most)
+    _, (at, done, off) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
+    lower, upper = xp.where(done[1], at[1], 0.0), xp.where(done[2], at[2], xp.inf)
     return at[0], lower, upper, off[0]
 
 
@@ -214,26 +212,26 @@ def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search
     at = state.at
     value, slope = curve.at(at)
     high, low = curve.off(at, value)
-    gap = value + jnp.where(side == 0, 0.0, jnp.where(side < 0, -high, low)) - goal
+    gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
     # An end goes a little beyond, so that it is safe.
-    beyond = STEP_BEYOND * jnp.abs(gap / slope) + 1e-12 / curve.held.tilt + 4.0 * ULP * at
-    end = jnp.maximum(at + gap / slope + side * beyond, 0.0)
+    beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.held.tilt + 4.0 * ULP * at
+    end = xp.maximum(at + gap / slope + side * beyond, 0.0)
     is_low = value > goal
-    low_end, high_end = jnp.where(is_low, at, state.low), jnp.where(is_low, state.high, at)
+    low_end, high_end = xp.where(is_low, at, state.low), xp.where(is_low, state.high, at)
     valid = (value > 0) & (slope > 0)
-    move = jnp.log(jnp.where(valid, value / goal, 1.0)) * value / jnp.where(valid, slope, 1.0)
+    move = xp.log(xp.where(valid, value / goal, 1.0)) * value / xp.where(valid, slope, 1.0)
     middle = 0.5 * (low_end + high_end)
-    root = jnp.where(valid, at + move, middle)
-    root = jnp.where((root < low_end) | (root > high_end), middle, root)
-    is_near = jnp.abs(root - at) <= CLOSE * (at + 1.0 / curve.held.tilt)
-    is_done = jnp.where(side == 0, is_near, side * gap <= 0)
-    next_ = jnp.where(side == 0, root, jnp.where(is_done, at, end))
+    root = xp.where(valid, at + move, middle)
+    root = xp.where((root < low_end) | (root > high_end), middle, root)
+    is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.held.tilt)
+    is_done = xp.where(side == 0, is_near, side * gap <= 0)
+    next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
     return _Search(next_, low_end, high_end, low, is_done, state.rounds + 1)
 
 
 def _log(value: Reals) -> Reals:
-    return jnp.where(value > 0, jnp.log(jnp.where(value > 0, value, 1.0)), -jnp.inf)
+    return xp.where(value > 0, xp.log(xp.where(value > 0, value, 1.0)), -xp.inf)
 
 
 def _or(value: Reals, other: Reals | float) -> Reals:
-    return jnp.where(jnp.isnan(value), other, value)
+    return xp.where(xp.isnan(value), other, value)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.sampled import contour
 from jaxdp.accountant.sampled.contour import Held
@@ -25,28 +24,28 @@ def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Rele
     sizes = [x.size // lanes for x in leaves]
 
     def along(direction: Reals) -> Reals:
-        parts = jnp.split(direction, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+        parts = xp.split(direction, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
         tangents = [
-            jnp.broadcast_to(d.reshape(*x.shape[:-1], 1), x.shape)
+            xp.broadcast_to(d.reshape(*x.shape[:-1], 1), x.shape)
             for d, x in zip(parts, leaves, strict=True)
         ]
         primals, tangents = (jax.tree.unflatten(tree, x) for x in (leaves, tangents))
         return jax.jvp(value, primals, tangents)[1]
 
-    slopes = lax.map(along, jnp.eye(sum(sizes)))  # (parameters, lanes)
-    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0.0)
-    parts = jnp.split(slopes, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+    slopes = lax.map(along, xp.eye(sum(sizes)))  # (parameters, lanes)
+    slopes = xp.where(xp.isfinite(slopes), slopes, 0.0)
+    parts = xp.split(slopes, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
     found = [x.reshape(y.shape) for x, y in zip(parts, leaves, strict=True)]
     of_moving, of_epsilon = jax.tree.unflatten(tree, found)
-    return jax.tree.map(jnp.zeros_like, releases)._replace(**of_moving), of_epsilon
+    return jax.tree.map(xp.zeros_like, releases)._replace(**of_moving), of_epsilon
 
 
 def _log_sum(stage: Stage, releases: Releases, held: Held) -> Reals:
     line = contour.line(stage, releases, held)
 
     def of_block(index: Index | int, total: Reals) -> Reals:
-        return total + jnp.sum(contour.block(stage, releases, held, line, index).terms[0], 0)
+        return total + xp.sum(contour.block(stage, releases, held, line, index).terms[0], 0)
 
-    total = contour.over_blocks(stage, held.blocks, of_block, jnp.zeros_like(held.epsilon))
+    total = contour.over_blocks(stage, held.blocks, of_block, xp.zeros_like(held.epsilon))
     positive = total > 0
-    return line.log_scale + jnp.where(positive, jnp.log(jnp.where(positive, total, 1.0)), jnp.nan)
+    return line.log_scale + xp.where(positive, xp.log(xp.where(positive, total, 1.0)), xp.nan)

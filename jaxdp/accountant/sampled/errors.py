@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1p
 from jaxdp.accountant.sampled import top, transform
@@ -55,14 +54,14 @@ def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Rea
     """Height of a contour's nodes (phases, lanes); NaN where none is inside the strip."""
     if stage.smooth:
         height = stage.height * nodes.spacing
-        return jnp.where(height < STRIP * releases.strip, height, jnp.nan)
-    return jnp.minimum(_height_of_fall(stage, releases, plan), 0.5 * releases.strip)
+        return xp.where(height < STRIP * releases.strip, height, xp.nan)
+    return xp.minimum(_height_of_fall(stage, releases, plan), 0.5 * releases.strip)
 
 
 def _height_of_fall(stage: Stage, releases: Releases, plan: Plan) -> Reals:
-    end = 2.0 * jnp.pi * stage.points / plan.period  # of one block
-    most = jnp.minimum(HIGHEST, 0.9 * releases.strip)
-    return jnp.clip(end * plan.spread, LOWEST, jnp.maximum(most, LOWEST))
+    end = 2.0 * xp.pi * stage.points / plan.period  # of one block
+    most = xp.minimum(HIGHEST, 0.9 * releases.strip)
+    return xp.clip(end * plan.spread, LOWEST, xp.maximum(most, LOWEST))
 
 
 class Parts(NamedTuple):
@@ -83,14 +82,14 @@ def parts(
     end = held.step * stage.points * held.blocks
     of_stage = _of_smooth if stage.smooth else _of_bulk
     above, of_turn, truncated, edge = of_stage(stage, releases, nodes, plan, held, line, end)
-    wander = jnp.sum(jnp.hypot(*line.powers.weight) * jnp.hypot(*line.powers.loss), 0)
-    psi = jnp.abs(line.log_psi)
-    moved = CUMULANT * ULP * jnp.minimum(psi, 1.0) + 4.0 * ULP * psi
-    scaled = jnp.sum(releases.number * psi, 0) + held.tilt * held.epsilon
-    scaled += releases.variance * held.tilt * (held.tilt + 1.0)
-    truncated -= 0.5 * releases.variance * end * end
+    wander = xp.sum(xp.hypot(*line.powers.weight) * xp.hypot(*line.powers.loss), 0)
+    psi = xp.abs(line.log_psi)
+    moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
+    scaled = xp.sum(releases.number * psi, 0) + held.tilt * held.epsilon
+    scaled = scaled + releases.variance * held.tilt * (held.tilt + 1.0)
+    truncated = truncated - (0.5 * releases.variance * end * end)
     points = stage.points * held.blocks - 1.0
-    truncation = jnp.exp(jnp.minimum(truncated, LARGEST_LOG)) / (jnp.pi * held.step * points)
+    truncation = xp.exp(xp.minimum(truncated, LARGEST_LOG)) / (xp.pi * held.step * points)
     return Parts(edge + moved, above, of_turn, wander, 4.0 * ULP * scaled, truncation)
 
 
@@ -98,15 +97,15 @@ def noise_of(stage: Stage, releases: Releases, held: Held, common: Parts, block:
     """Quadrature and rounding of the terms of a block (lanes,)."""
     slope = transform.rounding(stage.points) * common.wander
     t = block.t[:, None]
-    of_turn = (jnp.abs(releases.power(held.tilt)) + t) * common.of_turn
-    quadrature = jnp.minimum(common.quadrature, of_turn)
+    of_turn = (xp.abs(releases.power(held.tilt)) + t) * common.of_turn
+    quadrature = xp.minimum(common.quadrature, of_turn)
     of_phi = common.of_phi + quadrature + slope * t + 16.0 * ULP * block.size
-    lost_power = jnp.sum(releases.number * log1p(of_phi * jnp.exp(-block.log_modulus)), 1)
-    turning = ULP * (4.0 * block.turned + 4.0 * jnp.abs(block.log_power) + TURN) + common.turning
-    turning += 4.0 * ULP * block.t * (held.epsilon + releases.variance * (held.tilt + 1.0))
-    power = jnp.exp(jnp.maximum(block.log_power, -690.0))
-    each = jnp.expm1(jnp.minimum(lost_power + turning, LARGEST_LOG))
-    return jnp.sum(block.weight * power * each, 0)
+    lost_power = xp.sum(releases.number * log1p(of_phi * xp.exp(-block.log_modulus)), 1)
+    turning = ULP * (4.0 * block.turned + 4.0 * xp.abs(block.log_power) + TURN) + common.turning
+    turning = turning + 4.0 * ULP * block.t * (held.epsilon + releases.variance * (held.tilt + 1.0))
+    power = xp.exp(xp.maximum(block.log_power, -690.0))
+    each = xp.expm1(xp.minimum(lost_power + turning, LARGEST_LOG))
+    return xp.sum(block.weight * power * each, 0)
 
 
 class Row(NamedTuple):
@@ -124,7 +123,7 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
     x, power = nodes.x[::stride], releases.power(held.tilt)
     end = held.step * stage.points * held.blocks
     spacing = nodes.spacing
-    common = jnp.log(stride * spacing) - line.log_psi - 0.5 * x * x - LOG_SQRT_2PI
+    common = xp.log(stride * spacing) - line.log_psi - 0.5 * x * x - LOG_SQRT_2PI
     common = (releases.log_coin[:, None] + common).reshape(-1, *common.shape[1:])
 
     def each(curve: tuple[Reals, Reals]) -> Row:
@@ -134,16 +133,16 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
         if stage.smooth:
             grown = grown + _top_bound(stage, height / spacing, stride)
         log = common + releases.on_all(grown) + power * across
-        leaning = releases.on_all(jnp.sqrt(1.0 + leaning * leaning))
-        modulus = jnp.exp(jnp.minimum(log, LARGEST_LOG)) * leaning
+        leaning = releases.on_all(xp.sqrt(1.0 + leaning * leaning))
+        modulus = xp.exp(xp.minimum(log, LARGEST_LOG)) * leaning
         # Each |e^(z l) - 1| is at most |z l| times the larger of 1 and |e^(z l)|.
-        untilted = jnp.exp(jnp.clip(-power * across, 0.0, LARGEST_LOG))
-        turns = jnp.sum(modulus * jnp.hypot(across, up) * untilted, 0)
-        damped = jnp.sum(modulus * jnp.exp(jnp.minimum(-end * up, LARGEST_LOG)), 0)
+        untilted = xp.exp(xp.clip(-power * across, 0.0, LARGEST_LOG))
+        turns = xp.sum(modulus * xp.hypot(across, up) * untilted, 0)
+        damped = xp.sum(modulus * xp.exp(xp.minimum(-end * up, LARGEST_LOG)), 0)
         # Of an angle that is not known nothing is.
-        turns, damped = (jnp.where(jnp.isnan(x), jnp.inf, x) for x in (turns, damped))
-        ends = releases.by_mixture(modulus)[:, jnp.asarray([0, -1])]
-        return Row(jnp.sum(modulus, 0), turns, damped, jnp.sum(ends, (0, 1)))
+        turns, damped = (xp.where(xp.isnan(x), xp.inf, x) for x in (turns, damped))
+        ends = releases.by_mixture(modulus)[:, xp.asarray([0, -1])]
+        return Row(xp.sum(modulus, 0), turns, damped, xp.sum(ends, (0, 1)))
 
     return lax.map(each, curves)
 
@@ -152,52 +151,52 @@ def _of_bulk(stage, releases, nodes, plan, held, line, end):
     """Quadrature, truncation and ends of a law that ends sharply."""
     strip, spacing = releases.strip, nodes.spacing
     fall = _height_of_fall(stage, releases, plan)
-    rise = jnp.minimum(STRIP * strip, jnp.maximum(held.height + ABOVE[0], ABOVE[1]))
-    down = -jnp.minimum(BELOW, 0.75 * strip)
-    heights = jnp.stack([rise, down, fall])[:, None]
-    row = _rows(stage, releases, nodes, held, line, (heights, jnp.zeros_like(heights)))
-    above = jnp.exp(-2.0 * jnp.pi * (rise - held.height) / spacing) * row.total[0]
-    above += jnp.exp(-2.0 * jnp.pi * (held.height - down) / spacing) * row.damped[1]
-    main = jnp.hypot(*line.powers.weight)
-    of_main = jnp.sum(main * jnp.exp(-end * line.powers.loss[1]), 0)
-    falls = jnp.log(jnp.minimum(of_main, row.damped[2]))
+    rise = xp.minimum(STRIP * strip, xp.maximum(held.height + ABOVE[0], ABOVE[1]))
+    down = -xp.minimum(BELOW, 0.75 * strip)
+    heights = xp.stack([rise, down, fall])[:, None]
+    row = _rows(stage, releases, nodes, held, line, (heights, xp.zeros_like(heights)))
+    above = xp.exp(-2.0 * xp.pi * (rise - held.height) / spacing) * row.total[0]
+    above = above + xp.exp(-2.0 * xp.pi * (held.height - down) / spacing) * row.damped[1]
+    main = xp.hypot(*line.powers.weight)
+    of_main = xp.sum(main * xp.exp(-end * line.powers.loss[1]), 0)
+    falls = xp.log(xp.minimum(of_main, row.damped[2]))
     main = releases.by_mixture(main)
-    edge = jnp.maximum(jnp.max(row.ends, 0), jnp.sum(main[:, 0] + main[:, -1], 0))
-    edge *= 4.0 + 2.0 * held.height / spacing
-    never = jnp.full_like(above, jnp.inf)
-    return OF_ALL * above, never, jnp.sum(releases.number * falls, 0), edge
+    edge = xp.maximum(xp.max(row.ends, 0), xp.sum(main[:, 0] + main[:, -1], 0))
+    edge = edge * (4.0 + 2.0 * held.height / spacing)
+    never = xp.full_like(above, xp.inf)
+    return OF_ALL * above, never, xp.sum(releases.number * falls, 0), edge
 
 
 def _of_smooth(stage, releases, nodes, plan, held, line, end):
     """The same of a law with a smooth top, by bounds on every other node."""
     spacing, strip = nodes.spacing, STRIP * releases.strip
-    rises = stage.height + jnp.asarray((*RISES, -stage.height))[:, None, None]
+    rises = stage.height + xp.asarray((*RISES, -stage.height))[:, None, None]
     heights = rises * spacing  # the last is the real axis, below the contour
     inside = heights < strip
-    flat = jnp.where(inside, heights, 0.5 * strip)[:, None]
-    flat = jnp.broadcast_to(flat, (len(rises), *nodes.x[::2].shape))
+    flat = xp.where(inside, heights, 0.5 * strip)[:, None]
+    flat = xp.broadcast_to(flat, (len(rises), *nodes.x[::2].shape))
     rising = _rising(releases, nodes, end)
-    curves = jnp.concatenate([flat, rising[0]]), jnp.concatenate([0.0 * flat, rising[1]])
+    curves = xp.concatenate([flat, rising[0]]), xp.concatenate([0.0 * flat, rising[1]])
     row = _rows(stage, releases, nodes, held, line, curves)
     count = len(RISES)
     share = 2.0 * np.exp(-2.0 * np.pi * np.asarray(RISES))[:, None, None]
     below = np.exp(-2.0 * np.pi * stage.height)
     found = []
     for sums in (row.total, row.turns):
-        best = jnp.min(jnp.where(inside[:count], share * sums[:count], jnp.inf), 0)
+        best = xp.min(xp.where(inside[:count], share * sums[:count], xp.inf), 0)
         found.append(OF_ALL * (best + below * sums[count]))
-    main = jnp.hypot(*line.powers.weight)
-    falls = jnp.log(jnp.sum(main * jnp.exp(-end * line.powers.loss[1]), 0))
-    truncated = jnp.sum(releases.number * falls, 0)
-    others = jnp.sum(releases.number * jnp.log(row.damped[count + 1 :]), 1)
-    truncated = jnp.minimum(truncated, jnp.min(others, 0))
+    main = xp.hypot(*line.powers.weight)
+    falls = xp.log(xp.sum(main * xp.exp(-end * line.powers.loss[1]), 0))
+    truncated = xp.sum(releases.number * falls, 0)
+    others = xp.sum(releases.number * xp.log(row.damped[count + 1 :]), 1)
+    truncated = xp.minimum(truncated, xp.min(others, 0))
     # The law goes on beyond its last node, or where it does not fall there, ends sharply.
     main = releases.by_mixture(main)
     does_fall = (main[:, -1] <= 0.5 * main[:, -2]) & (main[:, 0] <= 0.5 * main[:, 1])
-    does_fall, last = jnp.all(does_fall, 0), jnp.sum(main[:, 0] + main[:, -1], 0)
-    ends = jnp.max(jnp.where(inside[:count], row.ends[:count], 0.0), 0)
-    sharp = (4.0 + 2.0 * (stage.height + RISES[-1])) * jnp.maximum(ends, last)
-    edge = jnp.where(does_fall, jnp.minimum(4.0 * last, sharp), sharp)
+    does_fall, last = xp.all(does_fall, 0), xp.sum(main[:, 0] + main[:, -1], 0)
+    ends = xp.max(xp.where(inside[:count], row.ends[:count], 0.0), 0)
+    sharp = (4.0 + 2.0 * (stage.height + RISES[-1])) * xp.maximum(ends, last)
+    edge = xp.where(does_fall, xp.minimum(4.0 * last, sharp), sharp)
     return *found, truncated, edge
 
 
@@ -209,9 +208,9 @@ def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]
     """
     x, most = nodes.x[::2], MOST_FALL * nodes.spacing
     mean, share = releases.mean, releases.coin * releases.share
-    u = jnp.minimum(mean[:, :, None] * x - 0.5 * (mean * mean)[:, :, None], 300.0)
-    risen = jnp.sum((share * mean / (1.0 + mean * mean))[:, :, None] * jnp.exp(u), (0, 1))
-    ratio = jnp.asarray(FALLS)[:, None, None, None] * end * risen / most
+    u = xp.minimum(mean[:, :, None] * x - 0.5 * (mean * mean)[:, :, None], 300.0)
+    risen = xp.sum((share * mean / (1.0 + mean * mean))[:, :, None] * xp.exp(u), (0, 1))
+    ratio = xp.asarray(FALLS)[:, None, None, None] * end * risen / most
     height = most * ratio / (1.0 + ratio)
     return height, height / (1.0 + ratio) * releases.largest_mean
 
@@ -219,30 +218,30 @@ def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]
 def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
     """log of a bound on the share that a smooth top keeps, at a height of so many nodes."""
     tables = top.tables(stage.nodes, stage.height)
-    below, above = (jnp.asarray(x[::stride])[:, None, None] for x in (tables.below, tables.above))
+    below, above = (xp.asarray(x[::stride])[:, None, None] for x in (tables.below, tables.above))
     square = (rise / top.WIDTH) ** 2
-    return jnp.minimum(square + below, jnp.logaddexp(0.0, square + above))
+    return xp.minimum(square + below, xp.logaddexp(0.0, square + above))
 
 
 def lost(
     stage: Stage, releases: Releases, nodes: Nodes, plan: Plan, line: Line
 ) -> tuple[Reals, Reals]:
     """Mass beyond the nodes, in the unit: as it is, and tilted at the plan's epsilon."""
-    log_number = jnp.log(jnp.maximum(releases.number, 1e-300))
+    log_number = xp.log(xp.maximum(releases.number, 1e-300))
     ends = []
-    for tilt in (jnp.zeros_like(plan.tilt), plan.tilt):
-        ends.append(jnp.stack(log_beyond_ends(stage, releases, nodes, tilt)) + log_number)
+    for tilt in (xp.zeros_like(plan.tilt), plan.tilt):
+        ends.append(xp.stack(log_beyond_ends(stage, releases, nodes, tilt)) + log_number)
     tilted = ends[1] - line.log_psi
     # (A + R)^n - A^n <= n R A^(n - 1) e^(n R / A).
-    tilted += jnp.exp(jnp.minimum(tilted, 5.0))
+    tilted = tilted + xp.exp(xp.minimum(tilted, 5.0))
     log = plan.bounds.log - plan.bounds.tilts * plan.epsilon
-    nearest = jnp.argmin(jnp.abs(plan.bounds.tilts - plan.tilt), 0)[None]
-    bound = jnp.take_along_axis(log, nearest, 0)[0] + 1.0
+    nearest = xp.argmin(xp.abs(plan.bounds.tilts - plan.tilt), 0)[None]
+    bound = xp.take_along_axis(log, nearest, 0)[0] + 1.0
     tilted, plain = tilted + bound - plan.log_unit, ends[0] - plan.log_unit
     is_tilted = tilted < plain
-    falls = [jnp.where(is_tilted, -jnp.inf, plain), jnp.where(is_tilted, tilted, -jnp.inf)]
+    falls = [xp.where(is_tilted, -xp.inf, plain), xp.where(is_tilted, tilted, -xp.inf)]
     used = releases.number > 0
-    plain, tilted = (jnp.sum(jnp.where(used, jnp.exp(x), 0.0), (0, 1)) for x in falls)
+    plain, tilted = (xp.sum(xp.where(used, xp.exp(x), 0.0), (0, 1)) for x in falls)
     return plain, tilted
 
 
@@ -250,16 +249,16 @@ def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals, value: Reals) -> t
     """Errors of the sum `value` at an epsilon, in the contour's unit: too high, too low by."""
     move = epsilon - held.epsilon
     log_scale = errors.log_scale - held.tilt * move
-    scale = jnp.exp(jnp.minimum(log_scale, LARGEST_LOG))
-    noise = jnp.where(log_scale > LARGEST_LOG, jnp.inf, scale * errors.noise)
+    scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
+    noise = xp.where(log_scale > LARGEST_LOG, xp.inf, scale * errors.noise)
     gap = errors.bounds.tilts - held.tilt
     excess = errors.bounds.log - errors.bounds.tilts * epsilon - held.log_unit
-    turns = jnp.abs(gap) * errors.period
-    images = excess - turns - log1p(-jnp.exp(-jnp.maximum(turns, 1e-300)))
+    turns = xp.abs(gap) * errors.period
+    images = excess - turns - log1p(-xp.exp(-xp.maximum(turns, 1e-300)))
     apart = 1e-9 * held.tilt
-    above = jnp.min(jnp.where(gap > apart, images, jnp.inf), 0)
-    below = jnp.min(jnp.where(gap < -apart, images, jnp.inf), 0)
-    aliased = jnp.exp(jnp.minimum(above, LARGEST_LOG)) + jnp.exp(jnp.minimum(below, LARGEST_LOG))
-    lost = errors.lost + errors.tilted_lost * jnp.exp(jnp.minimum(-held.tilt * move, LARGEST_LOG))
-    noise = noise + jnp.abs(value) * errors.relative
+    above = xp.min(xp.where(gap > apart, images, xp.inf), 0)
+    below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
+    aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
+    lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-held.tilt * move, LARGEST_LOG))
+    noise = noise + xp.abs(value) * errors.relative
     return noise + aliased, noise + lost

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1p
 from jaxdp.accountant.sampled.cumulant import (
@@ -38,33 +36,33 @@ class Parts(NamedTuple):
     def epsilon(self, log_delta: Reals) -> Reals:
         """About the least epsilon >= 0 at log delta."""
         each = (self.log - (log_delta + CHERNOFF_SLACK)) / self.whole.tilts[:, None, None]
-        return jnp.maximum(_least_of_worse(each), 0.0)
+        return xp.maximum(_least_of_worse(each), 0.0)
 
     def log_delta(self, epsilon: Reals) -> Reals:
         """About log delta at an epsilon."""
         each = self.log - (self.whole.tilts * epsilon)[:, None, None]
-        return jnp.minimum(_least_of_worse(each), 0.0) - CHERNOFF_SLACK
+        return xp.minimum(_least_of_worse(each), 0.0) - CHERNOFF_SLACK
 
 
 def _least_of_worse(each: Reals) -> Reals:
     """The bound of the worse part, each at its best tilt, at the best cut."""
-    least = jnp.min(jnp.where(jnp.isnan(each), jnp.inf, each), 0)
-    return jnp.min(jnp.max(least, 0), 0)
+    least = xp.min(xp.where(xp.isnan(each), xp.inf, each), 0)
+    return xp.min(xp.max(least, 0), 0)
 
 
 def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole and with the law cut."""
-    largest = jnp.max(jnp.abs(nodes.loss), 0)
+    largest = xp.max(xp.abs(nodes.loss), 0)
 
     def each(tilt: Reals) -> tuple[Reals, Reals]:
         power = releases.power(tilt)
         psi, below, above = log_psi_in_parts(nodes, power, CUTS, releases.sign < 0)
         body = composed(releases, below, tilt)
-        risen = jnp.sum(releases.number * log1p(above), 1)
-        share = -jnp.expm1(-risen)
-        rest = body + risen + jnp.log(jnp.where(share > 0, share, 1.0))
-        both = jnp.stack([body, jnp.where(share > 0, rest, NOTHING)]) + log_most(tilt)
+        risen = xp.sum(releases.number * log1p(above), 1)
+        share = -xp.expm1(-risen)
+        rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
+        both = xp.stack([body, xp.where(share > 0, rest, NOTHING)]) + log_most(tilt)
         return log_bound(releases, tilt, power, psi, largest), both
 
-    whole, both = jax.vmap(each)(tilts)
+    whole, both = vmap(each)(tilts)
     return Parts(Bounds(tilts, whole), both)

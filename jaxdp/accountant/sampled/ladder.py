@@ -14,12 +14,11 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.threads import in_threads
 from jaxdp._core.types import Bools, Index, Lanes, Reals
 from jaxdp.accountant.batches import few_sizes, of_platform
@@ -40,7 +39,9 @@ LONG = Stage(nodes=256, points=256, start=-9.5, depth=28.0, height=7.0, blocks=6
 STAGES = (BULK, LONG)
 BLOCKS = ((1,), (1, 4, 16, 64))
 # Bytes that the lanes of one step may take. chosen: a CPU's cache, and a part of an accelerator's
-MEMORY = {"cpu": 2**25, "other": 2**31}
+MEMORY = {"cpu": 2**27, "other": 2**31}
+# Lanes that NumPy answers in a process before they are compiled. measured: 1.5 ms a lane for .6
+MOST_ON_HOST = 2**13
 FEW = 64  # lanes that begin with the long stage: it settles more. chosen: a compilation is saved
 ARRAYS = 24  # of a lane's nodes at once. measured
 MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are no faster
@@ -83,7 +84,7 @@ def answered(
     `enough`: true of bounds of the worse direction that need not be any nearer.
     """
     if checks.all_concrete(lanes):
-        return _known(question, lanes, ways, with_slopes, enough)
+        return _known(question, lanes, ways, enough)
     return _traced(question, lanes, ways, with_slopes)
 
 
@@ -102,7 +103,7 @@ def _stage(
 
     def padded(x: Reals) -> Reals:
         width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
-        return jnp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
+        return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
 
     def some(at: tuple[Batch, Reals]) -> Found:
         lanes, guess = at
@@ -129,26 +130,35 @@ _QUESTIONS: dict[Question, Callable[..., curve.Answer]] = {
     "epsilon": curve.epsilon_bounds,
 }
 _PROGRAMS = {
-    (question, index, with_slopes): compiled(
-        partial(_stage, question, index, with_slopes), (), by_lanes=True
-    )
+    (question, index): compiled(partial(_stage, question, index, False), (), lanes=0)
     for question in _QUESTIONS
     for index in range(len(STAGES))
-    for with_slopes in (False, True)
 }
 
 
-@np.errstate(invalid="ignore")  # of infinite bounds less one another
-def _known(
-    question: Question, lanes: Batch, ways: int, with_slopes: bool, enough: Enough | None
-) -> Found:
+class _OnHost:
+    """Lanes that NumPy has answered in this process."""
+
+    lanes = 0
+
+    @classmethod
+    def takes(cls, lanes: int) -> bool:
+        """True of few lanes, and of more until a compilation would have paid."""
+        cls.lanes += lanes
+        return lanes <= FEW or cls.lanes <= MOST_ON_HOST
+
+
+@np.errstate(all="ignore")  # as in a compiled kernel
+def _known(question: Question, lanes: Batch, ways: int, enough: Enough | None) -> Found:
     lanes = jax.tree.map(np.asarray, lanes)
     size = lanes.value.size
+    on_host = _OnHost.takes(size)
     known: Found | None = None
     for index, some in enumerate(BLOCKS):
         if index == 0 and size <= FEW:
             continue
-        program = _PROGRAMS[question, index, with_slopes]
+        program = partial(_stage, question, index, False)
+        program = program if on_host else _PROGRAMS[question, index]
         for blocks in some:
             for only_worst in (True, False):
                 if known is None:
@@ -191,41 +201,41 @@ def _traced(question: Question, lanes: Batch, ways: int, with_slopes: bool) -> F
     size = lanes.value.size
     stage = partial(_stage, question)
     if size > FEW:
-        known = stage(0, with_slopes, lanes, jnp.full(size, jnp.nan), 1)
+        known = stage(0, with_slopes, lanes, xp.full(size, xp.nan), 1)
     else:
         known = _unknown(question, lanes, with_slopes)
     pack = min(at_once(LONG), size)
 
     def level(index: Index | int, known: Found) -> Found:
-        blocks = jnp.asarray(BLOCKS[1])[index]
+        blocks = xp.asarray(BLOCKS[1])[index]
 
         def candidates(state: tuple[Found, Bools]) -> Bools:
             known, tried = state
             wide = _wide(question, known, ways, False) & ~tried
             first = _wide(question, known, ways, True) & ~tried
-            others = jnp.any(first.reshape(ways, -1), 0)
-            return jnp.where(jnp.tile(others, ways), first, wide)
+            others = xp.any(first.reshape(ways, -1), 0)
+            return xp.where(xp.tile(others, ways), first, wide)
 
         def step(state: tuple[Found, Bools]) -> tuple[Found, Bools]:
             known, tried = state
-            at = jnp.nonzero(candidates(state), size=pack, fill_value=size)[0]
-            picked = jax.tree.map(lambda x: x[jnp.minimum(at, size - 1)], (lanes, known))
+            at = xp.nonzero(candidates(state), size=pack, fill_value=size)[0]
+            picked = jax.tree.map(lambda x: x[xp.minimum(at, size - 1)], (lanes, known))
             found = stage(1, with_slopes, picked[0], picked[1].guess, blocks)
             found = _nearer(picked[1], found)
             known = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), known, found)
             return known, tried.at[at].set(True, mode="drop")
 
-        state = known, jnp.zeros(size, bool)
-        return lax.while_loop(lambda x: jnp.any(candidates(x)), step, state)[0]
+        state = known, xp.zeros(size, bool)
+        return lax.while_loop(lambda x: xp.any(candidates(x)), step, state)[0]
 
     return lax.fori_loop(0, len(BLOCKS[1]), level, known)
 
 
 def _unknown(question: Question, lanes: Batch, with_slopes: bool) -> Found:
     """Bounds of lanes before any stage: the trivial ones."""
-    least, most = (0.0, jnp.inf) if question == "epsilon" else (-jnp.inf, 0.0)
-    lower, upper, guess = (jnp.full_like(lanes.value, x) for x in (least, most, jnp.nan))
-    slopes = jax.tree.map(jnp.zeros_like, lanes) if with_slopes else None
+    least, most = (0.0, xp.inf) if question == "epsilon" else (-xp.inf, 0.0)
+    lower, upper, guess = (xp.full_like(lanes.value, x) for x in (least, most, xp.nan))
+    slopes = jax.tree.map(xp.zeros_like, lanes) if with_slopes else None
     return Found(lower, upper, guess, slopes)
 
 
@@ -241,7 +251,7 @@ def _wide(question: Question, known: Found, ways: int, only_worst: bool) -> Any:
 
 def _nearer(known: Found, found: Found) -> Found:
     """The nearer bounds, the newer guess, and the slopes of the narrower bracket."""
-    lib: Any = np if checks.all_concrete(known, found) else jnp
+    lib: Any = np if checks.all_concrete(known, found) else xp
     lower, upper = lib.fmax(known.lower, found.lower), lib.fmin(known.upper, found.upper)
     guess = lib.where(lib.isnan(found.guess), known.guess, found.guess)
     better = ~(found.upper - found.lower > known.upper - known.lower)

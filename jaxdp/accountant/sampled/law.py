@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.sampled import top
@@ -54,7 +54,7 @@ class Releases(NamedTuple):
     @property
     def largest_mean(self) -> Reals:
         """The largest that records add (phases, lanes)."""
-        return jnp.max(self.mean, (0, 1))
+        return xp.max(self.mean, (0, 1))
 
     @property
     def log_coin(self) -> Reals:
@@ -64,13 +64,13 @@ class Releases(NamedTuple):
     @property
     def log_hits(self) -> Reals:
         """log of how many samples hold a record, in expectation (lanes,)."""
-        hits = jnp.sum(self.number * jnp.sum(self.coin * jnp.sum(self.share, 0), 0), 0)
-        return jnp.log(jnp.maximum(hits, 1e-300))
+        hits = xp.sum(self.number * xp.sum(self.coin * xp.sum(self.share, 0), 0), 0)
+        return xp.log(xp.maximum(hits, 1e-300))
 
     @property
     def log_coin_error(self) -> Reals:
         """log of the factor of delta that public coins may hide: one of P and Q a release."""
-        return (COIN if self.mixtures > 1 else 0.0) * jnp.sum(self.number, 0)
+        return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
 
     def power(self, tilt: Reals) -> Reals:
         """The power of the ratio at a tilt of the loss: (..., phases, lanes) of (..., lanes)."""
@@ -78,7 +78,7 @@ class Releases(NamedTuple):
 
     def on_all(self, x: Reals) -> Reals:
         """Values of nodes (nodes, phases, lanes) for the nodes of all mixtures."""
-        return jnp.tile(x, (self.mixtures, 1, 1)) if x.shape[0] > 1 else x
+        return xp.tile(x, (self.mixtures, 1, 1)) if x.shape[0] > 1 else x
 
     def by_mixture(self, x: Reals) -> Reals:
         """Values of the nodes of all mixtures as (mixtures, nodes, phases, lanes)."""
@@ -117,19 +117,21 @@ class Nodes(NamedTuple):
 
 def placed(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Reals, Reals]:
     """Places and spacing of nodes that leave out e^-depth of delta."""
-    fall = jnp.maximum(releases.log_hits - log_delta + stage.depth, LEAST_FALL)
-    last = jnp.maximum(jnp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_TOP)
+    fall = xp.maximum(releases.log_hits - log_delta + stage.depth, LEAST_FALL)
+    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_TOP)
     beyond = top.BEYOND if stage.smooth else 0
     spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
-    index = jnp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
+    index = xp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
     return stage.start + spacing * index, spacing
 
 
 def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Nodes:
     """The law on real nodes at given places."""
-    log_weight = -0.5 * x * x - LOG_SQRT_2PI + jnp.log(spacing)
+    log_weight = -0.5 * x * x - LOG_SQRT_2PI + xp.log(spacing)
     if stage.smooth:
-        log_weight += jnp.asarray(top.tables(stage.nodes, stage.height).below)[:, None, None]
+        log_weight = (
+            log_weight + xp.asarray(top.tables(stage.nodes, stage.height).below)[:, None, None]
+        )
     log_weight = releases.log_coin[:, None] + log_weight
     return Nodes(x, spacing, _loss(releases, x), log_weight.reshape(-1, *x.shape[1:]))
 
@@ -137,7 +139,7 @@ def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Node
 def _log_share(share: Reals) -> Reals:
     """log of a probability, whose slope is 0 where it is 0."""
     some = share > 0
-    return jnp.where(some, jnp.log(jnp.where(some, share, 1.0)), -jnp.inf)
+    return xp.where(some, xp.log(xp.where(some, share, 1.0)), -xp.inf)
 
 
 def _exponents(releases: Releases, x: Reals) -> Reals:
@@ -148,15 +150,15 @@ def _exponents(releases: Releases, x: Reals) -> Reals:
 
 def _loss(releases: Releases, x: Reals) -> Reals:
     u, share = _exponents(releases, x), releases.share[:, :, None]
-    small = jnp.minimum(u, LARGE)
-    excess = jnp.sum(share * jnp.expm1(small), 0)
+    small = xp.minimum(u, LARGE)
+    excess = xp.sum(share * xp.expm1(small), 0)
     near = excess > -0.5
-    total = releases.miss[:, None] + jnp.sum(share * jnp.exp(small), 0)
-    value = log1p(jnp.where(near, excess, 0.0))
-    value = jnp.where(near, value, jnp.log(jnp.where(near, 1.0, total)))
-    far = jax.nn.logsumexp(u + _log_share(share), axis=0)
-    largest = jnp.max(jnp.where(share > 0, u, -jnp.inf), 0)
-    return jnp.where(largest > LARGE, far, value).reshape(-1, *x.shape[1:])
+    total = releases.miss[:, None] + xp.sum(share * xp.exp(small), 0)
+    value = log1p(xp.where(near, excess, 0.0))
+    value = xp.where(near, value, xp.log(xp.where(near, 1.0, total)))
+    far = logsumexp(u + _log_share(share), axis=0)
+    largest = xp.max(xp.where(share > 0, u, -xp.inf), 0)
+    return xp.where(largest > LARGE, far, value).reshape(-1, *x.shape[1:])
 
 
 def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Reals]:
@@ -165,28 +167,28 @@ def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Real
     The imaginary part is continuous along every vertical line: of one component its angle lies
     within pi, of several it is y E m and what is left of it, and NaN where that might be more.
     """
-    u, share = jnp.minimum(_exponents(releases, x), LARGE), releases.share[:, :, None]
+    u, share = xp.minimum(_exponents(releases, x), LARGE), releases.share[:, :, None]
     mean = releases.mean[:, :, None]
-    grown, sine, half = jnp.expm1(u), jnp.sin(mean * height), jnp.sin(0.5 * mean * height)
+    grown, sine, half = xp.expm1(u), xp.sin(mean * height), xp.sin(0.5 * mean * height)
     lost = 2.0 * half * half
-    a = jnp.sum(share * (grown * (1.0 - lost) - lost), 0)
-    b = jnp.sum(share * (grown + 1.0) * sine, 0)
+    a = xp.sum(share * (grown * (1.0 - lost) - lost), 0)
+    b = xp.sum(share * (grown + 1.0) * sine, 0)
     square = 2.0 * a + a * a + b * b
     near = square > -0.5
-    modulus = jnp.where(near, 1.0, (1.0 + a) ** 2 + b * b)
-    modulus = jnp.where(near, log1p(jnp.where(near, square, 0.0)), jnp.log(modulus))
+    modulus = xp.where(near, 1.0, (1.0 + a) ** 2 + b * b)
+    modulus = xp.where(near, log1p(xp.where(near, square, 0.0)), xp.log(modulus))
     if releases.mean.shape[0] == 1:
-        angle = jnp.arctan2(b, 1.0 + a)
+        angle = xp.arctan2(b, 1.0 + a)
     else:
-        weight = share * jnp.exp(u)
-        total = releases.miss[:, None] + jnp.sum(weight, 0)
-        centre = jnp.sum(mean * weight, 0) / total
-        spread = jnp.sum(mean * mean * weight, 0) / total - centre * centre
+        weight = share * xp.exp(u)
+        total = releases.miss[:, None] + xp.sum(weight, 0)
+        centre = xp.sum(mean * weight, 0) / total
+        spread = xp.sum(mean * mean * weight, 0) / total - centre * centre
         turn = height * centre
-        c, s = jnp.cos(turn), jnp.sin(turn)
-        angle = turn + jnp.arctan2(b * c - (1.0 + a) * s, (1.0 + a) * c + b * s)
-        known = (height * height * spread < MOST_SPREAD) & (jnp.max(u, 0) < LARGE)
-        angle = jnp.where(known, angle, jnp.nan)
+        c, s = xp.cos(turn), xp.sin(turn)
+        angle = turn + xp.arctan2(b * c - (1.0 + a) * s, (1.0 + a) * c + b * s)
+        known = (height * height * spread < MOST_SPREAD) & (xp.max(u, 0) < LARGE)
+        angle = xp.where(known, angle, xp.nan)
     return tuple(v.reshape(-1, *v.shape[2:]) for v in (0.5 * modulus, angle))  # pyright: ignore
 
 
@@ -198,26 +200,26 @@ def log_beyond_ends(
     ends = []
     for at, side in ((0, -1.0), (-1, 1.0)):
         x, loss = nodes.x[at], releases.by_mixture(nodes.loss)[:, at]
-        part = share * jnp.exp(jnp.minimum(mean * x - 0.5 * mean * mean - loss, LARGE))
+        part = share * xp.exp(xp.minimum(mean * x - 0.5 * mean * mean - loss, LARGE))
         # p l lies below its tangent where p < 0; else below its end, or its steepest rise.
-        steepness = jnp.minimum(jnp.sum(mean * part, 0), jnp.max(mean, 0))
-        steepest = jnp.where(power > 0, jnp.max(mean, 0) if side > 0 else 0.0, steepness)
+        steepness = xp.minimum(xp.sum(mean * part, 0), xp.max(mean, 0))
+        steepest = xp.where(power > 0, xp.max(mean, 0) if side > 0 else 0.0, steepness)
         rate = power * steepest
         tail = _log_normal_below(side * (rate - x))
         each = releases.log_coin + power * loss - rate * x + 0.5 * rate * rate + tail
-        ends.append(jax.nn.logsumexp(each, axis=0) if releases.mixtures > 1 else each[0])
+        ends.append(logsumexp(each, axis=0) if releases.mixtures > 1 else each[0])
     below, above = ends
     if stage.smooth:
         tables = top.tables(stage.nodes, stage.height)
-        cut = releases.on_all(jnp.asarray(tables.above - tables.below)[:, None, None])
+        cut = releases.on_all(xp.asarray(tables.above - tables.below)[:, None, None])
         terms = nodes.log_weight + cut + power * nodes.loss
-        largest = jnp.max(terms, 0)
-        rest = largest + jnp.log(jnp.sum(jnp.exp(terms - largest), 0))
-        above = jnp.logaddexp(above, rest)
+        largest = xp.max(terms, 0)
+        rest = largest + xp.log(xp.sum(xp.exp(terms - largest), 0))
+        above = xp.logaddexp(above, rest)
     return below, above
 
 
 def _log_normal_below(x: Reals) -> Reals:
     """Bound on log P[N(0, 1) < x]: the density over |x|, or half of e^(-x^2 / 2), below 0."""
-    share = jnp.maximum(-x * np.sqrt(2.0 * np.pi), 2.0)
-    return jnp.where(x < 0, -0.5 * x * x - jnp.log(share), 0.0)
+    share = xp.maximum(-x * np.sqrt(2.0 * np.pi), 2.0)
+    return xp.where(x < 0, -0.5 * x * x - xp.log(share), 0.0)

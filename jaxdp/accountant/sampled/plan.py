@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.sampled.cumulant import (
     Bounds,
@@ -66,44 +64,44 @@ def saddle(releases: Releases, nodes: Nodes, log_delta: Reals) -> Plan:
     """The tilt at which the saddlepoint approximation is log delta, by Newton's method."""
 
     def newton(_: Index | int, state: _Saddle) -> _Saddle:
-        tilt = jnp.exp(state.next)
+        tilt = xp.exp(state.next)
         found = moments(nodes, releases.power(tilt))
-        spread = jnp.sum(releases.number * found.variance, 0) + releases.variance
-        spread += 1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2
+        spread = xp.sum(releases.number * found.variance, 0) + releases.variance
+        spread = spread + (1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2)
         epsilon = _mean(releases, found, tilt) - 1.0 / tilt - 1.0 / (1.0 + tilt)
         size = composed(releases, found.log_psi, tilt) - tilt * epsilon
-        size -= jnp.log(tilt * (1.0 + tilt)) + 0.5 * jnp.log(2.0 * jnp.pi * spread)
-        step = jnp.clip((size - log_delta) / (tilt * tilt * spread), -1.5, 1.5)
-        next_ = jnp.clip(state.next + step, -12.0, 14.0)
+        size = size - (xp.log(tilt * (1.0 + tilt)) + 0.5 * xp.log(2.0 * xp.pi * spread))
+        step = xp.clip((size - log_delta) / (tilt * tilt * spread), -1.5, 1.5)
+        next_ = xp.clip(state.next + step, -12.0, 14.0)
         return _Saddle(next_, tilt, spread, epsilon, found.variance)
 
-    zero = jnp.zeros_like(log_delta)
-    each = releases.share**2 * jnp.expm1(jnp.minimum(releases.mean**2, 50.0))
-    each = releases.number * jnp.sum(releases.coin * jnp.sum(each, 0), 0)
-    spread = jnp.sum(each, 0) + releases.variance + 1e-12
-    start = 0.5 * jnp.log(-2.0 * jnp.minimum(log_delta, -0.1) / spread)
-    start = _Saddle(jnp.clip(start, -8.0, 9.0), zero, zero, zero, jnp.zeros_like(each))
+    zero = xp.zeros_like(log_delta)
+    each = releases.share**2 * xp.expm1(xp.minimum(releases.mean**2, 50.0))
+    each = releases.number * xp.sum(releases.coin * xp.sum(each, 0), 0)
+    spread = xp.sum(each, 0) + releases.variance + 1e-12
+    start = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
+    start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(each))
     found = lax.fori_loop(0, NEWTON_STEPS, newton, start)
-    tilt, epsilon = found.tilt, jnp.maximum(found.epsilon, 0.0)
-    above = tilt + jnp.asarray(ABOVE) / jnp.sqrt(found.spread)
-    bounds = chernoff(releases, nodes, jnp.concatenate([jnp.asarray(BELOW) * tilt, above]))
-    log_unit = jnp.clip(log_delta, LEAST_UNIT, 0.0)
+    tilt, epsilon = found.tilt, xp.maximum(found.epsilon, 0.0)
+    above = tilt + xp.asarray(ABOVE) / xp.sqrt(found.spread)
+    bounds = chernoff(releases, nodes, xp.concatenate([xp.asarray(BELOW) * tilt, above]))
+    log_unit = xp.clip(log_delta, LEAST_UNIT, 0.0)
     period = _period(bounds, tilt, bounds.log - bounds.tilts * epsilon - log_unit)
-    return Plan(tilt, period, epsilon, log_unit, bounds, jnp.sqrt(found.variance))
+    return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
 
 
 def _mean(releases: Releases, found: Moments, tilt: Reals) -> Reals:
-    mean = jnp.sum(releases.number * releases.sign * found.mean, 0)
+    mean = xp.sum(releases.number * releases.sign * found.mean, 0)
     return mean + releases.variance * (tilt + 0.5)
 
 
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
     """The least period at which aliased terms are small enough, on both sides."""
     gap = bounds.tilts - tilt
-    reach = (excess + ALIASED) / jnp.where(gap == 0, 1.0, jnp.abs(gap))
-    above = jnp.min(jnp.where(gap > 1e-9 * tilt, reach, jnp.inf), 0)
-    below = jnp.min(jnp.where(gap < -1e-9 * tilt, reach, jnp.inf), 0)
-    return jnp.maximum(jnp.maximum(above, below), 1.0 / tilt)
+    reach = (excess + ALIASED) / xp.where(gap == 0, 1.0, xp.abs(gap))
+    above = xp.min(xp.where(gap > 1e-9 * tilt, reach, xp.inf), 0)
+    below = xp.min(xp.where(gap < -1e-9 * tilt, reach, xp.inf), 0)
+    return xp.maximum(xp.maximum(above, below), 1.0 / tilt)
 
 
 class Target(NamedTuple):
@@ -122,24 +120,24 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
         tilt, scale = bounds.tilts[index], excess[index]
         power = releases.power(tilt)
         exponent = half.log_weight + power * half.loss
-        exponent -= log_psi(half, power)
-        last = jnp.max(releases.by_mixture(exponent)[:, -1], 0)
-        edge = jnp.max(last + jnp.log(releases.number), 0) + stage.log_rise
-        fall = jnp.maximum(scale, 0.0) + TRUNCATED
-        height = _height_of_fall(releases, jnp.exp(exponent), half.loss, fall)
+        exponent = exponent - log_psi(half, power)
+        last = xp.max(releases.by_mixture(exponent)[:, -1], 0)
+        edge = xp.max(last + xp.log(releases.number), 0) + stage.log_rise
+        fall = xp.maximum(scale, 0.0) + TRUNCATED
+        height = _height_of_fall(releases, xp.exp(exponent), half.loss, fall)
         period = _period(bounds, tilt, excess)
-        log_points = jnp.log(height * period / (2.0 * jnp.pi))
-        found = 10.0 * jnp.maximum(log_points - jnp.log(0.4 * target.points), 0.0)
-        found += 0.3 * log_points + jnp.maximum(scale - LARGE_TERMS, 0.0)
-        found += jnp.maximum(edge + scale - NO_EDGE, 0.0)
-        found += 1e3 * jnp.maximum(scale - LARGEST_TERMS, 0.0)
-        return jnp.where(jnp.isnan(found), jnp.inf, found), period
+        log_points = xp.log(height * period / (2.0 * xp.pi))
+        found = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
+        found = found + (0.3 * log_points + xp.maximum(scale - LARGE_TERMS, 0.0))
+        found = found + xp.maximum(edge + scale - NO_EDGE, 0.0)
+        found = found + 1e3 * xp.maximum(scale - LARGEST_TERMS, 0.0)
+        return xp.where(xp.isnan(found), xp.inf, found), period
 
-    costs, periods = jax.vmap(cost)(jnp.arange(1, len(TILTS)))
-    best = jnp.argmin(costs, 0)[None]
-    tilt = jnp.take_along_axis(bounds.tilts[1:], best, 0)[0]
-    period = jnp.take_along_axis(periods, best, 0)[0]
-    spread = jnp.zeros_like(releases.number)
+    costs, periods = vmap(cost)(xp.arange(1, len(TILTS)))
+    best = xp.argmin(costs, 0)[None]
+    tilt = xp.take_along_axis(bounds.tilts[1:], best, 0)[0]
+    period = xp.take_along_axis(periods, best, 0)[0]
+    spread = xp.zeros_like(releases.number)
     return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
 
 
@@ -148,14 +146,14 @@ def _height_of_fall(releases: Releases, weight: Reals, loss: Reals, fall: Reals)
     square = loss * loss
 
     def narrow(_: Index | int, inverse: Reals) -> Reals:
-        inside = jnp.sum(weight * jnp.minimum(square, inverse), 0)
-        spread = jnp.sum(releases.number * inside, 0) + releases.variance
+        inside = xp.sum(weight * xp.minimum(square, inverse), 0)
+        spread = xp.sum(releases.number * inside, 0) + releases.variance
         return spread / fall  # 2 / t^2 with t^2 = 2 fall / spread
 
-    inverse = lax.fori_loop(0, REACHES, narrow, jnp.full_like(fall, jnp.inf))
-    return jnp.sqrt(2.0 / jnp.maximum(inverse, 1e-300))
+    inverse = lax.fori_loop(0, REACHES, narrow, xp.full_like(fall, xp.inf))
+    return xp.sqrt(2.0 / xp.maximum(inverse, 1e-300))
 
 
 def fixed_tilts(lanes: Reals) -> Reals:
     """`TILTS` for every lane."""
-    return jnp.broadcast_to(jnp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))
+    return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))

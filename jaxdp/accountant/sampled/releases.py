@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
+from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, is_sampled_gaussian, ratios_of
@@ -42,26 +41,26 @@ def releases_of(terms: Terms) -> tuple[Releases, Reals]:
     phases = [_phases(term) for term in terms if is_sampled_gaussian(term)]
     mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
     padded = (_padded(p, mixtures, components)[:-1] for p in phases)
-    parts = (jnp.concatenate(x, 1) for x in zip(*padded, strict=True))
-    found = Releases(*parts, variance=jnp.zeros(()))
+    parts = (xp.concatenate(x, 1) for x in zip(*padded, strict=True))
+    found = Releases(*parts, variance=xp.zeros(()))
     # A release that samples everything is a plain Gaussian.
     number, coin = found.number[..., None, None], found.coin[..., None]
     is_whole = (found.share >= 1) & (coin >= 1) & (number > 0)
-    variance = jnp.sum(jnp.where(is_whole, number * found.mean**2, 0.0), (1, 2, 3))
+    variance = xp.sum(xp.where(is_whole, number * found.mean**2, 0.0), (1, 2, 3))
     for term in terms:
         if is_gaussian(term):
-            variance = variance + jnp.sum(ratios_of(term) ** 2 * term.count, -1)
-    hits = jnp.minimum(jnp.sum(coin * found.share, (2, 3)), 1.0)
-    moved = jnp.sum(coin * found.share * found.mean, (2, 3))
-    used = ~jnp.any(is_whole, (2, 3)) & ~(found.number == 0) & ~(moved == 0)
-    missed = jnp.sum(jnp.where(used, found.number * log1m(jnp.where(used, hits, 0.5)), 0.0), -1)
+            variance = variance + xp.sum(ratios_of(term) ** 2 * term.count, -1)
+    hits = xp.minimum(xp.sum(coin * found.share, (2, 3)), 1.0)
+    moved = xp.sum(coin * found.share * found.mean, (2, 3))
+    used = ~xp.any(is_whole, (2, 3)) & ~(found.number == 0) & ~(moved == 0)
+    missed = xp.sum(xp.where(used, found.number * log1m(xp.where(used, hits, 0.5)), 0.0), -1)
     log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
-    nothing = 1.0, 0.5, 0.5, 1.0, jnp.pi, 0.0, found.sign
+    nothing = 1.0, 0.5, 0.5, 1.0, xp.pi, 0.0, found.sign
     usable = (
-        jnp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y)
+        xp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y)
         for x, y in zip(found[:-1], nothing, strict=True)
     )
-    return Releases(*usable, variance=variance), jnp.where(variance > 0, 0.0, log_hit)
+    return Releases(*usable, variance=variance), xp.where(variance > 0, 0.0, log_hit)
 
 
 def _phases(term: Term) -> Releases:
@@ -69,39 +68,39 @@ def _phases(term: Term) -> Releases:
     pair = term.pair
     if isinstance(pair, PublicCoin):
         mixtures = [_mixture(each) for each in pair.pairs]
-        log_shares = jnp.stack(jnp.broadcast_arrays(*pair.log_shares), -1)
+        log_shares = xp.stack(xp.broadcast_arrays(*pair.log_shares), -1)
         # Shares that are rounded up add up to a little more than 1; others are no probabilities.
-        is_whole = jnp.abs(jnp.expm1(jax.nn.logsumexp(log_shares, axis=-1, keepdims=True))) <= COIN
-        coin = jnp.where(is_whole, jax.nn.softmax(log_shares), jnp.nan)
+        is_whole = xp.abs(xp.expm1(logsumexp(log_shares, axis=-1, keepdims=True))) <= COIN
+        coin = xp.where(is_whole, softmax(log_shares), xp.nan)
     else:
-        mixtures, coin = [_mixture(pair)], jnp.ones((*term.count.shape, 1))
+        mixtures, coin = [_mixture(pair)], xp.ones((*term.count.shape, 1))
     components = max(m.mean.shape[-1] for m in mixtures)
     mean, share = (
-        jnp.stack([_to(x, components, -1) for x in parts], -2)
+        xp.stack([_to(x, components, -1) for x in parts], -2)
         for parts in zip(*((m.mean, m.share) for m in mixtures), strict=True)
     )
-    step = jnp.max(jnp.stack([m.step for m in mixtures]), 0)
-    added = jnp.stack(jnp.broadcast_arrays(*(m.added > 0 for m in mixtures)))
+    step = xp.max(xp.stack([m.step for m in mixtures]), 0)
+    added = xp.stack(xp.broadcast_arrays(*(m.added > 0 for m in mixtures)))
     # Of a coin that decides the direction as well nothing is known here.
-    sign = jnp.where(jnp.any(added, 0), jnp.where(jnp.all(added, 0), -1.0, jnp.nan), 1.0)
+    sign = xp.where(xp.any(added, 0), xp.where(xp.all(added, 0), -1.0, xp.nan), 1.0)
     return Releases(
         mean,
         share,
-        jnp.stack([m.miss for m in mixtures], -1),
+        xp.stack([m.miss for m in mixtures], -1),
         coin,
-        jnp.pi / jnp.maximum(step, _LEAST_STEP),
+        xp.pi / xp.maximum(step, _LEAST_STEP),
         term.count,
         sign,
-        jnp.zeros(term.shape),
+        xp.zeros(term.shape),
     )
 
 
 def _mixture(pair: DominatingPair) -> _Mixture:
     if isinstance(pair, SampledGroup):
         ratio = ratio_of(pair.shift, pair.noise.scale)
-        each = [jnp.broadcast_to(jnp.exp(x), ratio.shape) for x in pair.log_probabilities]
-        means = jnp.stack([k * ratio for k in range(1, len(each))], -1)
-        return _Mixture(means, jnp.stack(each[1:], -1), each[0], ratio, pair.added)
+        each = [xp.broadcast_to(xp.exp(x), ratio.shape) for x in pair.log_probabilities]
+        means = xp.stack([k * ratio for k in range(1, len(each))], -1)
+        return _Mixture(means, xp.stack(each[1:], -1), each[0], ratio, pair.added)
     assert isinstance(pair, Poisson)
     assert isinstance(pair.base, Additive)
     assert isinstance(pair.base.noise, Gaussian)
@@ -121,4 +120,4 @@ def _to(x: Reals, size: int, axis: int) -> Reals:
     """x padded with zeros along an axis."""
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, size - x.shape[axis])
-    return jnp.pad(x, widths)
+    return xp.pad(x, widths)

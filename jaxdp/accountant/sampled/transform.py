@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-import jax.numpy as jnp
-from jax import lax
-
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.sampled.law import Stage
@@ -41,9 +39,9 @@ def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
         return Powers(weight, loss, step, None, None, None, None)
     size = _near(stage.points)
     flat = _flat(loss)
-    steps = jnp.broadcast_to(step, weight[0].shape[1:]).reshape(-1, 1)
+    steps = xp.broadcast_to(step, weight[0].shape[1:]).reshape(-1, 1)
     tables = [
-        jnp.moveaxis(jnp.stack(_powers(turn_less_one(flat, k * steps), n)), 2, 0)
+        xp.moveaxis(xp.stack(_powers(turn_less_one(flat, k * steps), n)), 2, 0)
         for k, n in ((1, size), (size, stage.points // size), (stage.points, stage.blocks))
     ]
     return Powers(weight, loss, step, _flat(weight), *tables)
@@ -65,7 +63,7 @@ def transform(powers: Powers, points: int, block: Index | int) -> Pair:
         [x.reshape(*x.shape[:2], 2, -1)[:, :, i] for i in (0, 1)]
         for x in (_product(re, near), _product(im, near))
     )
-    still = [jnp.sum(x, -1)[..., None] for x in moved]
+    still = [xp.sum(x, -1)[..., None] for x in moved]
     shape = (points, *powers.weight[0].shape[1:])
     sums = re - up + still[0], im + across + still[1]
     re, im = (x.reshape(-1, points).T.reshape(shape) for x in sums)
@@ -73,7 +71,7 @@ def transform(powers: Powers, points: int, block: Index | int) -> Pair:
 
 
 def _product(rows: Reals, columns: Reals) -> Reals:
-    return jnp.einsum("lnj,lmj->lnm", rows, columns, precision="highest")
+    return xp.matmul(rows, columns.swapaxes(-1, -2), precision="highest")
 
 
 def _times(a, b) -> Pair:
@@ -95,8 +93,8 @@ def rounding(points: int) -> float:
 def turn_less_one(loss: Pair, step: Reals) -> Pair:
     """e^(i step loss) - 1."""
     across, up = loss
-    half, shrunk = jnp.sin(0.5 * step * across), jnp.exp(-step * up)
-    return jnp.expm1(-step * up) - 2.0 * shrunk * half * half, shrunk * jnp.sin(step * across)
+    half, shrunk = xp.sin(0.5 * step * across), xp.exp(-step * up)
+    return xp.expm1(-step * up) - 2.0 * shrunk * half * half, shrunk * xp.sin(step * across)
 
 
 def _near(points: int) -> int:
@@ -115,11 +113,11 @@ def _by_scan(weight: Pair, turn: Pair, points: int) -> Pair:
 
     def step(state: Pair, _: None) -> tuple[Pair, Pair]:
         a, b = state
-        sums = jnp.sum(a, 0), jnp.sum(b, 0)
+        sums = xp.sum(a, 0), xp.sum(b, 0)
         more, turned = a + re, b + im
         return (a + (more * c - turned * s), b + (more * s + turned * c)), sums
 
-    start = jnp.zeros_like(re), jnp.zeros_like(im)
+    start = xp.zeros_like(re), xp.zeros_like(im)
     return lax.scan(step, start, None, length=points)[1]
 
 
@@ -131,4 +129,4 @@ def _powers(turn: Pair, count: int) -> Pair:
         a, b = state
         return (a + (c + (a * c - b * s)), b + (s + (a * s + b * c))), state
 
-    return lax.scan(step, (jnp.zeros_like(c), jnp.zeros_like(s)), None, length=count)[1]
+    return lax.scan(step, (xp.zeros_like(c), xp.zeros_like(s)), None, length=count)[1]

@@ -7,8 +7,7 @@ Poisson dual above.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.lattice_gaussian import WIDE, plus
@@ -18,22 +17,21 @@ def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
     """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
     step = 1.0 / scale
     mu, wide = step * shift, step < WIDE
-    safe = jnp.where(s > 0, s, 1.0)
+    safe = xp.where(s > 0, s, 1.0)
     turns = safe * shift
-    whole = jnp.round(turns)
+    whole = xp.round(turns)
     part = turns - whole
     # s^2 mu^2 - part^2 step^2 without cancellation.
-    square = jnp.where(wide, 0.5, step * step)
+    square = xp.where(wide, 0.5, step * step)
     sums = plus(
-        jnp.exp(-k * (0.5 * k - jnp.abs(part)) * square)
-        * jnp.expm1(-k * jnp.abs(part) * square) ** 2
+        xp.exp(-k * (0.5 * k - xp.abs(part)) * square) * xp.expm1(-k * xp.abs(part) * square) ** 2
         for k in range(7, 0, -1)
     )
-    mass = 1.0 + 2.0 * plus(jnp.exp(-0.5 * k * k * square) for k in range(7, 0, -1))
+    mass = 1.0 + 2.0 * plus(xp.exp(-0.5 * k * k * square) for k in range(7, 0, -1))
     narrow = (0.5 * square * whole * (2.0 * turns - whole) + log1p(sums / mass)) / safe
-    narrow += 0.5 * mu * mu
-    turn = 2.0 * jnp.pi * jnp.pi / jnp.where(wide, step * step, 1.0)
-    dual = plus(jnp.exp(-j * j * turn) * jnp.sin(jnp.pi * j * part) ** 2 for j in (2, 1))
-    total = 1.0 + 2.0 * plus(jnp.exp(-j * j * turn) for j in (2, 1))
+    narrow = narrow + 0.5 * mu * mu
+    turn = 2.0 * xp.pi * xp.pi / xp.where(wide, step * step, 1.0)
+    dual = plus(xp.exp(-j * j * turn) * xp.sin(xp.pi * j * part) ** 2 for j in (2, 1))
+    total = 1.0 + 2.0 * plus(xp.exp(-j * j * turn) for j in (2, 1))
     smooth = 0.5 * (safe + 1.0) * mu * mu + log1p(-4.0 * dual / total) / safe
-    return jnp.where(s > 0, jnp.where(wide, smooth, narrow), 0.5 * (s + 1.0) * mu * mu)
+    return xp.where(s > 0, xp.where(wide, smooth, narrow), 0.5 * (s + 1.0) * mu * mu)

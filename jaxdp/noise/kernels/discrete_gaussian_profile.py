@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, product, scaled, total
 from jaxdp._numeric.lattice_gaussian import (
@@ -41,7 +40,7 @@ def _gap(scale: Reals, shift: Reals, size: Reals, m: Reals) -> Reals:
     """2 scale^2 (loss(m) - epsilon), without cancellation."""
 
     def single(x: Reals) -> Double:
-        return Double(x, jnp.zeros_like(x))
+        return Double(x, xp.zeros_like(x))
 
     cost = product(product(single(scale), single(scale)), single(size))
     return total(product(single(2.0 * m + shift), single(shift)), scaled(cost, -2.0))
@@ -53,56 +52,56 @@ def _threshold(scale: Reals, shift: Reals, size: Reals) -> tuple[Reals, Reals]:
     m is exact up to 2^53; beyond, a step of the lattice is below the rounding of the scale.
     """
     usual = (scale > 1e-50) & (scale < 1e50) & (shift < 1e50) & (size < 1e50)
-    s, d, e = (jnp.where(usual, v, 1.0) for v in (scale, shift, size))
-    m = lax.stop_gradient(jnp.floor(e * s * (s / d) - 0.5 * d) + 1.0)
-    m += jnp.where(_gap(s, d, e, m) <= 0, 1.0, 0.0)
-    m -= jnp.where(_gap(s, d, e, m - 1.0) > 0, 1.0, 0.0)
-    gain = jnp.maximum(_gap(s, d, e, m), 0.0) * (0.5 / s) / s
+    s, d, e = (xp.where(usual, v, 1.0) for v in (scale, shift, size))
+    m = lax.stop_gradient(xp.floor(e * s * (s / d) - 0.5 * d) + 1.0)
+    m = m + xp.where(_gap(s, d, e, m) <= 0, 1.0, 0.0)
+    m = m - xp.where(_gap(s, d, e, m - 1.0) > 0, 1.0, 0.0)
+    gain = xp.maximum(_gap(s, d, e, m), 0.0) * (0.5 / s) / s
     # The rest: what is left of m's digits does not matter.
-    far = jnp.floor(jnp.clip(size * scale * (scale / shift) - 0.5 * shift, -1e300, 1e300)) + 1.0
-    step = jnp.clip(1.0 / scale, 1e-250, 1e100)
-    return jnp.where(usual, m, far), jnp.where(usual, gain, 0.5 * shift * step * step)
+    far = xp.floor(xp.clip(size * scale * (scale / shift) - 0.5 * shift, -1e300, 1e300)) + 1.0
+    step = xp.clip(1.0 / scale, 1e-250, 1e100)
+    return xp.where(usual, m, far), xp.where(usual, gain, 0.5 * shift * step * step)
 
 
 def _sides(scale: Reals, shift: Reals, epsilon: Reals) -> Sides:
-    step = jnp.clip(1.0 / scale, 1e-250, 1e100)
-    size = jnp.minimum(jnp.abs(epsilon), 1e300)
+    step = xp.clip(1.0 / scale, 1e-250, 1e100)
+    size = xp.minimum(xp.abs(epsilon), 1e300)
     decay = step * step
     m, gain = _threshold(scale, shift, size)
-    below, n = m <= 0, jnp.abs(m)
-    end = jnp.minimum(m + shift, 1e300)
-    x = jnp.minimum(n * step, _LARGEST)
+    below, n = m <= 0, xp.abs(m)
+    end = xp.minimum(m + shift, 1e300)
+    x = xp.minimum(n * step, _LARGEST)
     short = is_short(n, step)
     both_flat = ~short & (end * decay <= FLAT)
 
     def term(node: Reals, weight: Reals) -> tuple[Reals, Reals, Reals]:
         def mass(k: Reals) -> Reals:
             exponent = -0.5 * decay * node * (2.0 * k + node)
-            return weight * jnp.exp(jnp.minimum(exponent, _TOP))
+            return weight * xp.exp(xp.minimum(exponent, _TOP))
 
-        rise = -jnp.expm1(-(gain + node * (shift * decay)))
+        rise = -xp.expm1(-(gain + node * (shift * decay)))
         return mass(m) * rise, mass(n + 1.0), mass(end)
 
-    zero = jnp.zeros_like(x)
+    zero = xp.zeros_like(x)
     direct, beyond, far_short = accumulate(TERMS, term, (zero, zero, zero))
-    flat = jnp.where(short, 0.01, step)
-    x_flat = jnp.where(short, 1.0, x)
-    width = jnp.where(both_flat, (end - n) * step, 1.0)
-    smooth, far_flat = difference(x_flat, width, flat, jnp.where(both_flat, gain, 1.0))
-    far = jnp.exp(-gain) * jnp.where(both_flat, far_flat, far_short)
+    flat = xp.where(short, 0.01, step)
+    x_flat = xp.where(short, 1.0, x)
+    width = xp.where(both_flat, (end - n) * step, 1.0)
+    smooth, far_flat = difference(x_flat, width, flat, xp.where(both_flat, gain, 1.0))
+    far = xp.exp(-gain) * xp.where(both_flat, far_flat, far_short)
     near_flat = mills(x_flat) / flat + 0.5 + correction(x_flat, flat)
-    smooth = jnp.where(both_flat, smooth, near_flat - far)
-    smooth += jnp.where(below, middle(x_flat, flat), 0.0)
-    beyond *= jnp.exp(-0.5 * decay * (2.0 * n + 1.0))
-    near = jnp.where(short, beyond, near_flat - 1.0)  # P[T > n] / p(n)
-    excess = jnp.maximum(jnp.where(short, direct, smooth), jnp.finfo(jnp.float64).tiny)
-    unit = jnp.exp(-log_normaliser(step))
-    top = jnp.minimum(0.5 * x * x, 1e305)
+    smooth = xp.where(both_flat, smooth, near_flat - far)
+    smooth = smooth + xp.where(below, middle(x_flat, flat), 0.0)
+    beyond = beyond * xp.exp(-0.5 * decay * (2.0 * n + 1.0))
+    near = xp.where(short, beyond, near_flat - 1.0)  # P[T > n] / p(n)
+    excess = xp.maximum(xp.where(short, direct, smooth), xp.finfo(xp.float64).tiny)
+    unit = xp.exp(-log_normaliser(step))
+    top = xp.minimum(0.5 * x * x, 1e305)
     both = near + far
-    tail = jnp.where(below, near, excess + far)
+    tail = xp.where(below, near, excess + far)
     # 1 - delta has the rounding of the exponents of its terms.
-    small = below & (jnp.exp(-top) * unit * both < 0.5)
-    amplification = jnp.where(small, 0.5 * decay * (n + 1.0) ** 2 * both, 0.0)
+    small = below & (xp.exp(-top) * unit * both < 0.5)
+    amplification = xp.where(small, 0.5 * decay * (n + 1.0) ** 2 * both, 0.0)
     return Sides(below, top, *(unit * v for v in (excess, both, tail, far, amplification)))
 
 
@@ -110,12 +109,12 @@ def _value(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     return upper_log_delta(_sides(scale, shift, epsilon), epsilon, _VALUE_ULPS, _INPUT_ULPS)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """`DiscreteGaussian.log_delta` for a finite whole shift >= 1 and a finite scale."""
     upper = _value(scale, shift, epsilon)
-    none = (epsilon == jnp.inf) & ~jnp.isnan(scale + shift)
-    return jnp.where(none, -jnp.inf, upper)
+    none = (epsilon == xp.inf) & ~xp.isnan(scale + shift)
+    return xp.where(none, -xp.inf, upper)
 
 
 @functools.partial(log_delta.defjvp, symbolic_zeros=True)
@@ -123,15 +122,15 @@ def _log_delta_jvp(primals, tangents):
     """Derivatives: -e^epsilon P[T >= m + shift] / delta in epsilon, others through the sums."""
     scale, shift, epsilon = primals
     out = log_delta(scale, shift, epsilon)
-    change = jnp.zeros_like(out)
-    one = jnp.ones_like(out)
+    change = xp.zeros_like(out)
+    one = xp.ones_like(out)
     if not isinstance(tangents[0], SymbolicZero):
         slope = jax.jvp(lambda s: _value(s, shift, epsilon), (scale,), (one,))[1]
-        change += slope * tangents[0]
+        change = change + slope * tangents[0]
     if not isinstance(tangents[1], SymbolicZero):
         slope = jax.jvp(lambda d: _value(scale, d, epsilon), (shift,), (one,))[1]
-        change += slope * tangents[1]
+        change = change + slope * tangents[1]
     if not isinstance(tangents[2], SymbolicZero):
         sides = _sides(scale, shift, epsilon)
-        change += slope_in_epsilon(sides, epsilon, out) * tangents[2]
+        change = change + slope_in_epsilon(sides, epsilon, out) * tangents[2]
     return out, change

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import log1p
@@ -69,16 +68,16 @@ class _Halves(NamedTuple):
 def log1p_ratio(rate: Reals, s: Reals) -> Reals:
     """log(1 + s rate) / s for s >= 0; `rate` at s = 0."""
     value = log1p(s * rate)
-    return rate * jnp.exp(-value) / decay_means(value)[0]
+    return rate * xp.exp(-value) / decay_means(value)[0]
 
 
 def log1p_ratio_above(rate: Reals, top: Reals, s: Reals) -> Reals:
     """log(1 + s rate e^top) / s for any top; s > 0 where top > 300."""
     small = ~(top > _LARGE_EXPONENT)
-    near = log1p_ratio(rate * jnp.exp(jnp.where(small, top, 0.0)), s)
-    safe, high = jnp.where(small, 1.0, s), jnp.where(small, 1.0, top)
-    inside = jnp.where(small, 1.0, safe * rate + jnp.exp(-high))
-    return jnp.where(small, near, (high + jnp.log(inside)) / safe)
+    near = log1p_ratio(rate * xp.exp(xp.where(small, top, 0.0)), s)
+    safe, high = xp.where(small, 1.0, s), xp.where(small, 1.0, top)
+    inside = xp.where(small, 1.0, safe * rate + xp.exp(-high))
+    return xp.where(small, near, (high + xp.log(inside)) / safe)
 
 
 def growth_ratio(x: Reals) -> Reals:
@@ -101,19 +100,19 @@ def divergence(
     the exponents overflow, with s shift above 1e100 widths of the density.
     """
     parameters = jax.tree.map(lambda x: _of_rank(x, shift.ndim), parameters)
-    peak = law(parameters, shift, jnp.zeros_like(shift))[0]
-    width = jnp.exp(-peak)
+    peak = law(parameters, shift, xp.zeros_like(shift))[0]
+    width = xp.exp(-peak)
 
     def exponent(point: tuple[P, Reals, Reals, Reals], t: Reals) -> tuple[Reals, Reals, Reals]:
         """The exponent of the integrand over the density's peak, the loss, and s times it."""
         own, m, s, peak = jax.tree.map(lambda x: _of_rank(x, t.ndim), point)
         log_density, loss = law(own, m, t)
-        loss = jnp.maximum(loss, 0.0)
+        loss = xp.maximum(loss, 0.0)
         # 0 times an infinite loss is 0 here.
-        grown = s * jnp.where(s > 0, loss, jnp.minimum(loss, _LARGEST_EXPONENT))
+        grown = s * xp.where(s > 0, loss, xp.minimum(loss, _LARGEST_EXPONENT))
         value = log_density - peak + grown
-        nothing = jnp.isnan(value) | (log_density == -jnp.inf)
-        return jnp.where(nothing, -jnp.inf, value), jnp.where(nothing, 0.0, loss), grown
+        nothing = xp.isnan(value) | (log_density == -xp.inf)
+        return xp.where(nothing, -xp.inf, value), xp.where(nothing, 0.0, loss), grown
 
     point = parameters, shift, s, peak
     still = lax.stop_gradient(point)
@@ -123,36 +122,36 @@ def divergence(
 
     def term(nodes: Reals) -> tuple[Reals, Reals]:
         size, loss, grown = exponent(point, _places(halves, low[None] + length[None] * nodes))
-        factor = loss * decay_means(grown)[0] * -jnp.expm1(-grown - loss)
+        factor = loss * decay_means(grown)[0] * -xp.expm1(-grown - loss)
         return size, factor * (length / width[None])[None]
 
     tops, sums = accumulate_exponentials(graded_gauss_legendre(_NODES), term, low)
-    top = lax.stop_gradient(jnp.max(tops, axis=0))
-    rate = jnp.sum(sums * jnp.exp(tops - top[None]), axis=0)  # (E[e^(s L)] - 1) / s over e^top
+    top = lax.stop_gradient(xp.max(tops, axis=0))
+    rate = xp.sum(sums * xp.exp(tops - top[None]), axis=0)  # (E[e^(s L)] - 1) / s over e^top
     value = log1p_ratio_above(rate, top, s)
-    endless = (top > _LARGEST_EXPONENT) | (jnp.maximum(s, 1.0) * shift > _LARGEST_TILT * width)
-    value = jnp.where(endless, jnp.inf, value)
-    return jnp.where(jnp.isnan(peak + shift + s), jnp.nan, value)
+    endless = (top > _LARGEST_EXPONENT) | (xp.maximum(s, 1.0) * shift > _LARGEST_TILT * width)
+    value = xp.where(endless, xp.inf, value)
+    return xp.where(xp.isnan(peak + shift + s), xp.nan, value)
 
 
 def _of_rank(x: Reals, rank: int) -> Reals:
     """An array with axes of length 1 before its own."""
-    return jnp.reshape(x, (1,) * (rank - jnp.ndim(x)) + jnp.shape(x))
+    return xp.reshape(x, (1,) * (rank - xp.ndim(x)) + xp.shape(x))
 
 
 def _halves(shift: Reals, width: Reals, s: Reals, kinks: tuple[Reals, ...]) -> _Halves:
     start = -0.5 * shift
-    places = [jnp.zeros_like(start), *(jnp.broadcast_to(kink, start.shape) for kink in kinks)]
-    breaks = jnp.sort(jnp.maximum(jnp.stack(places), start[None]), axis=0)
+    places = [xp.zeros_like(start), *(xp.broadcast_to(kink, start.shape) for kink in kinks)]
+    breaks = xp.sort(xp.maximum(xp.stack(places), start[None]), axis=0)
     reach = np.exp(_LOG_REACH) * (width + s * shift)
-    inner = 0.5 * jnp.diff(breaks, axis=0)
-    left = jnp.concatenate([breaks[:1] - start[None], inner])
-    right = jnp.concatenate([inner, reach[None]])
-    sides = jnp.ones_like(breaks)
+    inner = 0.5 * xp.diff(breaks, axis=0)
+    left = xp.concatenate([breaks[:1] - start[None], inner])
+    right = xp.concatenate([inner, reach[None]])
+    sides = xp.ones_like(breaks)
     return _Halves(
-        jnp.concatenate([breaks, breaks]),
-        jnp.concatenate([-sides, sides]),
-        jnp.concatenate([left, right]),
+        xp.concatenate([breaks, breaks]),
+        xp.concatenate([-sides, sides]),
+        xp.concatenate([left, right]),
     )
 
 
@@ -166,24 +165,24 @@ def _ends(exponent: Callable[[Reals], Reals], halves: _Halves, looks: int) -> tu
 
     def narrow(y: Reals) -> tuple[Reals, Reals]:
         size = exponent(_places(halves, y))
-        counts = size >= jnp.max(size, axis=0, keepdims=True) - _DROP
-        before = jnp.concatenate([y[:1], y[:-1]])
-        after = jnp.concatenate([y[1:], y[-1:]])
-        low = jnp.min(jnp.where(counts, before, jnp.inf), axis=0)
-        return low, jnp.max(jnp.where(counts, after, 0.0), axis=0)
+        counts = size >= xp.max(size, axis=0, keepdims=True) - _DROP
+        before = xp.concatenate([y[:1], y[:-1]])
+        after = xp.concatenate([y[1:], y[-1:]])
+        low = xp.min(xp.where(counts, before, xp.inf), axis=0)
+        return low, xp.max(xp.where(counts, after, 0.0), axis=0)
 
     def along(shares: np.ndarray) -> Reals:
-        return jnp.asarray(shares).reshape(-1, *(1,) * halves.length.ndim)
+        return xp.asarray(shares).reshape(-1, *(1,) * halves.length.ndim)
 
     def look(state: tuple[Reals, Reals, Bools, Index]) -> tuple[Reals, Reals, Bools, Index]:
         low, high, _, count = state
         length = high - low
         low, high = narrow(low[None] + length[None] * along(_SAMPLES))
-        return low, high, jnp.any(high - low < _KEPT * length), count + 1
+        return low, high, xp.any(high - low < _KEPT * length), count + 1
 
     def on(state: tuple[Reals, Reals, Bools, Index]) -> Bools:
         return state[2] & (state[3] < _LOOKS)
 
     first = np.append(0.0, np.exp(np.linspace(_LOG_NEAREST, 0.0, looks)))
     ends = narrow(halves.length[None] * along(first))
-    return lax.while_loop(on, look, (*ends, jnp.ones((), bool), jnp.zeros((), int)))[:2]
+    return lax.while_loop(on, look, (*ends, xp.ones((), bool), xp.zeros((), int)))[:2]

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.mills import mills_pair, mills_slope
@@ -42,36 +40,36 @@ class _Terms(NamedTuple):
 
 def _normal_integral(t: Reals) -> Reals:
     """int_0^t exp(-x^2 / 2) dx for t <= 0.7. Relative error: 4 ulp."""
-    return normal_integral_over_density(t) * jnp.exp(-0.5 * t * t)
+    return normal_integral_over_density(t) * xp.exp(-0.5 * t * t)
 
 
 def _terms(at: Point) -> _Terms:
     place = place_of(at)
-    a, size = at.a, jnp.abs(at.epsilon)
+    a, size = at.a, xp.abs(at.epsilon)
     pair = mills_pair(place.lower, place.width)
     ratio, slope = mills_slope(a)
     square = a * a
     first, second = decay_means(square)
-    decay = jnp.exp(-square)
+    decay = xp.exp(-square)
     kappa = 2.0 * (a * first + decay * ratio)
     near_first, near_second = decay_means(a * place.near_gap)
     near_ratio = ratio + slope * place.near_gap * near_first
     far_first, _ = decay_means(place.far_decay)
     between, _ = decay_means(size)
-    a_both = jnp.where(place.both_inside, a, 1.0)
-    excess_inside = jnp.where(
+    a_both = xp.where(place.both_inside, a, 1.0)
+    excess_inside = xp.where(
         place.both_inside,
-        jnp.exp(-place.far_decay) * between * (size / a_both),
+        xp.exp(-place.far_decay) * between * (size / a_both),
         place.near_gap * near_first,
     )
-    excess = jnp.where(place.outside, 0.0, slope * excess_inside) + pair.difference
-    excess = jnp.maximum(excess, TINY)
-    mean_first, _ = decay_means(a * jnp.where(place.outside, 0.0, place.near))
-    small_a, small_near = jnp.minimum(a, _REACH), jnp.minimum(place.near, _REACH)
+    excess = xp.where(place.outside, 0.0, slope * excess_inside) + pair.difference
+    excess = xp.maximum(excess, TINY)
+    mean_first, _ = decay_means(a * xp.where(place.outside, 0.0, place.near))
+    small_a, small_near = xp.minimum(a, _REACH), xp.minimum(place.near, _REACH)
     ring = _normal_integral(small_near) - _normal_integral(small_a)
-    inside = 2.0 * jnp.where(
+    inside = 2.0 * xp.where(
         place.outside,
-        a * first + jnp.exp(-0.5 * square) * ring,
+        a * first + xp.exp(-0.5 * square) * ring,
         place.near * mean_first,
     )
     far_inside = ratio + slope * place.far_gap * far_first
@@ -79,10 +77,10 @@ def _terms(at: Point) -> _Terms:
         below=place.below,
         exponent=place.exponent,
         kappa=kappa,
-        inside=jnp.where(place.below, inside, 0.0),
+        inside=xp.where(place.below, inside, 0.0),
         excess=excess,
-        near_ratio=jnp.where(place.outside, pair.lower, near_ratio),
-        far_ratio=jnp.where(place.both_inside, far_inside, pair.upper),
+        near_ratio=xp.where(place.outside, pair.lower, near_ratio),
+        far_ratio=xp.where(place.both_inside, far_inside, pair.upper),
     )
     return _Terms(crossing, place, slope, second, near_second)
 
@@ -90,20 +88,20 @@ def _terms(at: Point) -> _Terms:
 def _reduced(at: Point) -> _Terms:
     """`_terms` of arguments cut to where squares are finite; NaN for a ratio beyond 1e150."""
     none = at.d == 0
-    d = jnp.where(none, 1.0, jnp.minimum(at.d, LARGEST_SHIFT))
-    largest = jnp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d)
+    d = xp.where(none, 1.0, xp.minimum(at.d, LARGEST_SHIFT))
+    largest = xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d)
     cut = Point(
         alpha=at.alpha,
         gamma=at.gamma,
-        shift=jnp.where(none, at.gamma, jnp.where(at.d > LARGEST_SHIFT, jnp.inf, at.shift)),
-        a=jnp.where(at.a <= LARGEST_RATIO, at.a, jnp.nan),
+        shift=xp.where(none, at.gamma, xp.where(at.d > LARGEST_SHIFT, xp.inf, at.shift)),
+        a=xp.where(at.a <= LARGEST_RATIO, at.a, xp.nan),
         d=d,
-        epsilon=jnp.minimum(jnp.abs(at.epsilon), largest),
+        epsilon=xp.minimum(xp.abs(at.epsilon), largest),
     )
     return _terms(cut)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_delta(at: Point) -> Reals:
     """`FlippedHuber.log_delta` for arrays of one shape."""
     return log_delta_at(_reduced(at).crossing, at.epsilon, at.d == 0)
@@ -120,8 +118,8 @@ def _log_delta_jvp(primals, tangents):
     near = place.near_gap**2 * t.near_mean
     far = place.far_gap**2 * decay_means(place.far_decay)[1]
     ratios = crossing.near_ratio + crossing.far_ratio
-    by_a = jnp.where(place.below, at_zero * ratios - near - far, near - at_zero * crossing.excess)
-    by_a = jnp.where(place.both_inside, _slope_inside(t, at.a, jnp.abs(at.epsilon)), by_a)
+    by_a = xp.where(place.below, at_zero * ratios - near - far, near - at_zero * crossing.excess)
+    by_a = xp.where(place.both_inside, _slope_inside(t, at.a, xp.abs(at.epsilon)), by_a)
     slopes = by_shift * (by_a * tangent.a + tangent.d)
     return out, slopes + by_epsilon * tangent.epsilon
 
@@ -129,11 +127,11 @@ def _log_delta_jvp(primals, tangents):
 def _slope_inside(t: _Terms, a: Reals, size: Reals) -> Reals:
     """X of regime 2, where its terms cancel as D -> 0: a sum over |u| and v, no large terms."""
     place = t.place
-    a_both = jnp.where(place.both_inside, a, 1.0)
-    near = jnp.where(place.both_inside, place.near, 0.0)
+    a_both = xp.where(place.both_inside, a, 1.0)
+    near = xp.where(place.both_inside, place.near, 0.0)
     weight = 1.0 + 2.0 * a_both**3 * t.mean * t.slope / t.crossing.kappa
-    value = jnp.zeros_like(a)
+    value = xp.zeros_like(a)
     for end, decay in ((near, a * place.near_gap), (near + size / a_both, place.far_decay)):
-        inner = jnp.where(place.both_inside, a * end, 0.0)
-        value += end * (1.0 - weight * jnp.exp(-decay) * decay_means(inner)[0])
+        inner = xp.where(place.both_inside, a * end, 0.0)
+        value = value + end * (1.0 - weight * xp.exp(-decay) * decay_means(inner)[0])
     return value / a_both

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric import double_double as dd
 
@@ -76,7 +74,7 @@ class _Root(NamedTuple):
 
 
 def _numerators(at: Point) -> _Numerators:
-    size = jnp.abs(at.epsilon)
+    size = xp.abs(at.epsilon)
     ratio, step = dd.quotient(at.alpha, at.gamma, at.a), dd.quotient(at.shift, at.gamma, at.d)
     p = dd.product(ratio, step)
     half_d = dd.scaled(dd.product(step, step), 0.5)
@@ -107,25 +105,25 @@ def _regimes(at: Point, n: _Numerators) -> _Regimes:
 
 def _rising_root(at: Point, n: _Numerators, rising: Bools) -> _Root:
     open_plateau = rising & (n.from_plateau > 0)
-    root = jnp.sqrt(2.0 * jnp.where(open_plateau, n.from_plateau, 1.0))
-    root = jnp.where(open_plateau, root, jnp.where(n.from_plateau > 0, 1.0, 0.0 * n.from_plateau))
+    root = xp.sqrt(2.0 * xp.where(open_plateau, n.from_plateau, 1.0))
+    root = xp.where(open_plateau, root, xp.where(n.from_plateau > 0, 1.0, 0.0 * n.from_plateau))
     wide = rising & (at.shift > at.alpha)
     # Rounded once, with the derivative of d - a.
     reach = at.d - at.a
-    reach += jax.lax.stop_gradient((at.shift - at.alpha) / at.gamma - reach)
-    beyond = jnp.where(wide, root + reach, 1.0)
-    near = jnp.where(wide, 2.0 * n.from_zero / beyond, root - reach)
-    gap = 2.0 * jnp.maximum(n.to_tail, 0.0) / jnp.where(rising, at.d + root, 1.0)
+    reach = reach + lax.stop_gradient((at.shift - at.alpha) / at.gamma - reach)
+    beyond = xp.where(wide, root + reach, 1.0)
+    near = xp.where(wide, 2.0 * n.from_zero / beyond, root - reach)
+    gap = 2.0 * xp.maximum(n.to_tail, 0.0) / xp.where(rising, at.d + root, 1.0)
     # |u| may come out an ulp below 0 at u = 0.
-    return _Root(jnp.maximum(near, 0.0), gap, root)
+    return _Root(xp.maximum(near, 0.0), gap, root)
 
 
 def _falling_root(at: Point, n: _Numerators, falling: Bools) -> _Root:
-    root = jnp.sqrt(2.0 * jnp.where(falling, jnp.abs(at.epsilon) + n.product, 1.0))
+    root = xp.sqrt(2.0 * xp.where(falling, xp.abs(at.epsilon) + n.product, 1.0))
     return _Root(
-        near=-2.0 * n.from_zero / jnp.where(falling, at.a + at.d + root, 1.0),
-        gap=2.0 * jnp.maximum(n.from_left, 0.0) / jnp.where(falling, root + at.d, 1.0),
-        width=2.0 * jnp.maximum(n.from_edge, 0.0) / jnp.where(falling, root + 2 * at.a, 1.0),
+        near=-2.0 * n.from_zero / xp.where(falling, at.a + at.d + root, 1.0),
+        gap=2.0 * xp.maximum(n.from_left, 0.0) / xp.where(falling, root + at.d, 1.0),
+        width=2.0 * xp.maximum(n.from_edge, 0.0) / xp.where(falling, root + 2 * at.a, 1.0),
     )
 
 
@@ -133,24 +131,24 @@ def place_of(at: Point) -> Place:
     """The place where the loss passes |epsilon|."""
     n = _numerators(at)
     regimes = _regimes(at, n)
-    both, normal, size = regimes.both_inside, regimes.tail | regimes.left, jnp.abs(at.epsilon)
+    both, normal, size = regimes.both_inside, regimes.tail | regimes.left, xp.abs(at.epsilon)
     rising, falling = _rising_root(at, n, regimes.rising), _falling_root(at, n, regimes.falling)
 
-    a_both = jnp.where(both, at.a, 1.0)
-    exponent_both = -0.5 * jnp.where(both, n.from_plateau, 0.0)
+    a_both = xp.where(both, at.a, 1.0)
+    exponent_both = -0.5 * xp.where(both, n.from_plateau, 0.0)
     near_both, gap_both = exponent_both / a_both, 0.5 * n.to_edge / a_both
-    far_decay = jnp.where(both, -0.5 * n.from_edge, 0.0)
+    far_decay = xp.where(both, -0.5 * n.from_edge, 0.0)
 
     signed, rounding = dd.divide(n.from_normal, n.shift_ratio, normal)
-    near_normal = jnp.abs(signed)
+    near_normal = xp.abs(signed)
     square = 0.5 * (near_normal * near_normal + at.a * at.a) + signed * rounding
-    normal_width = jnp.where(regimes.tail, at.d, 2.0 * size / jnp.where(normal, at.d, 1.0))
+    normal_width = xp.where(regimes.tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
 
     def pick(outer: Reals, two: Reals, three: Reals, four: Reals) -> Reals:
-        inside = jnp.where(both, two, jnp.where(regimes.falling, three, four))
-        return jnp.where(normal, outer, inside)
+        inside = xp.where(both, two, xp.where(regimes.falling, three, four))
+        return xp.where(normal, outer, inside)
 
-    zero = jnp.zeros_like(at.a)
+    zero = xp.zeros_like(at.a)
     near = pick(near_normal, near_both, falling.near, rising.near)
     return Place(
         below=regimes.left | both | regimes.falling,
@@ -158,9 +156,9 @@ def place_of(at: Point) -> Place:
         both_inside=both,
         near=near,
         near_gap=pick(zero, gap_both, falling.gap, rising.gap),
-        far_gap=jnp.where(both, far_decay / a_both, 0.0),
+        far_gap=xp.where(both, far_decay / a_both, 0.0),
         far_decay=far_decay,
         exponent=pick(square, exponent_both, at.a * falling.near, at.a * rising.near),
-        lower=jnp.where(normal, near, at.a),
+        lower=xp.where(normal, near, at.a),
         width=pick(normal_width, zero, falling.width, rising.width),
     )

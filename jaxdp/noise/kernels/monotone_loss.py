@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m_near
 
@@ -51,29 +51,29 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
     Where delta > 1/2, by 5e-15 + 1e-15 rho(u).
     """
     below, exponent = at.below & ~none, at.exponent
-    backward, size = epsilon < 0, jnp.abs(epsilon)
-    decay, tail = jnp.exp(-size), jnp.exp(-exponent)
-    excess = jnp.where(none, 0.0, at.excess)
+    backward, size = epsilon < 0, xp.abs(epsilon)
+    decay, tail = xp.exp(-size), xp.exp(-exponent)
+    excess = xp.where(none, 0.0, at.excess)
     direct = (at.inside + tail * excess) / at.kappa
-    direct = jnp.where(none, 0.0, direct)
+    direct = xp.where(none, 0.0, direct)
     complement = tail * (at.near_ratio + at.far_ratio) / at.kappa
-    complement = jnp.where(below, complement, 1.0 - direct)
+    complement = xp.where(below, complement, 1.0 - direct)
     # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    mixture = -jnp.expm1(-size) + decay * direct
+    mixture = -xp.expm1(-size) + decay * direct
     near_one = (below & (complement < 0.5)) | (backward & (mixture > 0.5))
-    scale = jnp.where(backward | below, 0.0, -exponent - jnp.log(at.kappa))
-    small = scale + jnp.log(jnp.where(backward, mixture, jnp.where(below, direct, excess)))
+    scale = xp.where(backward | below, 0.0, -exponent - xp.log(at.kappa))
+    small = scale + xp.log(xp.where(backward, mixture, xp.where(below, direct, excess)))
     # A delta below exp(-1e307) is not zero: only no shift, or epsilon = inf, gives zero.
-    small = jnp.where(small < _LEAST, _LEAST, small)
-    large = log1m_near(jnp.where(backward, decay, 1.0) * complement)
-    ulps = jnp.where(
-        near_one, _VALUE_ULPS + _EXPONENT_ULPS * jnp.where(below, exponent, 0.0), _VALUE_ULPS
+    small = xp.where(small < _LEAST, _LEAST, small)
+    large = log1m_near(xp.where(backward, decay, 1.0) * complement)
+    ulps = xp.where(
+        near_one, _VALUE_ULPS + _EXPONENT_ULPS * xp.where(below, exponent, 0.0), _VALUE_ULPS
     )
-    value = jnp.where(near_one, large, small)
+    value = xp.where(near_one, large, small)
     # A factor: what is added to 1e-300 may be flushed to 0.
-    upper = jnp.where(value > 0, 0.0, value * (1.0 - ULP * ulps))
-    zero = (none & (epsilon >= 0)) | (epsilon == jnp.inf)
-    return jnp.where(zero & ~jnp.isnan(upper), -jnp.inf, upper)
+    upper = xp.where(value > 0, 0.0, value * (1.0 - ULP * ulps))
+    zero = (none & (epsilon >= 0)) | (epsilon == xp.inf)
+    return xp.where(zero & ~xp.isnan(upper), -xp.inf, upper)
 
 
 def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
@@ -82,12 +82,12 @@ def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
     At fixed u, as delta is stationary in it. Towards epsilon < 0, where delta(-e) is as in
     `log_delta_at`, P[T > -u] / delta takes the place of g(u) H(v) / delta.
     """
-    backward, size = epsilon < 0, jnp.abs(epsilon)
+    backward, size = epsilon < 0, xp.abs(epsilon)
     forward = ~backward & ~at.below
-    log_density = -at.exponent - jnp.log(at.kappa)
-    hidden = jnp.where(forward, 0.0, log_density - jnp.where(backward, size, 0.0) - out)
-    by_shift = jnp.where(forward, 1.0 / at.excess, jnp.exp(hidden))
-    survival = jnp.exp(log_density) * at.near_ratio
-    reverse = jnp.exp(jnp.where(backward, -size - out, 0.0))
-    reverse *= jnp.where(at.below, survival, 1.0 - survival)
-    return by_shift, -jnp.where(backward, reverse, by_shift * at.far_ratio)
+    log_density = -at.exponent - xp.log(at.kappa)
+    hidden = xp.where(forward, 0.0, log_density - xp.where(backward, size, 0.0) - out)
+    by_shift = xp.where(forward, 1.0 / at.excess, xp.exp(hidden))
+    survival = xp.exp(log_density) * at.near_ratio
+    reverse = xp.exp(xp.where(backward, -size - out, 0.0))
+    reverse = reverse * xp.where(at.below, survival, 1.0 - survival)
+    return by_shift, -xp.where(backward, reverse, by_shift * at.far_ratio)

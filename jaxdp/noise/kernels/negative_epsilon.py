@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LEAST_NORMAL, LOG_2, ULP, log1m_near, log1mexp
 
@@ -28,29 +27,29 @@ class Sides(NamedTuple):
 
 def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps: float) -> Reals:
     """log delta, increased by `value_ulps` of itself and `input_ulps` of its amplification."""
-    t, size = sides, jnp.abs(epsilon)
+    t, size = sides, xp.abs(epsilon)
     backward = epsilon < 0
-    decay, tail = jnp.exp(-size), jnp.exp(-t.decay)
-    complement = jnp.where(t.below, tail * t.both, 1.0 - tail * t.excess)
+    decay, tail = xp.exp(-size), xp.exp(-t.decay)
+    complement = xp.where(t.below, tail * t.both, 1.0 - tail * t.excess)
     # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    mixture = -jnp.expm1(-size) + decay * tail * t.excess
+    mixture = -xp.expm1(-size) + decay * tail * t.excess
     near_one = (t.below & (complement < 0.5)) | (backward & (mixture > 0.5))
-    inner = jnp.where(backward, mixture, t.excess)
-    small = jnp.where(backward, 0.0, -t.decay) + jnp.log(jnp.where(inner > 0, inner, 1.0))
-    large = log1m_near(jnp.where(near_one, jnp.where(backward, decay, 1.0) * complement, 0.25))
-    part = jnp.where(near_one & t.below, t.both, t.excess)
-    blurred = t.amplification / jnp.where(part > 0, part, 1.0)
+    inner = xp.where(backward, mixture, t.excess)
+    small = xp.where(backward, 0.0, -t.decay) + xp.log(xp.where(inner > 0, inner, 1.0))
+    large = log1m_near(xp.where(near_one, xp.where(backward, decay, 1.0) * complement, 0.25))
+    part = xp.where(near_one & t.below, t.both, t.excess)
+    blurred = t.amplification / xp.where(part > 0, part, 1.0)
     # Where backward, all of it counts times e^-|epsilon|, unless that is a factor.
-    share = tail * jnp.where(near_one, 1.0, decay / jnp.where(mixture > 0, mixture, 1.0))
+    share = tail * xp.where(near_one, 1.0, decay / xp.where(mixture > 0, mixture, 1.0))
     mirrored = t.amplification * share
-    blurred = jnp.where(backward & ~(near_one & t.below), mirrored, blurred)
-    blurred = jnp.where(near_one & (large == 0), 0.0, blurred)
-    error = jnp.where(near_one, jnp.abs(large), 1.0) * input_ulps * blurred
-    value = jnp.where(near_one, large, small)
-    upper = value + ULP * (error + value_ulps * jnp.abs(value))
+    blurred = xp.where(backward & ~(near_one & t.below), mirrored, blurred)
+    blurred = xp.where(near_one & (large == 0), 0.0, blurred)
+    error = xp.where(near_one, xp.abs(large), 1.0) * input_ulps * blurred
+    value = xp.where(near_one, large, small)
+    upper = value + ULP * (error + value_ulps * xp.abs(value))
     # A CPU flushes these to zero by itself; where they are kept, their last place is worth more.
-    upper = jnp.where(upper > -LEAST_NORMAL, 0.0, upper)
-    return jnp.where(jnp.isnan(upper), upper, jnp.clip(upper, jnp.finfo(jnp.float64).min, 0.0))
+    upper = xp.where(upper > -LEAST_NORMAL, 0.0, upper)
+    return xp.where(xp.isnan(upper), upper, xp.clip(upper, xp.finfo(xp.float64).min, 0.0))
 
 
 def with_limits(log_delta: Reals, width: Reals, shift: Reals, epsilon: Reals) -> Reals:
@@ -59,28 +58,28 @@ def with_limits(log_delta: Reals, width: Reals, shift: Reals, epsilon: Reals) ->
     No shift is no loss: delta = (1 - e^epsilon)_+. So is a finite one of infinitely wide noise;
     an infinite one of finite noise tells everything, and of the other nothing is known.
     """
-    flat, endless = width == jnp.inf, shift == jnp.inf
-    log_delta = jnp.where(endless, 0.0, jnp.minimum(log_delta, 0.0))
+    flat, endless = width == xp.inf, shift == xp.inf
+    log_delta = xp.where(endless, 0.0, xp.minimum(log_delta, 0.0))
     backward = epsilon < 0
-    unmoved = jnp.where(backward, log1mexp(jnp.where(backward, -epsilon, 1.0)), -jnp.inf)
-    log_delta = jnp.where((shift == 0) | (flat & ~endless), unmoved, log_delta)
-    bad = jnp.isnan(width) | jnp.isnan(shift) | jnp.isnan(epsilon) | (flat & endless)
-    return jnp.where(bad, jnp.nan, log_delta)
+    unmoved = xp.where(backward, log1mexp(xp.where(backward, -epsilon, 1.0)), -xp.inf)
+    log_delta = xp.where((shift == 0) | (flat & ~endless), unmoved, log_delta)
+    bad = xp.isnan(width) | xp.isnan(shift) | xp.isnan(epsilon) | (flat & endless)
+    return xp.where(bad, xp.nan, log_delta)
 
 
 def inverse_delta(sides: Sides, epsilon: Reals, log_delta: Reals) -> Reals:
     """exp(-decay) / delta, times e^-|epsilon| where epsilon < 0."""
     backward = epsilon < 0
-    decay = sides.decay + jnp.where(backward, jnp.abs(epsilon), 0.0)
+    decay = sides.decay + xp.where(backward, xp.abs(epsilon), 0.0)
     direct = ~backward & ~(sides.below & (log_delta > -LOG_2))
-    excess = jnp.where(direct, sides.excess, 1.0)
-    return jnp.where(direct, 1.0 / excess, jnp.exp(-decay - log_delta))
+    excess = xp.where(direct, sides.excess, 1.0)
+    return xp.where(direct, 1.0 / excess, xp.exp(-decay - log_delta))
 
 
 def slope_in_epsilon(sides: Sides, epsilon: Reals, log_delta: Reals) -> Reals:
     """d log delta / d epsilon: delta'(e) = -e^e P[T > u + shift], delta'(-e) = -e^-e P[T < u]."""
     forward = inverse_delta(sides, epsilon, log_delta) * sides.far
-    tail = jnp.exp(-sides.decay) * sides.near
-    rest = jnp.where(sides.below, tail, 1.0 - tail)
-    reverse = jnp.exp(-jnp.abs(epsilon) - log_delta) * rest
-    return -jnp.where(epsilon < 0, reverse, forward)
+    tail = xp.exp(-sides.decay) * sides.near
+    rest = xp.where(sides.below, tail, 1.0 - tail)
+    reverse = xp.exp(-xp.abs(epsilon) - log_delta) * rest
+    return -xp.where(epsilon < 0, reverse, forward)

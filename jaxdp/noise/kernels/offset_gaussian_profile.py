@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.mills import mills_pair
@@ -48,31 +46,31 @@ class _Terms(NamedTuple):
 
 def _terms(at: Point) -> _Terms:
     none = at.d == 0
-    h = jnp.where(at.h <= LARGEST_RATIO, at.h, jnp.nan)
-    d = jnp.where(none, 1.0, jnp.minimum(at.d, LARGEST_SHIFT))
-    size = jnp.minimum(jnp.abs(at.epsilon), jnp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d))
-    shift = jnp.where(none, at.scale, jnp.where(at.d > LARGEST_SHIFT, jnp.inf, at.shift))
+    h = xp.where(at.h <= LARGEST_RATIO, at.h, xp.nan)
+    d = xp.where(none, 1.0, xp.minimum(at.d, LARGEST_SHIFT))
+    size = xp.minimum(xp.abs(at.epsilon), xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d))
+    shift = xp.where(none, at.scale, xp.where(at.d > LARGEST_SHIFT, xp.inf, at.shift))
     step = dd.quotient(shift, at.scale, d)
     half_square = dd.scaled(dd.product(step, step), 0.5)
     ratio = dd.quotient(at.offset, at.scale, h)
     short = dd.total_pair(half_square, dd.product(ratio, step), -size)
     below = short.high > 0
     both = dd.total_pair(step, dd.scaled(ratio, 2.0))
-    slope = dd.Double(*(jnp.where(below, v, w) for v, w in zip(both, step, strict=True)))
+    slope = dd.Double(*(xp.where(below, v, w) for v, w in zip(both, step, strict=True)))
     signed, rounding = dd.divide(short, slope, d > 0)
-    near = jnp.abs(signed)
-    inner = jnp.where(below, near, 0.0)
+    near = xp.abs(signed)
+    inner = xp.where(below, near, 0.0)
     start = h + near
     centre = mills_pair(h, inner)
-    pair = mills_pair(start, jnp.where(below, 2.0 * size / both.high, d))
-    exponent = 0.5 * near * (near + 2.0 * h) + jnp.sign(signed) * (near + h) * rounding
-    inside = -jnp.expm1(-jnp.where(below, exponent, 0.0)) * pair.lower
+    pair = mills_pair(start, xp.where(below, 2.0 * size / both.high, d))
+    exponent = 0.5 * near * (near + 2.0 * h) + xp.sign(signed) * (near + h) * rounding
+    inside = -xp.expm1(-xp.where(below, exponent, 0.0)) * pair.lower
     crossing = Crossing(
         below=below,
         exponent=exponent,
         kappa=2.0 * centre.lower,
         inside=2.0 * (centre.difference + inside),
-        excess=jnp.maximum(pair.difference, TINY),
+        excess=xp.maximum(pair.difference, TINY),
         near_ratio=pair.lower,
         far_ratio=pair.upper,
     )
@@ -81,7 +79,7 @@ def _terms(at: Point) -> _Terms:
     return _Terms(crossing, (2.0 * centre.difference + pair.difference) / centre.lower)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_delta(at: Point) -> Reals:
     """`OffsetGaussian.log_delta` for arrays of one shape."""
     return log_delta_at(_terms(at).crossing, at.epsilon, at.d == 0)

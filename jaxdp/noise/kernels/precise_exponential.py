@@ -5,10 +5,9 @@ from __future__ import annotations
 import decimal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
 from jaxdp._numeric.elementary import two_sum
@@ -20,22 +19,22 @@ _HALVINGS, _TERMS = 6, 20
 def exp_pair(exponent: Double) -> Double:
     """exp(-e), e >= 0, to an absolute 1e-27; 0 beyond 200."""
     far = exponent.high > 200.0
-    small = scaled(Double(*(jnp.where(far, 1.0, -x) for x in exponent)), 2.0**-_HALVINGS)
-    count = jnp.round(small.high * 4.0) * 0.25
+    small = scaled(Double(*(xp.where(far, 1.0, -x) for x in exponent)), 2.0**-_HALVINGS)
+    count = xp.round(small.high * 4.0) * 0.25
     high, low = two_sum(small.high, -count)
     rest = Double(high, low + small.low)
     # Not a constant: XLA would take (1 + x) - 1 for x.
-    zero, one = jnp.zeros_like(high), jnp.where(high <= 1.0, 1.0, jnp.nan)
+    zero, one = xp.zeros_like(high), xp.where(high <= 1.0, 1.0, xp.nan)
 
     def add_term(index: jax.Array, value: Double) -> Double:
         order = Double(one * (_TERMS - index), zero)
-        term = divide(product(rest, value), order, jnp.ones(high.shape, bool))
+        term = divide(product(rest, value), order, xp.ones(high.shape, bool))
         return total_pair(one, term)
 
     value = lax.fori_loop(0, _TERMS, add_term, Double(one, zero))
     value = product(value, _quarters(count))
     value = lax.fori_loop(0, _HALVINGS, lambda _, x: product(x, x), value)
-    return Double(*(jnp.where(far, 0.0, x) for x in value))
+    return Double(*(xp.where(far, 0.0, x) for x in value))
 
 
 def product(x: Double, y: Double) -> Double:
@@ -58,5 +57,5 @@ def _quarters(count: Reals) -> Double:
         exact = [(decimal.Decimal(-i) / 4).exp() for i in range(17)]
         high = np.array([float(x) for x in exact])
         low = np.array([float(x - decimal.Decimal(float(x))) for x in exact])
-    index = jnp.clip(jnp.round(-4.0 * count), 0, 16).astype(jnp.int32)
-    return Double(jnp.asarray(high)[index], jnp.asarray(low)[index])
+    index = xp.clip(xp.round(-4.0 * count), 0, 16).astype(xp.int32)
+    return Double(xp.take(high, index), xp.take(low, index))

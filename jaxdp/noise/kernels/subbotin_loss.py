@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import LOG_2, log1mexp
 
@@ -36,18 +34,18 @@ class Threshold(NamedTuple):
 def _growth_of(kappa: Reals) -> tuple[Reals, Reals, Bools]:
     """m = min(kappa, 1 / kappa), log((1 + m) / (1 - m)), and whether kappa < 1."""
     below = kappa < 1.0
-    m = jnp.where(below, kappa, 1.0 / jnp.where(below, 1.0, kappa))
-    return m, jnp.log1p(2.0 * m / jnp.maximum(1.0 - m, _CLOSEST)), below
+    m = xp.where(below, kappa, 1.0 / xp.where(below, 1.0, kappa))
+    return m, xp.log1p(2.0 * m / xp.maximum(1.0 - m, _CLOSEST)), below
 
 
 def _log_of(value: Reals, epsilon: Reals, log_half: Reals, power: Reals) -> Reals:
     """log value; where that is no normal number, log of (epsilon / 2) (shift / 2)^-power."""
     normal = (value > _LEAST) & (value < 1e300)
-    apart = jnp.log(jnp.maximum(epsilon, _LEAST)) - LOG_2 - power * log_half
-    return jnp.where(normal, jnp.log(jnp.where(normal, value, 1.0)), apart)
+    apart = xp.log(xp.maximum(epsilon, _LEAST)) - LOG_2 - power * log_half
+    return xp.where(normal, xp.log(xp.where(normal, value, 1.0)), apart)
 
 
-@jax.custom_jvp
+@custom_jvp
 def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
     """Threshold where zeta = epsilon >= 0, for shift > 0; shift and power are finite.
 
@@ -56,47 +54,47 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
     same side of both its asymptotes, so the iteration starts beyond the root and is monotone.
     """
     half = 0.5 * shift
-    log_half = jnp.log(half)
-    scaled_up = (epsilon / shift) * jnp.power(1.0 / half, power - 1.0)
+    log_half = xp.log(half)
+    scaled_up = (epsilon / shift) * xp.power(1.0 / half, power - 1.0)
     in_halves = _log_of(scaled_up, epsilon, log_half, power)
-    in_scales = _log_of(epsilon / shift, epsilon, log_half, jnp.ones_like(power))
+    in_scales = _log_of(epsilon / shift, epsilon, log_half, xp.ones_like(power))
     # The unit of x: a half of the shift or the scale, whichever leaves the smaller logarithm.
-    near = jnp.where(in_halves < 0, in_halves, in_halves / (power - 1.0))
-    halves = (in_halves < 0) | (jnp.abs(in_halves) < jnp.abs(in_scales))
-    unit = jnp.where(halves, half, 1.0)
-    log_unit = jnp.where(halves, log_half, 0.0)
-    target = jnp.where(halves, in_halves, in_scales)
-    start = jnp.where(halves, near, in_scales / (power - 1.0))
+    near = xp.where(in_halves < 0, in_halves, in_halves / (power - 1.0))
+    halves = (in_halves < 0) | (xp.abs(in_halves) < xp.abs(in_scales))
+    unit = xp.where(halves, half, 1.0)
+    log_unit = xp.where(halves, log_half, 0.0)
+    target = xp.where(halves, in_halves, in_scales)
+    start = xp.where(halves, near, in_scales / (power - 1.0))
 
     def improve(_: Index, log_x: Reals) -> Reals:
-        log_x = jnp.clip(log_x, -_LARGEST_LOG, _LARGEST_LOG)
+        log_x = xp.clip(log_x, -_LARGEST_LOG, _LARGEST_LOG)
         log_kappa = log_x + (log_unit - log_half)
-        m, growth, below = _growth_of(jnp.exp(log_kappa))
-        rest = -jnp.expm1(-power * growth)
-        scaled = jnp.where(m < 1e-100, 1.0, rest / (2.0 * power * jnp.maximum(m, 1e-100)))
-        curve = power * jnp.log1p(m) + jnp.log(scaled)
-        curve += jnp.where(below, (2.0 - power) * log_kappa, 0.0)
+        m, growth, below = _growth_of(xp.exp(log_kappa))
+        rest = -xp.expm1(-power * growth)
+        scaled = xp.where(m < 1e-100, 1.0, rest / (2.0 * power * xp.maximum(m, 1e-100)))
+        curve = power * xp.log1p(m) + xp.log(scaled)
+        curve = curve + xp.where(below, (2.0 - power) * log_kappa, 0.0)
         residual = (power - 1.0) * log_x - target + curve
-        tip = jnp.exp(-(power - 1.0) * growth)
-        lift = jnp.where(below, m * (1.0 + tip), -jnp.expm1(-(power - 1.0) * growth))
-        slope = power * lift / ((1.0 + m) * jnp.maximum(rest, 1e-300))
-        slope = jnp.where(m < 1e-100, jnp.where(below, 1.0, power - 1.0), slope)
+        tip = xp.exp(-(power - 1.0) * growth)
+        lift = xp.where(below, m * (1.0 + tip), -xp.expm1(-(power - 1.0) * growth))
+        slope = power * lift / ((1.0 + m) * xp.maximum(rest, 1e-300))
+        slope = xp.where(m < 1e-100, xp.where(below, 1.0, power - 1.0), slope)
         return log_x - residual / slope
 
-    log_x = jax.lax.fori_loop(0, _NEWTON_STEPS, improve, start)
-    log_x = jnp.clip(log_x, -_LARGEST_LOG, _LARGEST_LOG)
-    kappa = jnp.minimum(jnp.exp(log_x) * (unit / half), 1e300)
+    log_x = lax.fori_loop(0, _NEWTON_STEPS, improve, start)
+    log_x = xp.clip(log_x, -_LARGEST_LOG, _LARGEST_LOG)
+    kappa = xp.minimum(xp.exp(log_x) * (unit / half), 1e300)
     m, growth, below = _growth_of(kappa)
     growth = power * growth
     # A = epsilon / (B / A - 1), and near the centre, where B / A -> 1, from u itself.
     central = below & (m < 0.5)
-    u = half * (1.0 - jnp.where(central, m, 0.0))
-    direct = power * jnp.log(u) - jnp.log(power)
-    safe = jnp.where(central, 1.0, growth)
-    log_a = jnp.log(jnp.maximum(epsilon, _LEAST)) - safe - log1mexp(safe)
-    log_a = jnp.where(central, direct, log_a)
-    a = jnp.where(central, jnp.power(u, power) / power, epsilon / jnp.expm1(safe))
-    return Threshold(a, log_a, growth, jnp.where(below, -1.0, 1.0))
+    u = half * (1.0 - xp.where(central, m, 0.0))
+    direct = power * xp.log(u) - xp.log(power)
+    safe = xp.where(central, 1.0, growth)
+    log_a = xp.log(xp.maximum(epsilon, _LEAST)) - safe - log1mexp(safe)
+    log_a = xp.where(central, direct, log_a)
+    a = xp.where(central, xp.power(u, power) / power, epsilon / xp.expm1(safe))
+    return Threshold(a, log_a, growth, xp.where(below, -1.0, 1.0))
 
 
 @loss_threshold.defjvp
@@ -110,19 +108,19 @@ def _loss_threshold_jvp(primals, tangents):
     a, log_a, growth, side = out
     order = 1.0 / power
     beta = 1.0 - order
-    slope_ratio = side * jnp.exp(-beta * growth)  # psi(u) / psi(v)
-    rest = jnp.where(side > 0, -jnp.expm1(-beta * growth), 1.0 - slope_ratio)
+    slope_ratio = side * xp.exp(-beta * growth)  # psi(u) / psi(v)
+    rest = xp.where(side > 0, -xp.expm1(-beta * growth), 1.0 - slope_ratio)
     share = slope_ratio / rest
-    log_power = jnp.log(power)
+    log_power = xp.log(power)
     log_u = order * (log_power + log_a)
     step = epsilon * (log_u - order) + (a + epsilon) * order * growth
-    by_shift = -side * jnp.exp(beta * log_power) / rest
+    by_shift = -side * xp.exp(beta * log_power) / rest
     pull = tangents[1] - step * tangents[2]
     turn = (log_u - order) * tangents[2]
     # A may underflow; A^(-1/p) and psi(u) / A do not.
-    change = share * pull + a * turn + by_shift * jnp.exp(beta * log_a) * tangents[0]
-    log_change = side * jnp.exp(-beta * growth - log_a) / rest * pull + turn
-    log_change += by_shift * jnp.exp(-order * log_a) * tangents[0]
+    change = share * pull + a * turn + by_shift * xp.exp(beta * log_a) * tangents[0]
+    log_change = side * xp.exp(-beta * growth - log_a) / rest * pull + turn
+    log_change = log_change + by_shift * xp.exp(-order * log_a) * tangents[0]
     b = a + epsilon
-    spread = (tangents[1] - epsilon * log_change) / jnp.maximum(b, _LEAST)
-    return out, Threshold(change, log_change, spread, jnp.zeros_like(side))
+    spread = (tangents[1] - epsilon * log_change) / xp.maximum(b, _LEAST)
+    return out, Threshold(change, log_change, spread, xp.zeros_like(side))

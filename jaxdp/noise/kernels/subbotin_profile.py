@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.gamma import gamma_excess, gamma_pair
 from jaxdp.noise.kernels.negative_epsilon import (
@@ -33,22 +33,22 @@ _DEEP = 1e12
 
 def _sides(shift: Reals, epsilon: Reals, power: Reals) -> tuple[Sides, Reals]:
     """The sides, and g(u) exp(decay)."""
-    reach = jnp.clip(shift, 1e-300, _LARGEST)
-    size = jnp.minimum(jnp.abs(epsilon), _LARGEST)
+    reach = xp.clip(shift, 1e-300, _LARGEST)
+    size = xp.minimum(xp.abs(epsilon), _LARGEST)
     at = loss_threshold(reach, size, power)
     below = at.side < 0
     beta = (power - 1.0) / power
     pair = gamma_pair(beta, at.a, at.log_a, size, at.growth)
     unit = 0.5 / (1.0 + gamma_excess(beta))
-    middle = jnp.where(below, 2.0 * pair.lower, 0.0)
-    excess = jnp.maximum(unit * (middle + pair.difference), jnp.finfo(jnp.float64).tiny)
-    excess = jnp.where(shift == 0, 0.0, excess)
-    density = unit * jnp.exp(beta * jnp.log(power) - jnp.where(pair.scaled > 0, 0.0, at.a))
+    middle = xp.where(below, 2.0 * pair.lower, 0.0)
+    excess = xp.maximum(unit * (middle + pair.difference), xp.finfo(xp.float64).tiny)
+    excess = xp.where(shift == 0, 0.0, excess)
+    density = unit * xp.exp(beta * xp.log(power) - xp.where(pair.scaled > 0, 0.0, at.a))
     near, far = unit * pair.upper, unit * pair.far
     amplification = size * far + reach * density + 0.5 * unit * pair.error
-    decay = jnp.minimum(pair.scaled, 1e305)
+    decay = xp.minimum(pair.scaled, 1e305)
     deep = (decay > _DEEP) & ~below
-    amplification = jnp.where(deep, 2.0 * decay / beta * excess, amplification)
+    amplification = xp.where(deep, 2.0 * decay / beta * excess, amplification)
     return Sides(below, decay, excess, near + far, near, far, amplification), density
 
 
@@ -57,13 +57,13 @@ def _value(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
     return upper_log_delta(sides, epsilon, _VALUE_ULPS, _INPUT_ULPS)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_delta(shift: Reals, epsilon: Reals, power: Reals) -> Reals:
     """`Subbotin.log_delta` at scale 1, shift >= 0, for arrays of one shape; power finite."""
     upper = _value(shift, epsilon, power)
     # A delta below exp(-1.8e308) is not zero: only no shift, or epsilon = inf, gives zero.
-    zero = ((shift == 0) & (epsilon >= 0)) | (epsilon == jnp.inf)
-    return jnp.where(zero & ~jnp.isnan(shift + epsilon + power), -jnp.inf, upper)
+    zero = ((shift == 0) & (epsilon >= 0)) | (epsilon == xp.inf)
+    return xp.where(zero & ~xp.isnan(shift + epsilon + power), -xp.inf, upper)
 
 
 @functools.partial(log_delta.defjvp, symbolic_zeros=True)
@@ -72,13 +72,13 @@ def _log_delta_jvp(primals, tangents):
     shift, epsilon, power = primals
     out = log_delta(shift, epsilon, power)
     sides, density = _sides(shift, epsilon, power)
-    change = jnp.zeros_like(out)
+    change = xp.zeros_like(out)
     if not isinstance(tangents[0], SymbolicZero):
-        change += inverse_delta(sides, epsilon, out) * density * tangents[0]
+        change = change + inverse_delta(sides, epsilon, out) * density * tangents[0]
     if not isinstance(tangents[1], SymbolicZero):
-        change += slope_in_epsilon(sides, epsilon, out) * tangents[1]
+        change = change + slope_in_epsilon(sides, epsilon, out) * tangents[1]
     if not isinstance(tangents[2], SymbolicZero):
-        one = jnp.ones_like(power)
+        one = xp.ones_like(power)
         by_power = jax.jvp(lambda p: _value(shift, epsilon, p), (power,), (one,))[1]
-        change += jnp.where(shift == 0, 0.0, by_power) * tangents[2]
+        change = change + xp.where(shift == 0, 0.0, by_power) * tangents[2]
     return out, change

@@ -11,11 +11,9 @@ and beyond the points where K is known:
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_2, log1p
 from jaxdp._numeric.gamma import gamma_excess
@@ -34,9 +32,9 @@ _SET_ASIDE = (0.9, 0.99, 0.999, 0.9999)
 def law(power: Reals, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
     """log g and the loss at scale 1."""
     beta = (power - 1.0) / power
-    log_unit = LOG_2 - beta * jnp.log(power) + log1p(gamma_excess(beta))
-    near, width = jnp.maximum(jnp.abs(t), _LEAST), jnp.clip(shift + 2.0 * t, 0.0, shift)
-    fall = -jnp.expm1(-power * jnp.log1p(width / near))
+    log_unit = LOG_2 - beta * xp.log(power) + log1p(gamma_excess(beta))
+    near, width = xp.maximum(xp.abs(t), _LEAST), xp.clip(shift + 2.0 * t, 0.0, shift)
+    fall = -xp.expm1(-power * xp.log1p(width / near))
     return -(near**power) / power - log_unit, (near + width) ** power * fall / power
 
 
@@ -46,14 +44,14 @@ def own_divergence(power: Reals, shift: Reals, s: Reals) -> Reals:
     Nodes are graded towards the mode of the tilted density, or to where the density itself falls:
     of a high power both are steep.
     """
-    ratio = jnp.log1p(1.0 / jnp.maximum(s, _LEAST)) / (power - 1.0)
-    mode = shift / jnp.expm1(jnp.minimum(ratio, _LARGEST_LOG))
-    return divergence(law, power, shift, s, (jnp.maximum(mode, power ** (1.0 / power)),))
+    ratio = xp.log1p(1.0 / xp.maximum(s, _LEAST)) / (power - 1.0)
+    mode = shift / xp.expm1(xp.minimum(ratio, _LARGEST_LOG))
+    return divergence(law, power, shift, s, (xp.maximum(mode, power ** (1.0 / power)),))
 
 
 def _order(x: Reals) -> Reals:
     """s >= 0 with s (s + 1) = x."""
-    return 2.0 * x / (1.0 + jnp.sqrt(1.0 + 4.0 * x))
+    return 2.0 * x / (1.0 + xp.sqrt(1.0 + 4.0 * x))
 
 
 def least_rho(shift: Reals, power: Reals) -> Reals:
@@ -61,7 +59,7 @@ def least_rho(shift: Reals, power: Reals) -> Reals:
 
     It lies 0.4 % above the least such rho near power 2, 2e-6 below 1.9.
     """
-    unit = lax.stop_gradient(own_divergence(power, shift, jnp.zeros_like(shift)))
+    unit = lax.stop_gradient(own_divergence(power, shift, xp.zeros_like(shift)))
 
     def point(y: Reals) -> tuple[Reals, Reals, Reals]:
         x = y / unit
@@ -72,20 +70,20 @@ def least_rho(shift: Reals, power: Reals) -> Reals:
         worst, x, s, k = state
         x_next, s_next, k_next = point(y)
         slope = (k_next - k) / (s_next - s)
-        drop = jnp.maximum(slope * s - k, 0.0)  # the chord is slope s - drop
-        top = (drop + jnp.sqrt(drop * drop + slope * drop)) / slope
-        top = jnp.clip(top, s, s_next)
+        drop = xp.maximum(slope * s - k, 0.0)  # the chord is slope s - drop
+        top = (drop + xp.sqrt(drop * drop + slope * drop)) / slope
+        top = xp.clip(top, s, s_next)
         chord = (slope * top - drop) / (top * (top + 1.0))
-        series = jnp.maximum(k / x, (k + jnp.expm1(k_next - k)) / x_next)
-        worst = jnp.maximum(worst, jnp.minimum(chord, series))
+        series = xp.maximum(k / x, (k + xp.expm1(k_next - k)) / x_next)
+        worst = xp.maximum(worst, xp.minimum(chord, series))
         return (worst, x_next, s_next, k_next), None
 
-    first = point(jnp.asarray(_POINTS[0]))
-    start = (jnp.expm1(first[2]) / first[0], *first)
-    worst, _, s, _ = jax.lax.scan(widen, start, jnp.asarray(_POINTS[1:]))[0]
-    beyond = jnp.full_like(shift, jnp.inf)
+    first = point(xp.asarray(_POINTS[0]))
+    start = (xp.expm1(first[2]) / first[0], *first)
+    worst, _, s, _ = lax.scan(widen, start, xp.asarray(_POINTS[1:]))[0]
+    beyond = xp.full_like(shift, xp.inf)
     for part in _SET_ASIDE:
-        gap = -jnp.expm1(-jnp.log1p(part / s) / (power - 1.0))
+        gap = -xp.expm1(-xp.log1p(part / s) / (power - 1.0))
         bound = shift**power / power * gap ** (1.0 - power) / (s + part)
-        beyond = jnp.minimum(beyond, bound - np.log1p(-part) / (power * s * (s + 1.0)))
-    return jnp.maximum(worst, beyond)
+        beyond = xp.minimum(beyond, bound - np.log1p(-part) / (power * s * (s + 1.0)))
+    return xp.maximum(worst, beyond)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, final
 
-import jax.numpy as jnp
-
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import Reals, Shape
 from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
@@ -40,7 +39,7 @@ class WholeLaw:
     @property
     def start(self) -> Reals:
         """The number from which on the square in h counts."""
-        return self.alpha if self.kind == "huber" else jnp.zeros(())
+        return self.alpha if self.kind == "huber" else xp.zeros(())
 
 
 class Candidate(NamedTuple):
@@ -59,17 +58,17 @@ def exponent(law: WholeLaw, candidate: Candidate) -> Reals:
         return 0.5 * beyond * (beyond + k)
     if law.kind == "exponential":
         return beyond
-    return beyond + 0.5 * (jnp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
+    return beyond + 0.5 * (xp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
 
 
 def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
     """`exponent` to 1e-30."""
     k, j, size = candidate
-    everywhere = jnp.ones(k.shape, bool)
-    zero = jnp.zeros(k.shape)
+    everywhere = xp.ones(k.shape, bool)
+    zero = xp.zeros(k.shape)
 
     def exactly(x: Reals) -> Double:
-        return Double(jnp.broadcast_to(x, k.shape), zero)
+        return Double(xp.broadcast_to(x, k.shape), zero)
 
     inside = size - 0.5 * law.scale
     n = k * size + j
@@ -79,7 +78,7 @@ def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
         outside = total_pair(exactly(n), exactly(-law.start))
         share = divide(outside, exactly(law.gamma), outside.high > 0)
         square = scaled(product(share, share), 0.5)
-        return total_pair(centre, Double(*(jnp.where(outside.high > 0, x, 0.0) for x in square)))
+        return total_pair(centre, Double(*(xp.where(outside.high > 0, x, 0.0) for x in square)))
     part = product(exactly(k), exactly(inside))
     above = total_pair(part, j)
     beyond = divide(above, exactly(law.scale), everywhere)
@@ -90,8 +89,8 @@ def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
 
 def _ratio_pair(law: WholeLaw, shape: Shape) -> Double:
     """alpha / gamma^2 to 1e-30."""
-    zero, everywhere = jnp.zeros(shape), jnp.ones(shape, bool)
-    gamma = Double(jnp.broadcast_to(law.gamma, shape), zero)
+    zero, everywhere = xp.zeros(shape), xp.ones(shape, bool)
+    gamma = Double(xp.broadcast_to(law.gamma, shape), zero)
     return divide(
-        Double(jnp.broadcast_to(law.alpha, shape), zero), product(gamma, gamma), everywhere
+        Double(xp.broadcast_to(law.alpha, shape), zero), product(gamma, gamma), everywhere
     )

@@ -1,0 +1,281 @@
+"""One source, two array libraries: NumPy for known numbers, `jax.numpy` for everything else.
+
+`xp` is what kernels compute with. Each function looks at its arguments: if one is a JAX array or
+is traced, the function of `jax.numpy` is called, else that of NumPy. Known numbers enter as NumPy
+arrays (`checks`), so a known question dispatches no operation of JAX and compiles nothing. `lax`
+has the loops: they run in Python if their state is NumPy's and no trace is open.
+
+Both libraries round to within 4 ulps (`tests/_core/test_namespace.py`); stated errors cover that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdp._core.tracing import is_tracing
+
+# Step of a difference, in parts of its place. chosen: half of the digits
+_DIFFERENCE = 1e-7
+
+# Names that mean the same to both libraries, of which JAX's know more types.
+_OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
+# Functions that make arrays: inside of a trace JAX's, which traced numbers may index.
+_NEW = ("arange", "array", "asarray", "eye", "full", "linspace", "ones", "zeros")
+# Arguments of functions of `jax.numpy` that NumPy's do not have.
+_HINTS = ("method", "mode", "precision")
+
+
+@functools.cache
+def _is_of_jax(kind: type) -> bool:
+    return issubclass(kind, Tracer) or issubclass(kind, jax.Array)
+
+
+def any_of_jax(arguments: Any) -> bool:
+    for x in arguments:
+        kind = type(x)
+        if (kind is tuple or kind is list) and any_of_jax(x):
+            return True
+        if _is_of_jax(kind):
+            return True
+    return False
+
+
+def on_host(*trees: Any) -> bool:
+    """True if no array in the trees is JAX's and no trace is open."""
+    return not any_of_jax(jax.tree.leaves(trees)) and not is_tracing()
+
+
+class _Numpy:
+    """The functions of `jax.numpy`, computed by NumPy where no argument is JAX's."""
+
+    def __init__(self, host: ModuleType, device: ModuleType):
+        self._host, self._device = host, device
+
+    def __getattr__(self, name: str) -> Any:
+        host, device = getattr(self._host, name, None), getattr(self._device, name)
+        found = device if name in _OF_JAX or host is None else host
+        if isinstance(device, ModuleType):
+            found = _Numpy(host or device, device)
+        elif callable(found) and not isinstance(found, type) and name not in _OF_JAX:
+            found = either(host, device, name in _NEW)
+        setattr(self, name, found)
+        return found
+
+
+def either(
+    host: Callable[..., Any] | None, device: Callable[..., Any], is_new: bool = False
+) -> Callable[..., Any]:
+    if host is None:
+        return device
+
+    @functools.wraps(device)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        of_jax = any_of_jax(args) or (kwargs and any_of_jax(kwargs.values()))
+        if of_jax or (is_new and is_tracing()):
+            return device(*args, **kwargs)
+        if kwargs:
+            kwargs = {k: v for k, v in kwargs.items() if k not in _HINTS or k == "mode"}
+        return host(*args, **kwargs)
+
+    return function
+
+
+if TYPE_CHECKING:  # Both libraries have the same functions.
+    import jax.numpy as xp
+    from jax import lax
+else:
+    xp = _Numpy(np, jnp)
+
+
+def updated(x: Any, index: Any, value: Any, drop: bool = False) -> Any:
+    """A copy of x with `value` at an index; `drop`: places beyond the end are left out (traced)."""
+    if any_of_jax((x, value)) or any_of_jax(index if isinstance(index, tuple) else (index,)):
+        return jnp.asarray(x).at[index].set(value, mode="drop" if drop else None)
+    copy = np.array(x)
+    copy[index] = value
+    return copy
+
+
+def picked(x: Any, index: Any) -> Any:
+    """x[index]; NaN where a traced index lies outside."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any_of_jax((x, *parts)):
+        return jnp.asarray(x).at[index].get(mode="fill", fill_value=jnp.nan)
+    return np.asarray(x)[index]
+
+
+class _Lax:
+    """Loops and hints of `jax.lax`: Python's loops where all is known, the rest is JAX's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jax.lax, name)
+
+    @staticmethod
+    def fori_loop(lower: Any, upper: Any, body: Callable[..., Any], state: Any) -> Any:
+        if not on_host(lower, upper, state):
+            return jax.lax.fori_loop(lower, upper, body, state)
+        for i in range(int(lower), int(upper)):
+            state = body(i, state)
+        return state
+
+    @staticmethod
+    def while_loop(goes_on: Callable[..., Any], body: Callable[..., Any], state: Any) -> Any:
+        if not on_host(state):
+            return jax.lax.while_loop(goes_on, body, state)
+        while goes_on(state):
+            state = body(state)
+        return state
+
+    @staticmethod
+    def scan(
+        body: Callable[..., Any], state: Any, xs: Any = None, length: int | None = None
+    ) -> tuple[Any, Any]:
+        if not on_host(state, xs):
+            return jax.lax.scan(body, state, xs, length)
+        results = []
+        for x in [None] * int(length or 0) if xs is None else _rows(xs):
+            state, result = body(state, x)
+            results.append(result)
+        return state, _stacked(results)
+
+    @staticmethod
+    def map(function: Callable[..., Any], xs: Any) -> Any:
+        if not on_host(xs):
+            return jax.lax.map(function, xs)
+        return _stacked([function(x) for x in _rows(xs)])
+
+    @staticmethod
+    def cond(chosen: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *args: Any):
+        if not on_host(chosen, args):
+            return jax.lax.cond(chosen, if_true, if_false, *args)
+        return if_true(*args) if chosen else if_false(*args)
+
+    @staticmethod
+    def custom_root(residual: Any, start: Any, solve: Any, slope_solve: Any) -> Any:
+        if not on_host(start):
+            return jax.lax.custom_root(residual, start, solve, slope_solve)
+        return solve(residual, start)
+
+    @staticmethod
+    def stop_gradient(x: Any) -> Any:
+        return x if on_host(x) else jax.lax.stop_gradient(x)
+
+    @staticmethod
+    def optimization_barrier(x: Any) -> Any:
+        return x if on_host(x) else jax.lax.optimization_barrier(x)
+
+    @staticmethod
+    def rsqrt(x: Any) -> Any:
+        return jax.lax.rsqrt(x) if any_of_jax((x,)) else 1.0 / np.sqrt(x)
+
+    @staticmethod
+    def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+        if any_of_jax((x,)):
+            return jax.lax.reduce_precision(x, exponent_bits, mantissa_bits)
+        # Dekker's split; only the number of bits of doubles is ever reduced.
+        scaled = x * (2.0 ** (52 - mantissa_bits) + 1.0)
+        return scaled - (scaled - x)
+
+    @staticmethod
+    def sort(operands: tuple[Any, ...], num_keys: int = 1) -> tuple[Any, ...]:
+        """Vectors in the order of the first one."""
+        if not on_host(operands):
+            return jax.lax.sort(operands, num_keys=num_keys)
+        order = np.argsort(operands[0], kind="stable")
+        return tuple(np.asarray(x)[order] for x in operands)
+
+    @staticmethod
+    def cummax(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return _running("cummax", np.maximum, x, axis, reverse)
+
+    @staticmethod
+    def cummin(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return _running("cummin", np.minimum, x, axis, reverse)
+
+    @staticmethod
+    def cumsum(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return _running("cumsum", np.add, x, axis, reverse)
+
+    @staticmethod
+    def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return _running("cumlogsumexp", np.logaddexp, x, axis, reverse)
+
+
+if not TYPE_CHECKING:
+    lax = _Lax()
+
+
+def _running(name: str, host: np.ufunc, x: Any, axis: int, reverse: bool) -> Any:
+    if any_of_jax((x,)):
+        return getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
+    x = np.flip(x, axis) if reverse else x
+    result = host.accumulate(x, axis=axis)
+    return np.flip(result, axis) if reverse else result
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.checkpoint`, which leaves a function of known values as it is."""
+    remade = jax.checkpoint(function)
+
+    def call(*args: Any) -> Any:
+        return (function if on_host(args) else remade)(*args)
+
+    return call
+
+
+def slope(function: Callable[[Any], Any], x: Any) -> Any:
+    """Derivative of a function at x; by a difference where all is known, for guesses alone."""
+    if not on_host(x):
+        return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
+    step = _DIFFERENCE * np.maximum(np.abs(x), 1e-3)
+    return (function(x + step) - function(x)) / step
+
+
+def vmap(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+    """`jax.vmap` along first axes; one call after the other where all is known."""
+    mapped = jax.vmap(function, in_axes)
+
+    def call(*args: Any) -> Any:
+        if not on_host(args):
+            return mapped(*args)
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        moving = [x for x, axis in zip(args, axes, strict=True) if axis is not None]
+        results = []
+        for row in _rows(tuple(moving)):
+            parts = iter(row)
+            pairs = zip(args, axes, strict=True)
+            results.append(function(*(x if axis is None else next(parts) for x, axis in pairs)))
+        return _stacked(results)
+
+    return call
+
+
+class custom_jvp:  # noqa: N801
+    """`jax.custom_jvp`, which calls the function itself where all is known."""
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: tuple[int, ...] = ()):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._with_slopes = jax.custom_jvp(function, nondiff_argnums=nondiff_argnums)
+        self.defjvp = self._with_slopes.defjvp
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._function if on_host(args) else self._with_slopes)(*args)
+
+
+def _rows(xs: Any) -> Iterator[Any]:
+    """Entries of the trees' arrays along their first axis."""
+    leaves, tree = jax.tree.flatten(xs)
+    return (tree.unflatten([x[i] for x in leaves]) for i in range(len(leaves[0])))
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *x: np.stack(x), *trees) if trees else None

@@ -1,0 +1,58 @@
+"""Where code runs: inside of a trace, outside of any, or in a kernel that NumPy computes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+from jax.extend.core import get_opaque_trace_state, take_current_trace
+
+with take_current_trace():
+    _NO_TRACE = get_opaque_trace_state()
+
+_lifted = threading.local()
+
+
+def is_tracing() -> bool:
+    """True if what is computed now may be traced."""
+    return get_opaque_trace_state() != _NO_TRACE
+
+
+def is_inside_trace() -> bool:
+    """True inside of any transformation, also where `outside_traces` has lifted it."""
+    return getattr(_lifted, "depth", 0) > 0 or is_tracing()
+
+
+@contextlib.contextmanager
+def outside_traces() -> Iterator[None]:
+    """Context in which known values are computed, not traced into the trace around it."""
+    if not is_tracing():
+        yield
+        return
+    _lifted.depth = getattr(_lifted, "depth", 0) + 1
+    try:
+        with take_current_trace():
+            yield
+    finally:
+        _lifted.depth -= 1
+
+
+_kernel = threading.local()
+
+
+def in_kernel() -> bool:
+    """True in a kernel that NumPy computes: as in a compiled one, bad values become NaN."""
+    return getattr(_kernel, "running", False)
+
+
+@contextlib.contextmanager
+def kernel() -> Iterator[None]:
+    """Context in which NumPy computes known values of any size, and bad ones become NaN."""
+    before, _kernel.running = in_kernel(), True
+    try:
+        with outside_traces(), np.errstate(all="ignore"):
+            yield
+    finally:
+        _kernel.running = before

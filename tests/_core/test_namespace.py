@@ -1,0 +1,210 @@
+"""Known questions: answered by NumPy, without a program, as the compiled kernels answer them."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import lax, slope, updated, vmap, xp
+from jaxdp.accountant import engines
+from jaxdp.accountant.composition import Term
+from jaxdp.accountant.sampled import ladder
+from jaxdp.dominating_pair.additive import Additive
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+TRAINING = {"sampling_prob": 0.01, "steps": 1000}
+OF_SIZE = {"dataset_size": 60_000, "batch_size": 600}
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """How many programs a call compiles."""
+    count = [0]
+
+    def listen(event, duration, **_):
+        count[0] += event == COMPILED
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+
+    def of(call):
+        before = count[0]
+        call()
+        return count[0] - before
+
+    yield of
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def _laplace(times):
+    return times * dp.privacy_loss(dp.Mechanism(dp.Laplace(100.0), 1.0))
+
+
+QUESTIONS = {
+    "epsilon": lambda: dp.dpsgd.epsilon(1.0, 1e-6, **TRAINING),
+    "delta": lambda: dp.dpsgd.delta(1.0, 1.0, **TRAINING),
+    "noise_multiplier": lambda: dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **TRAINING),
+    "steps": lambda: dp.dpsgd.steps(1.0, epsilon=1.0, delta=1e-6, sampling_prob=0.01),
+    "curve": lambda: dp.dpsgd.curve(1.0, 1e-6, **TRAINING),
+    "group": lambda: dp.dpsgd.epsilon(1.0, 1e-6, group_size=2, **TRAINING),
+    "replace_one": lambda: dp.dpsgd.epsilon(1.0, 1e-6, relation="replace_one", **TRAINING),
+    "truncated": lambda: dp.dpsgd.epsilon(
+        1.0, 1e-6, sampling="truncated", batch_size_limit=650, steps=100, **OF_SIZE
+    ),
+    "fixed": lambda: dp.dpsgd.epsilon(
+        1.0, 1e-6, sampling="without_replacement", steps=100, **OF_SIZE
+    ),
+    "allocation": lambda: dp.dpsgd.epsilon(
+        1.0, 1e-6, sampling="random_allocation", epochs=2, **OF_SIZE
+    ),
+    "lanes": lambda: dp.dpsgd.epsilon(np.linspace(0.7, 4.0, 40), 1e-6, **TRAINING),
+    "laplace": lambda: _laplace(1000).epsilon(1e-6),
+    "three kinds": lambda: (
+        _laplace(10) + dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0)) + dp.PureDP(0.1)
+    ).delta(1.0),
+    "lattice": lambda: (20 * dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(20.0), 1.0))).epsilon(
+        1e-6
+    ),
+    "sampled laplace": lambda: (
+        50
+        * dp.privacy_loss(
+            dp.Mechanism(dp.Laplace(2.0), 1.0, sampling_prob=0.01, relation="add_remove")
+        )
+    ).epsilon(1e-6),
+    "gaussian": lambda: dp.Mechanism(dp.Gaussian(2.0), 1.0).epsilon(1e-6),
+    "tpr_at_fpr": lambda: dp.tpr_at_fpr(_laplace(10), 0.01),
+    "renyi": lambda: _laplace(10).renyi([1.5, 2.0]),
+    "calibrate": lambda: dp.calibrate(
+        lambda scale: dp.Mechanism(dp.Gaussian(scale), 1.0), dp.Budget(1.0, 1e-6)
+    ),
+    "compare": lambda: dp.compare(dp.Budget(1.0, 1e-6), 1.0),
+    "tradeoff": lambda: dp.GDP(1.0).tradeoff(0.1),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_known_question_compiles_no_program(question, programs):
+    assert programs(QUESTIONS[question]) == 0
+
+
+def test_the_counter_counts(programs):
+    assert programs(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3))) > 0
+
+
+def _random_trainings(rng, lanes):
+    scale, rate = rng.uniform(0.5, 4.0, lanes), 10 ** rng.uniform(-5, -1, lanes)
+    steps, delta = np.round(10 ** rng.uniform(1, 4.5, lanes)), 10 ** rng.uniform(-10, -4, lanes)
+    loss = dp.privacy_loss(
+        dp.Mechanism(dp.Gaussian(scale), 1.0, sampling_prob=rate, relation="add_remove")
+    )
+    return steps * loss, delta
+
+
+def test_both_namespaces_bracket_the_same_log_delta(monkeypatch):
+    """300 random trainings: neither bracket contradicts the other."""
+    loss, delta = _random_trainings(np.random.default_rng(7), 300)
+    epsilon = np.asarray(loss.epsilon(delta))
+    on_host = loss.log_delta(epsilon), loss.log_delta_error(epsilon)
+    monkeypatch.setattr(ladder._OnHost, "takes", classmethod(lambda cls, lanes: False))
+    compiled = loss.log_delta(epsilon), loss.log_delta_error(epsilon)
+    lower = [np.asarray(upper - error) for upper, error in (on_host, compiled)]
+    assert np.all(lower[0] <= np.asarray(compiled[0]))
+    assert np.all(lower[1] <= np.asarray(on_host[0]))
+    assert np.median(np.abs(np.asarray(on_host[0] - compiled[0]))) < 1e-11
+
+
+@pytest.mark.parametrize("engine", [engines._along, engines._inverse])
+def test_both_namespaces_agree_along_a_contour(engine):
+    scales = np.array([[30.0], [100.0]])
+    term = Term(Additive(dp.Laplace(scales), np.ones((2, 1))), np.full((2, 1), 500.0))
+    table = engines.tabled((term,))
+    values = np.array([0.9, 0.3]) if engine is engines._along else np.array([1e-5, 1e-6])
+    on_host, compiled = engine(table, values), engine.program(table, values)
+    assert not isinstance(on_host.upper, jax.Array)
+    assert isinstance(compiled.upper, jax.Array)
+    np.testing.assert_allclose(on_host.upper, compiled.upper, rtol=1e-10)
+    np.testing.assert_allclose(on_host.lower, compiled.lower, rtol=1e-10)
+
+
+RANGES = {
+    "exp": (-700.0, 700.0),
+    "log": (1e-300, 1e3),
+    "log1p": (-0.7, 5.0),
+    "expm1": (-30.0, 5.0),
+    "sin": (-1e3, 1e3),
+    "cos": (-1e3, 1e3),
+    "tanh": (-5.0, 5.0),
+    "sinh": (-20.0, 20.0),
+    "arctan": (-1e3, 1e3),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_functions_round_to_four_ulps(name):
+    """Stated errors allow 4 ulps for each function, on whichever processor."""
+    low, high = RANGES[name]
+    rng = np.random.default_rng(3)
+    x = rng.uniform(low, high, 1500)
+    x[:500] = rng.uniform(max(low, -1.0), min(high, 1.0), 500)
+    with mp.workdps(40):
+        exact = [getattr(mp, "atan" if name == "arctan" else name)(mp.mpf(float(v))) for v in x]
+        values = getattr(xp, name)(x)
+        ulps = [abs((mp.mpf(float(v)) - e) / e) * 2**52 for v, e in zip(values, exact, strict=True)]
+    assert max(ulps) <= 4.0
+
+
+def test_the_namespace_follows_its_arguments():
+    assert isinstance(xp.exp(1.0), np.floating)
+    assert isinstance(xp.exp(jnp.ones(2)), jax.Array)
+    assert isinstance(xp.stack([np.ones(2), jnp.ones(2)]), jax.Array)
+    assert isinstance(xp.where(np.ones(2) > 0, 1.0, 2.0), np.ndarray)
+    jax.jit(lambda x: isinstance(xp.exp(x), jax.core.Tracer) or pytest.fail("not traced"))(1.0)
+
+
+def test_loops_of_known_values_leave_their_arguments_alone():
+    x = np.arange(3.0)
+    doubled = lax.fori_loop(0, 2, lambda i, y: 2.0 * y, x)
+    assert doubled.tolist() == [0.0, 4.0, 8.0]
+    total, each = lax.scan(lambda s, y: (s + y, s), 0.0, x)
+    assert (total, each.tolist()) == (3.0, [0.0, 0.0, 1.0])
+    assert lax.while_loop(lambda y: y < 5.0, lambda y: y + 2.0, np.zeros(())) == 6.0
+    assert lax.cummax(x[::-1], reverse=True).tolist() == [2.0, 1.0, 0.0]
+    assert vmap(lambda a, b: a * b, (0, None))(x, 2.0).tolist() == [0.0, 2.0, 4.0]
+    assert updated(x, 1, 7.0).tolist() == [0.0, 7.0, 2.0]
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    with np.errstate(divide="ignore"):
+        assert float(logsumexp(np.full(2, -np.inf))) == -np.inf
+    assert abs(slope(np.sin, np.zeros(())) - 1.0) < 1e-6
+
+
+def test_inside_of_a_trace_loops_are_compiled():
+    """A state of NumPy, and a body that reads what is traced."""
+
+    def total(x):
+        return lax.fori_loop(0, 3, lambda i, y: y + x, np.zeros(()))
+
+    assert jax.jit(total)(2.0) == 6.0
+    assert jax.vmap(total)(jnp.ones(2)).tolist() == [3.0, 3.0]
+    assert jax.grad(total)(2.0) == 3.0
+
+
+def test_known_parameters_cannot_be_written_to():
+    scale = np.array([1.0, 2.0])
+    noise = dp.Gaussian(scale)
+    scale[0] = 1e-9
+    assert np.asarray(noise.scale).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        noise.scale[0] = 1e-9
+
+
+def test_answers_are_arrays_of_jax():
+    mechanism = dp.Mechanism(dp.Gaussian(2.0), 1.0)
+    for answer in (
+        mechanism.delta(1.0),
+        mechanism.noise.variance(),
+        dp.privacy_loss(mechanism).bounds(1.0)[0],
+        dp.dpsgd.epsilon(1.0, 1e-6, **TRAINING),
+    ):
+        assert isinstance(answer, jax.Array)
