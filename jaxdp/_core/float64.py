@@ -120,7 +120,7 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
             result = function(*args, **kwargs)
         if home is not None and not moved:
             return jax.tree.map(lambda x: _committed(x, home), result)
-        return _marked(result, refused)
+        return _marked(result if traced else _as_jax(result), refused)
 
     return call
 
