@@ -1,9 +1,9 @@
 """First answers: programs compiled and CPU seconds of one question in a fresh process.
 
-python -m benchmarks.bench_first_calls writes results/first_calls.json. Each question runs in
-processes of its own, without any cache, after `import jax, numpy, jaxdp`, which are measured apart;
-programs are counted by JAX's monitoring events. dp_accounting answers the first question in the
-same run. `known` compiles nothing, and asserts so.
+python -m benchmarks.bench_first_calls writes results/first_calls.json. Each question runs in a
+process of its own (median of REPEATS), without any cache; `import jax, numpy` is measured apart.
+Programs are counted by JAX's monitoring events. dp_accounting answers the first question in the
+same run. Questions under `known` must compile nothing.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks._tools.measure import write
 
-REPEATS = 3
+REPEATS = 1
 POISSON = "sampling_prob=.01, steps=1000"
 SIZES = "dataset_size=60_000, batch_size=600"
 KNOWN = {

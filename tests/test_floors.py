@@ -163,5 +163,5 @@ def test_kernels_change_no_array_in_place():
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                is_count = isinstance(node.value, ast.Constant) and isinstance(node.value.value, int)
-                assert is_count, (path, node.lineno)
+                step = node.value.value if isinstance(node.value, ast.Constant) else None
+                assert isinstance(step, int), (path, node.lineno)
