@@ -39,6 +39,7 @@ def _is_of_jax(kind: type) -> bool:
 
 
 def any_of_jax(arguments: Any) -> bool:
+    """True if an argument, or an entry of a list or tuple, is JAX's."""
     for x in arguments:
         kind = type(x)
         if (kind is tuple or kind is list) and any_of_jax(x):
@@ -73,6 +74,7 @@ class _Numpy:
 def either(
     host: Callable[..., Any] | None, device: Callable[..., Any], is_new: bool = False
 ) -> Callable[..., Any]:
+    """The function of NumPy (`host`) or of JAX (`device`), chosen by the arguments."""
     if host is None:
         return device
 
