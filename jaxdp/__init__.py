@@ -91,7 +91,6 @@ if TYPE_CHECKING:
     from jaxdp.noise.structure import Smooth as Smooth
     from jaxdp.noise.subbotin import Subbotin as Subbotin
     from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
-    from jaxdp.optimal.first_order import optimal_noise_table as optimal_noise_table
     from jaxdp.optimal.measure import pinball as pinball
     from jaxdp.optimal.mechanism import optimal_mechanism as optimal_mechanism
     from jaxdp.optimal.noise import optimal_integer_noise as optimal_integer_noise
@@ -162,7 +161,6 @@ else:
         "noise.structure": "Kinks Lattice Smooth",
         "noise.subbotin": "Subbotin",
         "noise.truncated_laplace": "TruncatedLaplace",
-        "optimal.first_order": "optimal_noise_table",
         "optimal.measure": "pinball",
         "optimal.mechanism": "optimal_mechanism",
         "optimal.noise": "optimal_integer_noise optimal_noise",

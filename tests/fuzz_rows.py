@@ -140,8 +140,6 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small sensitivity:scale"),
         row("optimal_integer_noise", lambda e, d, s: dp.optimal_integer_noise((e, d), s),
             "epsilon:moderate delta:small sensitivity:size"),
-        row("optimal_noise_table", lambda e, d: dp.optimal_noise_table(e, d),
-            "epsilon:moderate delta:small"),
         row("optimal_mechanism", lambda e, d, s: dp.optimal_mechanism((e, d), s, (0.0, 1.0)),
             "epsilon:moderate delta:small sensitivity:scale"),
         row("pinball", dp.pinball, "quantile:share"),

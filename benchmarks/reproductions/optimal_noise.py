@@ -3,9 +3,8 @@
 One list a figure, in results/optimal_noise_reproduced.json, published and measured side by side
 with seconds: the appendices' figures 1 and 2 and figure 4 (no losses are printed there: those of
 an independent solver stand for them), figure 3's curves, figure 5's setting, the cells of the
-suboptimality tables; the claims that fail; and tables by the first-order method next to the
-linear program. Published: Selvi, Liu & Wiesemann, "Differential privacy via distributionally
-robust optimization", and its appendices.
+suboptimality tables; and the claims that fail. Published: Selvi, Liu & Wiesemann, "Differential
+privacy via distributionally robust optimization", and its appendices.
 """
 
 import json
@@ -198,32 +197,6 @@ def tables() -> list[dict[str, Any]]:
     return found
 
 
-def first_order() -> dict[str, Any]:
-    """Tables of budgets at once, every bracket next to the linear program's."""
-    epsilons, deltas = np.meshgrid([0.05, 0.5, 1.0, 2.0, 5.0], [0.01, 0.1, 0.3], indexing="ij")
-    start = time.perf_counter()
-    table = dp.optimal_noise_table(epsilons, deltas)
-    seconds = time.perf_counter() - start
-    found = []
-    for i in np.ndindex(epsilons.shape):
-        made = proof_of(dp.optimal_noise(dp.Budget(epsilons[i], deltas[i])))
-        assert table.loss_lower[i] <= made.loss_upper
-        assert made.loss_lower <= table.loss_upper[i]
-        gap = (table.loss_upper[i] - table.loss_lower[i]) / max(1.0, table.loss_upper[i])
-        found.append(
-            {
-                "epsilon": float(epsilons[i]),
-                "delta": float(deltas[i]),
-                "first_order": [float(table.loss_lower[i]), float(table.loss_upper[i])],
-                "linear_program": [made.loss_lower, made.loss_upper],
-                "gap_percent": 100.0 * float(gap),
-                "met": bool(table.met[i]),
-                "steps": int(table.steps[i]),
-            }
-        )
-    return {"seconds": seconds, "device": jax.devices()[0].platform, "rows": found}
-
-
 def main() -> None:
     result = {}
     for part in (
@@ -233,7 +206,6 @@ def main() -> None:
         figure_5,
         figure_3_dependent,
         tables,
-        first_order,
     ):
         result[part.__name__] = part()
         print(part.__name__, flush=True)
