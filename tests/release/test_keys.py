@@ -98,17 +98,13 @@ def test_what_draws_for_itself_refuses(call, trace):
 
 
 @pytest.mark.parametrize("trace", ["jit", "vmap"])
-def test_what_runs_on_the_host_says_so(trace, tmp_path):
+def test_what_runs_on_the_host_says_so(trace):
     plan = dp.plan_table(TABLE)
     plan_of_steps = dp.dpsgd.plan(
         (1.0, 1e-5), jnp.zeros(()), clip=1.0, sampling_prob=0.1, steps=2, records=3
     )
     lasso = dp.DPLasso(epsilon=1.0, delta=1e-6, feature_bounds=(0, 1), target_bounds=(0, 1))
     rows = np.ones((4, 2))
-    descent = dp.solvers.coordinate_descent
-    problem = dp.glm(rows, rows[:, 0], loss="squared", penalty=dp.L2(0.5))
-    made = descent.noiseless_plan([0.5, 0.5], passes=2)
-    path = tmp_path / "run"
 
     def train(x):
         adam = pytest.importorskip("optax").sgd(0.1)
@@ -118,12 +114,10 @@ def test_what_runs_on_the_host_says_so(trace, tmp_path):
         "release_table": lambda x: dp.release_table({"a": [1, 2]}, plan),
         "train": train,
         "fit": lambda x: lasso.fit(rows + x, rows[:, 0]),
-        "run_resumable": lambda x: descent.run_resumable(problem, made, path),
     }
     for name, call in calls.items():
         with pytest.raises(ValueError, match=f"^{name} must be called outside .* its key"):
             TRACES[trace](call)(VALUES)
-    assert not path.exists()
 
 
 SHARED = {

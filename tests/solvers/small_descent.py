@@ -6,6 +6,8 @@ import numpy as np
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
+from jaxdp.solvers.coordinate_descent import compiled
+from jaxdp.solvers.lattice import Added
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(7)
@@ -31,3 +33,9 @@ def plan(key=KEY, **kwargs):
         "key": key,
     }
     return cd.plan(BUDGET, **(arguments | kwargs))
+
+
+def draw(made, key):
+    """The noise of every update and the step of its lattice, (passes, updates)."""
+    drawn, shape = compiled.drawn(compiled.in_a_row(made), key, made.release), made.sequence.shape
+    return Added(*(np.ravel(x)[: made.sequence.size].reshape(shape) for x in drawn))

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from descent_plans import SMOOTHNESS, make_plan, real_data, standardised
+from small_descent import draw
 
 import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers.coordinate_descent.run import draw
 
 pytestmark = pytest.mark.heavy
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from descent_plans import BUDGET, SMOOTHNESS, make_plan
+from small_descent import draw
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers.coordinate_descent.run import draw
 from jaxdp.solvers.lattice import added
 from jaxdp.solvers.problems import Smoothness
 

@@ -4,14 +4,13 @@ import jax
 import numpy as np
 import pytest
 from compilations import counted
-from small_descent import KEY, plan, problem
+from small_descent import KEY, draw, plan, problem
 
 import jaxdp as dp
 from jaxdp._core.random_key import key_for
 from jaxdp.noise.kernels.whole_draws import padded_size
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers import exponential_mechanism, lattice
-from jaxdp.solvers.coordinate_descent.run import draw
 
 PUBLIC = {"delta": 1e-6, "feature_bounds": (-1.0, 1.0), "target_bounds": (-1.0, 1.0)}
 

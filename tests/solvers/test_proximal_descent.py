@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_descent import draw
 
 import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent, proximal_descent
-from jaxdp.solvers.coordinate_descent.run import draw
 
 EACH = dp.Budget(1.0, 0.1)
 

@@ -2,12 +2,11 @@
 
 `plan` decides everything that privacy depends on, before a record is read: the sequence of
 coordinates, steps, thresholds and noise scales, calibrated to the visits that the sequence makes.
-`run` follows a plan, `run_many` a batch of them, `run_resumable` through a file.
+`run` follows a plan, `run_many` a batch of plans.
 """
 
 from jaxdp.solvers.coordinate_descent.accounting import ACCOUNTING as ACCOUNTING
 from jaxdp.solvers.coordinate_descent.accounting import update_budget as update_budget
-from jaxdp.solvers.coordinate_descent.checkpoint import run_resumable as run_resumable
 from jaxdp.solvers.coordinate_descent.defaults import Defaults as Defaults
 from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults
 from jaxdp.solvers.coordinate_descent.plan import ITERATES as ITERATES

@@ -8,12 +8,10 @@ The noise comes from a lattice to which the mean is rounded, see `solvers.lattic
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import checked_key, require_unshared
@@ -21,7 +19,6 @@ from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent import compiled
 from jaxdp.solvers.coordinate_descent.plan import Plan
-from jaxdp.solvers.lattice import Added
 from jaxdp.solvers.padding import padded
 from jaxdp.solvers.problems import Problem
 
@@ -146,31 +143,3 @@ def begin(plan: Plan, start: ArrayLike | None) -> Vector:
     if theta.shape != plan.steps.shape:
         raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
     return theta
-
-
-def draw(plan: Plan, key: Key) -> Added:
-    """The noise of every update on its mean gradient, (passes, updates)."""
-    shape, drawn = plan.sequence.shape, compiled.drawn(compiled.in_a_row(plan), key, plan.release)
-    return Added(*(compiled.first(x, plan.sequence.size).reshape(shape) for x in drawn))
-
-
-def advance(
-    problem: Problem,
-    plan: Plan,
-    start: Vector,
-    noise: Added,
-    first_pass: int = 0,
-    *,
-    trace: bool = False,
-) -> tuple[Vector, Reals | None]:
-    """theta and perhaps F after the passes that `noise` has rows for, from `first_pass` on."""
-    passes = noise.noise.shape[0]
-    made = slice(first_pass, first_pass + passes)
-    part = dataclasses.replace(plan, sequence=plan.sequence[made], pace=plan.pace[made])
-    row, sizes = compiled.in_a_row(part), compiled.sizes(problem, part)
-    missing = row.sequence.size - noise.noise.size
-    flat = Added(*(jax.device_put(np.pad(np.ravel(x), (0, missing))) for x in noise))
-    theta, objective = compiled.descend(
-        padded(problem), row, start, flat, *sizes, **compiled.kind_of(plan, trace)
-    )
-    return theta, None if objective is None else compiled.first(objective, passes)
