@@ -3,9 +3,9 @@ PYTHON ?= python3
 PY := .venv/bin/python
 RUN := $(PY) -m
 STAMP := .venv/.installed
-# Half the suite's time is compilation: this emitter takes two thirds of it, without dear passes less,
-# and half of that without any, where what is compiled does little. XLA ends at flags that it does not
-# know, as it does at the first from jax 0.11.2 on: it is asked.
+# Compilation takes half of the suite's time. This emitter takes two thirds of that, expensive passes a part,
+# and programs that run briefly need no optimisation. XLA exits on unknown flags, as jax 0.11.2 and later do
+# on the first one, so it is tried first.
 OLDER := --xla_cpu_use_fusion_emitters=false
 QUICK = $(shell XLA_FLAGS=$(OLDER) $(PY) -c 'import jax; jax.devices()' 2>/dev/null && echo $(OLDER)) \
   --xla_llvm_disable_expensive_passes=true
@@ -31,7 +31,7 @@ test: $(STAMP)
 	XLA_FLAGS="$(QUICKEST)" $(PYTEST) -m 'not long and not heavy'
 	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long and heavy'
 
-# The house, three noises, and one composition of each engine: in two minutes.
+# The layers, three noises, and one composition of each engine: in two minutes.
 NOISES := offset truncated discrete histogram staircase subbotin
 OTHERS := $(foreach noise,$(NOISES),and not $(noise))
 ENGINES := laplace-None or discrete_laplace or removed_gaussian
