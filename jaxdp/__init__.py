@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from jaxdp.design.expected_error import ExpectedError as ExpectedError
     from jaxdp.design.expected_error import expected_error as expected_error
     from jaxdp.design.fit import fit_noise as fit_noise
-    from jaxdp.design.flipped_huber_conditions import sufficient_log_delta as sufficient_log_delta
-    from jaxdp.design.flipped_huber_conditions import sufficient_zcdp as sufficient_zcdp
     from jaxdp.design.lower_bounds import lower_bound as lower_bound
-    from jaxdp.design.lower_bounds import two_point_release as two_point_release
     from jaxdp.design.sensitivity import JointSensitivity as JointSensitivity
     from jaxdp.dominating_pair.base import DominatingPair as DominatingPair
     from jaxdp.dominating_pair.base import Law as Law
@@ -127,8 +124,7 @@ else:
         "design.compare": "compare",
         "design.expected_error": "ExpectedError expected_error",
         "design.fit": "fit_noise",
-        "design.flipped_huber_conditions": "sufficient_log_delta sufficient_zcdp",
-        "design.lower_bounds": "lower_bound two_point_release",
+        "design.lower_bounds": "lower_bound",
         "design.sensitivity": "JointSensitivity",
         "dominating_pair.base": "DominatingPair Law law_on",
         "dominating_pair.gaussian_mixture": "GaussianMixture",

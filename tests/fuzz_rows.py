@@ -5,10 +5,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 import jaxdp as dp
-from jaxdp.design.lower_bounds import lower_bound_covariance
 from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff
 from jaxdp.solvers.problems import Smoothness
@@ -80,10 +78,6 @@ def design_rows() -> list[Row]:
     return [
         row("lower_bound", lambda e, d, s: dp.lower_bound(dp.ApproxDP(e, d), s),
             "epsilon:moderate delta:share sensitivity:shift"),
-        row("lower_bound_covariance", lambda r, n: lower_bound_covariance(
-            dp.ZCDP(0.0, r), jnp.eye(2), n), "rho:scale records:size", has_shapes=False),
-        row("two_point_release", lambda v, a, b, e: dp.two_point_release(KEY, v, a, b, e),
-            "value:inside lower:lower upper:upper epsilon:moderate", has_shapes=False),
         row("expected_error", lambda s, level: dp.expected_error(dp.Laplace(s), level),
             "scale:scale level:share"),
         row("ExpectedError.relative_error",
@@ -103,12 +97,6 @@ def design_rows() -> list[Row]:
         row("JointSensitivity", lambda n, l1, l2, linf: dp.JointSensitivity(
             n, l1=l1, l2=l2, linf=linf).tightened().l2,
             "dimension:size l1:scale l2:scale linf:scale"),
-        row("sufficient_log_delta", lambda a, g, m, e: dp.sufficient_log_delta(
-            dp.FlippedHuber(a, g), dp.JointSensitivity(3, linf=m), e),
-            "alpha:moderate gamma:moderate linf:moderate epsilon:shift"),
-        row("sufficient_zcdp", lambda a, g, m: dp.sufficient_zcdp(
-            dp.FlippedHuber(a, g), dp.JointSensitivity(3, linf=m)),
-            "alpha:moderate gamma:moderate linf:moderate"),
         row("PrivacyLoss.from_pmf", lambda x: dp.PrivacyLoss.from_pmf(
             [x, -1.0], [0.5, 0.5], [0.5, 0.5]).delta(0.1), "losses:moderate", has_shapes=False,
             is_dear=True),

@@ -21,6 +21,7 @@ from benchmarks.reproductions.figure_parts import (
     panels,
     stored,
 )
+from benchmarks.reproductions.flipped_huber_conditions import sufficient_zcdp
 from jaxdp.design.families import MEMBERS
 
 # What builds a noise again from the parameters in the committed results.
@@ -114,7 +115,7 @@ def privacy_loss() -> Any:
         loss = noise.log_density(t) - noise.log_density(t + 1.0)
         axes[0].plot(t, loss, label=rf"$\alpha = {alpha}\,\Delta$")
     noise, one = dp.FlippedHuber(1.5, 0.5), dp.JointSensitivity(1, linf=1.0)
-    bound = dp.sufficient_zcdp(noise, one)
+    bound = sufficient_zcdp(noise, one)
     axes[1].plot(t, noise.log_density(t) - noise.log_density(t + 1.0), label=r"$\zeta_d(t)$")
     axes[1].plot(t, bound.xi + bound.rho * (1.0 + 2.0 * t), label=r"$\zeta_d^{(u)}(t)$")
     axes[0].set(xlabel="$t / \\Delta$", ylabel=r"$\zeta_\Delta(t)$", title=r"$\gamma = \Delta$")

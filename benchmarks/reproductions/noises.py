@@ -17,6 +17,10 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.measure import RESULTS, environment
+from benchmarks.reproductions.flipped_huber_conditions import (
+    fit_by_condition,
+    sufficient_log_delta,
+)
 from jaxdp.design.sensitivity_profiles import sensitivity_profile
 
 STORE = RESULTS / "noises_reproduced.json"
@@ -146,13 +150,11 @@ def composed(store: dict[str, Any]) -> None:
             row[name] = float(noise.variance())
             row[f"{name}_parameters"] = {key: float(v) for key, v in vars(noise).items()}
             if name == "gaussian":
-                sufficient = dp.fit_noise(
-                    "flipped_huber", dp.Budget(e, DELTA), 1.0, k, accounting="sufficient"
-                )
+                sufficient = fit_by_condition(dp.Budget(e, DELTA), dp.JointSensitivity(k, linf=1.0))
                 row["flipped_huber_sufficient"] = float(sufficient.variance())
             if name == "flipped_huber":
                 box = dp.JointSensitivity(k, linf=1.0)
-                row["condition_at_optimum"] = float(dp.sufficient_log_delta(noise, box, e))
+                row["condition_at_optimum"] = float(sufficient_log_delta(noise, box, e))
             save(store)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import optimize
 
 import jaxdp as dp
+from benchmarks.reproductions.flipped_huber_conditions import fit_by_condition
 from benchmarks.reproductions.noises import DELTA, EPSILONS, FAMILIES, STORE, save
 from jaxdp.design.families import MEMBERS
 from jaxdp.design.sensitivity_profiles import sensitivity_profile
@@ -51,9 +52,7 @@ def asymmetric(store: dict[str, Any]) -> None:
                 row[name] = float(noise.variance())
                 row[f"{name}_parameters"] = {key: float(v) for key, v in vars(noise).items()}
             if "flipped_huber_sufficient" not in row:
-                condition = dp.fit_noise(
-                    "flipped_huber", dp.Budget(e, d), 1.0, k, accounting="sufficient"
-                )
+                condition = fit_by_condition(dp.Budget(e, d), dp.JointSensitivity(k, linf=1.0))
                 row["flipped_huber_sufficient"] = float(condition.variance())
             save(store)
 

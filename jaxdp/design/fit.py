@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled, jitted
+from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
@@ -16,7 +14,6 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
 from jaxdp.design.families import FAMILIES, MEMBERS
-from jaxdp.design.flipped_huber_conditions import sufficient_log_delta
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.design.shape_search import FAR, NEAR, Lanes, least_error, least_of
 from jaxdp.dominating_pair.additive import Additive
@@ -25,14 +22,13 @@ from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise
-from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.staircase import Staircase, staircase_split
 
 # What a fit may minimise, of one coordinate, and how it may account for the releases.
 OBJECTIVES = ("variance", "mean_absolute")
-ACCOUNTING = ("exact", "zcdp", "sufficient")
+ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
 _SEARCH_POINTS = 2**11
 
@@ -59,8 +55,7 @@ def fit_noise(
         count: whole number of releases.
         objective: "variance" or "mean_absolute", E T^2 or E |T| of one coordinate.
         accounting: "exact" meets the composed delta as `PrivacyLoss` bounds it; "zcdp" the sum of
-            `noise.zcdp`, converted; "sufficient" the published K-dimensional condition of the
-            flipped Huber.
+            `noise.zcdp`, converted.
 
     Returns:
         The noise, batched over all arguments. Infinite scale where nothing meets the budget (delta
@@ -82,21 +77,13 @@ def fit_noise(
     checks.one_of("family", family, FAMILIES)
     checks.one_of("objective", objective, OBJECTIVES)
     checks.one_of("accounting", accounting, ACCOUNTING)
-    if accounting == "sufficient" and family != "flipped_huber":
-        raise ValueError(f"accounting 'sufficient' is of the flipped_huber, got {family!r}")
     once = checks.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
     count = checks.whole("count", count, 1.0)
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
         if MEMBERS[family].lattice:
             sensitivity = checks.whole("sensitivity", sensitivity)
-        if accounting != "sufficient":
-            return _fit(family, objective, accounting, budget, sensitivity, count, once)
-        sensitivity, count = JointSensitivity(count, linf=sensitivity), xp.ones_like(count)
-    if accounting == "sufficient":
-        if checks.is_concrete(count) and bool(xp.any(count != 1)):
-            raise ValueError(f"count must be 1 with a joint sensitivity here, got {count}")
-        return _fit_sufficient(objective, budget, sensitivity)
+        return _fit(family, objective, accounting, budget, sensitivity, count, once)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
 
 
@@ -161,22 +148,6 @@ def _fitted(
 
 
 _fit = compiled(_fitted, (0, 1, 2, 6))
-
-
-@partial(jitted, static_argnums=0)
-def _fit_sufficient(objective: str, budget: Budget, joint: JointSensitivity) -> Noise:
-    size = joint.tightened()
-    lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
-    norms = [xp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
-
-    def log_delta(noise: Noise, lanes: Lanes, final: bool) -> Reals:
-        del final
-        assert isinstance(noise, FlippedHuber)
-        l1, l2 = (xp.broadcast_to(n, lanes.shift.shape) for n in norms)
-        joint = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
-        return sufficient_log_delta(noise, joint, lanes.epsilon)
-
-    return least_error("flipped_huber", objective, lanes, log_delta)
 
 
 def _fit_staircase(objective: str, lanes: Lanes) -> Noise:

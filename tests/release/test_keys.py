@@ -142,7 +142,6 @@ SHARED = {
     "moments": lambda: jax.vmap(covariance.release, (0, None, None))(
         jnp.ones((3, 2, 2)), PLAN, KEY
     ),
-    "two points": lambda: jax.vmap(lambda v: dp.two_point_release(KEY, v, 0.0, 9.0, 1.0))(VALUES),
 }
 
 

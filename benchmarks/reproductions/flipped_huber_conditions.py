@@ -4,18 +4,22 @@ Source: the flipped Huber slides (Muthukrishnan & Kalyani), "Flipped Huber strik
 dimensions". `privacy_loss` composes the same noise exactly; `notebooks` compares the two.
 """
 
-from __future__ import annotations
+from functools import partial
 
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp.design.sensitivity import JointSensitivity
+from jaxdp.design.shape_search import Lanes, least_error
+from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 
@@ -47,27 +51,13 @@ def offset(noise: FlippedHuber) -> Reals:
 def sufficient_log_delta(
     noise: FlippedHuber, sensitivity: JointSensitivity, epsilon: ArrayLike
 ) -> Reals:
-    """log of the published, sufficient bound on delta for flipped Huber noise in K dimensions.
+    """log of the published bound on delta, rounded up; 0 (no claim) where A < 0.
 
-    Args:
-        noise: on each of the K coordinates, i.i.d.
-        sensitivity: a `JointSensitivity`, whose norms are used at their largest joint values.
-        epsilon: nats; broadcasts.
-
-    Returns:
-        log(Q(A) - e^epsilon Q(B)), rounded up; 0 (no claim) where A < 0.
-
-    With S = K R(linf), R(t) = alpha^2 - (alpha - t)_+^2, theta as in
-    `design.flipped_huber_conditions`:
+    log(Q(A) - e^epsilon Q(B)) for i.i.d. noise on each of K coordinates, epsilon in nats. With
+    S = K R(linf), R(t) = alpha^2 - (alpha - t)_+^2, theta as in `offset`:
       A = gamma epsilon / l2 - l2 / (2 gamma) - S / (2 gamma l2) >= 0 (else nothing is claimed),
       B = gamma epsilon / l2 + l2 / (2 gamma) + S / (2 gamma l2) + theta l1 / (gamma l2).
-    `privacy_loss` composes the same noise exactly. The printed "Delta" is linf.
-    Source: Muthukrishnan & Kalyani, "Flipped Huber strikes back in higher dimensions".
-
-    >>> import jaxdp as dp
-    >>> size = dp.JointSensitivity(3, linf=1.0)
-    >>> print(f"{dp.sufficient_log_delta(dp.FlippedHuber(1.0, 5.0), size, 2.0):.4f}")
-    -17.4952
+    The norms of the sensitivity count at their largest joint values. The printed "Delta" is linf.
     """
     size = sensitivity.tightened()
     epsilon = checks.real("epsilon", epsilon)
@@ -91,26 +81,33 @@ def sufficient_log_delta(
 
 @in_float64
 def sufficient_zcdp(noise: FlippedHuber, sensitivity: JointSensitivity) -> ZCDP:
-    """The published zero-concentrated guarantee of flipped Huber noise in K dimensions.
+    """The published (K R(t) / (2 gamma^2), l2^2 / (2 gamma^2))-zCDP in K dimensions, rounded up.
 
-    Args:
-        noise: on each of the K coordinates, i.i.d.
-        sensitivity: a `JointSensitivity`, whose norms are used at their largest joint values.
-
-    Returns:
-        (K R(t) / (2 gamma^2), l2^2 / (2 gamma^2))-zCDP, rounded up, with t its best argument,
-        min(linf, l1 / K, l2 / sqrt(K)), and R(t) = alpha^2 - (alpha - t)_+^2.
-
-    R is concave, so sum R(d_i) <= K R(t): never above the print.
-    Source: as in `sufficient_log_delta`.
-
-    >>> import jaxdp as dp
-    >>> found = dp.sufficient_zcdp(dp.FlippedHuber(1.0, 5.0), dp.JointSensitivity(3, linf=1.0))
-    >>> print(f"{found.xi:.3f} {found.rho:.3f}")
-    0.060 0.060
+    t is the best argument of R, min(linf, l1 / K, l2 / sqrt(K)): R is concave, so that sum R(d_i)
+    <= K R(t), which is never above the print.
     """
     size = sensitivity.tightened()
     k = size.dimension
     shift = xp.minimum(xp.minimum(size.linf, size.l1 / k), size.l2 / xp.sqrt(k))
     scale = 0.5 / noise.gamma**2
     return ZCDP(round_up(k * flatness(noise, shift) * scale, 16), round_up(size.l2**2 * scale, 8))
+
+
+@in_float64
+@partial(jitted, static_argnums=2)
+def fit_by_condition(
+    budget: BudgetLike, sensitivity: JointSensitivity, objective: str = "variance"
+) -> Noise:
+    """The flipped Huber noise with the least error that `sufficient_log_delta` certifies."""
+    budget, size = as_budget(budget), sensitivity.tightened()
+    lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
+    norms = [xp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
+
+    def log_delta(noise: Noise, lanes: Lanes, final: bool) -> Reals:
+        del final
+        assert isinstance(noise, FlippedHuber)
+        l1, l2 = (xp.broadcast_to(n, lanes.shift.shape) for n in norms)
+        joint = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
+        return sufficient_log_delta(noise, joint, lanes.epsilon)
+
+    return least_error("flipped_huber", objective, lanes, log_delta)
