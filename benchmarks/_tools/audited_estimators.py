@@ -8,7 +8,8 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.audited import Case, Cases
-from jaxdp.estimators import DPStandardScaler, SSPLasso
+from benchmarks.reproductions.ssp_lasso import SSPLasso
+from jaxdp.estimators import DPStandardScaler
 
 DELTA = 1e-2
 # Large, as the few fits that there is time for prove little.

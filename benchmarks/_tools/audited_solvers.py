@@ -8,14 +8,13 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.audited import Case, Cases
+from benchmarks.reproductions import proximal_descent, sufficient_statistics
 from jaxdp.solvers import (
     coordinate_descent,
     covariance,
     exponential_mechanism,
     naive_bayes,
-    proximal_descent,
     scaling,
-    sufficient_statistics,
 )
 
 DELTA = 1e-2

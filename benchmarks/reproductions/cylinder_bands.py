@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 import jaxdp as dp
+from benchmarks.reproductions import proximal_descent
 from jaxdp import datasets
-from jaxdp.solvers import coordinate_descent, proximal_descent
+from jaxdp.solvers import coordinate_descent
 
 EACH = (1.0, 0.1)  # the budget of one update
 SPLITS, DRAWS = 50, 2

@@ -16,13 +16,12 @@ import numpy as np
 from matplotlib import pyplot
 
 import jaxdp as dp
-from benchmarks.reproductions import cylinder_bands
+from benchmarks.reproductions import cylinder_bands, proximal_descent
 from benchmarks.reproductions import figures_of_slides as slides
 from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
 from jaxdp import demo
 from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
 from jaxdp.plot.style import COLOURS, styled
-from jaxdp.solvers import proximal_descent
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
 COUNTS = np.arange(2, 41)

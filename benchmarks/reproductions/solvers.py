@@ -17,8 +17,8 @@ import jaxdp as dp
 from benchmarks._tools import regressions
 from benchmarks._tools.measure import RESULTS, write
 from benchmarks._tools.regressions import REGRESSIONS, Regression
-from benchmarks.reproductions import cylinder_bands
-from jaxdp.solvers import coordinate_descent, sufficient_statistics
+from benchmarks.reproductions import cylinder_bands, sufficient_statistics
+from jaxdp.solvers import coordinate_descent
 from jaxdp.solvers.coordinate_descent.accounting import least_factor
 
 SEEDS = 20

@@ -10,4 +10,3 @@ from jaxdp.estimators.naive_bayes import DPNaiveBayes as DPNaiveBayes
 from jaxdp.estimators.pca import DPPCA as DPPCA
 from jaxdp.estimators.scaler import DPStandardScaler as DPStandardScaler
 from jaxdp.estimators.scaler import PublicScaler as PublicScaler
-from jaxdp.estimators.ssp_lasso import SSPLasso as SSPLasso

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from benchmarks.reproductions import proximal_descent, sufficient_statistics
 from jaxdp import dpsgd
 from jaxdp._core import checks
 from jaxdp.solvers import (
@@ -15,8 +16,6 @@ from jaxdp.solvers import (
     covariance,
     exponential_mechanism,
     naive_bayes,
-    proximal_descent,
-    sufficient_statistics,
 )
 
 BUDGET = dp.Budget(1.0, 1e-6)

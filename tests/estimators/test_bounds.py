@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import jaxdp as dp
-from jaxdp.estimators import BoundsWarning, DPStandardScaler, PublicScaler, SSPLasso
+from benchmarks.reproductions.ssp_lasso import SSPLasso
+from jaxdp.estimators import BoundsWarning, DPStandardScaler, PublicScaler
 
 KNOWN = {"epsilon": 1.0, "delta": 1e-6}
 FEATURES = np.random.default_rng(0).uniform(-0.9, 0.9, size=(60, 2))

@@ -25,7 +25,8 @@ from sklearn.preprocessing import (
 )
 
 import jaxdp as dp
-from jaxdp.estimators import DPStandardScaler, PublicScaler, SSPLasso, total_privacy
+from benchmarks.reproductions.ssp_lasso import SSPLasso
+from jaxdp.estimators import DPStandardScaler, PublicScaler, total_privacy
 
 # Bagging hands its parts integers.
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")

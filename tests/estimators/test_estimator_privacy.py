@@ -9,12 +9,12 @@ from regression_data import UNIT, regression
 from sklearn.base import clone, is_classifier
 
 import jaxdp as dp
+from benchmarks.reproductions.ssp_lasso import SSPLasso
 from jaxdp.estimators import (
     BoundsWarning,
     DPStandardScaler,
     FixedRandomStateWarning,
     NotPrivateWarning,
-    SSPLasso,
     total_privacy,
 )
 from jaxdp.solvers.problems import Smoothness

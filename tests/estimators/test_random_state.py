@@ -11,7 +11,8 @@ from sklearn.model_selection import cross_validate
 from sklearn.multiclass import OneVsRestClassifier
 
 import jaxdp as dp
-from jaxdp.estimators import DPStandardScaler, FixedRandomStateWarning, SSPLasso
+from benchmarks.reproductions.ssp_lasso import SSPLasso
+from jaxdp.estimators import DPStandardScaler, FixedRandomStateWarning
 
 KNOWN = {"epsilon": 1.0, "delta": 1e-6}
 # The same records in each class: what their models differ by is noise.

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from benchmarks.reproductions import proximal_descent
 from jaxdp.guarantee.base import as_budget
-from jaxdp.solvers import covariance, proximal_descent
+from jaxdp.solvers import covariance
 
 PAIR = (1.0, 1e-6)
 CALLS = {

@@ -7,8 +7,9 @@ import pytest
 from small_descent import draw
 
 import jaxdp as dp
+from benchmarks.reproductions import proximal_descent
 from jaxdp import datasets
-from jaxdp.solvers import coordinate_descent, proximal_descent
+from jaxdp.solvers import coordinate_descent
 
 EACH = dp.Budget(1.0, 0.1)
 

@@ -13,8 +13,9 @@ import optax
 import pytest
 
 import jaxdp as dp
+from benchmarks.reproductions import sufficient_statistics
 from jaxdp import dpsgd
-from jaxdp.solvers import covariance, naive_bayes, scaling, sufficient_statistics
+from jaxdp.solvers import covariance, naive_bayes, scaling
 from jaxdp.solvers.problems import Problem
 
 KEY = jax.random.key(0)

@@ -10,8 +10,9 @@ from sklearn.linear_model import Lasso
 from sklearn.utils.estimator_checks import check_estimator
 
 import jaxdp as dp
-from jaxdp.estimators import SSPLasso
-from jaxdp.solvers import covariance, sufficient_statistics
+from benchmarks.reproductions import sufficient_statistics
+from benchmarks.reproductions.ssp_lasso import SSPLasso
+from jaxdp.solvers import covariance
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 

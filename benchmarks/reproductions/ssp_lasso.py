@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.reproductions import sufficient_statistics
 from jaxdp._core import checks
 from jaxdp.estimators.linear import LinearRegressor
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.solvers import sufficient_statistics
 
 
 class SSPLasso(LinearRegressor):
@@ -18,7 +18,7 @@ class SSPLasso(LinearRegressor):
     row_bound: public; rows (x, y), or (x, 1, y) with an intercept, longer than that are shortened
     (too long ones cost accuracy, never privacy). Nothing else is to be tuned: the baseline of
     `DPLasso` where there are few features. `privacy_.exact` is a GDP. See
-    `solvers.sufficient_statistics`, and `estimators.base` for what all estimators promise.
+    `sufficient_statistics`, and `estimators.base` for what all estimators promise.
     """
 
     coef_: np.ndarray

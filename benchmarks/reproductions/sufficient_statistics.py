@@ -55,12 +55,6 @@ def lasso(
     raised to its end, scale sqrt(2 (p + 1)); 3,000 passes of coordinate descent on A. NaN and bad
     shapes: `ValueError`.
 
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> theta, cost = dp.solvers.sufficient_statistics.lasso([[1.0], [-1.0]], [1.0, -1.0], 0.1,
-    ...     (1.0, 1e-5), jax.random.key(0), row_bound=2.0, relation="add_remove")
-    >>> print(theta.shape, f"{cost.exact.mu:.4f}")
-    (1,) 0.2681
     """
     x, y = _checked_records(features, targets)
     strength = checks.nonnegative("strength", strength)

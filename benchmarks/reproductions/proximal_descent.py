@@ -62,12 +62,6 @@ def plan(
 
     A noise that does not keep `per_update`: `ValueError`.
 
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> plan = dp.solvers.proximal_descent.plan((1.0, 0.1), coordinates=4, records=100,
-    ...     key=jax.random.key(0), passes=2)
-    >>> print(f"{plan.noise.scale:.4f}")
-    2.1718
     """
     per_update = as_budget(per_update)
     coordinates = checks.positive_integer("coordinates", coordinates)
@@ -98,10 +92,6 @@ def start(coordinates: int, key: Key) -> Vector:
     Returns:
         theta, (d,).
 
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> dp.solvers.proximal_descent.start(4, jax.random.key(0)).shape
-    (4,)
     """
     return jax.random.uniform(key_for("start", key), (coordinates,), jnp.float64, -1.0, 1.0)
 
