@@ -3,6 +3,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 RUN := $(PY) -m
 STAMP := .venv/.installed
+# Workers, and the processes that tests start, read what the first of them has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Compilation takes half of the suite's time. This emitter takes two thirds of that, expensive passes a part,
 # and programs that run briefly need no optimisation. XLA exits on unknown flags, as jax 0.11.2 and later do
 # on the first one, so it is tried first.

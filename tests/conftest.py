@@ -5,14 +5,14 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import first_calls
 import jax
 import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-install_import_hook("jaxdp", "beartype.beartype")
+first_calls.install("jaxdp")
 # What one worker, or the last run, has compiled; a home that cannot be written to costs time only.
 with contextlib.suppress(OSError, ValueError):
     importlib.import_module("jaxdp").enable_cache()
@@ -22,6 +22,11 @@ settings.load_profile("jaxdp")
 
 # Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.
 _MANY_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True)
+def types_are_checked_once() -> None:
+    first_calls.CALLED.clear()
 
 
 @pytest.fixture(autouse=True, scope="module")
