@@ -50,7 +50,7 @@ def compare_families(
         check(inputs)
         options = {"integers": integers, "progress": False if as_json else None}
         table = library().compare((epsilon, delta), sensitivity, count, names, **options)
-        if not len(table):
+        if not table:
             raise ImpossibleError(
                 f"no noise keeps to epsilon {epsilon:g} at delta {delta:g}: raise one of them"
             )
@@ -62,13 +62,20 @@ def compare_families(
 
 
 def _in_lines(table: Any) -> str:
-    """The comparison as it prints itself, in lines that fit: parameters below their family."""
-    head, *rows = str(table).splitlines()
-    end = head.index("parameters")
-    lines = [head[:end].rstrip()]
-    for row in rows:
-        lines += [row[:end].rstrip(), "    " + row[end:]]
-    return wrapped("\n".join(lines))
+    """The comparison as a table, the parameters of a family on a line of their own."""
+    head = ("family", "variance", "mean |T|", "/ gaussian", "/ bound", "guarantee", "support")
+    lines: list[tuple[str, ...]] = [head]
+    for row in table:
+        errors = (row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound)
+        lines.append((row.family, *(f"{x:.6g}" for x in errors), row.guarantee, row.support))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    head_line, *others = (
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+    below = (" ".join(f"{k}={v:.6g}" for k, v in row.parameters.items()) for row in table)
+    pairs = zip(others, below, strict=True)
+    return wrapped("\n".join([head_line, *(f"{errors}\n    {shape}" for errors, shape in pairs)]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,46 +40,6 @@ class Row(NamedTuple):
     support: str  # "reals" or "integers"
 
 
-class Comparison:
-    """Rows from the least error up; `print` shows them as a table."""
-
-    def __init__(self, rows: Sequence[Row], objective: str):
-        self.rows = tuple(sorted(rows, key=lambda row: getattr(row, objective)))
-        self.objective = objective
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, family: str) -> Row:
-        for row in self.rows:
-            if row.family == family:
-                return row
-        raise KeyError(family)
-
-    def __str__(self) -> str:
-        head = (
-            "family",
-            "variance",
-            "mean |T|",
-            "/ gaussian",
-            "/ bound",
-            "guarantee",
-            "support",
-            "parameters",
-        )
-        lines = [head, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        return "\n".join(
-            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
-
-    __repr__ = __str__
-
-
 @in_float64
 def compare(
     budget: BudgetLike,
@@ -90,8 +50,8 @@ def compare(
     *,
     integers: bool = False,
     progress: bool | None = None,
-) -> Comparison:
-    """Table of the best member of every family of noise for one budget, the least error on top.
+) -> tuple[Row, ...]:
+    """The best member of every family of noise for one budget, the least error first.
 
     Args:
         budget: one `Budget` or (epsilon, delta), epsilon in nats.
@@ -107,12 +67,12 @@ def compare(
             stderr is a terminal.
 
     Returns:
-        A `Comparison`; families that cannot meet the budget are left out. In its rows:
+        Rows, the least error first, without families that cannot meet the budget. In each,
         ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
         unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
-        ApproxDP), the other ones ignored. guarantee: "exact" (the composed delta, as
-        `PrivacyLoss.log_delta` bounds it), "pure" (a bound on the loss), "dominated" (exact for a
-        direction that dominates the set). support: "reals", or "integers".
+        ApproxDP). guarantee: "exact" (the composed delta, as `PrivacyLoss.log_delta` bounds it),
+        "pure" (a bound on the loss) or "dominated" (exact for a direction that dominates the set).
+        support: "reals" or "integers".
 
     A batch of budgets, and a vector with a lattice noise or the staircase: `ValueError`.
 
@@ -140,7 +100,7 @@ def compare(
             scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
-    return Comparison(_beside_gaussian(rows), objective)
+    return tuple(sorted(_beside_gaussian(rows), key=lambda row: getattr(row, objective)))
 
 
 def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> None:
@@ -213,13 +173,3 @@ def _row(
         "pure" if family == "staircase" else exact,
         "integers" if family in _INTEGERS else "reals",
     )
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    numbers = (row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound)
-    shown = (
-        f"{k}=[{', '.join(f'{x:.4g}' for x in v)}]" if isinstance(v, list) else f"{k}={v:.6g}"
-        for k, v in row.parameters.items()
-    )
-    words = (row.guarantee, row.support, " ".join(shown))
-    return (row.family, *(f"{x:.6g}" for x in numbers), *words)

@@ -1,11 +1,9 @@
 """Pictures of guarantees, noises and trainings, each on axes of one's own. Needs extra `plot`."""
 
-from jaxdp.plot.comparisons import compare as compare
-from jaxdp.plot.comparisons import winners as winners
+from jaxdp.plot.curves import compare as compare
 from jaxdp.plot.curves import density as density
 from jaxdp.plot.curves import epsilon_by_step as epsilon_by_step
 from jaxdp.plot.curves import noise_by_epsilon as noise_by_epsilon
 from jaxdp.plot.curves import profile as profile
 from jaxdp.plot.curves import tradeoff as tradeoff
 from jaxdp.plot.curves import training as training
-from jaxdp.plot.schemes import epsilon_by_scheme as epsilon_by_scheme

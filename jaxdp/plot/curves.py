@@ -13,12 +13,14 @@ from jaxdp._core.types import ArrayLike
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import HasLogDelta
+from jaxdp.design.compare import Row
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget, require_both_directions
 from jaxdp.guarantee.tradeoff import tradeoff_line, tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.plot.style import (
+    COLOURS,
     axes_of,
     check_mapping,
     check_names,
@@ -250,3 +252,34 @@ def training(
     ax.set_yscale("log")
     whole_ticks(ax)
     return labelled(ax, "passes", "relative error", title, "training")
+
+
+@styled
+def compare(comparison: Sequence[Row], *, ax: Any = None) -> Any:
+    """Draw the variances of `dp.compare` relative to the Gaussian's, the least on top.
+
+    Args:
+        comparison: rows, as `dp.compare` returns them.
+        ax: axes to draw on; those of a new figure if None.
+
+    Returns:
+        The axes.
+
+    >>> import jaxdp as dp
+    >>> table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
+    >>> axes = dp.plot.compare(table)
+    >>> [label.get_text() for label in axes.get_yticklabels()]
+    ['Gaussian', 'Laplace']
+    """
+    if not comparison or not all(isinstance(row, Row) for row in comparison):
+        raise TypeError(f"comparison must be what dp.compare returned, got {comparison!r}")
+    ax = axes_of(ax)
+    rows = comparison[::-1]
+    names = [family_name(row.family) for row in rows]
+    ratios = [row.ratio_to_gaussian for row in rows]
+    bars = ax.barh(names, ratios, color=COLOURS[0])
+    ax.bar_label(bars, fmt="%.3g", padding=3)
+    ax.axvline(1.0, color="0.4", linestyle="--", linewidth=1.0)
+    ax.grid(False, axis="y")
+    ax.margins(x=0.12)
+    return labelled(ax, "variance / that of the Gaussian", "", "Least noise for a budget")

@@ -13,6 +13,10 @@ from jaxdp.design.families import FAMILIES
 FEW = ("gaussian", "laplace", "truncated_laplace", "staircase", "discrete_laplace")
 
 
+def row_of(table, family):
+    return next(row for row in table if row.family == family)
+
+
 @pytest.mark.long
 def test_every_family_is_compared():
     reals = dp.compare(dp.Budget(1.0, 1e-6), 1.0)
@@ -22,7 +26,7 @@ def test_every_family_is_compared():
     }
     table = dp.compare(dp.Budget(1.0, 1e-6), 1.0, integers=True)
     assert {row.family for row in table} == set(FAMILIES)
-    assert table["truncated_laplace"].variance < table["flipped_huber"].variance
+    assert row_of(table, "truncated_laplace").variance < row_of(table, "flipped_huber").variance
     composed = dp.compare(dp.Budget(5.0, 1e-6), 1.0, count=20)
     assert next(iter(composed)).family == "subbotin"
 
@@ -47,9 +51,7 @@ def test_integers_are_asked_for_and_marked(monkeypatch, count):
     named = fitted(monkeypatch, 1.0, count, ["laplace"], integers=True)
     assert {row.family for row in named} == {"laplace", *integers}
     named = fitted(monkeypatch, 1.0, count, ["discrete_laplace"])
-    assert named["discrete_laplace"].support == "integers"
-    for line, row in zip(str(table).splitlines()[1:], table, strict=True):
-        assert line.split()[6] == row.support
+    assert row_of(named, "discrete_laplace").support == "integers"
 
 
 def test_integers_need_whole_sensitivities():
@@ -69,12 +71,9 @@ def test_one_dimension():
     assert variances == sorted(variances)
     assert next(row.family for row in table if "discrete" not in row.family) == "staircase"
     assert {row.family for row in table} == set(FEW)
-    assert table["gaussian"].ratio_to_gaussian == 1.0
-    np.testing.assert_allclose(table["laplace"].ratio_to_bound, 2.172, rtol=1e-3)
+    assert row_of(table, "gaussian").ratio_to_gaussian == 1.0
+    np.testing.assert_allclose(row_of(table, "laplace").ratio_to_bound, 2.172, rtol=1e-3)
     assert all(row.ratio_to_bound > 1 for row in table if "discrete" not in row.family)
-    assert str(table).count("\n") == len(table)
-    with pytest.raises(KeyError):
-        table["cauchy"]
 
 
 @pytest.mark.long
@@ -82,10 +81,10 @@ def test_a_profile_and_a_joint_sensitivity():
     budget = dp.Budget(1.0, 1e-6)
     profile = dp.compare(budget, [1.0, 2.0, 4.0], families=("gaussian",))
     closed = dp.allocate("gaussian", [1.0, 2.0, 4.0], budget)
-    np.testing.assert_allclose(profile["gaussian"].parameters["factors"], closed, rtol=1e-6)
+    np.testing.assert_allclose(row_of(profile, "gaussian").parameters["factors"], closed, rtol=1e-6)
     joint = dp.compare(budget, dp.JointSensitivity(20, l1=1.0), families=("gaussian", "laplace"))
-    assert joint["laplace"].guarantee == "dominated"
-    assert joint["laplace"].variance < joint["gaussian"].variance
+    assert row_of(joint, "laplace").guarantee == "dominated"
+    assert row_of(joint, "laplace").variance < row_of(joint, "gaussian").variance
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys, monkeypatch):

@@ -78,43 +78,13 @@ def test_what_no_double_holds_is_drawn():
     pyplot.close("all")
 
 
-def test_schemes_are_bars_in_their_order():
-    losses = {
-        name: dp.privacy_loss(dp.Mechanism(dp.Gaussian(4.0), 1.0, rate, "add_remove"))
-        for name, rate in (("all", 1.0), ("some", 0.1))
-    }
-    ax = dp.plot.epsilon_by_scheme(losses, 1e-5)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["some", "all"]
-    assert len(ax.patches) == 2
-    with pytest.raises(TypeError, match="losses must be"):
-        dp.plot.epsilon_by_scheme({}, 1e-5)
-    pyplot.close("all")
-
-
 @pytest.mark.long
 def test_comparisons():
     found = dp.compare((1.0, 1e-6), 1.0, families=["gaussian", "laplace"])
     ax = dp.plot.compare(found)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["Gaussian", "Laplace"][
-        :: 1 if found.rows[-1].family == "gaussian" else -1
+        :: 1 if found[-1].family == "gaussian" else -1
     ]
-    ax = dp.plot.winners(["gaussian", "laplace"], [0.5, 1.0, 2.0], [1, 10, 1000], 1e-6)
-    drawn = np.asarray(ax.collections[0].get_array()).reshape(3, 3)
-    assert (drawn[0] == 1).all()
-    assert (drawn[2] == 0).all()
-    ax.figure.canvas.draw()
-    pyplot.close("all")
-    with pytest.raises(ValueError, match="families"):
-        dp.plot.winners([], [1.0], [1], 1e-6)
-
-
-def test_the_least_error_wins_and_every_row_is_seen():
-    # The flipped Huber cannot meet delta = 0: its error there is no number.
-    ax = dp.plot.winners(["laplace", "flipped_huber"], [1.0, 2.0], [1], 0.0)
-    assert (np.asarray(ax.collections[0].get_array()) == 0).all()
-    ax = dp.plot.winners(["gaussian"], [0.5, 1.0], [1, 10, 1000], 1e-6)
-    low, high = ax.get_ylim()
-    assert 0 < low < 1 < 1000 < high
     pyplot.close("all")
 
 
@@ -153,8 +123,6 @@ def test_delta_is_labelled_in_powers_of_ten():
         (lambda: dp.plot.noise_by_epsilon(["gaussian"], 1.0, 1e-6), "epsilon"),
         (lambda: dp.plot.density({}), "noises"),
         (lambda: dp.plot.density({"a": dp.Gaussian(np.ones(2))}), "noises"),
-        (lambda: dp.plot.winners(["gaussian"], [2.0, 1.0], [1], 1e-6), "epsilon"),
-        (lambda: dp.plot.winners(["gaussian"], [1.0], [], 1e-6), "count"),
         (lambda: dp.plot.training({}), "curves"),
     ],
 )
