@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import pydoc
 import re
 import shutil
@@ -18,6 +19,17 @@ project = "jaxdp"
 author = "The jaxdp authors"
 version = release = jaxdp.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+# Links to other libraries need the network: without this variable their names are plain code.
+if os.environ.get("JAXDP_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "jax": ("https://docs.jax.dev/en/latest", None),
+    "optax": ("https://optax.readthedocs.io/en/latest", None),
+    "sklearn": ("https://scikit-learn.org/stable", None),
+    "xarray": ("https://docs.xarray.dev/en/stable", None),
+}
 html_theme = "sphinx_book_theme"
 html_title = "jaxdp"
 exclude_patterns = ["_build", "jupyter_execute"]
@@ -28,10 +40,8 @@ python_maximum_signature_line_length = 72
 # Formulas are text, as in docstrings: the site loads nothing from the network.
 myst_enable_extensions = []
 myst_heading_anchors = 3
-# Seconds of a notebook. chosen: the slowest takes two minutes
-nb_execution_timeout = 600
-nb_execution_mode = "cache"
-nb_execution_raise_on_error = True
+# Notebooks hold their outputs, which the tests compare with a new execution.
+nb_execution_mode = "off"
 nb_merge_streams = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
@@ -42,6 +52,8 @@ copybutton_prompt_text = ">>> "
 
 
 SECTIONS = {"Args:": "Arguments", "Returns:": "Returns"}
+# Names of other libraries, which intersphinx links.
+EXTERNAL = re.compile(r"(?:numpy|jax|optax|sklearn|xarray|concurrent)\.[\w.]+")
 # What has a meaning in reStructuredText, and none in a docstring.
 MARKUP = re.compile(r"[\\*|_]")
 # A power, and its exponent: a name, a number, or what stands in brackets, with brackets within.
@@ -50,8 +62,8 @@ POWER = re.compile(r"\^(?:(-?\w+(?:\.\d+)?|\|\w+\|)|\(((?:[^()]|\([^()]*\))*)\))
 
 def documented() -> set[str]:
     """Full names of all that the reference has an entry of."""
-    page = (HERE / "api.md").read_text()
-    names = set(re.findall(r"^\.\. auto\w+:: (\S+)", page, flags=re.MULTILINE))
+    pages = "".join(path.read_text() for path in sorted((HERE / "api").glob("*.md")))
+    names = set(re.findall(r"^\.\. auto\w+:: (\S+)", pages, flags=re.MULTILINE))
     for name in tuple(names):
         thing = pydoc.locate(name)  # which imports the modules on the way
         if inspect.isclass(thing):
@@ -135,6 +147,8 @@ def code(text: str, name: str, thing: Any) -> str:
         and word in inspect.signature(thing).parameters
     ):
         return f"\\ ``{text}``\\ "
+    if EXTERNAL.fullmatch(text):
+        return f"\\ :py:obj:`{text}`\\ "
     places = name.split(".")
     for end in range(len(places), 0, -1):
         target = ".".join((*places[:end], word))
@@ -148,6 +162,6 @@ def setup(app: Any) -> None:
     shutil.rmtree(HERE / "notebooks", ignore_errors=True)
     shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
     sys.path.insert(0, str(HERE))
-    importlib.import_module("pages").connect(app, DOCUMENTED, POWER)
+    importlib.import_module("pages").connect(app, DOCUMENTED, POWER, EXTERNAL)
     app.connect("autodoc-process-docstring", as_prose)
     app.connect("autodoc-skip-member", skipped)

@@ -15,11 +15,13 @@ CODE = (nodes.literal, nodes.literal_block, nodes.raw, nodes.comment, nodes.math
 APART = (*CODE[1:], nodes.reference, addnodes.pending_xref, nodes.title, addnodes.desc)
 
 
-def connect(app: Any, documented: Set[str], power: re.Pattern[str]) -> None:
-    """Do so, with the names that the reference has and the pattern of a power."""
+def connect(
+    app: Any, documented: Set[str], power: re.Pattern[str], external: re.Pattern[str]
+) -> None:
+    """Connect to Sphinx: names in the reference, patterns of a power and of other libraries."""
     raised_or_lowered = re.compile(f"{power.pattern}|{INDEX}")
     app.connect("source-read", trimmed)
-    app.connect("doctree-read", partial(linked, documented=documented))
+    app.connect("doctree-read", partial(linked, documented=documented, external=external))
     app.connect("doctree-read", partial(typeset, found_in=raised_or_lowered.finditer))
 
 
@@ -28,11 +30,12 @@ def trimmed(app: Any, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
-def linked(app: Any, page: nodes.document, documented: Set[str]) -> None:
-    """Link names in the text to their entries in the reference."""
+def linked(app: Any, page: nodes.document, documented: Set[str], external: re.Pattern[str]) -> None:
+    """Link names in the text to their entries in the reference, or to other libraries."""
     for name in [x for x in page.findall(nodes.literal) if not within(x, APART)]:
         word = name.astext().removeprefix("jaxdp.").removeprefix("dp.").partition("(")[0]
         targets = [x for x in (f"jaxdp.{word}", f"jaxdp.solvers.{word}") if x in documented]
+        targets += [word] if external.fullmatch(word) else []
         if targets:
             link = addnodes.pending_xref("", name.deepcopy(), refdomain="py", reftype="obj")
             link["reftarget"], link["refdoc"] = targets[0], app.env.docname

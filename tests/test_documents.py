@@ -38,10 +38,13 @@ def test_its_make_targets_exist():
 
 
 def test_the_site_has_every_page():
-    index = (ROOT / "docs" / "index.md").read_text()
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    docs = ROOT / "docs"
+    pages = {path.stem for path in docs.glob("*.md")} - {"index"}
+    pages |= {f"api/{path.stem}" for path in (docs / "api").glob("*.md")}
     notebooks = {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
-    listed = {line for line in index.splitlines() if re.fullmatch(r"[\w/]+", line)}
+    text = "".join((docs / name).read_text() for name in ("index.md", "api.md"))
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", text, flags=re.DOTALL)
+    listed = {line for tree in trees for line in tree.splitlines() if line[:1] not in ("", ":")}
     assert pages | notebooks == listed
 
 

@@ -131,11 +131,21 @@ class Accountant(Locked):
 
 
 def register(name: str = _NAME) -> None:
-    """Make `Accountant` known to Opacus, which must be installed, under `name`.
+    """Register `Accountant` with Opacus, for `PrivacyEngine(accountant="jaxdp")`.
 
-    Afterwards `PrivacyEngine(accountant="jaxdp")` takes it, as do its searches for a noise
-    multiplier. Once more is allowed; a name that another accountant has is Opacus' `ValueError`.
-    `ImportError` without Opacus.
+    The searches of Opacus for a noise multiplier use it too. A second call changes nothing.
+
+    Args:
+        name: under which Opacus finds it. If another accountant has the name, Opacus raises
+            `ValueError`.
+
+    Returns:
+        None. `ImportError` if Opacus is not installed.
+
+    >>> import importlib.util
+    >>> import jaxdp as dp
+    >>> if importlib.util.find_spec("opacus"):
+    ...     dp.dpsgd.register()
     """
     try:
         accountants = importlib.import_module("opacus.accountants")

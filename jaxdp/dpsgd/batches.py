@@ -85,9 +85,15 @@ def truncated_batch(
 
 
 def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
-    """Indices of exactly `batch_size` of `records` records, drawn without replacement.
+    """Indices of exactly `batch_size` of `records` records, sampled without replacement.
 
-    The key as in `truncated_batch`; both sizes are static, and it works under `jit`.
+    Args:
+        key: of the sample: use it once and keep it secret.
+        records: their number, at least 1; static.
+        batch_size: from 1 to `records`; static.
+
+    Returns:
+        Indices (batch_size,), distinct. Works under `jit`.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -103,12 +109,15 @@ def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
 
 
 def allocated_batches(key: Key, records: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Records that each join one of `steps` batches, drawn on its own: an epoch, or all of them.
+    """Batches of an epoch: each record joins one of `steps` batches, independently.
 
-    The key as in `truncated_batch`.
+    Args:
+        key: of the sample: use it once and keep it secret.
+        records: their number, at least 1.
+        steps: number of batches, at least 1.
 
     Returns:
-        Indices and mask, (steps, size) with the size of the largest batch: none is cut.
+        Indices and mask, (steps, size) with the size of the largest batch: no batch is truncated.
 
     >>> import jax
     >>> import jaxdp as dp

@@ -17,6 +17,8 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import covariance, lattice
+from jaxdp.solvers.covariance.plan import share_of_mean
+from jaxdp.solvers.covariance.release import shortened
 
 _base = checks.extra("sklearn.base", "learn")
 
@@ -133,9 +135,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
 
 def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
-    shortened = covariance.shortened(rows, plan.row_bound)
-    contribution = plan.row_bound * covariance.share_of_mean(plan.records)
+    short = shortened(rows, plan.row_bound)
+    contribution = plan.row_bound * share_of_mean(plan.records)
     shift = contribution * shift_factor(plan.relation)
     shape, ratio = (plan.dimension,), jnp.asarray(mu / np.sqrt(plan.dimension))
     noise = lattice.added(Gaussian(1.0), shift / mu, ratio, key, shape, plan.release)
-    return np.asarray(noise.to(jnp.mean(shortened, axis=0)))
+    return np.asarray(noise.to(jnp.mean(short, axis=0)))

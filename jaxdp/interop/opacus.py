@@ -17,13 +17,24 @@ from jaxdp.noise.gaussian import Gaussian
 
 
 def loss_from_history(history: Sequence[Any]) -> PrivacyLoss:
-    """The privacy loss of DP-SGD steps (noise_multiplier, sample_rate, steps), as in `history`.
+    """Privacy loss of the DP-SGD steps in the history of an Opacus accountant.
 
-    `history` is that of an Opacus accountant, or `state_dict()["history"]`. Noise multipliers are
-    noise over clipping norm; each step takes every record with probability `sample_rate`, on its
-    own: of batches drawn otherwise this says nothing. Neighbours differ by one record more or less,
-    in the worse direction. Equal entries are merged. A step with a noise multiplier of 0 has
-    epsilon 0 and delta `sample_rate`. Bad input, an empty history among it, raises `ValueError`.
+    It assumes Poisson sampling: each record joins each step independently with probability
+    sample_rate. Neighbours differ by one record more or less, and the worse direction is reported.
+    A step with noise multiplier 0 has epsilon 0 and delta sample_rate.
+
+    Args:
+        history: `accountant.history` or `state_dict()["history"]`: triples (noise_multiplier,
+            sample_rate, steps). A noise multiplier is the standard deviation of the noise divided
+            by the clipping norm. Equal entries are merged.
+
+    Returns:
+        A `PrivacyLoss`. `ValueError` for bad entries and for an empty history.
+
+    >>> import jaxdp as dp
+    >>> loss = dp.interop.opacus.loss_from_history([(1.0, 0.01, 400), (1.0, 0.01, 600)])
+    >>> print(f"{float(loss.epsilon(1e-6)):.4f}")
+    2.1245
     """
     if len(history) == 0:
         raise ValueError("history must hold at least one (noise_multiplier, sample_rate, steps)")
