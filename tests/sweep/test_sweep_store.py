@@ -135,7 +135,7 @@ def test_stores_of_other_formats_say_what_to_do(whole):
     copy = Copy(whole)
     manifest = copy.to / MANIFEST
     manifest.write_text(sealed(Format("jaxdp-sweep", 2), {}))
-    with pytest.raises(ValueError, match=r"sweep\.json is .*version must be 3, got 2.* remove"):
+    with pytest.raises(ValueError, match=r"sweep\.json is .*version must be 4, got 2.* remove"):
         swept(copy.to)
     manifest.write_text('{"digest": "of an earlier jaxdp", "variables": ["value"]}')
     with pytest.raises(ValueError, match=r"sweep\.json is damaged, or of another jaxdp"):
