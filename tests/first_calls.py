@@ -31,14 +31,14 @@ def _first_call_checked(function: Any = None, *, typechecker: Any) -> Any:
         return functools.partial(_first_call_checked, typechecker=typechecker)
     if not inspect.isclass(function):
         return _checked(function)
-    if is_dataclass(function) and "__init__" in vars(function):
+    # What wraps a method of this package is a function of its own, and checked already.
+    if is_dataclass(function) and function.__init__.__globals__ is not globals():
         function.__init__ = _checked(function.__init__)
     return function
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    # A class may have wrapped a function that was wrapped before.
-    code, check = id(inspect.unwrap(function).__code__), None
+    code, check = id(function.__code__), None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ import itertools
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
+import pytest
 from composition_checks import check, loss_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +108,7 @@ def test_two_laplaces():
     check(loss, jnp.array(points), truth, 1e-4)
 
 
+@pytest.mark.long
 def test_millions_of_atoms():
     """Of 24 responses of different sizes, 2^24."""
     sizes = np.sqrt(np.arange(2.0, 26.0)) / 20
