@@ -80,7 +80,7 @@ def solvers():
             clip=1.0,
             sampling_prob=0.1,
             steps=10,
-            records=1000,
+            dataset_size=1000,
             release=release,
         )
         noising = dp.dpsgd.add_noise(plan, jax.random.key(0))

@@ -113,7 +113,7 @@ def main() -> None:
     """Measure and write."""
     jax.monitoring.register_event_duration_secs_listener(heard)
     params, data = problem()
-    known = {"clip": 1.0, "records": RECORDS, "groups": "all", "sampling_prob": RATE}
+    known = {"clip": 1.0, "dataset_size": RECORDS, "groups": "all", "sampling_prob": RATE}
     plan = dp.dpsgd.plan((2.0, 1e-5), params, steps=STEPS, **known)
     first, second = (without_key(params, data, plan) for _ in range(2))
     steps = milliseconds(params, data, plan)

@@ -159,7 +159,7 @@ def main() -> None:
             clip=options.clip,
             sampling_prob=sampling_prob,
             steps=steps,
-            records=records,
+            dataset_size=records,
             groups=groups,
             allocation=allocation,
         )
@@ -171,7 +171,7 @@ def main() -> None:
             "method": name,
             "groups": len(plan.sizes),
             "parameters": sum(plan.sizes),
-            "noise_multiplier": float(plan.multiplier),
+            "noise_multiplier": float(plan.noise_multiplier),
             "total_variance": float(plan.total_variance),
             "seconds_a_step_compilation_included": (time.perf_counter() - began) / steps,
         }

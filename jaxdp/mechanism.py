@@ -1,4 +1,4 @@
-"""A noise bound to the sensitivity of what it is added to, perhaps over a sample of records."""
+"""A noise with the sensitivity of the query that it is added to, and the sampling of records."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import BOTH_DIRECTIONS, NEIGHBOURS, RELATIONS, Relation, shift_factor
+from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.double_double import product_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.replaced import require_log_concave
-from jaxdp.dominating_pair.replaced_profile import replaced_log_delta
-from jaxdp.dominating_pair.sampled_profile import sampled_log_delta
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.released import Released
 from jaxdp.released import release as release_from_lattice
-from jaxdp.sampling.base import Release, Scheme, pairs_of
+from jaxdp.sampling.base import Pairs, Scheme
 from jaxdp.sampling.poisson import Poisson
 
 
@@ -34,21 +31,26 @@ from jaxdp.sampling.poisson import Poisson
 class Mechanism:
     """One release of query + noise, batched: parameters broadcast, every element is a release.
 
-    relation None: the query moves by at most `sensitivity` between neighbours. Else neighbours
-    differ in one record, whose contribution is at most `sensitivity`: "add_remove" (the worse of
-    "add" and "remove", which can be asked for alone) or "replace_one", where the query moves by
-    twice that, or "zero_out": its contribution becomes 0, the number of records does not change.
-    With sampling_prob < 1, where the relation is required, every record takes part with that
-    probability, on its own (Poisson); `sampling` is any scheme of `dp.sampling`. A sampled
-    replacement is for log-concave noise on the reals, see `dominating_pair.replaced`. `group_size`:
-    neighbours differ in so many records of one user, where a theorem is there.
+    Args:
+        noise: the noise, symmetric.
+        sensitivity: without a relation, the largest change of the query between neighbours; with
+            one, the largest contribution of a record.
+        sampling_prob: probability of each record to take part, independently (Poisson); the same
+            as sampling=dp.sampling.Poisson(sampling_prob).
+        relation: required where records are sampled. "add_remove": neighbours differ by one record
+            more or less, the worse of "add" and "remove", which are supported alone, too.
+            "replace_one": one record is replaced, and the query moves by twice its contribution.
+            "zero_out": the contribution becomes 0, the number of records does not change.
+        sampling: a scheme of `dp.sampling`.
+        group_size: number of records of one user in which neighbours differ, where a theorem
+            covers it.
 
-    Coordinates released together compose: see `privacy_loss`. The noises are symmetric.
+    A sampled replacement requires log-concave noise on the reals, see `dominating_pair.replaced`.
+    Coordinates released together compose: see `privacy_loss`.
     """
 
     noise: Noise
     sensitivity: Reals
-    sampling_prob: Reals
     sampling: Scheme | None
     relation: Relation | None = static()
     group_size: int = static(default=1)
@@ -70,35 +72,27 @@ class Mechanism:
             )
         sensitivity = checks.nonnegative("sensitivity", sensitivity)
         group_size = checks.positive_integer("group_size", group_size)
-        sampling_prob, sampling = _scheme(sampling_prob, sampling)
-        # Known before it becomes an array: whether there is any sampling shapes the program.
-        always = checks.is_concrete(sampling_prob) and bool(np.all(np.asarray(sampling_prob) == 1))
-        sampling_prob = checks.probability("sampling_prob", sampling_prob, lift=True)
-        always = always and sampling is None
+        scheme = _scheme(sampling_prob, sampling)
         if relation is not None:
             checks.one_of("relation", relation, RELATIONS)
-        elif not always:
+        elif not scheme.takes_all:
             raise ValueError(
                 f"relation must be one of {', '.join(RELATIONS)} where records are "
                 "sampled: adding, removing and replacing one differ"
             )
-        if relation == "replace_one" and not always and sampling is None:
-            require_log_concave(noise)
-        if not always and group_size > 1 and sampling is None:
-            sampling = Poisson(sampling_prob)
-        if sampling is not None and relation is not None:
-            sampling.require(Release(noise, sensitivity, relation, group_size))
-        if always:
+        if scheme.takes_all:
             sensitivity = _times(sensitivity, shift_factor(relation) * group_size)
-            # The batch of the probabilities is one of the mechanism, where nothing is sampled too.
-            shape = xp.broadcast_shapes(sensitivity.shape, sampling_prob.shape)
-            relation, sensitivity, group_size = None, xp.broadcast_to(sensitivity, shape), 1
+            # The batch of the probabilities is one of the mechanism.
+            shape = xp.broadcast_shapes(sensitivity.shape, scheme.rate.shape)
+            sensitivity = xp.broadcast_to(sensitivity, shape)
+            scheme, relation, group_size = None, None, 1
+        elif relation is not None:
+            scheme.require(noise, relation, group_size)
         assign(
             self,
             noise=noise,
             sensitivity=sensitivity,
-            sampling_prob=sampling_prob,
-            sampling=sampling,
+            sampling=scheme,
             relation=relation,
             group_size=group_size,
         )
@@ -106,48 +100,46 @@ class Mechanism:
     @property
     def sampled(self) -> bool:
         """True if records are sampled."""
-        return self.relation is not None
+        return self.sampling is not None
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log of the least delta at `epsilon`: an upper bound, as tight as its noise says."""
-        if not self.sampled:
+        """Natural log of delta at `epsilon`: an upper bound, as tight as the pair's `log_delta`."""
+        if self.sampling is None:
             return self.noise.log_delta(self.sensitivity, epsilon)
-        epsilon = checks.real("epsilon", epsilon)
-        if self.sampling is not None:
-            return self._known(_worse_log_delta(self._both_pairs(), epsilon))
-        if self.relation == "replace_one":
-            shift = self.sensitivity
-            return self._known(replaced_log_delta(self.noise, self.sampling_prob, shift, epsilon))
-        whole = Additive(self.noise, self.sensitivity)
-        bounds = [
-            sampled_log_delta(whole, self.sampling_prob, added, epsilon)
-            for added in directions(self.relation)
-        ]
-        return self._known(xp.maximum(bounds[0], bounds[-1]))
+        return self._finite(_log_delta(self._directions(), checks.real("epsilon", epsilon)))
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
         return exp_up(self.log_delta(epsilon))
 
     def epsilon(self, delta: ArrayLike) -> Reals:
-        """The least epsilon >= 0 with delta(epsilon) <= `delta`: safe side, by a few ulps."""
-        delta = checks.probability("delta", delta)
-        if self.sampling is not None:
-            return self._known(_epsilon_of_pairs(self._both_pairs(), delta))
-        return self._known(_epsilon(self, delta))
+        """The least epsilon >= 0 with delta(epsilon) <= `delta`, rounded up by a few ulps."""
+        return self._finite(_epsilon(self._directions(), checks.probability("delta", delta)))
+
+    def pairs(self) -> Pairs:
+        """The dominating pairs that compose one release, with counts, in one direction.
+
+        The direction is that of the relation, or "remove" where both count.
+        """
+        if self.sampling is None or self.relation is None:
+            return ((Additive(self.noise, self.sensitivity), 1),)
+        found = self.sampling.pairs(self.noise, self.sensitivity, self.relation, self.group_size)
+        if self.relation != "add":
+            return found
+        return tuple((pair.reversed(), count) for pair, count in found)
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """The Renyi divergence of an order >= 1, in nats; sampled: `privacy_loss(...).renyi`."""
+        """The Renyi divergence of an order >= 1, in nats; `ValueError` if sampled."""
         if self.sampled:
             raise ValueError("use privacy_loss(mechanism).renyi(order) with sampling_prob < 1")
         return self.noise.renyi(self.sensitivity, order)
 
     def zcdp(self) -> ZCDP:
-        """The (xi, rho) of `noise.zcdp`; of a sampled release that of the whole one."""
+        """(xi, rho) of `noise.zcdp`; for a sampled release, of the release without sampling."""
         return ZCDP(*self.noise.zcdp(self._largest_shift))
 
     def pure_epsilon(self) -> Reals:
-        """The least epsilon with delta = 0, inf where none; the whole release's if sampled."""
+        """Least epsilon with delta = 0, else infinite; sampled: of the release without sampling."""
         return self.noise.pure_epsilon(self._largest_shift)
 
     def release(
@@ -174,8 +166,8 @@ class Mechanism:
         made = Mechanism(self.noise, lattice.sensitivity)
         return Released(noisy, made, lattice.coarse, lattice.error, secure)
 
-    def _known(self, answer: Reals) -> Reals:
-        """The answer; where that is no number, a `ValueError` if the noise contradicts itself."""
+    def _finite(self, answer: Reals) -> Reals:
+        """The answer; if it is not finite, `ValueError` for a noise that contradicts itself."""
         if checks.is_concrete(answer) and not (np.asarray(answer) < np.inf).all():
             self.noise.is_consistent()
         return answer
@@ -183,38 +175,37 @@ class Mechanism:
     @property
     def _largest_shift(self) -> Reals:
         """Largest shift between neighbours, where all records take part."""
-        if self.sampling is not None:
-            return _times(self.sensitivity, 2.0 * self.group_size)
-        return _times(self.sensitivity, shift_factor(self.relation))
+        if self.sampling is None:
+            return self.sensitivity
+        factor = self.sampling.largest_shift(self.relation, self.group_size)
+        return _times(self.sensitivity, factor)
 
-    def _both_pairs(self) -> tuple[DominatingPair, ...]:
-        """The pair of a release of a scheme, in the directions that count."""
-        assert self.sampling is not None
-        assert self.relation is not None
-        release = Release(self.noise, self.sensitivity, self.relation, self.group_size)
-        pairs = pairs_of(self.sampling, release)
-        (pair, count), *others = pairs
+    def _directions(self) -> tuple[DominatingPair, ...]:
+        """The pair of a release in each direction that counts."""
+        (pair, count), *others = self.pairs()
         if others or count > 1:
             raise ValueError("use privacy_loss(mechanism): the release is a composition of pairs")
         return (pair, pair.reversed()) if self.relation in BOTH_DIRECTIONS else (pair,)
 
 
-def _times(sensitivity: Reals, factor: float) -> Reals:
+def _times(sensitivity: Reals, factor: ArrayLike) -> Reals:
     """The product, rounded up: less would claim more noise."""
-    return sensitivity if factor == 1 else _product_up(sensitivity, xp.float64(factor))
+    if isinstance(factor, float | int) and factor == 1:
+        return sensitivity
+    return _product_up(sensitivity, xp.float64(factor))
 
 
-def _scheme(sampling_prob: ArrayLike, sampling: object) -> tuple[ArrayLike, Scheme | None]:
-    """The sampling probability, and the scheme unless it is the Poisson one."""
+def _scheme(sampling_prob: ArrayLike, sampling: object) -> Scheme:
+    """The scheme, from one of the two arguments."""
     if sampling is None:
-        return sampling_prob, None
+        return Poisson(sampling_prob)
     if not isinstance(sampling, Scheme):
         raise ValueError(
             f"sampling must be a scheme such as dp.sampling.Poisson(0.01), got {sampling!r}"
         )
     if not checks.is_concrete(sampling_prob) or np.any(np.asarray(sampling_prob) != 1):
         raise ValueError("give either sampling_prob or sampling, got both")
-    return (sampling.sampling_prob, None) if isinstance(sampling, Poisson) else (1.0, sampling)
+    return sampling
 
 
 def release(
@@ -264,31 +255,20 @@ def release(
     return mechanism.release(value, key, granularity, ledger=ledger)
 
 
-def directions(relation: Relation | None) -> tuple[Reals, ...]:
-    """The values of `Poisson.added` whose worst a relation reports."""
-    counted = ("remove",) if relation is None else NEIGHBOURS[relation].directions
-    return tuple(xp.ones(()) if way == "add" else xp.zeros(()) for way in counted)
-
-
 _product_up = jitted(product_up)
 
 
 @jitted
-def _epsilon(mechanism: Mechanism, delta: Reals) -> Reals:
-    return epsilon_of(mechanism.log_delta, delta)
+def _log_delta(directions: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
+    return _worse(tuple(pair.prepared() for pair in directions), epsilon)
 
 
 @jitted
-def _worse_log_delta(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
-    return _worse_of(tuple(pair.prepared() for pair in pairs), epsilon)
+def _epsilon(directions: tuple[DominatingPair, ...], delta: Reals) -> Reals:
+    prepared = tuple(pair.prepared() for pair in directions)
+    return epsilon_of(lambda epsilon: _worse(prepared, epsilon), delta)
 
 
-@jitted
-def _epsilon_of_pairs(pairs: tuple[DominatingPair, ...], delta: Reals) -> Reals:
-    prepared = tuple(pair.prepared() for pair in pairs)
-    return epsilon_of(lambda epsilon: _worse_of(prepared, epsilon), delta)
-
-
-def _worse_of(pairs: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
-    bounds = [pair.log_delta(epsilon) for pair in pairs]
+def _worse(directions: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
+    bounds = [pair.log_delta(epsilon) for pair in directions]
     return xp.maximum(bounds[0], bounds[-1])

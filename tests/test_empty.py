@@ -57,7 +57,7 @@ def test_values_that_shape_a_program():
 def test_an_empty_sampling_probability_keeps_its_shape():
     for relation in (None, "add_remove", "replace_one"):
         sampled = dp.Mechanism(dp.Laplace(1.0), 1.0, [], relation)
-        assert sampled.sampling_prob.shape == (0,)
+        assert sampled.sensitivity.shape == (0,)
         assert dp.privacy_loss(sampled).shape == (0,)
         assert_empty(sampled.log_delta(1.0))
         assert_empty(sampled.epsilon(1e-6))

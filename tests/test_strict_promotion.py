@@ -72,7 +72,7 @@ def test_a_training_in_float32_runs():
 
     with jax.numpy_dtype_promotion("strict"):
         plan = dp.dpsgd.plan(
-            (1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10, records=100
+            (1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10, dataset_size=100
         )
         trained = dp.dpsgd.train(
             lambda p, x: jnp.sum((p["w"] - x) ** 2),

@@ -12,7 +12,6 @@ import optax
 import jaxdp as dp
 from benchmarks._tools.audited import Case, Cases
 from jaxdp import dpsgd
-from jaxdp.dpsgd.batches import parts_of_batches
 
 S = dp.sampling
 DELTA = 1e-2
@@ -31,7 +30,7 @@ def steps(noise: str, allocation: str) -> Case:
         clip=1.0,
         sampling_prob=1.0,
         steps=2,
-        records=4,
+        dataset_size=4,
         groups="leaf",
         noise=noise,
         allocation=allocation,
@@ -64,7 +63,7 @@ def scheme(
     """
     params = {"w": jnp.zeros(1)}
     known: dict[str, Any] = {"sampling_prob": 0.3} if sampling is None else {"sampling": sampling}
-    plan = dpsgd.plan(BUDGET, params, clip=1.0, steps=count, records=len(values), **known)
+    plan = dpsgd.plan(BUDGET, params, clip=1.0, steps=count, dataset_size=len(values), **known)
 
     @jax.jit
     def noisy(sums, key):
@@ -84,14 +83,10 @@ def scheme(
         outputs = np.asarray(noisy(np.array(sums), key))
         if likelihood is None:
             return outputs
-        return likelihood((outputs - 0.5) / float(plan.multiplier) ** 2)
+        return likelihood((outputs - 0.5) / float(plan.noise_multiplier) ** 2)
 
     def batches(key, records):
-        if sampling is not None:
-            part = len(values)
-            return parts_of_batches(sampling, key, records, 0.3, part, range(count))
-        each = (jax.random.fold_in(key, index) for index in range(count))
-        return (dpsgd.poisson_batch(k, records, 0.3, len(values)) for k in each)
+        return map(plan.sampling.draw(key, records), range(count))
 
     pair = len(values), len(values) - 1
     return Case(mechanism, pair, plan.privacy, DELTA, TRIALS)
@@ -140,7 +135,9 @@ def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.OneRunAudit:
     A score is the parameter itself, which is the sum of all steps.
     """
     params, delta = {"w": jnp.zeros(CANARIES)}, ONE_RUN_DELTA
-    plan = dpsgd.plan((4.0, delta), params, clip=1.0, steps=count, records=CANARIES // 2, **known)
+    plan = dpsgd.plan(
+        (4.0, delta), params, clip=1.0, steps=count, dataset_size=CANARIES // 2, **known
+    )
 
     def loss(params, canary):
         return -3.0 * params["w"][canary]

@@ -41,3 +41,10 @@ WITH_OR_WITHOUT = (*ADD_REMOVE, "zero_out")
 def shift_factor(relation: str | None) -> float:
     """Times what one record adds at most: how far a sum moves; 1 where no relation is stated."""
     return NEIGHBOURS[relation].factor if relation in NEIGHBOURS else 1.0
+
+
+# Sampling schemes of DP-SGD by name; `jaxdp.sampling.SCHEMES` has their classes.
+Sampling: TypeAlias = Literal[
+    "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
+]
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdp._core.neighbours import Relation
-from jaxdp._core.samplings import Sampling
+from jaxdp._core.neighbours import Relation, Sampling
 from jaxdp.cli.base import (
     AsJson,
     Delta,
@@ -108,7 +107,7 @@ def _answer(question: str, inputs: dict[str, float], training: Training) -> Any:
 
 
 def _rounded_up(value: float, digits: int) -> str:
-    from jaxdp.dpsgd.wording import rounded_up
+    from jaxdp.dpsgd.statement import rounded_up
 
     return rounded_up(value, digits)
 

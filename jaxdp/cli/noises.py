@@ -118,7 +118,7 @@ def design(
         **proof._asdict(),
     }
     answer = as_text(inputs | fields)
-    from jaxdp.dpsgd.wording import rounded_up
+    from jaxdp.dpsgd.statement import rounded_up
 
     if out is not None:
         exit_on_error("optimal-noise", lambda: write_atomically(out, answer + "\n"))

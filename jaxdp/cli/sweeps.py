@@ -177,7 +177,7 @@ def _stripe(text: str) -> tuple[int, int]:
 
 def _table(values: Any) -> str:
     """A line a point, in columns; the quantity is rounded up."""
-    from jaxdp.dpsgd.wording import rounded_up
+    from jaxdp.dpsgd.statement import rounded_up
 
     names = [*values.dims, values.name]
     points = itertools.product(*(values[name].values for name in values.dims))

@@ -13,75 +13,60 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.types import Reals
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
-from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.mechanism import Mechanism, directions
-from jaxdp.noise.base import Noise
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
-from jaxdp.sampling.base import Pairs, Release, pairs_of
+from jaxdp.sampling.base import Pairs
 
 
-def pair_of(
-    release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
-) -> tuple[DominatingPair, Relation | None]:
-    """The dominating pair of a release, and its relation: the worse of two directions if it has."""
-    if isinstance(release, DominatingPair):
-        return _expanded(release), None
-    if not isinstance(release, Mechanism):
-        return _worst_of(release), None
-    if release.sampling is not None:
-        raise TypeError("a release of a scheme may be several pairs: use releases_of")
-    sampling_prob = release.sampling_prob[..., None]
-    if release.relation == "replace_one":
-        noise, shift = _expanded((release.noise, release.sensitivity))
-        return Replaced(noise, shift, sampling_prob), release.relation
-    pair = _added_to(release.noise, release.sensitivity)
-    if release.sampled:
-        pair = Poisson(pair, sampling_prob, directions(release.relation)[0])
-    return pair, release.relation
-
-
-def releases_of(
+def pairs_of(
     release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> tuple[Pairs, Relation | None]:
-    """The dominating pairs that compose a release with their counts, and its relation."""
-    if not isinstance(release, Mechanism) or release.sampling is None:
-        pair, relation = pair_of(release)
-        return ((pair, 1),), relation
-    assert release.relation is not None
-    scheme, noise, sensitivity = _expanded((release.sampling, release.noise, release.sensitivity))
-    expanded = Release(noise, sensitivity, release.relation, release.group_size)
-    return pairs_of(scheme, expanded), release.relation
+    """The dominating pairs that compose a release, with counts, and its relation."""
+    expanded = _expanded(release)
+    if isinstance(expanded, Mechanism):
+        pairs = tuple((_composable(pair), count) for pair, count in expanded.pairs())
+        return pairs, expanded.relation
+    pair = expanded if isinstance(expanded, DominatingPair) else _worst_of(expanded)
+    return ((pair, 1),), None
 
 
-def _added_to(noise: Noise, sensitivity: Reals) -> DominatingPair:
-    """The pair of a release that is not sampled."""
-    if not isinstance(noise, Histogram | DiscreteHistogram):
-        return Additive(*_expanded((noise, sensitivity)))
-    parameters = (*jax.tree.leaves(noise), sensitivity)
-    if not all(checks.is_concrete(x) and xp.ndim(x) == 0 for x in parameters):
+def _composable(pair: DominatingPair) -> DominatingPair:
+    """The pair, where histograms, whose worst shift depends on epsilon, have the worst of all."""
+    return jax.tree.map(
+        lambda node: _worst_shift(node) if _adds_histogram(node) else node,
+        pair,
+        is_leaf=_adds_histogram,
+    )
+
+
+def _adds_histogram(node: Any) -> bool:
+    return isinstance(node, Additive) and isinstance(node.noise, Histogram | DiscreteHistogram)
+
+
+def _worst_shift(pair: Additive) -> DominatingPair:
+    parameters = jax.tree.leaves(pair)
+    if not all(checks.is_concrete(x) and x.size == 1 for x in parameters):
         raise ValueError(
             "the width and the sensitivity of a Histogram must be one concrete number each: "
             "compose its releases by n * loss and a + b"
         )
-    return worst_of_shifts(noise, float(sensitivity))
+    noise, shift = jax.tree.map(lambda x: x.reshape(()), (pair.noise, pair.shift))
+    return worst_of_shifts(noise, float(shift))
 
 
 def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
     """The pair of the worst mechanism that keeps a guarantee."""
-    guarantee = _expanded(guarantee)
     if isinstance(guarantee, GDP):
         return Additive(Gaussian(1.0), guarantee.mu)
     if isinstance(guarantee, PureDP):

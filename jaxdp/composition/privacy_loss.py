@@ -22,7 +22,7 @@ from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
 from jaxdp.composition import bounded_range
-from jaxdp.composition.pairs import pair_of, releases_of
+from jaxdp.composition.pairs import pairs_of
 from jaxdp.composition.stored import fields_of, from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import finite_pair
@@ -174,7 +174,7 @@ class PrivacyLoss(Saved):
         ...     float((10 * dp.privacy_loss(dp.PureDP(1.0))).epsilon(1e-3)), 6)
         True
         """
-        return cls((Term(pair_of(finite_pair(losses, masses_p, masses_q))[0], xp.ones(1)),))
+        return privacy_loss(finite_pair(losses, masses_p, masses_q))
 
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.
@@ -286,7 +286,7 @@ def privacy_loss(
     >>> print(f"{(100 * loss).epsilon(1e-5):.4f}")
     4.3772
     """
-    pairs, own_relation = releases_of(mechanism)
+    pairs, own_relation = pairs_of(mechanism)
     if relation is not None:
         checks.one_of("relation", relation, RELATIONS)
         if not isinstance(mechanism, DominatingPair):

@@ -20,25 +20,24 @@ from typing import TYPE_CHECKING, Any
 
 from jaxdp.dpsgd.accountant import Accountant as Accountant
 from jaxdp.dpsgd.accountant import register as register
-from jaxdp.dpsgd.base import Phase as Phase
-from jaxdp.dpsgd.base import combined_noise_multiplier as combined_noise_multiplier
-from jaxdp.dpsgd.course import Curve as Curve
-from jaxdp.dpsgd.course import curve as curve
-from jaxdp.dpsgd.questions import delta as delta
-from jaxdp.dpsgd.questions import epsilon as epsilon
-from jaxdp.dpsgd.questions import noise_multiplier as noise_multiplier
-from jaxdp.dpsgd.questions import steps as steps
+from jaxdp.dpsgd.curve import Curve as Curve
+from jaxdp.dpsgd.curve import curve as curve
+from jaxdp.dpsgd.phase import Phase as Phase
+from jaxdp.dpsgd.phase import combined_noise_multiplier as combined_noise_multiplier
+from jaxdp.dpsgd.queries import batch_size_limit as batch_size_limit
+from jaxdp.dpsgd.queries import delta as delta
+from jaxdp.dpsgd.queries import epsilon as epsilon
+from jaxdp.dpsgd.queries import noise_multiplier as noise_multiplier
+from jaxdp.dpsgd.queries import steps as steps
 from jaxdp.dpsgd.schedule import Schedule as Schedule
-from jaxdp.dpsgd.schemes import batch_size_limit as batch_size_limit
-from jaxdp.dpsgd.schemes import shuffled_bounds as shuffled_bounds
-from jaxdp.dpsgd.schemes import steps_of_a_group as steps_of_a_group
-from jaxdp.dpsgd.wording import statement as statement
+from jaxdp.dpsgd.shuffling import shuffled_bounds as shuffled_bounds
+from jaxdp.dpsgd.statement import statement as statement
+from jaxdp.sampling.allocation import allocated_batches as allocated_batches
+from jaxdp.sampling.poisson import poisson_batch as poisson_batch
+from jaxdp.sampling.truncated import truncated_batch as truncated_batch
+from jaxdp.sampling.without_replacement import fixed_batch as fixed_batch
 
 if TYPE_CHECKING:
-    from jaxdp.dpsgd.batches import allocated_batches as allocated_batches
-    from jaxdp.dpsgd.batches import fixed_batch as fixed_batch
-    from jaxdp.dpsgd.batches import poisson_batch as poisson_batch
-    from jaxdp.dpsgd.batches import truncated_batch as truncated_batch
     from jaxdp.dpsgd.training import train as train
     from jaxdp.dpsgd.training_plan import ALLOCATIONS as ALLOCATIONS
     from jaxdp.dpsgd.training_plan import FAMILIES as FAMILIES
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 else:
     # Imported where they are first used: they need optax, and all questions do without.
     _TRAINING = {
-        "batches": "allocated_batches fixed_batch poisson_batch truncated_batch",
         "training": "train",
         "training_plan": "ALLOCATIONS FAMILIES GROUPS Plan plan",
         "transformations": "NoiseState add_noise clip_groups",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -51,15 +52,23 @@ R = TypeVar("R")
 
 
 def with_names(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose `TypeError` for an argument of another library says what it is here."""
+    """The function, whose `TypeError` names our argument for that of another library."""
+
+    parameters = inspect.signature(function).parameters
+    others = {name: own for name, own in OTHER_NAMES.items() if name not in parameters}
+    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        others = [
-            f"{name!r} is {OTHER_NAMES[name]!r} here" for name in kwargs if name in OTHER_NAMES
-        ]
-        if others:
-            raise TypeError(f"unexpected keyword arguments: {', '.join(others)}")
+        named = [f"{name!r} is {others[name]!r} here" for name in kwargs if name in others]
+        if named:
+            raise TypeError(f"unexpected keyword arguments: {', '.join(named)}")
+        if len(args) > len(positional):
+            raise TypeError(
+                f"{function.__name__} takes ({', '.join(positional)}) by position, got {len(args)} "
+                "arguments: give the others by keyword, as in dataset_size=60_000, batch_size=256, "
+                "epochs=15 or sampling_prob=0.01, steps=1000"
+            )
         return function(*args, **kwargs)
 
     return call

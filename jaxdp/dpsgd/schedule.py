@@ -1,26 +1,25 @@
-"""Schedule of a training by DP-SGD: the keyword arguments of every question about it."""
+"""The keyword arguments that describe a training by DP-SGD in every function."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
-from jaxdp._core.neighbours import Relation
-from jaxdp._core.samplings import Sampling
-from jaxdp._core.types import ArrayLike
+from jaxdp._core.neighbours import Relation, Sampling
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.dpsgd.base import Phase, Phases, loss_of
-from jaxdp.dpsgd.schemes import SHUFFLED, refuse_shuffled
+from jaxdp.dpsgd.phase import Phase, Phases, loss_of
+from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
+from jaxdp.sampling.base import Scheme
 
 
 class Schedule(TypedDict, total=False):
-    """Keyword arguments of a training: one description of it, or a list of phases.
+    """Keyword arguments that describe a training, or a list of phases.
 
-    dataset_size, batch_size, epochs, sampling_prob, steps: see `Phase`; the rate and the length in
-    either language. phases: instead of all these a `Phase` or a list of them, which compose.
-    relation: what neighbours differ in, see `Mechanism`; "add_remove", one record more or less, the
-    worse of the two, unless it is given. sampling, batch_size_limit: how batches are drawn, see
-    `Phase`. group_size: records of one user, which neighbours differ in.
+    dataset_size, batch_size, epochs, sampling_prob, steps, sampling, batch_size_limit: see `Phase`.
+    phases: a `Phase` or a list of phases, which compose, instead of all these. relation: the
+    neighbouring relation, see `Mechanism`; by default "add_remove", one record more or less.
+    group_size: the number of records of one user, in which neighbours differ.
     """
 
     dataset_size: ArrayLike | None
@@ -30,13 +29,13 @@ class Schedule(TypedDict, total=False):
     steps: ArrayLike | None
     phases: Phases | None
     relation: Relation
-    sampling: Sampling
+    sampling: Sampling | Scheme
     batch_size_limit: ArrayLike | None
     group_size: int
 
 
 class Training(NamedTuple):
-    """Phases, what neighbours differ in, and in how many records of one user."""
+    """Phases, the neighbouring relation, and the number of records of one user."""
 
     phases: tuple[Phase, ...]
     relation: Relation
@@ -47,15 +46,19 @@ class Training(NamedTuple):
         """The privacy loss of all steps."""
         return loss_of(self.phases, self.relation, self.group_size)
 
+    def scaled(self, factor: Reals) -> Training:
+        """The training with all noise multiplied."""
+        return self._replace(phases=tuple(phase.scaled(factor) for phase in self.phases))
+
 
 def training_of(
     noise_multiplier: ArrayLike | None,
     schedule: Mapping[str, Any],
     delta: ArrayLike | None = None,
 ) -> Training:
-    """The training that is asked about; a noise multiplier where there are no phases.
+    """The training that the arguments describe; a noise multiplier unless there are phases.
 
-    `delta`: of the question, at which the refusal of shuffled batches states epsilon.
+    `delta`: at which the error for shuffled batches states epsilon.
     """
     options = cast("Schedule", dict(schedule))
     for name in options.keys() - Schedule.__annotations__.keys():
@@ -67,22 +70,21 @@ def training_of(
         if noise_multiplier is None:
             raise ValueError("give noise_multiplier or phases, got neither")
         arguments = cast("dict[str, Any]", options)
-        if arguments.get("sampling") in SHUFFLED and delta is not None:
+        if str(arguments.get("sampling")) in SHUFFLED and delta is not None:
             poisson = Phase(noise_multiplier, **{**arguments, "sampling": "poisson"})
             rate, count = poisson.sampling_prob, poisson.steps
             refuse_shuffled(poisson.noise_multiplier, rate, count, delta)
-        phase = Phase(noise_multiplier, **arguments)
-        return Training((phase,), relation, group_size)
+        return Training((Phase(noise_multiplier, **arguments),), relation, group_size)
     if options.get("sampling") == "poisson":
         options.pop("sampling")
     if noise_multiplier is not None or any(x is not None for x in options.values()):
         raise ValueError(
-            "give phases alone: each holds its own noise multiplier, sampling probability and steps"
+            "give phases alone: each holds its own noise multiplier, sampling and steps"
         )
-    return Training(listed(phases), relation, group_size)
+    return Training(as_phases(phases), relation, group_size)
 
 
-def listed(phases: Phases) -> tuple[Phase, ...]:
+def as_phases(phases: Phases) -> tuple[Phase, ...]:
     """One phase or more as a tuple; else `ValueError`."""
     sequence = (phases,) if isinstance(phases, Phase) else phases
     has_phases = isinstance(sequence, Sequence) and len(sequence) > 0

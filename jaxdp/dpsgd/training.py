@@ -19,7 +19,6 @@ from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import Key
-from jaxdp.dpsgd.batches import parts_of_batches, require_records
 from jaxdp.dpsgd.checkpoint import Checkpoint
 from jaxdp.dpsgd.fingerprints import fingerprints
 from jaxdp.dpsgd.training_plan import Plan, require_floating
@@ -31,6 +30,7 @@ from jaxdp.dpsgd.transformations import (
     noised,
     require_parameters,
 )
+from jaxdp.sampling.base import in_parts
 
 
 def train(
@@ -86,11 +86,11 @@ def train(
     _check_order(loss, plan, optimizer)
     _require_host(params, data, key)
     key = None if key is None else checked_key(key)
-    course = _Course(part, checks.positive_integer("every", every), callback, progress)
-    return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), course)
+    options = _Options(part, checks.positive_integer("every", every), callback, progress)
+    return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), options)
 
 
-class _Course(NamedTuple):
+class _Options(NamedTuple):
     """Settings of a training beside its steps, as the arguments of `train`."""
 
     part: int
@@ -106,7 +106,7 @@ def _run(
     plan: Plan,
     optimizer: optax.GradientTransformation,
     file: Checkpoint,
-    course: _Course,
+    options: _Options,
 ) -> Any:
     """The parameters after the steps that the file leaves to make."""
     # Arguments of programs: numbers would be compiled into them.
@@ -114,8 +114,7 @@ def _run(
     require_parameters("params", params, plan)
     require_floating("params", params)
     records = records_of_tree("data", data)
-    if plan.sampling is not None:
-        require_records(plan.sampling, records)
+    batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records)
     # On the device once, not at every step.
     data = jax.tree.map(jnp.asarray, data)
     first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
@@ -123,18 +122,15 @@ def _run(
     n_done, params, state = file.reached(params, first, inputs)
     zero = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)), params)
     part_sum, step = _part_sum(loss, clip_groups(plan)), _step(plan, optimizer)
-    sampling = plan.sampling, jax.random.fold_in(file.key, 1), records, plan.sampling_prob
-    batches = parts_of_batches(*sampling, course.part, range(n_done, plan.steps))
-    steps = shown(range(n_done + 1, plan.steps + 1), "steps", course.progress)
-    for made, batch in zip(steps, batches, strict=True):
+    for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
-        for indices, mask in zip(*batch, strict=True):
+        for indices, mask in zip(*in_parts(batch_of(made - 1), options.part), strict=True):
             total = part_sum(total, params, data, indices, mask)
         params, state = step(params, state, total)
-        if made % course.every == 0 or made == plan.steps:
+        if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
-            if course.callback is not None:
-                course.callback(made, params)
+            if options.callback is not None:
+                options.callback(made, params)
     return params
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+import dataclasses
+from typing import Any, Unpack, final
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,10 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
+from jaxdp.dpsgd.arguments import with_names
+from jaxdp.dpsgd.phase import Phase
+from jaxdp.dpsgd.schedule import Schedule, Training, training_of
+from jaxdp.dpsgd.statement import statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -24,13 +29,10 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
-from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 from jaxdp.sampling.base import Scheme
-from jaxdp.sampling.truncated import TruncatedPoisson
-from jaxdp.sampling.without_replacement import WithoutReplacement
 from jaxdp.solvers import lattice
 
-# What `plan` takes; see there.
+# Arguments of `plan`.
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
@@ -40,33 +42,31 @@ GROUPS = ("layer", "leaf", "all")
 @in_float64
 @pytree
 class Plan:
-    """Thresholds, scales and what a run of `steps` steps guarantees. Make it with `plan`."""
+    """Thresholds, noise scales and the guarantee of `steps` steps of DP-SGD; made by `plan`."""
 
-    clips: Vector  # of the groups: bound on the l2 norm of an example's gradient
-    scales: Vector  # of the noise on each entry of the sum
-    multiplier: Reals  # of the worst one-dimensional release, at sensitivity 1
-    sampling_prob: Reals
-    expected_batch: Reals  # what the noisy sum is divided by
+    clips: Vector  # bound on the l2 norm of an example's gradient, one a group
+    scales: Vector  # scale of the noise on each entry of the sum, one a group
+    noise_multiplier: Reals  # noise of the worst one-dimensional release, at sensitivity 1
+    sampling: Scheme
+    expected_batch: Reals  # divisor of the noisy sum
     members: tuple[int, ...] = static()  # the group of each leaf of the parameters
-    sizes: tuple[int, ...] = static()  # d_g
+    sizes: tuple[int, ...] = static()  # number of parameters d_g of each group
     shapes: tuple[tuple[int, ...], ...] = static()  # of the leaves of the parameters
     dtypes: tuple[str, ...] = static()  # of the leaves of the parameters
     steps: int = static()
     family: str = static()
     relation: Relation = static()
-    sampling: Scheme | None = None  # None: Poisson
+    group_size: int = static(default=1)
     release: str = static(default="lattice")
 
     @property
     def privacy(self) -> Drawn:
-        """Guarantee of all steps together: their `PrivacyLoss`, and what draws add."""
-        sampling = self.sampling_prob, self.sampling
-        exact = _composed(self.multiplier, sampling, self.steps, self.family, self.relation)
-        return Drawn(exact, self.sampling_error)
+        """Guarantee of all steps together: their `PrivacyLoss`, and the sampling error."""
+        return Drawn(self._loss(self.noise_multiplier), self.sampling_error)
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws are off by; 1: floating point."""
+        """Total variation between the drawn noise and its distribution; 1 for floating point."""
         return lattice.sampling_error(self.steps * sum(self.sizes), self.release)
 
     @property
@@ -75,92 +75,104 @@ class Plan:
         unit = 1.0 if self.family == "gaussian" else 2.0
         return unit * jnp.sum(jnp.array(self.sizes) * self.scales**2)
 
+    def statement(self, delta: ArrayLike = 1e-6) -> str:
+        """The privacy statement of all steps at `delta`; see `dp.dpsgd.statement`."""
+        phase = Phase(self.noise_multiplier, sampling=self.sampling, steps=self.steps)
+        noise = "noise" if self.family == "gaussian" else "Laplace noise"
+        training = training_of(
+            None, {"phases": phase, "relation": self.relation, "group_size": self.group_size}
+        )
+        return statement_of(training, self.privacy, delta, noise)
 
+    def _loss(self, noise_multiplier: Reals) -> PrivacyLoss:
+        """The exact privacy loss of all steps."""
+        mechanism = Mechanism(
+            noise_of(self.family, noise_multiplier),
+            1.0,
+            sampling=self.sampling,
+            relation=self.relation,
+            group_size=self.group_size,
+        )
+        return self.sampling.releases(jnp.asarray(1.0 * self.steps)) * privacy_loss(mechanism)
+
+
+@with_names
 @in_float64
 def plan(
-    budget: BudgetLike,
+    budget: BudgetLike | None,
     params: Any,
     *,
     clip: ArrayLike,
-    sampling_prob: ArrayLike | None = None,
-    sampling: Scheme | None = None,
-    steps: int,
-    records: int,
+    noise_multiplier: ArrayLike | None = None,
     groups: Any = "layer",
     allocation: str = "inid",
     noise: str = "gaussian",
-    relation: Relation = "add_remove",
     release: str = "lattice",
+    **schedule: Unpack[Schedule],
 ) -> Plan:
-    """Clipping thresholds and noise scales of DP-SGD that keep a budget for all steps.
+    """Clipping thresholds and noise scales of DP-SGD for a budget or a noise multiplier.
 
     Args:
-        budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats, draws' error included.
+        budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats, which includes the
+            sampling error of the noise; None with a noise multiplier.
         params: the parameters, or their shapes.
-        clip: the norm C of all groups together, each getting C / sqrt(groups) (flat), or one a
-            group, in the order in which their labels first appear.
-        sampling_prob: with which every step takes each record, in (0, 1].
-        sampling: instead, the scheme by which `train` draws batches; steps make whole epochs.
-        steps: how many.
-        records: public, roughly how many: the noisy sum is divided by records sampling_prob.
+        clip: the norm C of all groups together, of which each gets C / sqrt(groups) (flat), or one
+            norm a group, in the order in which their labels first appear.
+        noise_multiplier: noise over the clipping norm, instead of a budget.
         groups: "layer" (leaves that share all but the last key), "leaf", "all" (one group: global
             clipping), or a tree of labels like `params`.
-        allocation: "inid" is the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian and
-            s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
+        allocation: "inid" has the least total variance, s_g^2 ~ C_g / sqrt(d_g) for the Gaussian
+            and s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
         noise: "gaussian" or "laplace".
-        relation: "add_remove", "add", "remove" or "zero_out".
         release: "lattice", or "float": noise whose last bits leak, for research.
+        schedule: as in `epsilon`, one concrete number each, without phases. dataset_size is
+            required, roughly and public: the noisy sum is divided by the expected batch size.
+            relation: "add_remove", "add", "remove" or "zero_out".
 
-    Returns:
-        A `Plan`.
-
-    Compiles for some seconds. A budget that no noise meets: `ValueError`.
+    `ValueError` for a budget that no noise satisfies.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
-    ...     steps=10, records=100)
-    >>> print(f"{plan.multiplier:.4f}")
+    >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, dataset_size=100,
+    ...     batch_size=10, epochs=1)
+    >>> print(f"{plan.noise_multiplier:.4f}")
     1.7406
     """
-    budget = as_budget(budget)
-    _check_choices(allocation, noise, relation)
+    if (budget is None) == (noise_multiplier is None):
+        raise ValueError("give either budget or noise_multiplier, and None for the other")
+    options = dict(schedule)
+    multiplier = 1.0 if noise_multiplier is None else noise_multiplier
+    training = training_of(multiplier, options)
+    _check_choices(allocation, noise, training.relation)
     lattice.require(release, noise_of(noise))
-    members, sizes = _groups(params, groups)
-    clips = _clips(clip, len(sizes))
-    steps, records = (checks.positive_integer(*x) for x in (("steps", steps), ("records", records)))
-    rate = _rate(sampling_prob, sampling, steps)
-    budget = left_for_exact(budget, lattice.sampling_error(steps * sum(sizes), release))
-    multiplier = _calibrated(budget, (rate, sampling), jnp.asarray(1.0 * steps), noise, relation)
-    scales = round_up(multiplier * _unit_scales(clips, sizes, allocation, noise), 8)
+    groups = _groups(params, groups)
+    clips = _clips(clip, len(groups[1]))
+    records = checks.positive_integer("dataset_size", options.get("dataset_size"))
+    made = _uncalibrated(training, records, clips, (*groups, *_leaves(params)), noise, release)
+    if budget is not None:
+        multiplier = _calibrated(as_budget(budget), made)
+        made = dataclasses.replace(made, noise_multiplier=multiplier)
+    unit_scales = _unit_scales(clips, made.sizes, allocation, noise)
+    scales = round_up(made.noise_multiplier * unit_scales, 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
-    values = clips, scales, multiplier, rate, records * rate, members, sizes, *_leaves(params)
-    return Plan(*values, steps, noise, relation, sampling, release)
+    return dataclasses.replace(made, scales=scales)
 
 
-def _rate(sampling_prob: ArrayLike | None, sampling: Scheme | None, steps: int) -> Reals:
-    """The share of the records that a batch holds on average, a truncated one before its cut."""
-    if (sampling_prob is None) == (sampling is None):
-        raise ValueError("give either sampling_prob or sampling")
-    if isinstance(sampling, TruncatedPoisson):
-        sampling_prob = sampling.sampling_prob
-    elif isinstance(sampling, WithoutReplacement):
-        sampling_prob = sampling.batch_size / sampling.dataset_size
-    elif isinstance(sampling, RandomAllocation | BallsInBins):
-        epochs = steps // sampling.steps
-        fits = steps == epochs * sampling.steps
-        if isinstance(sampling, BallsInBins):
-            fits = fits and float(sampling.epochs) == epochs
-        if not fits or (isinstance(sampling, RandomAllocation) and sampling.selected > 1):
-            raise ValueError(
-                f"steps must be all epochs of {sampling.steps} steps, one for each record, got "
-                f"{steps}"
-            )
-        sampling_prob = 1.0 / sampling.steps
-    elif sampling_prob is None:
-        raise ValueError(f"sampling must be a scheme of dp.sampling, got {sampling!r}")
-    return checks.real("sampling_prob", sampling_prob, 0.0, 1.0, open_lower=True)
+def _uncalibrated(
+    training: Training, records: int, clips: Vector, leaves: Any, family: str, release: str
+) -> Plan:
+    """The plan of a training of one phase, without scales."""
+    (phase, *others), relation, group_size = training
+    if others:
+        raise ValueError("phases must not be given: a plan has equal steps")
+    steps = checks.positive_integer("steps", phase.steps)
+    rate = checks.real("sampling_prob", phase.sampling_prob, 0.0, 1.0, open_lower=True)
+    arrays = clips, clips, phase.noise_multiplier, phase.sampling, records * rate
+    members, sizes, shapes, dtypes = leaves
+    return Plan(
+        *arrays, members, sizes, shapes, dtypes, steps, family, relation, group_size, release
+    )
 
 
 def _check_choices(allocation: str, noise: str, relation: str) -> None:
@@ -241,36 +253,10 @@ def noise_of(family: str, scale: ArrayLike = 1.0) -> Gaussian | Laplace:
     return Gaussian(scale) if family == "gaussian" else Laplace(scale)
 
 
-def _composed(
-    multiplier: Reals,
-    drawn: tuple[Reals, Scheme | None],
-    steps: ArrayLike,
-    family: str,
-    relation: Relation,
-) -> PrivacyLoss:
-    noise = noise_of(family, multiplier)
-    prob, sampling = drawn
-    if sampling is None:
-        return steps * privacy_loss(Mechanism(noise, 1.0, prob, relation))
-    once = privacy_loss(Mechanism(noise, 1.0, sampling=sampling, relation=relation))
-    if isinstance(sampling, BallsInBins):
-        return once
-    if isinstance(sampling, RandomAllocation):
-        return jnp.asarray(steps) / sampling.steps * once
-    return steps * once
-
-
-def _calibrated(
-    budget: Budget,
-    sampling: tuple[Reals, Scheme | None],
-    steps: Reals,
-    family: str,
-    relation: Relation,
-) -> Reals:
-    def build(multiplier: Reals) -> PrivacyLoss:
-        return _composed(multiplier, sampling, steps, family, relation)
-
-    multiplier = calibrate(build, budget, lower=1e-2, upper=1e7)
+def _calibrated(budget: Budget, plan: Plan) -> Reals:
+    """The least noise multiplier with which the plan satisfies the budget."""
+    exact = left_for_exact(budget, plan.sampling_error)
+    multiplier = calibrate(plan._loss, exact, lower=1e-2, upper=1e7)
     if not bool(jnp.isfinite(multiplier)):
-        raise ValueError(f"budget cannot be met by {family} noise: it would be infinite")
+        raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
     return multiplier

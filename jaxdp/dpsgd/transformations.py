@@ -147,7 +147,7 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
     noise, size = noise_of(plan.family), sum(plan.sizes)
     # Of a vector of ones, in the norm that the noise counts.
     norm = size**0.5 if plan.family == "gaussian" else size
-    ratio = 1.0 / (plan.multiplier * norm)
+    ratio = 1.0 / (plan.noise_multiplier * norm)
     if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
     noisy = []
     keys = jax.random.split(now, len(leaves))

@@ -1,36 +1,52 @@
-"""Random allocation of records to steps, and balls in bins: what one shuffled pass should be."""
+"""Random allocation of records to steps, and balls in bins."""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
 from typing import final
+
+import jax
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import WITH_OR_WITHOUT
+from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.allocation import allocation
-from jaxdp.noise.base import ratio_of
+from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
+from jaxdp.sampling.base import (
+    Batch,
+    Pairs,
+    Scheme,
+    TrainingSizes,
+    Wording,
+    require_known,
+    step_key,
+)
 
 
 @final
 @in_float64
 @pytree
 class RandomAllocation(Scheme):
-    """Each record takes part in `selected` of `steps` steps, drawn anew: one release is an epoch.
+    """Each record takes part in `selected` of `steps` steps, drawn anew in every epoch.
 
     Args:
-        steps: of an epoch, known.
-        selected: steps that a record takes part in, 1 to `steps`; from 2 on they are independent
-            allocations to as many blocks of steps, an upper bound.
+        steps: concrete number of steps in an epoch, which is one release.
+        selected: number of steps that a record takes part in, 1 to `steps`: one of each of as many
+            blocks of consecutive steps.
 
-    Batches vary in size: none may be cut, and sums are divided by the expected size. E epochs with
-    fresh draws are `E * privacy_loss(mechanism)`; where every epoch uses the same bins it is
-    `BallsInBins`, which costs far more. Relations: "add_remove", "add", "remove", "zero_out", of
-    the Gaussian; no groups. Source: arXiv:2502.08202; blocks its theorem on k of t.
+    Batches vary in size: do not truncate them, and divide sums by the expected size. E epochs with
+    fresh draws are `E * privacy_loss(mechanism)`; use `BallsInBins`, which costs far more, if every
+    epoch uses the same bins. "add_remove", "add", "remove" and "zero_out" of the Gaussian are
+    supported, groups are not. The blocks bound k of t steps drawn uniformly, too. Source:
+    arXiv:2502.08202.
 
     >>> import jaxdp as dp
     >>> scheme = dp.sampling.RandomAllocation(100)
@@ -49,31 +65,79 @@ class RandomAllocation(Scheme):
             raise ValueError(f"selected must lie in [1, steps], got {selected} of {steps}")
         assign(self, steps=steps, selected=selected)
 
-    def require(self, release: Release) -> None:
-        """See `Scheme.require`."""
-        require_known(self, release, WITH_OR_WITHOUT)
+    @classmethod
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """See `Scheme.of`."""
+        bins, epochs = _bins_and_epochs(training)
+        return cls(bins), epochs * bins
 
-    def pairs(self, release: Release) -> Pairs:
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
+        """See `Scheme.require`."""
+        require_known(self, noise, relation, group_size, relations=WITH_OR_WITHOUT)
+
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a block of steps; see `Scheme.pairs`."""
-        ratio = _ratio(release)
+        del relation, group_size
+        ratio = _ratio(noise, sensitivity)
+        sizes = self._blocks()
+        return tuple((allocation(ratio, size), sizes.count(size)) for size in dict.fromkeys(sizes))
+
+    def _blocks(self) -> list[int]:
+        """The numbers of steps of the blocks, the longer ones first."""
         short, longer = divmod(self.steps, self.selected)
-        blocks = ((short + 1, longer), (short, self.selected - longer))
-        return tuple((allocation(ratio, size), count) for size, count in blocks if count)
+        return [short + 1] * longer + [short] * (self.selected - longer)
+
+    @property
+    def rate(self) -> Reals:
+        """See `Scheme.rate`."""
+        return xp.asarray(self.selected / self.steps)
+
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """The square root of the number of steps that hold the record."""
+        del relation, group_size
+        return xp.sqrt(xp.float64(self.selected)) * (1.0 + 2.0**-51)
+
+    def releases(self, steps: Reals) -> Reals:
+        """One an epoch."""
+        return _epochs(steps, self.steps)
+
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """See `Scheme.draw`."""
+
+        @functools.lru_cache(maxsize=1)
+        def epoch(index: int) -> list[Batch]:
+            return [
+                batch
+                for block, size in enumerate(self._blocks())
+                for batch in zip(
+                    *_allocated(key, index * self.selected + block, records, size), strict=True
+                )
+            ]
+
+        return lambda index: epoch(index // self.steps)[index % self.steps]
+
+    def wording(self) -> Wording:
+        """See `Scheme.wording`."""
+        part = "one" if self.selected == 1 else f"{self.selected}"
+        return Wording(
+            f"each record joins {part} of the {self.steps:,} steps of every epoch, drawn anew",
+            (_condition("in every epoch"),),
+        )
 
 
 @final
 @in_float64
 @pytree
 class BallsInBins(Scheme):
-    """Each record joins one of `steps` bins for good, one bin a step: a release is all the epochs.
+    """Each record joins one of `steps` bins, which are the steps of each of `epochs` epochs.
 
     Args:
-        steps: of an epoch, which are the bins; known.
-        epochs: how often all bins are passed, known or not; above 0.
+        steps: concrete number of steps in an epoch, which are the bins.
+        epochs: number of passes over all bins, which together are one release; above 0.
 
-    The record's step is drawn once: that is one epoch at noise smaller by sqrt(epochs), exactly.
-    Bins vary in size: none may be cut. Relations: as of `RandomAllocation`. Source:
-    arXiv:2412.16802; jax_privacy's `BallsInBinsSampling`.
+    A record's bin is drawn once: exactly one epoch at noise divided by sqrt(epochs). Bins vary in
+    size: do not truncate them. Relations are those of `RandomAllocation`. Source: arXiv:2412.16802;
+    jax_privacy's `BallsInBinsSampling`.
 
     >>> import jaxdp as dp
     >>> scheme = dp.sampling.BallsInBins(235, 15)
@@ -89,16 +153,126 @@ class BallsInBins(Scheme):
         steps = checks.positive_integer("steps", steps)
         assign(self, epochs=checks.whole("epochs", epochs, 1.0), steps=steps)
 
-    def require(self, release: Release) -> None:
-        """See `Scheme.require`."""
-        require_known(self, release, WITH_OR_WITHOUT)
+    @classmethod
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """See `Scheme.of`."""
+        bins, epochs = _bins_and_epochs(training)
+        return cls(bins, epochs), epochs * bins
 
-    def pairs(self, release: Release) -> Pairs:
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
+        """See `Scheme.require`."""
+        require_known(self, noise, relation, group_size, relations=WITH_OR_WITHOUT)
+
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair; see `Scheme.pairs`."""
-        ratio = _ratio(release) * xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
+        del relation, group_size
+        ratio = _ratio(noise, sensitivity) * xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
         return ((allocation(ratio, self.steps), 1),)
 
+    @property
+    def rate(self) -> Reals:
+        """See `Scheme.rate`."""
+        return xp.asarray(1.0 / self.steps)
 
-def _ratio(release: Release) -> Reals:
-    assert isinstance(release.noise, Gaussian)
-    return ratio_of(checks.guard(release.sensitivity), release.noise.scale)
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """The square root of the number of steps that hold the record."""
+        del relation, group_size
+        return xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
+
+    def releases(self, steps: Reals) -> Reals:
+        """One for all epochs."""
+        epochs = _epochs(steps, self.steps)
+        if checks.all_concrete(epochs, self.epochs) and bool(xp.any(epochs != self.epochs)):
+            raise ValueError(
+                f"steps must be all {self.epochs} epochs of {self.steps} steps, got {steps}"
+            )
+        return xp.where(epochs == self.epochs, 1.0, xp.nan)
+
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """See `Scheme.draw`."""
+
+        @functools.cache
+        def bins() -> list[Batch]:
+            return list(zip(*_allocated(key, 0, records, self.steps), strict=True))
+
+        return lambda index: bins()[index % self.steps]
+
+    def wording(self) -> Wording:
+        """See `Scheme.wording`."""
+        return Wording(
+            f"each record joins one of {self.steps:,} steps, the same in every epoch",
+            (_condition("once"),),
+        )
+
+
+def _ratio(noise: Noise, sensitivity: Reals) -> Reals:
+    assert isinstance(noise, Gaussian)
+    return ratio_of(checks.guard(sensitivity), noise.scale)
+
+
+def _condition(when: str) -> str:
+    return (
+        f"each record draws its step independently, {when}, so that batches vary in size: none is "
+        "cut, filled up with other records, or divided by its own size"
+    )
+
+
+def _bins_and_epochs(training: TrainingSizes) -> tuple[int, Reals]:
+    """The steps of an epoch, one concrete number, and the whole number of epochs, 1 or more."""
+    rate = training.rate
+    if not checks.is_concrete(rate) or np.size(rate) != 1 or not float(np.asarray(rate).item()) > 0:
+        raise ValueError(
+            "the steps of an epoch must be one known number where records are allocated to them"
+        )
+    bins = math.ceil(1.0 / float(np.asarray(rate).item()) * (1.0 - 1e-9))
+    if training.epochs is not None:
+        return bins, checks.whole("epochs", training.epochs, 1.0)
+    assert training.steps is not None
+    return bins, xp.maximum(_epochs(training.steps, bins), 1.0)
+
+
+def _epochs(steps: Reals, bins: int) -> Reals:
+    epochs = steps / bins
+    if checks.is_concrete(epochs) and bool(np.any(np.asarray(epochs) != np.round(epochs))):
+        raise ValueError(
+            f"steps must be whole epochs of {bins} steps where records are allocated, got {steps}"
+        )
+    return xp.where(epochs == xp.round(epochs), epochs, xp.nan)
+
+
+def allocated_batches(key: Key, records: int, steps: int) -> Batch:
+    """Batches of an epoch: each record joins one of `steps` batches, independently.
+
+    Args:
+        key: of the sample; use it once and keep it secret.
+        records: number of records, at least 1.
+        steps: number of batches, at least 1.
+
+    Returns:
+        Indices and mask, (steps, size) with the size of the largest batch: none is truncated.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices, mask = dp.dpsgd.allocated_batches(jax.random.key(0), 100, 10)
+    >>> sorted(indices[mask].tolist()) == list(range(100))
+    True
+    """
+    records = checks.positive_integer("records", records)
+    steps = checks.positive_integer("steps", steps)
+    return _allocated(checked_key(key), None, records, steps)
+
+
+def _allocated(key: Key, index: int | None, records: int, steps: int) -> Batch:
+    bins = np.asarray(_bins(key, index, records, steps))
+    counts = np.bincount(bins, minlength=steps)
+    order = np.argsort(bins, kind="stable")
+    size = max(int(counts.max()), 1)
+    mask = np.arange(size)[None] < counts[:, None]
+    indices = np.zeros((steps, size), dtype=np.int64)
+    indices[mask] = order
+    return indices, mask
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _bins(key: Key, index: jax.Array | int | None, records: int, steps: int) -> jax.Array:
+    return jax.random.randint(step_key(key, index), (records,), 0, steps)

@@ -1,87 +1,221 @@
-"""The protocol of a sampling scheme, and what it is asked for."""
+"""The protocol of a sampling scheme."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+import jax
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.types import Reals
+from jaxdp._core.random_key import key_for
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 
-# Records of a data set, at most. derived: larger whole numbers are no doubles
+# Largest number of records. derived: larger whole numbers are not doubles
 MOST_RECORDS = 2.0**53
+# Largest number of records of one user. chosen: each is a component of a mixture
+MOST_GROUP_SIZE = 128
+# Relative excess over a whole number of steps that is not rounded up. chosen: far above rounding
+_WHOLE = 1e-9
+# Largest number of epochs. chosen: numbers of steps are exact
+_MOST_EPOCHS = 1e12
 
-
-class Release(NamedTuple):
-    """One release of noise on a sum over a sample, and what its neighbours differ in."""
-
-    noise: Noise
-    sensitivity: Reals  # norm of what one record adds, at most
-    relation: Relation
-    group_size: int  # records of one user
-
-
-# Pairs that compose one release, and how often each does.
+# Pairs that compose one release, and the number of times that each does.
 Pairs: TypeAlias = tuple[tuple[DominatingPair, int], ...]
+# Indices and mask of a batch; the mask is False for padding.
+Batch: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+class TrainingSizes(NamedTuple):
+    """Sizes from which a scheme and its number of steps are made by `Scheme.of`."""
+
+    rate: Reals  # batch_size / dataset_size, or sampling_prob
+    dataset_size: ArrayLike | None
+    batch_size: ArrayLike | None
+    batch_size_limit: ArrayLike | None
+    epochs: ArrayLike | None  # either epochs or steps
+    steps: Reals | None
+
+    @classmethod
+    def given(
+        cls,
+        dataset_size: ArrayLike | None = None,
+        batch_size: ArrayLike | None = None,
+        sampling_prob: ArrayLike | None = None,
+        batch_size_limit: ArrayLike | None = None,
+        epochs: ArrayLike | None = None,
+        steps: ArrayLike | None = None,
+    ) -> TrainingSizes:
+        """The sizes; `ValueError` if the rate or the length is missing or given twice."""
+        has_sizes = batch_size is not None and dataset_size is not None
+        if (sampling_prob is None) != has_sizes or (batch_size is not None and not has_sizes):
+            raise ValueError(
+                "give either dataset_size and batch_size or sampling_prob, got dataset_size="
+                f"{dataset_size}, batch_size={batch_size}, sampling_prob={sampling_prob}"
+            )
+        if (epochs is None) == (steps is None):
+            raise ValueError(f"give either epochs or steps, got epochs={epochs}, steps={steps}")
+        if sampling_prob is not None:
+            rate = checks.probability("sampling_prob", sampling_prob, lift=True)
+        else:
+            assert batch_size is not None
+            assert dataset_size is not None
+            records = checks.whole("dataset_size", dataset_size, 1.0)
+            batch = checks.positive("batch_size", batch_size)
+            rate = checks.probability("batch_size / dataset_size", batch / records)
+        count = None if steps is None else checks.whole("steps", steps)
+        return cls(rate, dataset_size, batch_size, batch_size_limit, epochs, count)
+
+    def step_count(self) -> Reals:
+        """The steps, or those of all epochs rounded up; exact for sizes."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        epochs = checks.real("epochs", self.epochs, 0.0, _MOST_EPOCHS)
+        if self.dataset_size is not None and self.batch_size is not None:
+            records = checks.whole("dataset_size", self.dataset_size)
+            return xp.ceil(epochs * records / checks.real("batch_size", self.batch_size))
+        return steps_of_epochs(epochs, self.rate)
+
+    def public_size(self, sampling: str) -> ArrayLike:
+        """The size of the data set; `ValueError` without one."""
+        if self.dataset_size is None:
+            raise ValueError(f"dataset_size must be given with sampling={sampling!r}: it is public")
+        return self.dataset_size
+
+
+def steps_of_epochs(epochs: Reals, rate: Reals) -> Reals:
+    """epochs / rate, rounded up to whole steps."""
+    if checks.is_concrete(rate) and not bool(xp.all(rate > 0)):
+        raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
+    return xp.ceil(epochs / rate * (1.0 - _WHOLE))
+
+
+class Wording(NamedTuple):
+    """What a privacy statement says about a scheme."""
+
+    sampling: str  # how batches are drawn, after "where"
+    conditions: tuple[str, ...]
 
 
 class Scheme(abc.ABC):
-    """A way to draw the records that take part in a release: a pytree, its arrays broadcast.
+    """A distribution of the records that take part in each release: a pytree that broadcasts.
 
-    A scheme of your own says in `pairs` what dominates a release, in the direction "remove".
+    A release is one draw of the scheme: a step, or an epoch where the steps of an epoch depend on
+    each other. A subclass holds all that the package knows about a scheme.
     """
 
+    @classmethod
     @abc.abstractmethod
-    def require(self, release: Release) -> None:
-        """ValueError, which names what may be asked, where no theorem is known of the release."""
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """The scheme of `sampling="..."` for these sizes, and the number of steps."""
 
     @abc.abstractmethod
-    def pairs(self, release: Release) -> Pairs:
-        """The dominating pairs that compose one release where the record is removed."""
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
+        """`ValueError`, which names what is allowed, unless a theorem covers the release."""
 
+    @abc.abstractmethod
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
+        """The dominating pairs that compose one release, in the direction "remove".
 
-def pairs_of(scheme: Scheme, release: Release) -> Pairs:
-    """The pairs of the release in the direction of its relation."""
-    scheme.require(release)
-    pairs = scheme.pairs(release)
-    if release.relation != "add":
-        return pairs
-    return tuple((pair.reversed(), count) for pair, count in pairs)
+        A record contributes at most `sensitivity`, and a user has `group_size` records.
+        """
+
+    @property
+    @abc.abstractmethod
+    def rate(self) -> Reals:
+        """The expected batch size over the number of records."""
+
+    @abc.abstractmethod
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """Largest Euclidean shift of a release, whatever is sampled, in contributions."""
+
+    @abc.abstractmethod
+    def releases(self, steps: Reals) -> Reals:
+        """The number of releases in so many steps; `ValueError` (traced: NaN) if not whole."""
+
+    @abc.abstractmethod
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """The batch of each step, as a function of the step's index.
+
+        Use the key once and keep it secret. `ValueError` if the scheme is for another number of
+        records.
+        """
+
+    @abc.abstractmethod
+    def wording(self) -> Wording:
+        """Sentences of a privacy statement."""
+
+    @property
+    def takes_all(self) -> bool:
+        """True if every record is known to take part in every release."""
+        return False
 
 
 def require_known(
     scheme: Scheme,
-    release: Release,
-    relations: tuple[str, ...],
+    noise: Noise,
+    relation: Relation,
+    group_size: int,
     *,
+    relations: tuple[str, ...],
     groups: tuple[str, ...] = (),
     any_noise: tuple[str, ...] = (),
 ) -> None:
-    """ValueError unless a theorem is known of the scheme under this relation.
+    """`ValueError` unless a theorem covers the scheme under this relation.
 
-    `groups`: relations under which a user may have several records; `any_noise`: those under which
-    the noise need not be Gaussian where there is one record.
+    `groups`: relations under which a user may have several records; `any_noise`: relations under
+    which a single record allows noise that is not Gaussian.
     """
     name = type(scheme).__name__
-    if release.relation not in relations:
+    if relation not in relations:
         raise ValueError(
-            f"relation must be one of {', '.join(relations)} for {name}, got {release.relation!r}: "
+            f"relation must be one of {', '.join(relations)} for {name}, got {relation!r}: "
             "no dominating pair is known of the others"
         )
-    if release.group_size > 1 and release.relation not in groups:
+    if group_size > 1 and relation not in groups:
         allowed = f"{', '.join(groups)}" if groups else "none"
         raise ValueError(
-            f"group_size must be 1 for {name} under {release.relation!r}, got "
-            f"{release.group_size}: relations whose groups are known: {allowed}"
+            f"group_size must be 1 for {name} under {relation!r}, got {group_size}: relations "
+            f"whose groups are known: {allowed}"
         )
-    free = release.group_size == 1 and release.relation in any_noise
-    if not free and not isinstance(release.noise, Gaussian):
+    if group_size > MOST_GROUP_SIZE:
+        raise ValueError(f"group_size must lie in [1, {MOST_GROUP_SIZE}], got {group_size}")
+    free = group_size == 1 and relation in any_noise
+    if not free and not isinstance(noise, Gaussian):
         allowed_noise = ", ".join(any_noise) or "none"
         raise ValueError(
-            f"noise must be Gaussian for {name} under {release.relation!r} with group_size "
-            f"{release.group_size}, got {type(release.noise).__name__}: relations of single "
-            f"records that allow any noise: {allowed_noise}"
+            f"noise must be Gaussian for {name} under {relation!r} with group_size {group_size}, "
+            f"got {type(noise).__name__}: relations of single records that allow any noise: "
+            f"{allowed_noise}"
         )
+
+
+def require_neighbour_size(dataset_size: Reals, records: int) -> None:
+    """`ValueError` unless the data set is one of two neighbours, the larger of this size."""
+    size = int(dataset_size)
+    if records not in (size - 1, size):
+        raise ValueError(
+            f"data must hold dataset_size records, {size}, or one less, got {records}: its size is "
+            "public"
+        )
+
+
+def step_key(key: Key, index: jax.Array | int | None) -> Key:
+    """The key of one step's sample: a child of `key`, or of its own purpose where None."""
+    return key_for("sample", key if index is None else jax.random.fold_in(key, index))
+
+
+def in_parts(batch: Batch, size: int) -> Batch:
+    """A batch as rows of `size` entries, at least one row, padded where the mask is False."""
+    indices, mask = batch
+    count = max(1, -(-indices.size // size))
+    padding = (0, count * size - indices.size)
+    return np.pad(indices, padding).reshape(count, size), np.pad(mask, padding).reshape(count, size)

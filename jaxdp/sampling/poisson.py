@@ -1,16 +1,23 @@
-"""Poisson sampling: every record takes part on its own."""
+"""Poisson sampling: every record takes part independently."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import RELATIONS
+from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
@@ -18,21 +25,29 @@ from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.replaced import Replaced, require_log_concave
 from jaxdp.dominating_pair.sampled_group import SampledGroup
+from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import Pairs, Release, Scheme, require_known
-
-# Records of a user at most. chosen: each is a component, and brackets stay settled
-MOST_RECORDS = 128
+from jaxdp.sampling.base import (
+    Batch,
+    Pairs,
+    Scheme,
+    TrainingSizes,
+    Wording,
+    in_parts,
+    require_known,
+    step_key,
+)
 
 
 @final
 @in_float64
 @pytree
 class Poisson(Scheme):
-    """Every record takes part with probability `sampling_prob`, on its own: batches of any size.
+    """Every record takes part with probability `sampling_prob`, independently.
 
-    Relations: all; of "zero_out" what of "add_remove" is known. Groups of up to 128 records of one
-    user, each sampled on its own, for Gaussian noise: binomial mixtures, tight.
+    Batches have any size. All relations are supported; "zero_out" uses the bound of "add_remove".
+    Groups of up to 128 records of one user, each sampled independently, are supported for Gaussian
+    noise by binomial mixtures, which are tight.
 
     >>> import jaxdp as dp
     >>> step = dp.Mechanism(dp.Gaussian(1.0), 1.0, sampling=dp.sampling.Poisson(0.01),
@@ -47,46 +62,119 @@ class Poisson(Scheme):
         prob = checks.probability("sampling_prob", sampling_prob, lift=True)
         assign(self, sampling_prob=prob)
 
-    def require(self, release: Release) -> None:
+    @classmethod
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """See `Scheme.of`."""
+        return cls(training.rate), training.step_count()
+
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
         """See `Scheme.require`."""
-        require_known(self, release, RELATIONS, groups=RELATIONS, any_noise=RELATIONS)
-        require_few(release)
-        if release.relation == "replace_one":
-            require_log_concave(release.noise)
+        known = {"relations": RELATIONS, "groups": RELATIONS, "any_noise": RELATIONS}
+        require_known(self, noise, relation, group_size, **known)
+        if relation == "replace_one":
+            require_log_concave(noise)
 
-    def pairs(self, release: Release) -> Pairs:
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""
-        return ((self._pair(release), 1),)
+        q, replaced = self.sampling_prob, relation == "replace_one"
+        if group_size > 1:
+            assert isinstance(noise, Gaussian)
+            rate = checks.guard(q, 1.0)
+            pair = _binomial_group(noise, sensitivity, rate, group_size, replaced=replaced)
+        elif replaced:
+            pair = Replaced(noise, sensitivity, q)
+        else:
+            pair = PoissonPair(Additive(noise, sensitivity), q, xp.zeros(()))
+        return ((pair, 1),)
 
-    def _pair(self, release: Release) -> DominatingPair:
-        replaced, q = release.relation == "replace_one", self.sampling_prob
-        if release.group_size > 1:
-            return binomial_group(release, checks.guard(q, 1.0), replaced=replaced)
-        if replaced:
-            return Replaced(release.noise, release.sensitivity, q)
-        return PoissonPair(Additive(release.noise, release.sensitivity), q, xp.zeros(()))
+    @property
+    def rate(self) -> Reals:
+        """See `Scheme.rate`."""
+        return self.sampling_prob
+
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """See `Scheme.largest_shift`."""
+        return shift_factor(relation) * group_size
+
+    def releases(self, steps: Reals) -> Reals:
+        """One a step."""
+        return steps
+
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """See `Scheme.draw`."""
+        return lambda index: _sample(key, index, self.sampling_prob, records)
+
+    def wording(self) -> Wording:
+        """See `Scheme.wording`."""
+        if self.takes_all:
+            return Wording("all records take part in every step", ())
+        q = float(np.asarray(self.sampling_prob).item())
+        return Wording(
+            f"each record takes part in a step with probability {q:g}, independently (Poisson)",
+            (
+                "batches are really drawn by Poisson sampling, anew in every step, of varying "
+                "size: not by shuffling and not of fixed size",
+            ),
+        )
+
+    @property
+    def takes_all(self) -> bool:
+        """True if the probability is known to be 1."""
+        q = self.sampling_prob
+        return checks.is_concrete(q) and bool(np.all(np.asarray(q) == 1))
 
 
-def require_few(release: Release) -> None:
-    """ValueError for a user of too many records."""
-    if release.group_size > MOST_RECORDS:
-        raise ValueError(f"group_size must lie in [1, {MOST_RECORDS}], got {release.group_size}")
-
-
-def binomial_group(release: Release, q: Reals, *, replaced: bool) -> DominatingPair:
+def _binomial_group(
+    noise: Gaussian, sensitivity: Reals, q: Reals, size: int, *, replaced: bool
+) -> DominatingPair:
     """Binomially many records of a group take part: on one side, or on both if it is replaced."""
-    size = release.group_size
-    log_hit, log_miss = log_probability(q), log1m(q)
+    log_q, log_not_q = log_probability(q), log1m(q)
 
     def log_share(k: int) -> Reals:
         # 0 log 0 is 0 here.
-        hits = xp.zeros_like(q) if k == 0 else k * log_hit
-        misses = xp.zeros_like(q) if k == size else (size - k) * log_miss
-        return math.log(math.comb(size, k)) + hits + misses
+        sampled = xp.zeros_like(q) if k == 0 else k * log_q
+        others = xp.zeros_like(q) if k == size else (size - k) * log_not_q
+        return math.log(math.comb(size, k)) + sampled + others
 
-    means = tuple(k * release.sensitivity for k in range(size + 1))
+    means = tuple(k * sensitivity for k in range(size + 1))
     shares = tuple(log_share(k) for k in range(size + 1))
-    assert isinstance(release.noise, Gaussian)
     if not replaced:
-        return SampledGroup(release.noise, release.sensitivity, shares)
-    return GaussianMixture.of_logs(means, shares, release.noise.scale, means, shares)
+        return SampledGroup(noise, sensitivity, shares)
+    return GaussianMixture.of_logs(means, shares, noise.scale, means, shares)
+
+
+def poisson_batch(key: Key, records: int, sampling_prob: ArrayLike, size: int) -> Batch:
+    """A Poisson sample of records, in parts of one size.
+
+    Args:
+        key: of the draw; use it once and keep it secret, since who was sampled is not public.
+        records: number of records, at least 1.
+        sampling_prob: probability of each record to be sampled, independently, in [0, 1].
+        size: number of entries in a part.
+
+    Returns:
+        Indices and mask, (parts, size), at least one part. The mask is False for padding. No sample
+        is truncated.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices, mask = dp.dpsgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
+    >>> indices.shape, int(mask.sum())
+    ((2, 5), 8)
+    """
+    records = checks.positive_integer("records", records)
+    size = checks.positive_integer("size", size)
+    sampling_prob = checks.probability("sampling_prob", sampling_prob)
+    return in_parts(_sample(checked_key(key), None, sampling_prob, records), size)
+
+
+def _sample(key: Key, index: int | None, sampling_prob: ArrayLike, records: int) -> Batch:
+    sampled = np.flatnonzero(np.asarray(_mask(key, index, sampling_prob, records)))
+    return sampled, np.ones(sampled.shape, bool)
+
+
+# A step's key is derived inside: one program serves all steps.
+@functools.partial(jax.jit, static_argnums=3)
+def _mask(key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int) -> jax.Array:
+    """True for the records that a Poisson sample takes."""
+    return jax.random.uniform(step_key(key, index), (records,), dtype=jnp.float64) < sampling_prob

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
+from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.binomial import log_binomial_tails
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
@@ -19,21 +26,32 @@ from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.public_coin import PublicCoin
 from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import MOST_RECORDS, Pairs, Release, Scheme, require_known
+from jaxdp.sampling.base import (
+    MOST_RECORDS,
+    Batch,
+    Pairs,
+    Scheme,
+    TrainingSizes,
+    Wording,
+    require_known,
+    require_neighbour_size,
+    step_key,
+)
 
-# log of the probability of a full batch, at least. derived: less is no double
+# Least log probability of a full batch. derived: less is no double
 _LEAST_LOG_FULL = -690.0
-# By how much log probabilities are rounded up, times their size. measured: they err by 1e-13
-_ROUNDED = 1e-12
+# Relative margin of log probabilities. measured: their errors are at most 1e-13
+_MARGIN = 1e-12
 
 
-class Fullness(NamedTuple):
-    """Probabilities that the others alone fill a batch, and of the record then; rounded up."""
+class FullBatch(NamedTuple):
+    """Upper bounds on the probabilities of a full batch, by the other records alone."""
 
     log_full: Reals  # log P[Bin(n - 1, q) >= B]
     log_not_full: Reals
-    rate: Reals  # of the record to be in the batch, in another's place, given that it is full
+    rate: Reals  # probability of the record to displace another one, given a full batch
 
 
 @final
@@ -43,18 +61,19 @@ class TruncatedPoisson(Scheme):
     """A Poisson sample of which at most `batch_size_limit` records are kept, drawn uniformly.
 
     Args:
-        sampling_prob: with which every record is drawn, on its own.
-        batch_size_limit: records that a batch holds at most; filling it up changes nothing.
-        dataset_size: records of the larger of two neighbours, public. A data set of n has
-            neighbours of n - 1 and of n + 1: ask for n and for n + 1, the worse counts.
+        sampling_prob: probability of each record to be sampled, independently.
+        batch_size_limit: largest number of records in a batch; padding changes nothing.
+        dataset_size: public number of records of the larger of two neighbours. A data set of n
+            records has neighbours of n - 1 and of n + 1: evaluate n and n + 1, and report the
+            worse.
 
-    Where the others fill the batch the record comes in another's place, and the sum moves by two
-    sensitivities: a limit near the mean is ruinous, 1.25 times the mean costs nothing
-    (`dp.dpsgd.batch_size_limit`). Divide by the expected size, not by the one that is kept.
-    Relations: "add_remove", "add", "remove" of any noise; "zero_out" and "replace_one" of the
-    Gaussian. No groups. Not for Renyi accounting: the rare full batch rules high orders.
-    Source: section 5.2 of Google's Privacy Loss Distributions for the two cases; the rates are
-    ours, exact, and so is the pair of "replace_one", which is tighter than the published one.
+    If the other records fill the batch, the record displaces one of them and the sum moves by two
+    sensitivities. A limit near the mean is ruinous, and 1.25 times the mean costs nothing
+    (`dp.dpsgd.batch_size_limit`). Divide sums by the expected size, not by the realised one.
+    "add_remove", "add" and "remove" support any noise; "zero_out" and "replace_one" the Gaussian.
+    Groups are not supported. Do not use Renyi accounting: rare full batches dominate high orders.
+    Source: section 5.2 of Google's Privacy Loss Distributions for the two cases. The rates, which
+    are exact, and the pair of "replace_one", which is tighter than the published one, are ours.
 
     >>> import jaxdp as dp
     >>> scheme = dp.sampling.TruncatedPoisson(256 / 60_000, 300, 60_000)
@@ -75,61 +94,150 @@ class TruncatedPoisson(Scheme):
         size = checks.whole("dataset_size", dataset_size, 1.0, MOST_RECORDS)
         assign(self, sampling_prob=prob, batch_size_limit=limit, dataset_size=size)
 
-    def fullness(self) -> Fullness:
+    @classmethod
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """See `Scheme.of`."""
+        assert training.batch_size_limit is not None
+        size = training.public_size("truncated")
+        return cls(training.rate, training.batch_size_limit, size), training.step_count()
+
+    def full_batch(self) -> FullBatch:
         """Probability of a full batch, and the rate of the record there."""
         q = checks.guard(self.sampling_prob, 1.0)
-        return _fullness(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
+        return _full_batch(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
 
-    def require(self, release: Release) -> None:
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
         """See `Scheme.require`."""
-        require_known(self, release, RELATIONS, any_noise=ADD_REMOVE)
+        known = {"relations": RELATIONS, "any_noise": ADD_REMOVE}
+        require_known(self, noise, relation, group_size, **known)
 
-    def pairs(self, release: Release) -> Pairs:
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""
-        noise, shift = release.noise, release.sensitivity
-        full, q, zero = self.fullness(), self.sampling_prob, xp.zeros(())
-        not_full: DominatingPair = PoissonPair(Additive(noise, shift), q, zero)
-        if release.relation == "replace_one":
-            not_full = Replaced(noise, shift, q)
-            cut = FixedBatch(noise, 2.0 * shift, full.rate)
-        elif release.relation == "zero_out":
-            cut = zeroed_in_full_batch(release, full.rate)
+        del group_size
+        full, q, zero = self.full_batch(), self.sampling_prob, xp.zeros(())
+        not_full: DominatingPair = PoissonPair(Additive(noise, sensitivity), q, zero)
+        if relation == "replace_one":
+            not_full = Replaced(noise, sensitivity, q)
+            displaced = FixedBatch(noise, 2.0 * sensitivity, full.rate)
+        elif relation == "zero_out":
+            displaced = zeroed_in_full_batch(noise, sensitivity, full.rate)
         else:
-            cut = PoissonPair(Additive(noise, 2.0 * shift), full.rate, zero)
+            displaced = PoissonPair(Additive(noise, 2.0 * sensitivity), full.rate, zero)
         shares = full.log_not_full, full.log_full
-        shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, shift)))
-        return ((PublicCoin((not_full, cut), [xp.broadcast_to(s, shape) for s in shares]), 1),)
+        shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, sensitivity)))
+        coin = PublicCoin((not_full, displaced), [xp.broadcast_to(s, shape) for s in shares])
+        return ((coin, 1),)
+
+    @property
+    def rate(self) -> Reals:
+        """See `Scheme.rate`: before the truncation."""
+        return self.sampling_prob
+
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """See `Scheme.largest_shift`."""
+        del relation
+        return 2.0 * group_size
+
+    def releases(self, steps: Reals) -> Reals:
+        """One a step."""
+        return steps
+
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """See `Scheme.draw`."""
+        require_neighbour_size(self.dataset_size, records)
+        limit = int(self.batch_size_limit)
+
+        def batch(index: int) -> Batch:
+            indices, mask = _truncated(key, index, self.sampling_prob, records, limit)
+            return np.asarray(indices), np.asarray(mask)
+
+        return batch
+
+    def wording(self) -> Wording:
+        """See `Scheme.wording`."""
+        q, limit, size = (
+            float(np.asarray(x).item())
+            for x in (self.sampling_prob, self.batch_size_limit, self.dataset_size)
+        )
+        return Wording(
+            f"each of {size:,.0f} records is drawn with probability {q:g}, independently, and at "
+            f"most {limit:,.0f} of them, uniformly, are kept (truncated Poisson)",
+            (
+                "every batch is a Poisson sample drawn anew, cut by a uniform choice where it is "
+                "larger than the limit, and never filled up with other records",
+                "the size of the data set, the larger of two neighbours', is public",
+            ),
+        )
 
 
-def zeroed_in_full_batch(release: Release, rate: Reals) -> GaussianMixture:
-    """A record that is zeroed takes another's place: two sensitivities against one, opposite.
+def zeroed_in_full_batch(noise: Noise, sensitivity: Reals, rate: Reals) -> GaussianMixture:
+    """The pair of a zeroed record that displaces another: shifts of 2 and -1 sensitivities.
 
     Source: arXiv:2508.15089, a theorem; loose.
     """
-    assert isinstance(release.noise, Gaussian)
-    zero = xp.zeros_like(release.sensitivity)
-    logs = xp.log1p(-rate), xp.log(xp.where(rate > 0, rate, 1.0))
-    logs = logs[0], xp.where(rate > 0, logs[1], -xp.inf)
-    up, down = (zero, 2.0 * release.sensitivity), (zero, release.sensitivity)
-    return GaussianMixture.of_logs(up, logs, release.noise.scale, down, logs)
+    assert isinstance(noise, Gaussian)
+    zero = xp.zeros_like(sensitivity)
+    log_rate = xp.where(rate > 0, xp.log(xp.where(rate > 0, rate, 1.0)), -xp.inf)
+    logs = xp.log1p(-rate), log_rate
+    up, down = (zero, 2.0 * sensitivity), (zero, sensitivity)
+    return GaussianMixture.of_logs(up, logs, noise.scale, down, logs)
+
+
+def truncated_batch(
+    key: Key, records: int, sampling_prob: ArrayLike, batch_size_limit: int
+) -> tuple[jax.Array, jax.Array]:
+    """A Poisson sample of which at most `batch_size_limit` records are kept, drawn uniformly.
+
+    Args:
+        key: of the draw; use it once and keep it secret.
+        records: number of records, at least 1.
+        sampling_prob: probability of each record to be sampled, independently, in [0, 1].
+        batch_size_limit: static; works under `jit`.
+
+    Returns:
+        Indices and mask, (batch_size_limit,), in random order. The mask is False for padding.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices, mask = dp.dpsgd.truncated_batch(jax.random.key(0), 100, 0.5, 20)
+    >>> indices.shape, int(mask.sum())
+    ((20,), 20)
+    """
+    records = checks.positive_integer("records", records)
+    limit = checks.positive_integer("batch_size_limit", batch_size_limit)
+    sampling_prob = checks.probability("sampling_prob", sampling_prob)
+    return _truncated(checked_key(key), None, sampling_prob, records, limit)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _truncated(
+    key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int, limit: int
+) -> tuple[jax.Array, jax.Array]:
+    drawing, ordering = jax.random.split(step_key(key, index))
+    is_drawn = jax.random.uniform(drawing, (records,), dtype=jnp.float64) < sampling_prob
+    rank = jax.random.uniform(ordering, (records,), dtype=jnp.float64)
+    # A uniform order of the records that were drawn, before all others.
+    order = jnp.argsort(jnp.where(is_drawn, rank, 2.0))
+    place = jnp.pad(order[:limit], (0, max(limit - records, 0)))
+    return place, is_drawn[place] & (jnp.arange(limit) < records)
 
 
 @jitted
-def _fullness(q: Reals, limit: Reals, size: Reals) -> Fullness:
+def _full_batch(q: Reals, limit: Reals, size: Reals) -> FullBatch:
     """tau = P[Bin(n - 1, q) >= B] and q' = (B / n) P[Bin(n, q) > B] / tau.
 
-    q' = E[q B / (M + 1) | M >= B] of M others that are drawn.
+    q' = E[q B / (M + 1) | M >= B], where M of the other records are drawn.
     """
     log_full, log_not_full = log_binomial_tails(size - 1.0, limit, q)
     log_beyond = log_binomial_tails(size, limit + 1.0, q)[0]
     impossible = limit > size - 1.0
     log_ratio = xp.where(impossible, 0.0, log_beyond - log_full)
     rate = xp.where(limit < size, limit / size, 1.0) * xp.exp(log_ratio)
-    rounding = _ROUNDED * (1.0 + xp.where(impossible, 0.0, xp.abs(log_full)))
+    rounding = _MARGIN * (1.0 + xp.where(impossible, 0.0, xp.abs(log_full)))
     rate = xp.minimum(rate * (1.0 + rounding), 1.0)
-    log_full = xp.maximum(log_full, _LEAST_LOG_FULL) * (1.0 - _ROUNDED) + _ROUNDED
+    log_full = xp.maximum(log_full, _LEAST_LOG_FULL) * (1.0 - _MARGIN) + _MARGIN
     log_full = xp.where(impossible, -xp.inf, xp.minimum(log_full, 0.0))
-    log_not_full = xp.minimum(log_not_full * (1.0 - _ROUNDED), 0.0)
+    log_not_full = xp.minimum(log_not_full * (1.0 - _MARGIN), 0.0)
     log_not_full = xp.where(impossible, 0.0, xp.maximum(log_not_full, _LEAST_LOG_FULL))
-    rate = xp.where(impossible, 0.0, xp.where(q == 0, 0.0, rate))
-    return Fullness(log_full, log_not_full, xp.where(xp.isnan(q + limit + size), xp.nan, rate))
+    rate = xp.where(impossible | (q == 0), 0.0, rate)
+    return FullBatch(log_full, log_not_full, xp.where(xp.isnan(q + limit + size), xp.nan, rate))

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS
+from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.fixed_batch import FixedBatch
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.sampled_group import SampledGroup
+from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.sampling.base import MOST_RECORDS, Pairs, Release, Scheme, require_known
-from jaxdp.sampling.poisson import require_few
+from jaxdp.sampling.base import (
+    MOST_RECORDS,
+    Batch,
+    Pairs,
+    Scheme,
+    TrainingSizes,
+    Wording,
+    require_known,
+    require_neighbour_size,
+    step_key,
+)
 from jaxdp.sampling.truncated import zeroed_in_full_batch
 
 
@@ -30,14 +47,14 @@ class WithoutReplacement(Scheme):
     """Exactly `batch_size` of `dataset_size` records, drawn uniformly, anew in every release.
 
     Args:
-        batch_size: records of a batch, the same for both neighbours.
-        dataset_size: records of the larger of two neighbours, public.
+        batch_size: number of records in a batch, the same for both neighbours.
+        dataset_size: public number of records of the larger of two neighbours.
 
-    A record takes another's place, so that the sum moves by two sensitivities. Relations:
-    "add_remove", "add", "remove" of any noise, attained; "replace_one" and "zero_out" of the
-    Gaussian. "replace_one" is certain by the envelope `FixedBatch`; its composition is not
-    attained: the worst attack that is known is the composition of "remove", a lower bound. Groups
-    of up to 128 records under "add_remove", "add", "remove", for the Gaussian.
+    A record takes another's place, so the sum moves by two sensitivities. "add_remove", "add" and
+    "remove" support any noise, and the bound is attained; "replace_one" and "zero_out" support the
+    Gaussian. "replace_one" is bounded by the envelope `FixedBatch`, whose composition is not
+    attained: the worst known attack is the composition of "remove", a lower bound. Groups of up to
+    128 records are supported for the Gaussian under "add_remove", "add" and "remove".
     Source: Zhu, Dong & Wang, AISTATS 2022, theorem 11; Balle, Barthe & Gaboardi, NeurIPS 2018.
 
     >>> import jaxdp as dp
@@ -59,34 +76,105 @@ class WithoutReplacement(Scheme):
             )
         assign(self, batch_size=batch, dataset_size=size)
 
-    def require(self, release: Release) -> None:
+    @classmethod
+    def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
+        """See `Scheme.of`."""
+        size = training.public_size("without_replacement")
+        if training.batch_size is None:
+            raise ValueError("batch_size must be given with sampling='without_replacement'")
+        return cls(training.batch_size, size), training.step_count()
+
+    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
         """See `Scheme.require`."""
-        require_known(self, release, RELATIONS, groups=ADD_REMOVE, any_noise=ADD_REMOVE)
-        require_few(release)
+        known = {"relations": RELATIONS, "groups": ADD_REMOVE, "any_noise": ADD_REMOVE}
+        require_known(self, noise, relation, group_size, **known)
 
-    def pairs(self, release: Release) -> Pairs:
+    def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""
-        return ((self._pair(release), 1),)
+        rate, shift = checks.guard(self.rate, 1.0), 2.0 * sensitivity
+        pair: DominatingPair
+        if group_size > 1:
+            pair = self._group(noise, shift, group_size)
+        elif relation == "replace_one":
+            pair = FixedBatch(noise, shift, rate)
+        elif relation == "zero_out":
+            pair = zeroed_in_full_batch(noise, sensitivity, rate)
+        else:
+            pair = PoissonPair(Additive(noise, shift), rate, xp.zeros(()))
+        return ((pair, 1),)
 
-    def _pair(self, release: Release) -> DominatingPair:
-        batch, size = xp.broadcast_arrays(self.batch_size, self.dataset_size)
-        rate = checks.guard(batch / size, 1.0)
-        shift = 2.0 * release.sensitivity
-        if release.group_size > 1:
-            return _group(release, batch, size)
-        if release.relation == "replace_one":
-            return FixedBatch(release.noise, shift, rate)
-        if release.relation == "zero_out":
-            return zeroed_in_full_batch(release, rate)
-        return PoissonPair(Additive(release.noise, shift), rate, xp.zeros(()))
+    def _group(self, noise: Noise, shift: Reals, size: int) -> SampledGroup:
+        """Hypergeometrically many records of a group take others' places."""
+        assert isinstance(noise, Gaussian)
+        sizes = xp.broadcast_arrays(self.batch_size, self.dataset_size)
+        shares = [_log_hypergeometric(j, size, *sizes) for j in range(size + 1)]
+        return SampledGroup(noise, shift, shares)
+
+    @property
+    def rate(self) -> Reals:
+        """See `Scheme.rate`."""
+        return self.batch_size / self.dataset_size
+
+    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
+        """See `Scheme.largest_shift`."""
+        del relation
+        return 2.0 * group_size
+
+    def releases(self, steps: Reals) -> Reals:
+        """One a step."""
+        return steps
+
+    def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
+        """See `Scheme.draw`."""
+        require_neighbour_size(self.dataset_size, records)
+        size = int(self.batch_size)
+
+        def batch(index: int) -> Batch:
+            indices = np.asarray(_fixed(key, index, records, size))
+            return indices, np.ones(indices.shape, bool)
+
+        return batch
+
+    def wording(self) -> Wording:
+        """See `Scheme.wording`."""
+        batch, size = (float(np.asarray(x).item()) for x in (self.batch_size, self.dataset_size))
+        return Wording(
+            f"exactly {batch:,.0f} of {size:,.0f} records are drawn without replacement",
+            (
+                "every batch is drawn anew from all records: not by cutting one shuffled pass",
+                "the batch size is fixed, and the size of the data set is public",
+            ),
+        )
 
 
-def _group(release: Release, batch: Reals, size: Reals) -> SampledGroup:
-    """Hypergeometrically many records of a group take others' places."""
-    k = release.group_size
-    shares = [_log_hypergeometric(j, k, batch, size) for j in range(k + 1)]
-    assert isinstance(release.noise, Gaussian)
-    return SampledGroup(release.noise, 2.0 * release.sensitivity, shares)
+def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
+    """Indices of exactly `batch_size` of `records` records, sampled without replacement.
+
+    Args:
+        key: of the sample; use it once and keep it secret.
+        records: number of records, at least 1; static.
+        batch_size: from 1 to `records`; static.
+
+    Returns:
+        Indices (batch_size,), distinct. Works under `jit`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> indices = dp.dpsgd.fixed_batch(jax.random.key(0), 100, 20)
+    >>> len(set(indices.tolist()))
+    20
+    """
+    records = checks.positive_integer("records", records)
+    size = checks.positive_integer("batch_size", batch_size)
+    if size > records:
+        raise ValueError(f"batch_size must lie in [1, records], got {size} of {records}")
+    return _fixed(checked_key(key), None, records, size)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _fixed(key: Key, index: jax.Array | int | None, records: int, size: int) -> jax.Array:
+    rank = jax.random.uniform(step_key(key, index), (records,), dtype=jnp.float64)
+    return jnp.argsort(rank)[:size]
 
 
 def _log_hypergeometric(j: int, k: int, batch: Reals, size: Reals) -> Reals:

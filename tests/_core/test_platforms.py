@@ -63,7 +63,7 @@ if case.startswith("sample."):
 elif case == "dpsgd":
     like = {"w": jnp.zeros((4, 2)), "b": jnp.zeros(2)}
     plan = dpsgd.plan(
-        (1.0, 1e-5), like, clip=1.0, sampling_prob=0.1, steps=10, records=100, release=release
+        (1.0, 1e-5), like, clip=1.0, sampling_prob=0.1, steps=10, dataset_size=100, release=release
     )
     shapes = shaped((8, 4, 2), jnp.float32), shaped((8, 2), jnp.float32), key
     function = step

@@ -73,7 +73,7 @@ def test_delta_is_zero_past_the_largest_loss():
 def test_sampling_everything_is_no_sampling():
     whole = dp.Mechanism(dp.Gaussian(2.0), 1.0)
     always = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0, "add_remove")
-    assert always.sampling_prob == 1
+    assert always.sampling is None
     assert not always.sampled
     assert always.log_delta(1.0) == whole.log_delta(1.0)
     nearly = dp.Mechanism(dp.Gaussian(2.0), 1.0, 1.0 - 1e-12, "add_remove")

@@ -11,8 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from jaxdp._core.neighbours import Relation
-from jaxdp._core.samplings import Sampling
+from jaxdp._core.neighbours import Relation, Sampling
 from jaxdp.cli import base, build_app
 from jaxdp.cli.sweeps import Quantity
 

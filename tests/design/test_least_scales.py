@@ -45,7 +45,7 @@ TINY = {
         np.ones((4, 1)), np.ones(4), 0.1, BUDGET, KEY, row_bound=1e-152, **ONE
     ),
     "gradients": lambda: dpsgd.plan(
-        BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, records=10
+        BUDGET, {"w": jnp.zeros(5)}, clip=1e-308, sampling_prob=0.1, steps=1, dataset_size=10
     ),
     "descent": lambda: descent(clip=1e-308),
     "descent, subnormal": lambda: descent(dp.Budget(np.inf, 0.5), clip=1e-290, allocation="spr"),

@@ -115,7 +115,7 @@ def quadratic(params, x):
 )
 def test_training_runs_what_is_accounted(scheme):
     params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
-    plan = dpsgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, records=100)
+    plan = dpsgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, dataset_size=100)
     assert float(plan.privacy.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
     assert float(plan.expected_batch) == pytest.approx(20.0)
     trained = dpsgd.train(quadratic, params, data, plan, optax.sgd(0.1), jax.random.key(0), part=8)
@@ -124,13 +124,11 @@ def test_training_runs_what_is_accounted(scheme):
 
 def test_other_numbers_of_records_and_steps_are_refused():
     params = {"w": jnp.zeros(2)}
-    with pytest.raises(ValueError, match="steps must be all epochs"):
+    with pytest.raises(ValueError, match="steps must be whole epochs"):
         dpsgd.plan(
-            (1.0, 1e-5), params, clip=1.0, sampling=S.RandomAllocation(5), steps=7, records=10
+            (1.0, 1e-5), params, clip=1.0, sampling=S.RandomAllocation(5), steps=7, dataset_size=10
         )
     with pytest.raises(ValueError, match="give either"):
-        dpsgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, records=10)
-    from jaxdp.dpsgd.batches import require_records
-
+        dpsgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, dataset_size=10)
     with pytest.raises(ValueError, match="data must hold"):
-        require_records(S.WithoutReplacement(2, 10), 8)
+        S.WithoutReplacement(2, 10).draw(jax.random.key(0), 8)

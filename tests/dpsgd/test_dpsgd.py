@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.dpsgd.wording import rounded_up
+from jaxdp.dpsgd.statement import rounded_up
 
 MNIST = {"dataset_size": 60_000, "batch_size": 256, "epochs": 15}
 SHORT = {"sampling_prob": 0.01, "steps": 1000}

@@ -21,7 +21,7 @@ PARAMS = {
 
 
 def make_plan(budget=None, **other):
-    known = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "records": 5000}
+    known = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "dataset_size": 5000}
     return dpsgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
 
 
@@ -50,9 +50,9 @@ def test_scales_cost_what_the_accountant_is_told():
     for allocation in dpsgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]))
         spent = jnp.sum((made.clips / made.scales) ** 2)
-        np.testing.assert_allclose(spent, made.multiplier**-2, rtol=1e-12)
+        np.testing.assert_allclose(spent, made.noise_multiplier**-2, rtol=1e-12)
         # A thousand steps at 1/100: 1.562666, as the README's calibration has it.
-        np.testing.assert_allclose(made.multiplier, 1.562666, rtol=1e-6)
+        np.testing.assert_allclose(made.noise_multiplier, 1.562666, rtol=1e-6)
         assert made.privacy.delta(1.0) <= 1e-6
 
 
@@ -61,7 +61,9 @@ def test_laplace_scales_cost_what_the_accountant_is_told():
     for allocation in dpsgd.ALLOCATIONS:
         made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]), noise="laplace")
         moved = np.sqrt([15.0, 8.0]) * made.clips
-        np.testing.assert_allclose(jnp.sum(moved / made.scales), 1.0 / made.multiplier, rtol=1e-12)
+        np.testing.assert_allclose(
+            jnp.sum(moved / made.scales), 1.0 / made.noise_multiplier, rtol=1e-12
+        )
         assert made.privacy.delta(1.0) <= 1e-6
 
 
@@ -77,7 +79,7 @@ def test_inid_is_the_least_variance_and_spr_is_that_of_global_clipping():
     ratio = (15**0.5 + 8**0.5) ** 2 / (2 * 23)
     np.testing.assert_allclose(variance["inid"] / everything, ratio, rtol=1e-9)
     nudged = jnp.array([1.01, 1.0]) * make_plan().scales
-    nudged = nudged * make_plan().multiplier * jnp.linalg.norm(make_plan().clips / nudged)
+    nudged = nudged * make_plan().noise_multiplier * jnp.linalg.norm(make_plan().clips / nudged)
     assert jnp.sum(jnp.array([15.0, 8.0]) * nudged**2) > variance["inid"]
 
 
@@ -256,7 +258,7 @@ def test_a_network_learns_digits():
         clip=1.0,
         sampling_prob=0.125,
         steps=30,
-        records=1800,
+        dataset_size=1800,
     )
     trained = dpsgd.train(
         loss, start, data, made, optax.sgd(4.0, momentum=0.5), jax.random.key(1), part=256
@@ -278,12 +280,12 @@ def test_bad_input():
         {"sampling_prob": 0.0},
         {"sampling_prob": 1.5},
         {"steps": 0},
-        {"records": 0},
+        {"dataset_size": 0},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             make_plan(**bad)
     with pytest.raises(ValueError, match="params"):
-        dpsgd.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, records=1)
+        dpsgd.plan(dp.Budget(1.0, 1e-6), {}, clip=1.0, sampling_prob=0.1, steps=1, dataset_size=1)
     with pytest.raises(ValueError, match="budget cannot be met"):
         make_plan(dp.Budget(1.0, 0.0))
     with pytest.raises(ValueError, match="4 leaves"):

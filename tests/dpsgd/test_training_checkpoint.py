@@ -32,9 +32,9 @@ def loss(params, x):
 @pytest.fixture(scope="module", name="plan")
 def _plan():
     """Quick to compile: made for all records, run on a part of them, noise of floating point."""
-    known = {"clip": 1.0, "sampling_prob": 1.0, "steps": 5, "records": RECORDS}
+    known = {"clip": 1.0, "sampling_prob": 1.0, "steps": 5, "dataset_size": RECORDS}
     made = dpsgd.plan((1.0, 1e-5), FIRST, release="float", **known)
-    return dataclasses.replace(made, sampling_prob=jnp.array(0.5))
+    return dataclasses.replace(made, sampling=dp.sampling.Poisson(0.5))
 
 
 def train(plan, path=None, key=KEY, optimizer=None, loss=loss, params=FIRST, data=DATA, **named):
@@ -44,7 +44,9 @@ def train(plan, path=None, key=KEY, optimizer=None, loss=loss, params=FIRST, dat
     )
 
 
-@pytest.mark.parametrize("sampling", [None, dp.sampling.WithoutReplacement(6, RECORDS)])
+@pytest.mark.parametrize(
+    "sampling", [dp.sampling.Poisson(0.5), dp.sampling.WithoutReplacement(6, RECORDS)]
+)
 def test_a_resumed_training_ends_the_same(tmp_path, plan, sampling):
     plan, path, told = dataclasses.replace(plan, sampling=sampling), tmp_path / "run", []
 
@@ -76,7 +78,7 @@ def test_a_key_of_the_operating_system_is_kept(tmp_path, plan):
 def test_other_files_are_refused(tmp_path, plan):
     path = tmp_path / "run"
     train(plan, path)
-    other = dataclasses.replace(plan, multiplier=plan.multiplier * 2)
+    other = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier * 2)
     with pytest.raises(ValueError, match="path must be of this plan"):
         train(other, path)
     with pytest.raises(ValueError, match="key must be the one"):

@@ -23,9 +23,9 @@ KEY = jax.random.key(3)
 
 @pytest.fixture(scope="module", name="plan")
 def _plan():
-    known = {"clip": 1.0, "sampling_prob": 1.0, "steps": 3, "records": RECORDS}
+    known = {"clip": 1.0, "sampling_prob": 1.0, "steps": 3, "dataset_size": RECORDS}
     made = dpsgd.plan((1.0, 1e-5), FIRST, release="float", **known)
-    return dataclasses.replace(made, sampling_prob=jnp.array(0.5))
+    return dataclasses.replace(made, sampling=dp.sampling.Poisson(0.5))
 
 
 class Distance:
@@ -48,7 +48,7 @@ def train(plan, factor=1.0, rate=0.1, key=None, data=DATA, loss=None):
 @pytest.mark.parametrize(
     "sampling",
     [
-        None,
+        dp.sampling.Poisson(0.5),
         dp.sampling.TruncatedPoisson(0.5, 6, RECORDS),
         dp.sampling.WithoutReplacement(6, RECORDS),
         dp.sampling.RandomAllocation(3),
@@ -59,11 +59,11 @@ def test_a_second_training_without_a_key_compiles_nothing(plan, sampling):
     """Steps compiled two programs each, and all calls four more."""
     plan = dataclasses.replace(plan, sampling=sampling)
     train(plan)
-    louder = dataclasses.replace(plan, scales=2.0 * plan.scales)
+    scaled = dataclasses.replace(plan, scales=2.0 * plan.scales)
     with counted() as compiled:
         train(plan)
         train(plan, data=DATA + 1.0)
-        train(louder)
+        train(scaled)
     assert compiled == []
 
 
@@ -132,20 +132,13 @@ def test_a_batch_of_ones_own_compiles_once():
 
 
 def test_a_batch_of_a_training_is_the_one_of_its_steps_key():
-    from jaxdp.dpsgd.batches import parts_of_batches
-
-    for scheme in (None, dp.sampling.WithoutReplacement(6, RECORDS)):
-        steps = list(parts_of_batches(scheme, KEY, RECORDS, 0.5, 4, range(2, 4)))
-        step_key = jax.random.fold_in(KEY, 2)
-        indices, mask = steps[0]
-        if scheme is None:
-            expected, taken = dpsgd.poisson_batch(step_key, RECORDS, 0.5, 4)
-            np.testing.assert_array_equal(mask, taken)
-        else:
-            drawn = np.asarray(dpsgd.fixed_batch(step_key, RECORDS, 6))
-            expected = np.pad(drawn, (0, 2)).reshape(2, 4)
-        assert len(steps) == 2
-        np.testing.assert_array_equal(indices, expected)
+    step_key = jax.random.fold_in(KEY, 2)
+    indices, mask = dp.sampling.Poisson(0.5).draw(KEY, RECORDS)(2)
+    expected, taken = dpsgd.poisson_batch(step_key, RECORDS, 0.5, RECORDS)
+    np.testing.assert_array_equal(indices, expected[taken])
+    assert mask.all()
+    drawn, _ = dp.sampling.WithoutReplacement(6, RECORDS).draw(KEY, RECORDS)(2)
+    np.testing.assert_array_equal(drawn, dpsgd.fixed_batch(step_key, RECORDS, 6))
 
 
 def test_no_training_within_a_trace(plan):

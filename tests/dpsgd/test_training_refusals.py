@@ -7,12 +7,13 @@ import optax
 import pytest
 
 from jaxdp import dpsgd
+from jaxdp.sampling import Poisson
 
 KEY = jax.random.key(0)
 ONE = jnp.ones(())
 # One step of five parameters: no calibration.
 PLAN = dpsgd.Plan(
-    *(jnp.ones(1), jnp.ones(1), ONE, ONE, ONE, (0,), (5,), ((5,),), ("float16",)),
+    *(jnp.ones(1), jnp.ones(1), ONE, Poisson(1.0), ONE, (0,), (5,), ((5,),), ("float16",)),
     *(1, "gaussian", "add"),
 )
 
@@ -63,7 +64,7 @@ def test_noise_ends_with_the_plans_steps_and_is_added_once():
 def test_parameters_are_floating_point_numbers(leaf):
     params = {"w": jnp.zeros(2), "n": leaf}
     with pytest.raises(ValueError, match=r"params\['n'\] must be of floating-point numbers, got"):
-        dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=1, records=9)
+        dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=1, dataset_size=9)
     five = jnp.zeros(5, leaf.dtype)
     with pytest.raises(ValueError, match=f"params must be of floating-point .* {leaf.dtype}"):
         dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), PLAN, optax.sgd(1.0), KEY)

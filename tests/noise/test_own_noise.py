@@ -8,7 +8,7 @@ import pytest
 import jaxdp as dp
 from jaxdp.accountant.composition import Term
 from jaxdp.accountant.tables import table_of
-from jaxdp.composition.pairs import pair_of
+from jaxdp.composition.pairs import pairs_of
 
 
 @dp.pytree
@@ -125,7 +125,7 @@ def test_in_a_trace_it_is_nan(release):
     @jax.jit
     def asked(factor):
         mechanism = released(claimed(factor=factor), release)
-        pair = pair_of(mechanism)[0]
+        pair = pairs_of(mechanism)[0][0][0]
         number = table_of(Term(pair, jnp.ones(1))).number[0]
         return jnp.stack([mechanism.log_delta(0.1), pair.renyi(2.0)[0], number])
 

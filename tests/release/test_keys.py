@@ -101,7 +101,7 @@ def test_what_draws_for_itself_refuses(call, trace):
 def test_what_runs_on_the_host_says_so(trace):
     plan = dp.plan_table(TABLE)
     plan_of_steps = dp.dpsgd.plan(
-        (1.0, 1e-5), jnp.zeros(()), clip=1.0, sampling_prob=0.1, steps=2, records=3
+        (1.0, 1e-5), jnp.zeros(()), clip=1.0, sampling_prob=0.1, steps=2, dataset_size=3
     )
     lasso = dp.DPLasso(epsilon=1.0, delta=1e-6, feature_bounds=(0, 1), target_bounds=(0, 1))
     rows = np.ones((4, 2))

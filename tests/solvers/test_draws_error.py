@@ -29,7 +29,7 @@ PLANS = {
     "descent, zcdp": lambda: descent(accounting="zcdp"),
     "dp_sgd": lambda: (
         dpsgd.plan(
-            BUDGET, {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=1.0, steps=2, records=100
+            BUDGET, {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=1.0, steps=2, dataset_size=100
         ).privacy
     ),
     "naive_bayes": lambda: (

@@ -1,7 +1,8 @@
-"""Epsilon, delta, noise, steps and the course of epsilon of DP-SGD, each in one call."""
+"""Epsilon, delta, noise multiplier, steps and batch size limit of DP-SGD, each in one call."""
 
 from __future__ import annotations
 
+import math
 from typing import Unpack
 
 import numpy as np
@@ -14,18 +15,15 @@ from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate_from
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.base import Phase, Phases
-from jaxdp.dpsgd.schedule import Schedule, listed, training_of
-from jaxdp.dpsgd.schemes import SAMPLED_BY_STEP
+from jaxdp.dpsgd.phase import Phase, Phases
+from jaxdp.dpsgd.schedule import Schedule, as_phases, training_of
 from jaxdp.guarantee.base import Budget, as_budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 
-# Steps at most, where nothing exceeds the budget. chosen: no one trains longer
-MOST_STEPS = 2.0**30
-# The least noise multiplier that is searched. chosen: no training works below
-_LEAST_NOISE = 1e-3
-# The largest. chosen: no training works above
-_LARGEST_NOISE = 1e9
+# Largest number of steps, if no number exceeds the budget. chosen: no training is longer
+_MOST_STEPS = 2.0**30
+# Smallest and largest noise multiplier of the search. chosen: no training works outside
+_LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e9
 # Halvings of the logarithm of a first guess. chosen: to 1e-6, far below the central limit's error
 _GUESS_HALVINGS = 25
 
@@ -41,14 +39,14 @@ def epsilon(
 
     Args:
         noise_multiplier: standard deviation of the noise over the clipping norm.
-        delta: in [0, 1]; a known one above .1 is a `UserWarning`.
+        delta: in [0, 1]; a concrete value above .1 raises a `UserWarning`.
         schedule: dataset_size, batch_size and epochs, or sampling_prob and steps, or phases;
             relation, sampling, batch_size_limit, group_size: see `Schedule`.
 
     Returns:
         epsilon, of the common shape of all arguments, which broadcast.
 
-    Every step must draw its batch as `sampling` says; `statement` says what else must hold.
+    Every step must draw its batch as `sampling` says; `statement` lists the other conditions.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=1000):.4f}")
@@ -68,13 +66,13 @@ def delta(
     """The delta of DP-SGD at `epsilon`: an upper bound, rounding included.
 
     Args:
-        epsilon: nats.
+        epsilon: in nats.
         noise_multiplier, schedule: as in `epsilon`.
 
     Returns:
         delta, of the common shape of all arguments, which broadcast.
 
-    Every step must draw its batch as `sampling` says; `statement` says what else must hold.
+    Every step must draw its batch as `sampling` says; `statement` lists the other conditions.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.dpsgd.delta(1.0, 1.0, sampling_prob=0.01, steps=1000):.4e}")
@@ -86,21 +84,20 @@ def delta(
 @with_names
 @in_float64
 def noise_multiplier(
-    *,
     epsilon: ArrayLike,
-    delta: ArrayLike,
+    delta: ArrayLike = 1e-6,
     **schedule: Unpack[Schedule],
 ) -> Reals:
-    """The least noise multiplier of DP-SGD that keeps to a budget, from the safe side.
+    """The least noise multiplier of DP-SGD that satisfies a budget, rounded up.
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
-        The noise multiplier, of the common shape of all arguments; with `phases` the least factor
-        by which all their noise multipliers must be multiplied. Found by `calibrate`, to 1e-10,
-        from 1e-3 to 1e9: 1e-3 where less would do, infinite where nothing there is enough. 0 where
+        The noise multiplier, of the common shape of all arguments; with `phases`, the least factor
+        by which all their noise multipliers must be multiplied. It is exact to 1e-10 and lies
+        between 1e-3 and 1e9, or is infinite if no noise there satisfies the budget. It is 0 where
         no noise is needed: epsilon is infinite, or delta is at least the probability that a record
         is sampled at all. Differentiable in the budget and in the numbers of the schedule.
 
@@ -112,27 +109,21 @@ def noise_multiplier(
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
     budget, phases = as_budget((epsilon, target_delta(delta))), training.phases
 
-    def louder(factor: Reals) -> PrivacyLoss:
-        return training._replace(phases=tuple(p.louder(factor) for p in phases)).privacy_loss
+    def loss(factor: Reals) -> PrivacyLoss:
+        return training.scaled(factor).privacy_loss
 
-    # Nothing is asked of noise where any epsilon will do, or delta allows to publish each sample.
-    needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _hit(training.privacy_loss))
+    # No noise is needed for an infinite epsilon, or where delta allows to publish each sample.
+    needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _sampled(training.privacy_loss))
     if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
         return xp.zeros(needs_none.shape)
-    least = calibrate_from(
-        _expected_factor(budget, phases),
-        louder,
-        budget,
-        lower=_LEAST_NOISE,
-        upper=_LARGEST_NOISE,
-    )
-    return xp.where(needs_none, 0.0, least)
+    guess, ends = _expected_factor(budget, phases), {"lower": _LEAST_NOISE, "upper": _LARGEST_NOISE}
+    return xp.where(needs_none, 0.0, calibrate_from(guess, loss, budget, **ends))
 
 
-def _hit(loss: PrivacyLoss) -> Reals:
-    """Probability that a record takes part in some release, at most."""
-    missed = sum(term.total(log1mexp(-term.pair.log_hit())) for term in loss.terms)
-    return -xp.expm1(missed) * (1.0 + 1e-9)
+def _sampled(loss: PrivacyLoss) -> Reals:
+    """Upper bound on the probability that a record takes part in some release."""
+    log_never = sum(term.total(log1mexp(-term.pair.log_hit())) for term in loss.terms)
+    return -xp.expm1(log_never) * (1.0 + 1e-9)
 
 
 def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | None:
@@ -152,34 +143,34 @@ def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | 
 def _squared_mu(phase: Phase, factor: np.ndarray | float) -> np.ndarray:
     """mu^2 of the central limit of a phase; Bu, Dong, Long & Su, 2020."""
     noise = np.asarray(phase.noise_multiplier) * factor
-    hits = np.asarray(phase.steps) * np.asarray(phase.sampling_prob) ** 2
-    return np.asarray(hits * np.expm1(np.minimum(noise**-2.0, 700.0)))
+    weight = np.asarray(phase.steps) * np.asarray(phase.sampling_prob) ** 2
+    return np.asarray(weight * np.expm1(np.minimum(noise**-2.0, 700.0)))
 
 
 @with_names
 @in_float64
 def steps(
     noise_multiplier: ArrayLike,
-    *,
     epsilon: ArrayLike,
-    delta: ArrayLike,
+    delta: ArrayLike = 1e-6,
+    *,
     before: Phases | None = None,
     **schedule: Unpack[Schedule],
 ) -> Reals:
-    """The most steps of DP-SGD that keep to (`epsilon`, `delta`), known numbers; 0 where none does.
+    """The largest number of steps of DP-SGD that satisfies a concrete budget; 0 if none does.
 
     Args:
         noise_multiplier: as in `epsilon`.
         epsilon, delta: the budget, epsilon in nats.
-        before: phases that were run already, and count against the budget.
-        schedule: as in `epsilon`, without epochs, steps and phases, and of a sampling that draws
-            steps one by one: "poisson", "truncated" or "without_replacement".
+        before: phases that were run already and count against the budget.
+        schedule: as in `epsilon`, without epochs, steps and phases; a scheme that draws each step
+            separately.
 
     Returns:
-        Whole numbers, of the common shape of all arguments: delta at `epsilon` is at most `delta`
-        after them, and more than that after one more. At most 2^30.
+        Whole numbers, of the common shape of all arguments, at most 2^30: delta at `epsilon` is at
+        most `delta` after them, and larger after one more.
 
-    By bisection over whole numbers from what the central limit theorem expects.
+    The search is a bisection that starts from the central limit theorem.
 
     >>> import jaxdp as dp
     >>> dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, sampling_prob=0.01).item()
@@ -188,33 +179,81 @@ def steps(
     budget = as_budget((epsilon, target_delta(delta)))
     for name in ("epochs", "steps", "phases"):
         if schedule.get(name) is not None:
-            raise ValueError(f"{name} must not be given, as the number of steps is asked for")
+            raise ValueError(f"{name} must not be given, since the number of steps is the answer")
     scale = checks.positive("noise_multiplier", noise_multiplier)
     if not checks.all_concrete(budget, scale, before, schedule):
-        raise ValueError("steps must know its arguments, got traced ones: use calibrate instead")
-    checks.one_of("sampling", schedule.get("sampling", "poisson"), SAMPLED_BY_STEP)
+        raise ValueError("steps requires concrete arguments, got traced ones: use calibrate")
     training = training_of(scale, {**schedule, "steps": 1.0})
     once, rate = training.privacy_loss, training.phases[0].sampling_prob
-    before_loss = None if before is None else training._replace(phases=listed(before)).privacy_loss
-    batches = (once.shape, () if before_loss is None else before_loss.shape, budget.epsilon.shape)
+    earlier = None
+    if before is not None:
+        earlier = training._replace(phases=as_phases(before)).privacy_loss
+    batches = (once.shape, () if earlier is None else earlier.shape, budget.epsilon.shape)
     shape = xp.broadcast_shapes(*batches, budget.delta.shape)
 
-    def passes(count: np.ndarray) -> np.ndarray:
-        total = count * once if before_loss is None else count * once + before_loss
+    def satisfies(count: np.ndarray) -> np.ndarray:
+        total = count * once if earlier is None else count * once + earlier
         return np.asarray(total.delta(budget.epsilon) <= budget.delta)
 
     low, high = np.zeros(shape), np.full(shape, np.inf)
-    probe = np.broadcast_to(_expected(budget, scale, rate), shape)
-    while np.any((high - low > 1) & (low < MOST_STEPS)):
-        good = passes(probe)
+    probe = np.broadcast_to(_expected_steps(budget, scale, rate), shape)
+    while np.any((high - low > 1) & (low < _MOST_STEPS)):
+        good = satisfies(probe)
         low, high = np.where(good, probe, low), np.where(good, high, probe)
         bounded = np.where(np.isinf(high), 4.0 * low, high)
-        probe = np.asarray(np.clip(np.floor(0.5 * (low + bounded)), 1.0, MOST_STEPS))
+        probe = np.asarray(np.clip(np.floor(0.5 * (low + bounded)), 1.0, _MOST_STEPS))
     return xp.asarray(low)
 
 
-def _expected(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
+def _expected_steps(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
     """The steps whose central limit has the budget's mu."""
     mu = np.asarray(largest_gdp(budget).mu)
     squared_mu = _squared_mu(Phase(scale, sampling_prob=rate, steps=1), 1.0)
-    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(squared_mu, 1e-300)), 1.0, MOST_STEPS))
+    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(squared_mu, 1e-300)), 1.0, _MOST_STEPS))
+
+
+@with_names
+@in_float64
+def batch_size_limit(
+    noise_multiplier: ArrayLike,
+    delta: ArrayLike = 1e-6,
+    *,
+    excess: ArrayLike = 0.01,
+    **schedule: Unpack[Schedule],
+) -> int:
+    """The least limit of a truncated Poisson batch that costs at most `excess` of epsilon.
+
+    Args:
+        noise_multiplier, delta, schedule: as in `epsilon`, one concrete number each, with
+            dataset_size and batch_size (the mean), and without sampling and batch_size_limit.
+        excess: allowed relative increase of epsilon over that without a limit, above 0.
+
+    Returns:
+        A whole number, by bisection: epsilon falls as the limit rises.
+
+    >>> import jaxdp as dp
+    >>> dp.dpsgd.batch_size_limit(1.1, dataset_size=60_000, batch_size=256, steps=3516, delta=1e-5)
+    324
+    """
+    excess = float(checks.real("excess", excess, 0.0, open_lower=True))
+    for name in ("dataset_size", "batch_size"):
+        if schedule.get(name) is None:
+            raise ValueError(f"{name} must be given for a batch_size_limit")
+    size = checks.positive_integer("dataset_size", schedule.get("dataset_size"))
+    mean = float(checks.positive("batch_size", schedule.get("batch_size") or 0.0))
+
+    def epsilon_of(limit: int | None) -> float:
+        cut = {} if limit is None else {"sampling": "truncated", "batch_size_limit": limit}
+        loss = training_of(noise_multiplier, {**schedule, **cut}).privacy_loss
+        return float(loss.epsilon(delta))
+
+    largest = epsilon_of(None) * (1.0 + excess)
+    low, high = max(math.floor(mean) - 1, 0), math.ceil(mean + 12.0 * math.sqrt(mean) + 12.0)
+    high = min(high, size)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if epsilon_of(middle) <= largest:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,4 +1,4 @@
-"""The course of epsilon along a training by DP-SGD."""
+"""Epsilon along a training by DP-SGD."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.base import Phase
+from jaxdp.dpsgd.phase import Phase
 from jaxdp.dpsgd.schedule import Schedule, training_of
-from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
 
 
 class Curve(NamedTuple):
@@ -38,21 +37,22 @@ def curve(
     every: int | Literal["epoch"] = "epoch",
     **schedule: Unpack[Schedule],
 ) -> Curve:
-    """Epsilon at `delta` after each epoch of DP-SGD, or every so many steps, and after the last.
+    """Epsilon of DP-SGD at `delta` after each epoch, or every `every` steps, and after the last.
 
     Args:
         every: "epoch", of 1 / sampling_prob steps of the phase (rounded up), or a number of steps.
         noise_multiplier, delta, schedule: as in `epsilon`; noise multipliers and delta may be
-            batched, steps and sampling_prob are one known number for each phase.
+            batched, steps and sampling_prob are one concrete number for each phase.
 
     Returns:
         The steps, a vector, and epsilon in nats, with them along its last axis.
 
-    No steps, and more than one number a phase: `ValueError`.
+    `ValueError` without steps, for several numbers of a phase, and within the epochs of a scheme
+    that allocates records to the steps of an epoch.
 
     >>> import jaxdp as dp
-    >>> course = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000, every=500)
-    >>> print(course.steps, course.epsilon.round(4))
+    >>> curve = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000, every=500)
+    >>> print(curve.steps, curve.epsilon.round(4))
     [ 500. 1000.] [1.5803 2.1245]
     """
     target = target_delta(delta)
@@ -71,24 +71,21 @@ def curve(
         times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
         times = np.append(times, starts[-1])
     losses = [
-        np.clip(times - start, 0.0, count) * _per_step(phase, relation, group_size)
+        _loss_after(phase, np.clip(times - start, 0.0, count), relation, group_size)
         for phase, count, start in zip(phases, counts, starts, strict=False)
     ]
     total = functools.reduce(operator.add, losses)
     return Curve(xp.asarray(times), total.epsilon(target[..., None]))
 
 
-def _per_step(phase: Phase, relation: Relation, group_size: int) -> PrivacyLoss:
-    """The loss of one step of a phase, with an axis for the steps."""
-    if isinstance(phase.scheme, RandomAllocation | BallsInBins):
-        raise ValueError(
-            "phases of a curve must have steps on their own: of records that are allocated to the "
-            "steps of an epoch ask epsilon after each epoch"
-        )
+def _loss_after(
+    phase: Phase, counts: np.ndarray, relation: Relation, group_size: int
+) -> PrivacyLoss:
+    """The loss of the first steps of a phase, with a last axis for their number."""
     scale, *others = jax.tree.leaves(phase)
     leaves = [scale[..., None], *(xp.reshape(x, ()) for x in others)]
     single = jax.tree.unflatten(jax.tree.structure(phase), leaves)
-    return single.release_loss(relation, group_size)
+    return single.sampling.releases(counts) * single.release_loss(relation, group_size)
 
 
 def _ends(count: float, rate: float) -> np.ndarray:

@@ -12,17 +12,15 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.base import Phase
-from jaxdp.dpsgd.schedule import Schedule, training_of
+from jaxdp.dpsgd.phase import Phase
+from jaxdp.dpsgd.schedule import Schedule, Training, training_of
 from jaxdp.guarantee.attack_risk import advantage
+from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.sampling.allocation import BallsInBins, RandomAllocation
-from jaxdp.sampling.base import Scheme
-from jaxdp.sampling.truncated import TruncatedPoisson
-from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
 _FPR = 1e-3
@@ -64,17 +62,26 @@ def statement(
     >>> print(text.splitlines()[3])
     Guarantee: the training is (2.125, 1e-06)-differentially private.
     """
-    delta = target_delta(delta)
-    training = training_of(noise_multiplier, schedule, delta)
+    target = target_delta(delta)
+    training = training_of(noise_multiplier, schedule, target)
+    return statement_of(training, training.privacy_loss, target)
+
+
+def statement_of(
+    training: Training,
+    loss: PrivacyLoss | Guarantee | Drawn,
+    delta: ArrayLike,
+    noise: str = "noise",
+) -> str:
+    """The statement of a training with this privacy loss, and the name of its noise."""
     phases, relation, group_size = training
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
     if not checks.all_concrete(phases, delta):
-        raise ValueError("a statement must know its numbers, got traced ones")
+        raise ValueError("a statement requires concrete numbers, got traced ones")
     if any(np.size(x) != 1 for x in (delta, *(phase.steps for phase in phases))) or any(
         math.prod(phase.shape) != 1 for phase in phases
     ):
         raise ValueError("a statement is of one training: give one number for each argument")
-    loss = training.privacy_loss
     epsilon = float(np.asarray(loss.epsilon(delta)).item())
     target = float(np.asarray(delta).item())
     delta_text = rounded_up(target, 6)
@@ -82,7 +89,7 @@ def statement(
     records = "any one record" if group_size == 1 else f"all {group_size} records of any one user"
     lines = [
         f"Neighbours: {_NEIGHBOURS[relation]}.",
-        "Sampling: " + "; then ".join(_described(phase) for phase in phases) + ".",
+        "Sampling: " + "; then ".join(_described(phase, noise) for phase in phases) + ".",
         f"Protected: the presence and the content of {records}, against anyone who "
         "sees the model, every step's noisy gradient and all other records.",
         f"Guarantee: the training is {pair}-differentially private."
@@ -93,20 +100,13 @@ def statement(
     return "\n".join([*lines, *_risks(loss, epsilon, target), *conditions])
 
 
-def _described(phase: Phase) -> str:
-    rate, count, scale = (
-        float(np.asarray(x).item())
-        for x in (phase.sampling_prob, phase.steps, phase.noise_multiplier)
-    )
-    drawing = (
-        "all records take part in every step"
-        if rate == 1 and phase.scheme is None
-        else _how_drawn(phase.scheme, rate)
-    )
-    return f"{count:,.0f} steps with noise multiplier {scale:g}, where {drawing}"
+def _described(phase: Phase, noise: str) -> str:
+    count, scale = (float(np.asarray(x).item()) for x in (phase.steps, phase.noise_multiplier))
+    how = phase.sampling.wording().sampling
+    return f"{count:,.0f} steps with {noise} multiplier {scale:g}, where {how}"
 
 
-def _risks(loss: PrivacyLoss, epsilon: float, target: float) -> list[str]:
+def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float) -> list[str]:
     """Mu, advantage, and power at a small rate of false alarms."""
     lines = []
     if 0 < target < 1 and math.isfinite(epsilon):
@@ -125,7 +125,7 @@ def _risks(loss: PrivacyLoss, epsilon: float, target: float) -> list[str]:
     return lines
 
 
-def _power(loss: PrivacyLoss) -> float:
+def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
     """The least e^epsilon fpr + delta(epsilon) that is found: every epsilon bounds the power.
 
     Convex in e^epsilon, of which it has one minimum; one number at a time, which is compiled for
@@ -142,16 +142,13 @@ def _power(loss: PrivacyLoss) -> float:
 
 
 def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
-    conditions = []
-    for phase in phases:
-        if phase.scheme is not None or float(np.asarray(phase.sampling_prob).item()) < 1:
-            conditions += [x for x in _conditions_of(phase.scheme) if x not in conditions]
+    sampling = [text for phase in phases for text in phase.sampling.wording().conditions]
     users = "one record is one user: of a user with k records the guarantee is weaker"
     if group_size > 1:
         users = f"no user has more than {group_size} records"
     change = "replacing" if relation == "replace_one" else "adding or removing"
     items = [
-        *conditions,
+        *dict.fromkeys(sampling),
         users,
         "the gradient of each record is clipped on its own, to the norm that the noise is relative "
         f"to, and nothing else of the model depends on the records (no batch normalisation); "
@@ -165,53 +162,6 @@ def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) 
         "nothing else computed from the records is published, such as losses or batch sizes",
     ]
     return ["This holds if:", *(f"- {item};" for item in items[:-1]), f"- {items[-1]}."]
-
-
-def _how_drawn(scheme: Scheme | None, rate: float) -> str:
-    """Words for the way a batch is drawn, after "where"."""
-    if isinstance(scheme, TruncatedPoisson):
-        limit, size = _count_text(scheme.batch_size_limit), _count_text(scheme.dataset_size)
-        return (
-            f"each of {size} records is drawn with probability {rate:g}, on its own, and at most "
-            f"{limit} of them, uniformly, are kept (truncated Poisson)"
-        )
-    if isinstance(scheme, WithoutReplacement):
-        batch, size = _count_text(scheme.batch_size), _count_text(scheme.dataset_size)
-        return f"exactly {batch} of {size} records are drawn without replacement"
-    if isinstance(scheme, RandomAllocation):
-        return f"each record joins one of the {scheme.steps:,} steps of every epoch, drawn anew"
-    if isinstance(scheme, BallsInBins):
-        return f"each record joins one of {scheme.steps:,} steps, the same in every epoch"
-    return f"each record takes part in a step with probability {rate:g}, on its own (Poisson)"
-
-
-def _conditions_of(scheme: Scheme | None) -> list[str]:
-    """Conditions on the way in which batches are drawn."""
-    if isinstance(scheme, TruncatedPoisson):
-        return [
-            "every batch is a Poisson sample drawn anew, cut by a uniform choice where it is "
-            "larger than the limit, and never filled up with other records",
-            "the size of the data set, the larger of two neighbours', is public",
-        ]
-    if isinstance(scheme, WithoutReplacement):
-        return [
-            "every batch is drawn anew from all records: not by cutting one shuffled pass",
-            "the batch size is fixed, and the size of the data set is public",
-        ]
-    if isinstance(scheme, RandomAllocation | BallsInBins):
-        when = "in every epoch" if isinstance(scheme, RandomAllocation) else "once"
-        return [
-            f"each record draws its step on its own, {when}, so that batches vary in size: none is "
-            "cut, filled up with other records, or divided by its own size",
-        ]
-    return [
-        "batches are really drawn by Poisson sampling, anew in every step, of varying size: not by "
-        "shuffling and not of fixed size",
-    ]
-
-
-def _count_text(value: Reals) -> str:
-    return f"{float(np.asarray(value).item()):,.0f}"
 
 
 def rounded_up(value: float, digits: int) -> str:

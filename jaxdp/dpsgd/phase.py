@@ -1,0 +1,170 @@
+"""A number of equal steps of DP-SGD, and the privacy loss of several of them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+import jax
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
+from jaxdp._core.neighbours import RELATIONS, Relation
+from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.dpsgd.arguments import with_names
+from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.sampling import SCHEMES
+from jaxdp.sampling.base import Scheme, TrainingSizes
+
+
+@final
+@in_float64
+@pytree
+class Phase:
+    """Equal steps of DP-SGD: noise multiplier, sampling scheme and number of steps, batched.
+
+    Args:
+        noise_multiplier: standard deviation of the noise on the sum of clipped gradients, divided
+            by the clipping norm; above 0.
+        dataset_size, batch_size: number of records, and expected number of records in a step. Under
+            some schemes the size is public, and is that of the larger of two neighbours.
+        sampling_prob: the expected share of the records in a step, in [0, 1], instead of
+            batch_size.
+        epochs: passes over the data, of 1 / sampling_prob steps each, rounded up to whole steps.
+        steps: the whole number of steps, instead of epochs.
+        sampling: a scheme of `dp.sampling`, instead of batch_size and sampling_prob, or a name.
+            "poisson": each record is sampled independently; "truncated": the same, cut to
+            batch_size_limit; "without_replacement": exactly batch_size of dataset_size, anew in
+            every step; "random_allocation": each record joins one random step of every epoch;
+            "balls_in_bins": the same step in every epoch.
+        batch_size_limit: of "truncated".
+
+    `ValueError` for values out of range, and if the rate or the length is missing or given twice.
+
+    >>> import jaxdp as dp
+    >>> phase = dp.dpsgd.Phase(1.0, dataset_size=60_000, batch_size=256, epochs=2)
+    >>> float(phase.steps)
+    469.0
+    """
+
+    noise_multiplier: Reals
+    sampling: Scheme
+    steps: Reals
+
+    @with_names
+    def __init__(
+        self,
+        noise_multiplier: ArrayLike,
+        *,
+        dataset_size: ArrayLike | None = None,
+        batch_size: ArrayLike | None = None,
+        epochs: ArrayLike | None = None,
+        sampling_prob: ArrayLike | None = None,
+        steps: ArrayLike | None = None,
+        sampling: str | Scheme = "poisson",
+        batch_size_limit: ArrayLike | None = None,
+    ):
+        scheme: Scheme
+        if isinstance(sampling, Scheme):
+            if not batch_size is sampling_prob is batch_size_limit is None:
+                raise ValueError(
+                    "sampling must be a name where batch_size, sampling_prob or batch_size_limit "
+                    f"are given, got {sampling}, which has them"
+                )
+            sizes = TrainingSizes.given(None, None, sampling.rate, None, epochs, steps)
+            scheme, count = sampling, sizes.step_count()
+        else:
+            limit = batch_size_limit
+            sizes = TrainingSizes.given(
+                dataset_size, batch_size, sampling_prob, limit, epochs, steps
+            )
+            if sampling in SHUFFLED:
+                refuse_shuffled()
+            checks.one_of("sampling", sampling, tuple(SCHEMES))
+            if (limit is not None) != (sampling == "truncated"):
+                raise ValueError(
+                    "batch_size_limit must be given with sampling='truncated', and only there, got "
+                    f"batch_size_limit={limit}, sampling={sampling!r}"
+                )
+            scheme, count = SCHEMES[sampling].of(sizes)
+        scheme.releases(count)
+        scale = checks.positive("noise_multiplier", noise_multiplier)
+        assign(self, noise_multiplier=scale, sampling=scheme, steps=count)
+
+    @property
+    def sampling_prob(self) -> Reals:
+        """The expected share of the records in a step."""
+        return self.sampling.rate
+
+    def scaled(self, factor: Reals) -> Phase:
+        """The phase with its noise multiplied."""
+        scale, *others = jax.tree.leaves(self)
+        return jax.tree.unflatten(jax.tree.structure(self), [scale * factor, *others])
+
+    def loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
+        """The privacy loss of all steps."""
+        return self.sampling.releases(self.steps) * self.release_loss(relation, group_size)
+
+    def release_loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
+        """The privacy loss of one release of the scheme."""
+        checks.one_of("relation", relation, RELATIONS)
+        noise, scheme = Gaussian(self.noise_multiplier), self.sampling
+        return privacy_loss(
+            Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """The batch."""
+        arrays = jax.tree.leaves((self.noise_multiplier, self.sampling, self.steps))
+        return xp.broadcast_shapes(*(xp.shape(x) for x in arrays))
+
+
+Phases: TypeAlias = Phase | Sequence[Phase]
+
+
+@in_float64
+def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
+    """The noise multiplier of several Gaussian releases of one sample.
+
+    Args:
+        noise_multipliers: at least one; each is the standard deviation of a release over its own
+            sensitivity, above 0. They broadcast.
+
+    Returns:
+        (sum m^-2)^(-1/2), rounded down: together the releases are one Gaussian release with this
+        noise multiplier. Account for the step with it.
+
+    Use it for everything that is computed from the batch of one step: gradients of groups of layers
+    with separate noise, a count of clipped gradients, a metric. The sum of their sampled losses is
+    not a bound, since it assumes an independent sample for each. `ValueError` for an empty
+    sequence.
+
+    >>> import jaxdp as dp
+    >>> multiplier = dp.dpsgd.combined_noise_multiplier([1.0, 1.0])
+    >>> print(f"{multiplier:.4f}")
+    0.7071
+    >>> print(f"{dp.dpsgd.epsilon(multiplier, 1e-6, sampling_prob=0.01, steps=1000):.3f}")
+    5.287
+    """
+    scales = [checks.positive("noise_multipliers", m) for m in noise_multipliers]
+    if not scales:
+        raise ValueError("noise_multipliers must hold at least one, got none")
+    least = functools.reduce(xp.minimum, scales)
+    finite = xp.where(xp.isinf(least), 1.0, least)
+    squares = functools.reduce(operator.add, ((finite / scale) ** 2 for scale in scales))
+    rounding = (4.0 + len(scales)) * xp.finfo(xp.float64).eps
+    combined = finite / xp.sqrt(squares) * (1.0 - (rounding if len(scales) > 1 else 0.0))
+    return xp.where(xp.isinf(least), xp.inf, combined)
+
+
+def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:
+    """The privacy loss of all phases, one after the other."""
+    return functools.reduce(operator.add, (phase.loss(relation, group_size) for phase in phases))

@@ -1,0 +1,102 @@
+"""Shuffled batches of a fixed size, for which no useful bound is known."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.mills import log_normal_survival
+from jaxdp.dpsgd.arguments import with_names
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.sampling.base import TrainingSizes
+
+# Names under which it is requested.
+SHUFFLED = ("shuffled", "shuffle")
+# Thresholds of the attack on shuffled batches, in noise multipliers. chosen: the best lies inside
+_THRESHOLDS = np.linspace(-6.0, 14.0, 801)
+# Halvings of a search over epsilon. chosen: to 1e-12
+_HALVINGS = 60
+
+
+def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
+    """`ValueError` for shuffled batches, with the known bounds.
+
+    Args:
+        numbers: none, or the noise multiplier, the rate, the steps and delta.
+    """
+    bounds = ""
+    if numbers and checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
+        scale, rate, steps, delta = (float(np.asarray(x).item()) for x in numbers)
+        if rate > 0 and steps >= 1 and 0 < delta < 1:
+            lower, upper = _bounds(scale, rate, steps, delta)
+            bounds = (
+                f" (at delta {delta:g} epsilon is no less than {lower:.4g} after one pass, "
+                f"and certainly at most {upper:.4g})"
+            )
+    raise ValueError(
+        f"sampling must not be shuffled fixed batches, of which no useful bound is known{bounds}; "
+        "see `dp.dpsgd.shuffled_bounds`. Run 'random_allocation' (each record joins one "
+        "random step of every epoch) or 'truncated' instead"
+    )
+
+
+@with_names
+@in_float64
+def shuffled_bounds(
+    noise_multiplier: ArrayLike,
+    delta: ArrayLike = 1e-6,
+    *,
+    dataset_size: ArrayLike | None = None,
+    batch_size: ArrayLike | None = None,
+    epochs: ArrayLike | None = None,
+    sampling_prob: ArrayLike | None = None,
+    steps: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """Lower and upper bound on epsilon of shuffled, disjoint batches of a fixed size.
+
+    Args:
+        noise_multiplier, delta, dataset_size, batch_size, epochs, sampling_prob, steps: as in
+            `epsilon`; one concrete number each.
+
+    Returns:
+        (lower, upper). The lower bound is an attack on the largest noisy sum of one pass; the upper
+        one takes the batches for public ("zero_out": GDP with mu = sqrt(passes) /
+        noise_multiplier). They are far apart: do not train so.
+
+    Source: Chua et al., arXiv:2403.17673, for the attack.
+
+    >>> import jaxdp as dp
+    >>> lower, upper = dp.dpsgd.shuffled_bounds(1.1, 1e-5, dataset_size=60_000, batch_size=256,
+    ...     epochs=15)
+    >>> print(f"{lower:.3f} {upper:.3f}")
+    2.980 21.461
+    """
+    scale = float(checks.positive("noise_multiplier", noise_multiplier))
+    target = float(checks.probability("delta", delta))
+    sizes = TrainingSizes.given(dataset_size, batch_size, sampling_prob, None, epochs, steps)
+    return _bounds(scale, float(sizes.rate), float(sizes.step_count()), target)
+
+
+def _bounds(scale: float, rate: float, steps: float, delta: float) -> tuple[float, float]:
+    size = max(math.floor(1.0 / rate), 1)
+    passes = math.ceil(steps / size)
+    cuts = xp.asarray(_THRESHOLDS)
+
+    def log_below(mean: float) -> Reals:
+        """log P[the largest of all sums <= C], one of which has this mean."""
+        log_others = log_normal_survival(-cuts) * (size - 1.0)
+        return log_normal_survival(-(cuts - mean / scale)) + log_others
+
+    p, q = (-np.expm1(np.asarray(log_below(mean))) for mean in (2.0, 1.0))
+    low, high = 0.0, 1e4
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        attacked = float(np.max(p - np.exp(min(middle, 700.0)) * q))
+        low, high = (middle, high) if attacked > delta else (low, middle)
+    return low, float(GDP(math.sqrt(passes) / scale).epsilon(delta))
