@@ -19,8 +19,8 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
-from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.search import last_feasible, zoom
 from jaxdp.adaptive.currency import (
     Currency,
     Item,
@@ -198,14 +198,14 @@ class Filter(Locked, Saved):
 @jitted
 def _best_order(budget: Budget) -> Reals:
     """The order at which the divergence that the conversion allows is the most, over the order."""
-    low, high = (xp.asarray(end) for end in _LOG_EXCESSES)
-    for _ in range(_ROUNDS):
-        points = xp.linspace(low, high, _ORDERS)
-        s = xp.exp(points)
+
+    def negative(log_s: Reals) -> Reals:
+        s = xp.exp(log_s)
         gain = (xp.log(budget.delta) + log1p(s) + s * log1p(1.0 / s)) / s
-        best = xp.argmax((budget.epsilon + gain) / (1.0 + s))
-        low, high = (points[xp.clip(best + i, 0, _ORDERS - 1)] for i in (-1, 1))
-    return 1.0 + xp.exp(0.5 * (low + high))
+        return -(budget.epsilon + gain) / (1.0 + s)
+
+    low, high = (xp.asarray(end) for end in _LOG_EXCESSES)
+    return 1.0 + xp.exp(zoom(negative, low, high, _ORDERS, _ROUNDS)[0])
 
 
 @jitted

@@ -18,8 +18,8 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1p, round_up
+from jaxdp._numeric.search import least_value
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, add_up

@@ -13,8 +13,7 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.bracket import last_feasible, last_feasible_quick
-from jaxdp._numeric.secants import secants
+from jaxdp._numeric.search import last_feasible, secant_bracket
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
@@ -24,8 +23,6 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 _COMPOSED = 1e-12
 # Of log(parameter). chosen: log delta to 1e-9
 _CLOSE = 1e-10
-# Steps of a search. chosen: bisection needs 60
-_MOST_STEPS = 100
 # Of log delta in log(parameter), at first. chosen: right for noise, and secants mend it soon
 _SLOPE = -2.0
 # Of log delta, relatively, by which a bound below the target is enough. chosen: far above _CLOSE
@@ -188,7 +185,7 @@ def _largest_parameter(search: _Search, upper: Reals, whole: bool) -> Reals:
     slack = rounding_slack(search.delta) + _COMPOSED
     ends = search.safe, search.unsafe
     residual = search.sign if search.known else search.residual
-    parameter = last_feasible(residual, *ends, slack, 0.0, compiled=not search.known)
+    parameter = last_feasible(residual, *ends, slack, 0.0)
     return _largest_whole(search.residual, parameter, upper, slack) if whole else parameter
 
 
@@ -218,20 +215,15 @@ def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = 
         return xp.full(delta.shape, xp.inf)
     slack = _composed_slack(delta, safe)
     if not search.known:
-        return last_feasible_quick(residual, safe, unsafe, slack, close=_CLOSE)
-
-    middle = xp.sqrt(safe) * xp.sqrt(unsafe)
-    start = middle if guess is None else xp.broadcast_to(xp.asarray(guess), middle.shape)
-    parameter = secants(
+        return secant_bracket(lambda x: residual(x) + slack, safe, unsafe, close=_CLOSE)
+    return secant_bracket(
         lambda x: _straightened(sign(x), slack, delta),
         safe,
         unsafe,
-        guess=start,
-        slope=_SLOPE,
-        close=_CLOSE,
-        max_steps=_MOST_STEPS,
+        None if guess is None else xp.asarray(guess),
+        _SLOPE,
+        _CLOSE,
     )
-    return xp.where(xp.isnan(parameter), xp.inf, parameter)
 
 
 @jitted

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 import jax
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.bracket import last_feasible_quick
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.search import secant_bracket, zoom
 from jaxdp.design.families import MEMBERS
 from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -65,7 +65,9 @@ def least_error(
         safe, unsafe = _bracket(lanes, reach)
         slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
         close = _CLOSE if final else _SEARCH_CLOSE
-        return build(shape, last_feasible_quick(residual, safe, unsafe, slack, close=close))
+        return build(
+            shape, secant_bracket(lambda x: residual(x) + slack, safe, unsafe, close=close)
+        )
 
     def error(shape: Reals, lanes: Lanes) -> Reals:
         value = getattr(least(shape, lanes, False), objective)()
@@ -74,24 +76,10 @@ def least_error(
     start = xp.zeros_like(lanes.shift) + shapes[0]
     if shapes[0] == shapes[1]:
         return least(start, lanes, True)
-    column = (-1, *(1,) * lanes.shift.ndim)
-    shares = xp.linspace(0.0, 1.0, _SHAPES).reshape(column)
     tall = jax.tree.map(lambda x: xp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
 
-    def zoom(_: Index, ends: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high, best, lowest = ends
-        shape = xp.exp(low[None] + shares * (high - low)[None])
-        errors = error(shape, tall)
-        index = xp.argmin(errors, axis=0)[None]
-        near = (xp.clip(index + offset, 0, _SHAPES - 1) for offset in (-1, 1, 0))
-        below, above, shape_found = (xp.take_along_axis(shape, i, 0)[0] for i in near)
-        value = xp.take_along_axis(errors, index, 0)[0]
-        best = xp.where(value < lowest, shape_found, best)
-        return xp.log(below), xp.log(above), best, xp.minimum(value, lowest)
-
-    ends = (start, start * (shapes[1] / shapes[0]))
-    first = (*map(xp.log, ends), start, xp.full_like(start, xp.inf))
-    shape = lax.fori_loop(0, _ROUNDS, zoom, first)[2]
+    ends = xp.log(start), xp.log(start * (shapes[1] / shapes[0]))
+    shape = xp.exp(zoom(lambda x: error(xp.exp(x), tall), *ends, _SHAPES, _ROUNDS)[0])
     if family == "truncated_laplace":
         shape = xp.stack([shape, _designed_bound(lanes)])
         # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
@@ -136,7 +124,7 @@ def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
 
     zero = xp.zeros_like(lanes.shift)
     slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
-    return member(last_feasible_quick(residual, zero + 60.0, zero + 1e-2, slack))
+    return member(secant_bracket(lambda x: residual(x) + slack, zero + 60.0, zero + 1e-2))
 
 
 def least_of(noise: Noise, error: Reals, axis: int) -> Noise:

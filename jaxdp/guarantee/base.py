@@ -16,9 +16,9 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.double_double import product_up
 from jaxdp._numeric.elementary import ULP
+from jaxdp._numeric.search import last_feasible
 from jaxdp.noise.base import Noise, exp_up
 
 G = TypeVar("G", bound="Guarantee")

@@ -10,9 +10,9 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.bracket import last_feasible
 from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.search import last_feasible
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from jaxdp._core import checks
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
+from jaxdp._numeric.search import least_value
 
 # Ends of the search for a Renyi order, less 1. chosen: no release has its best order beyond
 _LEAST_ORDER_EXCESS = 1e-30

@@ -15,8 +15,9 @@ import jax
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Index, Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
+from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import Noise
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
@@ -34,8 +35,6 @@ _GROWTH = 1.5
 INNER_PANELS = 4
 # log of the largest reach in widths of the noise. chosen: exponential tails end at log 300.
 _LOG_REACH = 12.0
-# Bisections of the reach. derived: to 1e-12 of it.
-_BISECTIONS = 44
 # Atoms of a lattice noise that become nodes of their own; beyond, nodes stand for several.
 _LATTICE_NODES = 1500
 
@@ -61,13 +60,11 @@ def reach_of(noise: Noise) -> Reals:
     # XLA takes the long chain of constants that a known place leaves for a stuck rewrite.
     width = xp.exp(-noise.log_density(lax.optimization_barrier(xp.zeros(()))))
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        middle = 0.5 * (ends[0] + ends[1])
-        inside = noise.log_survival(width * xp.exp(middle)) > -DEPTH
-        return xp.where(inside, middle, ends[0]), xp.where(inside, ends[1], middle)
+    def is_inside(log_x: Reals) -> Bools:
+        return noise.log_survival(width * xp.exp(log_x)) > -DEPTH
 
     ends = xp.full_like(width, -_LOG_REACH), xp.full_like(width, _LOG_REACH)
-    return lax.stop_gradient(width * xp.exp(lax.fori_loop(0, _BISECTIONS, halve, ends)[1]))
+    return lax.stop_gradient(width * xp.exp(bisect(is_inside, *ends)[1]))
 
 
 def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:

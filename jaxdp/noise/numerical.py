@@ -15,8 +15,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, on_host, xp
-from jaxdp._core.types import Bools, Index, Key, Reals, Shape
+from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.kernels.divergence import ANY_TOPS, divergence
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
@@ -24,8 +25,6 @@ from jaxdp.noise.structure import Kinks
 
 # Numbers of a chunk. chosen: a law has about as many nodes
 _CHUNK = 2048
-# Bisections. derived: to an ulp
-_BISECTIONS = 64
 # By how much a slope of log g may rise from node to node, relatively. chosen: rounding
 _BENT = 1e-9
 # By how much the mass may miss 1, and log P[T > x] the density's own. chosen: far above the error
@@ -80,13 +79,8 @@ class NumericalNoise(Noise):
     def _quantile(self, u: Reals) -> Reals:
         """Quantile by bisection of the survival function."""
         tail = xp.log(xp.minimum(u, 1.0 - u))
-
-        def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-            middle = 0.5 * (ends[0] + ends[1])
-            inside = self._log_survival(middle) > tail
-            return xp.where(inside, middle, ends[0]), xp.where(inside, ends[1], middle)
-
-        high = lax.fori_loop(0, _BISECTIONS, halve, (xp.zeros_like(u), reach_of(self)))[1]
+        ends = xp.zeros_like(u), reach_of(self)
+        high = bisect(lambda x: self._log_survival(x) > tail, *ends)[1]
         edge = xp.where(u == 0.5, 0.0, xp.inf)
         return xp.sign(u - 0.5) * xp.where((u == 0) | (u == 0.5) | (u == 1), edge, high)
 
@@ -122,13 +116,11 @@ class NumericalNoise(Noise):
         """
         size, reach = xp.abs(epsilon), reach_of(_once(self))
 
-        def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-            middle = 0.5 * (ends[0] + ends[1])
-            above = self._log_density(middle) - self._log_density(middle - shift) > size
-            return xp.where(above, middle, ends[0]), xp.where(above, ends[1], middle)
+        def is_above(t: Reals) -> Bools:
+            return self._log_density(t) - self._log_density(t - shift) > size
 
         # delta is stationary in t, whose error is of no importance.
-        t = lax.stop_gradient(lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach + shift))[0])
+        t = lax.stop_gradient(bisect(is_above, -reach, reach + shift)[0])
         below, other = self._log_survival(-t), self._log_survival(shift - t)
         share = xp.exp(size + other - below)
         left = 1.0 - share + ULP * (64.0 + 8.0 * (xp.abs(below) + size)) * (1.0 + share)

@@ -13,9 +13,9 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.bracket import least_value
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import lifted, log1m, log1p, round_up
+from jaxdp._numeric.search import least_value
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels.staircase_divergence import divergence
 from jaxdp.noise.kernels.staircase_loss import log_delta, normaliser, place

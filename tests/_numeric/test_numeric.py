@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxdp._numeric import double_double, elementary, series
-from jaxdp._numeric.bracket import last_feasible, least_value
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
+from jaxdp._numeric.search import last_feasible, least_value
 
 
 def sinhc_truth(x):

@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Reals, Vector
-from jaxdp._numeric.bracket import last_feasible_quick
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.search import secant_bracket
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.approximate import ApproxDP
@@ -118,7 +118,7 @@ def _least_by_zcdp(
         return excess_log_delta(total.log_delta(budget.epsilon), budget.delta)
 
     slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(budget.delta == 0, 1.0, budget.delta))))
-    return last_feasible_quick(residual, safe, unsafe, slack)
+    return secant_bracket(lambda factor: residual(factor) + slack, safe, unsafe)
 
 
 def update_budget(budget: BudgetLike, updates: int) -> Budget:

@@ -1,0 +1,236 @@
+"""Roots and minima on a bracket, elementwise, ending on the safe side.
+
+`bisect` halves a bracket, `secant_bracket` finds a root of an expensive residual in about a dozen
+evaluations, `zoom` finds a minimum on finer and finer grids. All run on known numbers and inside
+of traces. A residual passes where it is at most 0; the safe end of a bracket is expected to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from jaxdp._core.namespace import lax, on_host, xp
+from jaxdp._core.types import Bools, Index, Reals
+
+# Halvings of a bracket. derived: to the last place from any two doubles, in logarithms too
+_BISECTIONS = 64
+# Ulps by which a root gives way to its safe side, 4 times more after each check that fails.
+# chosen: two compilations of a profile differ by one or two ulps of its argument
+_GIVE_WAY = 4.0
+# Checks of a root at most. chosen: the last one gives way by 256 ulps
+_CHECKS = 4
+# Largest step of log x until both sides are seen. chosen: far out slopes mislead
+_REACH = 3.0
+# Steps by secants before every other step halves the bracket. chosen: smooth residuals need fewer
+_SECANTS = 6
+# Steps of secants at most. chosen: halvings from any bracket need 90
+_MOST_STEPS = 100
+# Share of a bracket that a step of the golden section keeps. derived: (sqrt(5) - 1) / 2
+_GOLDEN = 0.6180339887498949
+# Steps of it. derived: .618^60 = 3e-13 of the bracket is left
+_GOLDEN_STEPS = 60
+
+
+def bisect(
+    passes: Callable[[Reals], Bools], good: Reals, bad: Reals, geometric: bool = False
+) -> tuple[Reals, Reals]:
+    """(good, bad) after 64 halvings, next to each other: `passes` up to good, not from bad on."""
+
+    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        good, bad = ends
+        middle = xp.sqrt(good) * xp.sqrt(bad) if geometric else 0.5 * (good + bad)
+        inside = passes(middle)
+        return xp.where(inside, middle, good), xp.where(inside, bad, middle)
+
+    return lax.fori_loop(0, _BISECTIONS, halve, (good, bad))
+
+
+def last_feasible(
+    residual: Callable[[Reals], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    slack: Reals,
+    otherwise: float = xp.inf,
+) -> Reals:
+    """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0, elementwise; both ends > 0.
+
+    `residual` is monotone, falling towards `safe`; the arrays have one shape. 64 geometric
+    bisections keep an end with residual <= -slack, which is returned once residual <= 0 has been
+    checked anew. `slack` covers the rounding by which two compilations of `residual` differ; where
+    `residual` is steep, the end gives way towards `safe` by a few ulps. The result is `unsafe`
+    where that is feasible and `otherwise` where `safe` is not, NaN residuals included. The
+    derivative is the root's, by the implicit function theorem; 0 at a clamped end.
+    """
+
+    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+        good = bisect(lambda x: function(x) <= -slack, start, unsafe, geometric=True)[0]
+        aside = _GIVE_WAY * xp.finfo(xp.float64).eps * xp.sign(start - good)
+
+        def check(state: tuple[Reals, Bools, Index]) -> tuple[Reals, Bools, Index]:
+            x, holds, checks = state
+            x = xp.where(holds, x, x * (1.0 + aside * 4.0**checks))
+            return x, function(x) <= 0, checks + 1
+
+        def unsettled(state: tuple[Reals, Bools, Index]) -> Bools:
+            return (state[2] < _CHECKS) & ~xp.all(state[1])
+
+        state = good, xp.zeros(good.shape, bool), xp.zeros((), int)
+        x, holds, _ = lax.while_loop(unsettled, check, state)
+        return xp.where(holds, x, otherwise)
+
+    residual = _of_known(residual, safe, unsafe, slack)
+    root = lax.custom_root(residual, safe, solve, _slope_solve)
+    return xp.where(residual(unsafe) <= 0, unsafe, root)
+
+
+class _State(NamedTuple):
+    aim: Reals  # log x of the next step
+    last: Reals
+    value: Reals  # at `last`
+    slope: Reals
+    good: Reals
+    bad: Reals
+    found: Reals  # the x that passes at `good`
+    done: Bools
+    steps: Reals
+
+
+def secant_bracket(
+    residual: Callable[[Reals], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    guess: Reals | None = None,
+    slope: float = xp.nan,
+    close: float = 5e-12,
+) -> Reals:
+    """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
+
+    Secants in log x within the bracket, from a guess of the root. The ends are evaluated only where
+    the steps lead there; after 6 steps every other step halves the bracket. The result lies up to
+    4 `close`, relatively, on the safe side of the root, where the residual is at most 0. Infinite
+    where nothing passes. `slope`: of a residual that is nearly straight in log x, there; if given,
+    a secant's root is believed without a step to its other side.
+    """
+
+    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+        near, far = xp.log(start), xp.log(unsafe)
+        middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
+        aim = middle if guess is None else xp.log(xp.broadcast_to(guess, near.shape))
+        aim = xp.clip(aim, xp.minimum(near, far), xp.maximum(near, far))
+        aim = xp.where(xp.isnan(aim), middle, aim)
+
+        def step(state: _State) -> _State:
+            x = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
+            x = xp.where(state.aim == near, start, x)
+            return _moved(state, x, function(x), (near, far, close), slope == slope)
+
+        def unfinished(state: _State) -> Bools:
+            return (state.steps < _MOST_STEPS) & ~xp.all(state.done)
+
+        is_done, slopes = xp.zeros(near.shape, bool), xp.full_like(near, slope)
+        first = _State(aim, nothing, nothing, slopes, near, far, nothing, is_done, xp.zeros(()))
+        found = lax.while_loop(unfinished, step, first).found
+        return xp.where(xp.isnan(found), xp.inf, found)
+
+    return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)
+
+
+def _moved(
+    state: _State, x: Reals, value: Reals, ends: tuple[Reals, Reals, float], is_straight: bool
+) -> _State:
+    """Next state, given the residual `value` at x."""
+    near, far, close = ends
+    inward = xp.sign(near - far) * close
+    passes = value <= 0
+    slope = (value - state.value) / (state.aim - state.last)
+    is_like = xp.isnan(state.slope) | (xp.sign(slope) == xp.sign(state.slope))
+    slope = xp.where(xp.isfinite(slope) & is_like, slope, state.slope)
+    good = xp.where(passes, state.aim, state.good)
+    bad = xp.where(passes, state.bad, state.aim)
+    root = state.aim - value / slope
+    is_near = passes & (xp.abs(root - state.aim) <= 3.0 * close)
+    is_done = (passes & (state.aim == far)) | (~passes & (state.aim == near))
+    is_done = is_done | (xp.abs(good - bad) <= 4.0 * close) | (is_near & is_straight)
+    middle = 0.5 * (good + bad)
+    steady = xp.isfinite(root) & ((state.steps < _SECANTS) | (state.steps % 2 == 0))
+    inside = (root - good) * (root - bad) < 0
+    aim = xp.where(
+        steady & inside, xp.where(is_near, state.aim - 3.0 * inward, root + inward), middle
+    )
+    one_sided = (good == near) | (bad == far)
+    step = xp.clip(aim - state.aim, -_REACH, _REACH)
+    aim = xp.where(one_sided, state.aim + step, aim)
+    aim = xp.where((aim - near) * inward >= 0, near, aim)
+    # Where even the end may pass it is looked at itself.
+    is_beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
+    is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
+    aim = xp.where(is_beyond, far, aim)
+    keep = state.done
+    return _State(
+        xp.where(keep, state.aim, aim),
+        xp.where(keep, state.last, state.aim),
+        xp.where(keep, state.value, value),
+        xp.where(keep, state.slope, slope),
+        xp.where(keep, state.good, good),
+        xp.where(keep, state.bad, bad),
+        xp.where(passes & ~keep, x, state.found),
+        keep | is_done,
+        state.steps + 1.0,
+    )
+
+
+def zoom(
+    function: Callable[[Reals], Reals], low: Reals, high: Reals, points: int, rounds: int
+) -> tuple[Reals, Reals]:
+    """(argument, value) of the least of a unimodal function over [low, high], elementwise.
+
+    A grid of `points` along a new first axis, then one between the neighbours of its best point.
+    """
+    shares = xp.linspace(0.0, 1.0, points).reshape((points,) + (1,) * xp.ndim(low))
+
+    def closer(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        low, high, best, least = state
+        x = low[None] + shares * (high - low)[None]
+        values = function(x)
+        index = xp.argmin(values, axis=0)[None]
+        near = (xp.clip(index + i, 0, points - 1) for i in (-1, 1, 0))
+        below, above, found = (xp.take_along_axis(x, i, 0)[0] for i in near)
+        value = xp.take_along_axis(values, index, 0)[0]
+        return below, above, xp.where(value < least, found, best), xp.minimum(value, least)
+
+    first = low, high, low, xp.full_like(low, xp.inf)
+    return lax.fori_loop(0, rounds, closer, first)[2:]
+
+
+def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) -> Reals:
+    """The least of a unimodal `function` over [lower, upper] (0 < lower), elementwise.
+
+    Golden section in log x, 60 steps: the argument to 3e-13 log(upper / lower), the value to the
+    square of that. A value of the function's own, so that it is never below the true minimum.
+    """
+
+    def shrink(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
+        low, high, least = state
+        width = _GOLDEN * (high - low)
+        left, right = function(xp.exp(high - width)), function(xp.exp(low + width))
+        is_left, least = left <= right, xp.minimum(least, xp.minimum(left, right))
+        low, high = xp.where(is_left, low, high - width), xp.where(is_left, low + width, high)
+        return low, high, least
+
+    least = xp.minimum(function(lower), function(upper))
+    return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (xp.log(lower), xp.log(upper), least))[2]
+
+
+def _of_known(residual: Callable[[Reals], Reals], *known: Reals) -> Callable[[Reals], Reals]:
+    """The residual, whose answers come to the host if the bracket is there."""
+    if not on_host(known):
+        return residual
+    return lambda x: xp.asarray(jax.device_get(residual(x)))
+
+
+def _slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:
+    slope = linear(xp.ones_like(value))
+    return value / xp.where(xp.isfinite(slope) & (slope != 0), slope, xp.inf)
