@@ -33,6 +33,10 @@ _NEW = ("arange", "array", "asarray", "eye", "full", "linspace", "ones", "zeros"
 _HINTS = ("method", "mode", "precision")
 
 
+# Types of arguments that are surely not JAX's: most calls end with a look at this set.
+_KNOWN = {np.ndarray, np.float64, np.int64, np.bool_, float, int, bool, str, type(None)}
+
+
 @functools.cache
 def _is_of_jax(kind: type) -> bool:
     return issubclass(kind, Tracer) or issubclass(kind, jax.Array)
@@ -42,9 +46,9 @@ def any_of_jax(arguments: Any) -> bool:
     """True if an argument, or an entry of a list or tuple, is JAX's."""
     for x in arguments:
         kind = type(x)
-        if (kind is tuple or kind is list) and any_of_jax(x):
-            return True
-        if _is_of_jax(kind):
+        if kind in _KNOWN:
+            continue
+        if any_of_jax(x) if kind is tuple or kind is list else _is_of_jax(kind):
             return True
     return False
 
@@ -80,6 +84,8 @@ def either(
 
     @functools.wraps(device)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if not (kwargs or is_new) and _KNOWN.issuperset(map(type, args)):
+            return host(*args)
         of_jax = any_of_jax(args) or (kwargs and any_of_jax(kwargs.values()))
         if of_jax or (is_new and is_tracing()):
             return device(*args, **kwargs)

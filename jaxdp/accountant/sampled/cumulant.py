@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxdp._core.namespace import lax, vmap, xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.sampled.law import Nodes, Releases
@@ -28,51 +28,54 @@ class Moments(NamedTuple):
 
 
 def log_psi(nodes: Nodes, power: Reals) -> Reals:
-    """log psi at a power (phases, lanes)."""
+    """log psi at powers (..., phases, lanes)."""
     _, risen, largest = _parts(nodes, power)
-    return _log_of(xp.sum(risen, 0), largest)
+    return _log_of(xp.sum(risen, -3), largest)
 
 
 class Psi(NamedTuple):
-    """log psi at a power, and by how much nodes twice as far apart would differ (phases, lanes)."""
+    """log psi at powers, and by how much nodes twice as far apart would differ."""
 
-    log: Reals
+    log: Reals  # (..., phases, lanes)
     gap: Reals
 
 
 def log_psi_and_gap(nodes: Nodes, power: Reals) -> Psi:
-    """log psi at a power (phases, lanes), and how far every other node is off."""
+    """log psi at powers (..., phases, lanes), and how far every other node is off."""
     _, risen, largest = _parts(nodes, power)
     return _psi(risen, largest, nodes.spacing)
 
 
 def _psi(risen: Reals, largest: Reals, spacing: Reals) -> Psi:
-    log = _log_of(xp.sum(risen, 0), largest)
-    gap = xp.abs(log - _log_of(2.0 * xp.sum(risen[::2], 0), largest))
+    log = _log_of(xp.sum(risen, -3), largest)
+    gap = xp.abs(log - _log_of(2.0 * xp.sum(risen[..., ::2, :, :], -3), largest))
     return Psi(log, xp.where(spacing < WIDEST, gap, xp.inf))
 
 
 def log_psi_in_parts(
     nodes: Nodes, power: Reals, cuts: int, is_falling: Bools
 ) -> tuple[Psi, Reals, Reals]:
-    """log psi at a power (phases, lanes), of smaller losses than some cuts, and what lies above.
+    """log psi at powers (..., phases, lanes), of smaller losses than some cuts, and what is above.
 
-    The parts are arrays (cuts, phases, lanes), what lies above as a share of what lies below.
+    The parts are arrays (..., cuts, phases, lanes), what lies above as a share of what lies below.
     """
     weight, risen, largest = _parts(nodes, power)
-    blocks = weight.reshape(-1, cuts, nodes.x.shape[0] // cuts, *weight.shape[1:]).sum((0, 2))
-    blocks = xp.where(is_falling, blocks[::-1], blocks)
-    below = xp.maximum(xp.cumsum(blocks, 0), 1e-300)
-    above = xp.cumsum(blocks[::-1], 0)[::-1] - blocks
-    return _psi(risen, largest, nodes.spacing), largest + xp.log(below), above / below
+    shape = -1, cuts, nodes.x.shape[0] // cuts, *weight.shape[-2:]
+    blocks = weight.reshape(*weight.shape[:-3], *shape).sum((-5, -3))
+    blocks = xp.where(is_falling, blocks[..., ::-1, :, :], blocks)
+    below = xp.maximum(xp.cumsum(blocks, -3), 1e-300)
+    above = xp.cumsum(blocks[..., ::-1, :, :], -3)[..., ::-1, :, :] - blocks
+    psi = _psi(risen, largest, nodes.spacing)
+    return psi, largest[..., None, :, :] + xp.log(below), above / below
 
 
 def _parts(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
-    """w e^(p l), w (e^(p l) - 1), both over e^largest, and `largest`."""
-    rise = power * nodes.loss
+    """w e^(p l), w (e^(p l) - 1), both over e^largest, nodes along axis -3; and `largest`."""
+    rise = power[..., None, :, :] * nodes.loss
     exponent = nodes.log_weight + rise
-    largest = lax.stop_gradient(xp.maximum(xp.max(exponent, 0), 0.0))
-    weight, base = xp.exp(exponent - largest), xp.exp(nodes.log_weight - largest)
+    largest = lax.stop_gradient(xp.maximum(xp.max(exponent, -3), 0.0))
+    top = largest[..., None, :, :]
+    weight, base = xp.exp(exponent - top), xp.exp(nodes.log_weight - top)
     near = xp.abs(rise) < 1.0
     risen = xp.where(near, base * xp.expm1(xp.where(near, rise, 0.0)), weight - base)
     return weight, risen, largest
@@ -112,17 +115,13 @@ class Bounds(NamedTuple):
 
 def chernoff(releases: Releases, nodes: Nodes, tilts: Reals) -> Bounds:
     """Bounds from K at `tilts` (tilts, lanes), their slack included."""
-    largest = xp.max(xp.abs(nodes.loss), 0)
-
-    def each(tilt: Reals) -> Reals:
-        power = releases.power(tilt)
-        return log_bound(releases, tilt, power, log_psi_and_gap(nodes, power), largest)
-
-    return Bounds(tilts, vmap(each)(tilts))
+    power, largest = releases.power(tilts), xp.max(xp.abs(nodes.loss), 0)
+    psi = log_psi_and_gap(nodes, power)
+    return Bounds(tilts, log_bound(releases, tilts, power, psi, largest))
 
 
 def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: Reals) -> Reals:
-    """log of Chernoff's bound at a tilt, for epsilon 0; `largest`: of the losses on nodes.
+    """log of Chernoff's bound at tilts (..., lanes), for epsilon 0; `largest`: of losses on nodes.
 
     As l is convex no peak of e^(p l) under N(0, 1) is narrower than that where p > 0. Where p < 0
     one may be: errors of the trapezoidal rule fall like e^(-c / h^2) with its spacing, or like
@@ -135,7 +134,7 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
     off = xp.where(share < MOST_GAP, psi.gap * share, xp.inf)
     rounded = rounded + xp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
     rounded = xp.where(psi.gap < xp.inf, rounded, xp.inf)
-    lost = xp.sum(xp.where(releases.number > 0, releases.number * rounded, 0.0), 0)
+    lost = xp.sum(xp.where(releases.number > 0, releases.number * rounded, 0.0), -2)
     lost = lost + releases.log_coin_error
     return composed(releases, psi.log, tilt) + lost + log_most(tilt) + SLACK
 

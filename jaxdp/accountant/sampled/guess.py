@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxdp._core.namespace import vmap, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1p
 from jaxdp.accountant.sampled.cumulant import (
@@ -52,17 +52,12 @@ def _least_of_worse(each: Reals) -> Reals:
 
 def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole and with the law cut."""
-    largest = xp.max(xp.abs(nodes.loss), 0)
-
-    def each(tilt: Reals) -> tuple[Reals, Reals]:
-        power = releases.power(tilt)
-        psi, below, above = log_psi_in_parts(nodes, power, CUTS, releases.sign < 0)
-        body = composed(releases, below, tilt)
-        risen = xp.sum(releases.number * log1p(above), 1)
-        share = -xp.expm1(-risen)
-        rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
-        both = xp.stack([body, xp.where(share > 0, rest, NOTHING)]) + log_most(tilt)
-        return log_bound(releases, tilt, power, psi, largest), both
-
-    whole, both = vmap(each)(tilts)
-    return Parts(Bounds(tilts, whole), both)
+    power, largest = releases.power(tilts), xp.max(xp.abs(nodes.loss), 0)
+    psi, below, above = log_psi_in_parts(nodes, power, CUTS, releases.sign < 0)
+    whole = log_bound(releases, tilts, power, psi, largest)
+    body = composed(releases, below, tilts[:, None])
+    risen = xp.sum(releases.number * log1p(above), -2)
+    share = -xp.expm1(-risen)
+    rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
+    both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
+    return Parts(Bounds(tilts, whole), both + log_most(tilts)[:, None, None])

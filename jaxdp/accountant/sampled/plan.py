@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdp._core.namespace import lax, vmap, xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.sampled.cumulant import (
     Bounds,
@@ -96,11 +96,12 @@ def _mean(releases: Releases, found: Moments, tilt: Reals) -> Reals:
 
 
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
-    """The least period at which aliased terms are small enough, on both sides."""
-    gap = bounds.tilts - tilt
+    """The least period at which aliased terms are small enough, on both sides (..., lanes)."""
+    tilt_column = tilt[..., None, :]
+    gap = bounds.tilts - tilt_column
     reach = (excess + ALIASED) / xp.where(gap == 0, 1.0, xp.abs(gap))
-    above = xp.min(xp.where(gap > 1e-9 * tilt, reach, xp.inf), 0)
-    below = xp.min(xp.where(gap < -1e-9 * tilt, reach, xp.inf), 0)
+    above = xp.min(xp.where(gap > 1e-9 * tilt_column, reach, xp.inf), -2)
+    below = xp.min(xp.where(gap < -1e-9 * tilt_column, reach, xp.inf), -2)
     return xp.maximum(xp.maximum(above, below), 1.0 / tilt)
 
 
@@ -114,28 +115,26 @@ class Target(NamedTuple):
 
 def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target: Target) -> Plan:
     """The best of `TILTS`, by every other node."""
-    excess = bounds.log - bounds.tilts * target.epsilon - target.log_unit
-
-    def cost(index: Index) -> tuple[Reals, Reals]:
-        tilt, scale = bounds.tilts[index], excess[index]
-        power = releases.power(tilt)
-        exponent = half.log_weight + power * half.loss
-        exponent = exponent - log_psi(half, power)
-        last = xp.max(releases.by_mixture(exponent)[:, -1], 0)
-        edge = xp.max(last + xp.log(releases.number), 0) + stage.log_rise
-        fall = xp.maximum(scale, 0.0) + TRUNCATED
-        height = _height_of_fall(releases, xp.exp(exponent), half.loss, fall)
-        period = _period(bounds, tilt, excess)
-        log_points = xp.log(height * period / (2.0 * xp.pi))
-        found = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
-        found = found + (0.3 * log_points + xp.maximum(scale - LARGE_TERMS, 0.0))
-        found = found + xp.maximum(edge + scale - NO_EDGE, 0.0)
-        found = found + 1e3 * xp.maximum(scale - LARGEST_TERMS, 0.0)
-        return xp.where(xp.isnan(found), xp.inf, found), period
-
-    costs, periods = vmap(cost)(xp.arange(1, len(TILTS)))
+    tilts, excess = bounds.tilts, bounds.log - bounds.tilts * target.epsilon - target.log_unit
+    # The first tilt is 0: it bounds images alone.
+    tilt, scale = tilts[1:], excess[1:]
+    power = releases.power(tilt)
+    exponent = half.log_weight + power[:, None] * half.loss
+    exponent = exponent - log_psi(half, power)[:, None]
+    last = exponent.reshape(tilt.shape[0], releases.mixtures, -1, *power.shape[1:])[:, :, -1]
+    last = xp.max(last, 1)
+    edge = xp.max(last + xp.log(releases.number), 1) + stage.log_rise
+    fall = xp.maximum(scale, 0.0) + TRUNCATED
+    height = _height_of_fall(releases, xp.exp(exponent), half.loss, fall)
+    periods = _period(bounds, tilt, excess)
+    log_points = xp.log(height * periods / (2.0 * xp.pi))
+    costs = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
+    costs = costs + (0.3 * log_points + xp.maximum(scale - LARGE_TERMS, 0.0))
+    costs = costs + xp.maximum(edge + scale - NO_EDGE, 0.0)
+    costs = costs + 1e3 * xp.maximum(scale - LARGEST_TERMS, 0.0)
+    costs = xp.where(xp.isnan(costs), xp.inf, costs)
     best = xp.argmin(costs, 0)[None]
-    tilt = xp.take_along_axis(bounds.tilts[1:], best, 0)[0]
+    tilt = xp.take_along_axis(tilt, best, 0)[0]
     period = xp.take_along_axis(periods, best, 0)[0]
     spread = xp.zeros_like(releases.number)
     return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
@@ -146,8 +145,8 @@ def _height_of_fall(releases: Releases, weight: Reals, loss: Reals, fall: Reals)
     square = loss * loss
 
     def narrow(_: Index | int, inverse: Reals) -> Reals:
-        inside = xp.sum(weight * xp.minimum(square, inverse), 0)
-        spread = xp.sum(releases.number * inside, 0) + releases.variance
+        inside = xp.sum(weight * xp.minimum(square, inverse[:, None, None]), 1)
+        spread = xp.sum(releases.number * inside, 1) + releases.variance
         return spread / fall  # 2 / t^2 with t^2 = 2 fall / spread
 
     inverse = lax.fori_loop(0, REACHES, narrow, xp.full_like(fall, xp.inf))
