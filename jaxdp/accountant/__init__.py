@@ -21,6 +21,7 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
   `chernoff`.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
-* `evaluate` lays out batches, calls the engines in turn and takes the worse direction. `traced` and
-  `mapped` do the same inside a user's traces. `refusal` names the law that contradicts itself.
+* `evaluate` lays out batches and takes the worse direction. `ladder` asks the engines in turn, of
+  known lanes by NumPy and of traced ones in packs (`mapped`). `refusal` names the law that
+  contradicts itself.
 """

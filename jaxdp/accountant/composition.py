@@ -14,16 +14,8 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.allocation import AnyAllocation
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.public_coin import PublicCoin
-from jaxdp.dominating_pair.sampled_group import SampledGroup
-from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
-
-# Components of a group that is one of the sampled Gaussians. chosen: for more, nodes are too few
-MOST_COMPONENTS = 33
 
 
 @final
@@ -88,37 +80,14 @@ def with_one_gaussian(terms: Terms) -> Terms:
 
 def is_gaussian(term: Term) -> bool:
     """True if the releases are Gaussians that are not sampled."""
-    return _adds_gaussian(term.pair)
-
-
-def is_sampled_gaussian(term: Term) -> bool:
-    """True if the releases are sampled Gaussians, a record or a user added or removed."""
-    pair = term.pair
-    return all(map(_is_mixture, pair.pairs if isinstance(pair, PublicCoin) else (pair,)))
-
-
-def is_allocation(term: Term) -> bool:
-    """True if the releases are epochs of random allocation."""
-    return isinstance(term.pair, AnyAllocation)
-
-
-def _is_mixture(pair: DominatingPair) -> bool:
-    """True for a Gaussian against a mixture of Gaussians on one side."""
-    if isinstance(pair, SampledGroup):
-        return len(pair.log_probabilities) <= MOST_COMPONENTS
-    return isinstance(pair, Poisson) and _adds_gaussian(pair.base)
-
-
-def _adds_gaussian(pair: DominatingPair) -> bool:
-    return isinstance(pair, Additive) and isinstance(pair.noise, Gaussian)
+    return term.pair.is_gaussian
 
 
 def ratios_of(term: Term) -> Reals:
     """Sensitivity over scale of each Gaussian that is not sampled."""
-    pair = term.pair
-    assert isinstance(pair, Additive)
-    assert isinstance(pair.noise, Gaussian)
-    return ratio_of(pair.shift, pair.noise.scale)
+    ratios = term.pair.mean_distance()
+    assert ratios is not None
+    return ratios
 
 
 @partial(compiled, static_argnums=())

@@ -8,17 +8,17 @@
 |   in fixed batches, groups too, in up to 8 phases,  |                  |                         |
 |   beside plain ones; where known and wider than     | `contour`        | what it finds           |
 |   1e-3, then where wider than .1                    | `grid`           | the bracket             |
+| other smooth losses: first                          | `contour`        | what it finds           |
+|   where known and wider than 1e-3                   | `grid`           | the bracket             |
 | everything else: first                              | `contour`        | what it finds           |
-| where that is wider than 1e-6 (few releases, atoms) | `grid`           | the bracket             |
-| sampled Gaussians in more phases wider than 1e-3,   | `grid`           | the bracket             |
-|   random allocations where known                    |                  |                         |
+|   where that is wider than 1e-6 (few releases,      | `grid`           | the bracket             |
+|   atoms)                                            |                  |                         |
 
-The engine depends on the kinds of pairs alone, so that traced values take the same one; of sampled
-Gaussians and random allocations the grid is asked of known values only, as it would double a user's
-program. What is wide
-goes on to the next engine; the higher of the lower bounds and the lower of the upper ones is
-reported. An engine maps (terms, values), arrays of lanes (L, n) and (L,), to bounds: on log delta
-at epsilons >= 0, or, an inverse, on the least epsilon at deltas.
+`ends` is asked after the first engine of each, for every lane. Engines are chosen by the members of
+the pairs alone, so that traced values take the same ones; of smooth losses the grid is asked for
+known values only, as it would double a user's program. An engine maps (terms, values), arrays of
+lanes (L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, an inverse, on the least
+epsilon at deltas; it may read what is known before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -37,15 +37,11 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import contour, grid, profile
+from jaxdp.accountant import contour, ends, grid, profile
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import (
-    Terms,
-    is_allocation,
-    is_gaussian,
-    is_sampled_gaussian,
-)
+from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.ladder import ALWAYS, Engine, Step
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
@@ -53,93 +49,84 @@ from jaxdp.dominating_pair.base import (
     log_of_infinite,
     rounding_of_infinite,
 )
-from jaxdp.noise.structure import Lattice
+from jaxdp.noise.structure import Lattice, Smooth
 
-Engine: TypeAlias = Callable[[Terms, Lanes], LogBounds]
+Question: TypeAlias = Literal["log delta", "epsilon"]
 
 _REFINE_ABOVE = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
 _NEXT_ENGINE_ABOVE = 1e-6  # width beyond which the next engine is asked. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
-# Widths of what is known of sampled Gaussians, above which the next engine is asked.
+# Widths of what is known of smooth losses, above which the next engine is asked.
 _COARSE = 1e-3  # below, a grid is no nearer. measured: mostly
 _USELESS = 0.1  # above, the noise is far below a sensitivity. chosen: a grid takes a second a lane
 
 
-class Step(NamedTuple):
-    """An engine, and the width of a bracket above which it is asked."""
+class _Engines(NamedTuple):
+    """All engines, for one question."""
 
-    engine: Engine
-    above: float = 0.0
-    side_by_side: bool = True  # whether traced lanes are answered together
-    of_whole_lanes: bool = False  # whether it compares the directions of a lane by itself
-
-
-def engines_of(terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
-    """The engines that are asked for log delta, in turn; lanes are those of so many directions.
-
-    `options`: what the engine of sampled Gaussians takes besides.
-    """
-    return _single_first(terms, by_profile, _BOUNDS.of(terms, ways, **options))
+    profile: Engine
+    contour: Engine
+    grid: Callable[[int], Engine]  # of so many points
+    sampled: tuple[Step, ...]
+    end: Engine
 
 
-def inverses_of(terms: Terms, ways: int) -> tuple[Step, ...]:
-    """The engines that are asked for epsilon, in turn."""
-    return _single_first(terms, epsilon_by_profile, _INVERSES.of(terms, ways))
+def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
+    """The engines that are asked, in turn."""
+    engines = _ENGINES[question]
+    single, counts = Step(engines.profile), [term.count for term in terms]
+    if len(counts) > 1 or counts[0].shape[-1] > 1:
+        return _composed(engines, terms)
+    if is_gaussian(terms[0]):
+        return (single,)
+    alone = single, Step(engines.end, ALWAYS)
+    if checks.is_concrete(counts[0]):
+        ones = np.asarray(counts[0]) == 1
+        if ones.all():
+            return alone
+        if not ones.any():
+            return _composed(engines, terms)
+    return *alone, *(step for step in _composed(engines, terms) if step.above != ALWAYS)
 
 
 def searched_by(terms: Terms) -> tuple[Step, ...]:
     """The engines that a search for epsilon asks for log delta; none where it finds no more."""
-    alone = len(engines_of(terms, 1)) == 1 and not is_on_lattice(terms)
-    return () if alone or sampled.serves(terms) else _BOUNDS.of(terms, 1)[-2:]
+    is_alone = len(steps_of("log delta", terms)) <= 2
+    if (is_alone and not is_on_lattice(terms)) or sampled.serves(terms):
+        return ()
+    return _composed(_ENGINES["log delta"], terms)
 
 
 def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
     """The engines that bracket log delta by masses on a grid of so many points, in turn."""
-    return _single_first(terms, by_profile, (Step(partial(by_grid, points=points)),))
+    engines = _ENGINES["log delta"]
+    first, on_grid = steps_of("log delta", terms)[:1], Step(engines.grid(points))
+    if first[0].engine is not engines.profile:
+        return on_grid, Step(engines.end, ALWAYS)
+    return first if is_gaussian(terms[0]) else (*first, Step(engines.end, ALWAYS), on_grid)
 
 
-class _Table(NamedTuple):
-    """The engines of every kind of composition."""
-
-    on_lattice: tuple[Step, ...]
-    on_contour: tuple[Step, ...]
-    many_phases: tuple[Step, ...]
-    of_sampled: Callable[..., LogBounds]
-
-    def of(self, terms: Terms, ways: int, **options: Any) -> tuple[Step, ...]:
-        """The engines of a composition."""
-        if is_on_lattice(terms):
-            return self.on_lattice
-        if sampled.serves(terms):
-            by_sampled = partial(self.of_sampled, ways=ways, **options)
-            first = Step(by_sampled, _NEXT_ENGINE_ABOVE, of_whole_lanes=True)
-            known = checks.all_concrete(terms)
-            along, on_grid = self.on_contour
-            others = along._replace(above=_COARSE), on_grid._replace(above=_USELESS)
-            return (first, *others) if known else (first,)
-        allocated = any(map(is_allocation, terms))
-        if not all(is_gaussian(t) or is_sampled_gaussian(t) or is_allocation(t) for t in terms):
-            return self.on_contour
-        known = checks.all_concrete(terms) or not allocated
-        return self.many_phases if known else self.many_phases[:1]
-
-
-def _single_first(terms: Terms, single: Engine, engines: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps that begin with the profile of one release where there may be one release."""
-    counts, first = [term.count for term in terms], Step(single)
-    if len(counts) > 1 or counts[0].shape[-1] > 1:
-        return engines
-    if is_gaussian(terms[0]):
-        return (first,)
-    if not checks.is_concrete(counts[0]):
-        return first, *engines
-    ones = np.asarray(counts[0]) == 1
-    return (first,) if ones.all() else (first, *engines) if ones.any() else engines
+def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
+    """The engines of several releases; the end of the losses after the first ones."""
+    kinds = {_structure_of(*_kind_of(term.pair)) for term in terms}
+    on_contour, end = Step(engines.contour), Step(engines.end, ALWAYS)
+    on_grid = Step(engines.grid(grid.POINTS), pack=lambda: 1)
+    if kinds == {Lattice}:
+        few = Step(engines.grid(_FEW_POINTS))
+        return few, end, on_grid._replace(above=_REFINE_ABOVE)
+    is_known = checks.all_concrete(terms)
+    if sampled.serves(terms):
+        further = on_contour._replace(above=_COARSE), on_grid._replace(above=_USELESS)
+        return *engines.sampled, end, *(further if is_known else ())
+    if kinds == {Smooth}:
+        further = (on_grid._replace(above=_COARSE),)
+        return on_contour, end, *(further if is_known else ())
+    return on_contour, end, on_grid._replace(above=_NEXT_ENGINE_ABOVE)
 
 
 def is_on_lattice(terms: Terms) -> bool:
     """True if the losses of every kind of pair lie on a lattice."""
-    return all(_lies_on_lattice(*_kind_of(term.pair)) for term in terms)
+    return all(_structure_of(*_kind_of(term.pair)) is Lattice for term in terms)
 
 
 def _kind_of(pair: DominatingPair) -> tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]:
@@ -148,47 +135,58 @@ def _kind_of(pair: DominatingPair) -> tuple[Any, tuple[jax.ShapeDtypeStruct, ...
 
 
 @functools.lru_cache(256)
-def _lies_on_lattice(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> bool:
+def _structure_of(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> type:
+    """The class of the pair's singularities."""
     pair = jax.tree.unflatten(structure, leaves)
-    return isinstance(jax.eval_shape(lambda pair: pair.singularities(), pair), Lattice)
+    return type(jax.eval_shape(lambda pair: pair.singularities(), pair))
 
 
-def by_profile(terms: Terms, epsilon: Lanes) -> LogBounds:
+def by_profile(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
     """Bounds on log delta of a single release by its privacy profile; none for several."""
     return _lanes(_profile_bounds, terms, epsilon)
 
 
-def epsilon_by_profile(terms: Terms, delta: Lanes) -> LogBounds:
+def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     """Bounds on epsilon of a single release by its privacy profile; none for several."""
     return _lanes(_profile_epsilon, terms, delta)
 
 
-def by_contour(terms: Terms, epsilon: Lanes) -> LogBounds:
+def by_contour(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
     """Bounds on log delta along a contour; infinite losses are added."""
     return _lanes(lambda terms, values: _along(tabled(terms), values), terms, epsilon)
 
 
-def epsilon_by_contour(terms: Terms, delta: Lanes) -> LogBounds:
+def epsilon_by_contour(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     """Bounds on epsilon along a contour."""
     return _lanes(lambda terms, values: _inverse(tabled(terms), values), terms, delta)
 
 
-def by_grid(terms: Terms, epsilon: Lanes, points: int) -> LogBounds:
+def by_grid(terms: Terms, epsilon: Lanes, *_: Any, points: int) -> LogBounds:
     """Bounds on log delta from masses on a grid of `points` points."""
     return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
 
 
-def epsilon_by_grid(terms: Terms, delta: Lanes, points: int) -> LogBounds:
+def epsilon_by_grid(terms: Terms, delta: Lanes, *_: Any, points: int) -> LogBounds:
     """Bounds on epsilon from masses on a grid of `points` points."""
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
-def _lanes(function: Engine, terms: Terms, values: Lanes) -> LogBounds:
-    """function(terms, values), concrete ones in pieces."""
+def by_end(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any) -> LogBounds:
+    """Bounds on log delta from the end of the losses, or those that are known."""
+    return _lanes(ends.bound_log_delta, terms, epsilon, known)
+
+
+def epsilon_by_end(terms: Terms, delta: Lanes, known: LogBounds, _: Any) -> LogBounds:
+    """Bounds on epsilon from the end of the losses, or those that are known."""
+    return _lanes(ends.bound_epsilon, terms, delta, known)
+
+
+def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> LogBounds:
+    """function(terms, *values), concrete ones in pieces."""
     if not checks.all_concrete(terms, values):
-        return function(terms, values)
+        return function(terms, *values)
     releases = sum(term.count.shape[-1] for term in terms)
-    return in_pieces(function, (terms, values), releases)
+    return in_pieces(function, (terms, *values), releases)
 
 
 def _one_by_one(
@@ -240,21 +238,19 @@ _profile_bounds, _profile_epsilon = (
 _along, _inverse = (compiled(f, (), lanes=MOST_LANES) for f in (_contour, _epsilon_of_contour))
 
 
-def _table(
-    along: Engine,
-    of_sampled: Callable[..., LogBounds],
-    on_grid: Callable[..., LogBounds],
-) -> _Table:
-    few, many = (partial(on_grid, points=points) for points in (_FEW_POINTS, grid.POINTS))
-    first = Step(along)
-    return _Table(
-        on_lattice=(Step(few), Step(many, _REFINE_ABOVE, side_by_side=False)),
-        on_contour=(first, Step(many, _NEXT_ENGINE_ABOVE, side_by_side=False)),
-        many_phases=(first, Step(many, _COARSE, side_by_side=False)),
-        of_sampled=of_sampled,
-    )
-
-
-# The order in which engines are asked, for delta and for epsilon.
-_BOUNDS = _table(by_contour, sampled.log_bounds, by_grid)
-_INVERSES = _table(epsilon_by_contour, sampled.epsilon_bounds, epsilon_by_grid)
+_ENGINES: dict[Question, _Engines] = {
+    "log delta": _Engines(
+        by_profile,
+        by_contour,
+        lambda points: partial(by_grid, points=points),
+        sampled.steps("log delta", _NEXT_ENGINE_ABOVE),
+        by_end,
+    ),
+    "epsilon": _Engines(
+        epsilon_by_profile,
+        epsilon_by_contour,
+        lambda points: partial(epsilon_by_grid, points=points),
+        sampled.steps("epsilon", _NEXT_ENGINE_ABOVE),
+        epsilon_by_end,
+    ),
+}

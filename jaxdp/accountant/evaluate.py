@@ -1,8 +1,4 @@
-"""Answers for a composition: the engines of `engines`, in turn for every lane of a batch.
-
-Concrete batches are laid out by NumPy, and lanes with a wide bracket go on to the next engine;
-traced ones take the same steps in one program, lanes with a wide bracket in packs.
-"""
+"""Answers for a composition: a batch of any shape as lanes, for the engines of `engines`."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,9 +17,9 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import ends, engines, inverse, profile
-from jaxdp.accountant.batches import few_sizes, in_pieces
-from jaxdp.accountant.bounds import LogBounds, tighter
+from jaxdp.accountant import engines, inverse, profile
+from jaxdp.accountant.batches import in_pieces
+from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import (
     Term,
     Terms,
@@ -34,21 +30,8 @@ from jaxdp.accountant.composition import (
     reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.engines import Engine, Step
+from jaxdp.accountant.ladder import Enough, Finish, Step, answered
 from jaxdp.accountant.refusal import require_consistent
-from jaxdp.accountant.traced import Finish, traced_bounds
-
-# Nearer bounds from the end of the losses.
-ByEnd: TypeAlias = Callable[[Terms, Lanes, LogBounds], LogBounds]
-# Bounds, arrays of NumPy of a batch, to an array: true where they need not be any nearer.
-Enough: TypeAlias = Callable[[LogBounds], Any]
-
-
-class _Question(NamedTuple):
-    """Question to the engines, log delta or epsilon: what surrounds their answers."""
-
-    by_end: ByEnd
-    width: Callable[[LogBounds], Reals]  # of brackets, where that is too large the next is asked
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,17 +77,7 @@ def _log_delta_by_engines(
     terms: Terms, epsilon: Reals, both: bool, enough: Enough | None
 ) -> LogBounds:
     terms = with_one_gaussian(terms)
-    shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
-
-    def of_lanes(bounds: LogBounds) -> Any:
-        assert enough is not None
-        by_shape = LogBounds(*(x.reshape(shape) for x in bounds))
-        return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
-
-    steps = engines.engines_of(terms, _directions(both))
-    if enough is not None and steps[0].of_whole_lanes:  # It sees all lanes, as `enough` does.
-        steps = engines.engines_of(terms, _directions(both), enough=of_lanes)
-    return _at_epsilon(steps, terms, epsilon, both, enough)
+    return _at_epsilon(engines.steps_of("log delta", terms), terms, epsilon, both, enough)
 
 
 @_outside_traces
@@ -125,13 +98,13 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 
 def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
-    steps, ask = engines.inverses_of(terms, _directions(both)), engines.searched_by(terms)
+    steps, ask = engines.steps_of("epsilon", terms), engines.searched_by(terms)
     # What no engine is asked to mend is not searched for either.
     tolerance = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
         finish = partial(inverse.searched_traced, ask[-1].engine) if ask else None
-        return _by_engines(_OF_EPSILON, steps, terms, delta, both, finish=finish)
-    bounds = _by_engines(_OF_EPSILON, steps, terms, delta, both)
+        return _by_engines(inverse.width, steps, terms, delta, both, finish=finish)
+    bounds = _by_engines(inverse.width, steps, terms, delta, both)
     if not ask:
         return bounds
     shape, lanes, values = _as_lanes(terms, delta, False)
@@ -190,12 +163,12 @@ def _at_epsilon(
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(expanded, xp.broadcast_to(negative, shape))
-    bounds = _by_engines(_OF_LOG_DELTA, steps, terms, size, both, enough)
+    bounds = _by_engines(_width, steps, terms, size, both, enough)
     return bounds.mirrored(*(xp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _by_engines(
-    question: _Question,
+    width: Callable[[LogBounds], Reals],
     steps: tuple[Step, ...],
     terms: Terms,
     values: Lanes,
@@ -203,53 +176,18 @@ def _by_engines(
     enough: Enough | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
-    """The first engine's bounds and what the end says; the next one's where wide, not `enough`.
-
-    Traced lanes end with `finish`.
-    """
+    """The worse direction's bounds by the engines, in the batch's shape."""
     shape, terms, values = _as_lanes(terms, values, both)
-    width, first = question.width, _first(steps, question.by_end, terms)
-    if not checks.all_concrete(terms, values):
-        rows = terms, values
-        bounds = traced_bounds((Step(first), *steps[1:]), width, rows, _directions(both), finish)
-        return LogBounds(*(_worse_direction(x, shape, both) for x in bounds))
-    bounds = first(terms, values)
-    ways = _directions(both)
-    for step in steps[1:]:
-        by_way = LogBounds(*(x.reshape(ways, -1) for x in bounds))
-        worst = LogBounds(*(np.max(x, axis=0) for x in by_way))
-        # A direction that is surely the better one need not be known any nearer.
-        is_wide = (np.asarray(width(worst)) > step.above) & ~(by_way.upper < worst.lower)
-        if enough is not None:
-            is_wide = is_wide & (
-                ~np.asarray(enough(LogBounds(*(x.reshape(shape) for x in worst)))).ravel()
-            )
-        index = np.flatnonzero(is_wide.any(axis=0) if step.of_whole_lanes else is_wide)
-        if index.size == 0:
-            continue
-        index = np.resize(index, few_sizes(index.size))
-        if step.of_whole_lanes:
-            index = (index[None] + is_wide.shape[1] * np.arange(ways)[:, None]).ravel()
-        lanes = jax.tree.map(lambda x, index=index: np.asarray(x)[index], (terms, values))
-        improved = tighter(LogBounds(*(x[index] for x in bounds)), step.engine(*lanes))
-        for bound, improved_bound in zip(bounds, improved, strict=True):
-            bound[index] = np.asarray(improved_bound)
-    return LogBounds(*(_worse_direction(x, shape, both) for x in bounds))
 
+    def of_lanes(bounds: LogBounds) -> Any:
+        assert enough is not None
+        by_shape = LogBounds(*(x.reshape(shape) for x in bounds))
+        return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
 
-def _first(steps: tuple[Step, ...], by_end: ByEnd, terms: Terms) -> Engine:
-    """The first engine, and what the end of the losses says; that of a Gaussian's never ends."""
-    first = steps[0].engine
-    if len(steps) == 1 and is_gaussian(terms[0]):
-        return first
-
-    def with_end(terms: Terms, values: Lanes) -> LogBounds:
-        bounds = first(terms, values)
-        if not checks.all_concrete(terms, values):
-            return by_end(terms, values, bounds)
-        return in_pieces(by_end, (terms, values, bounds), _releases(terms))
-
-    return with_end
+    ask = None if enough is None else of_lanes
+    bounds = answered(steps, width, (terms, values), 2 if both else 1, ask, finish)
+    lower, upper = (_worse_direction(x, shape, both) for x in bounds)
+    return LogBounds(xp.minimum(lower, upper), upper)
 
 
 def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
@@ -278,10 +216,6 @@ def _worse_direction(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     return xp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
 
 
-def _directions(both: bool) -> int:
-    return 2 if both else 1
-
-
 def _releases(terms: Terms) -> int:
     return sum(term.count.shape[-1] for term in terms)
 
@@ -291,7 +225,3 @@ def _width(bounds: LogBounds) -> Reals:
     width = xp.subtract(bounds.upper, bounds.lower)
     width = xp.where(bounds.upper == -xp.inf, 0.0, width)
     return xp.where(xp.isnan(width), xp.inf, width)
-
-
-_OF_LOG_DELTA = _Question(ends.bound_log_delta, _width)
-_OF_EPSILON = _Question(ends.bound_epsilon, inverse.width)

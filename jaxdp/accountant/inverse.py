@@ -159,14 +159,14 @@ def searched(
 
 
 def searched_traced(
-    engine: Callable[[Terms, Lanes], LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
+    engine: Callable[..., LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
 ) -> LogBounds:
     """The same of one traced lane that is wide, whose directions share an axis."""
     worse_bounds = LogBounds(*(xp.max(x) for x in bounds))
 
     def step(state: Search) -> Search:
         x = state.next
-        log_delta = xp.max(engine(terms, xp.full_like(delta, x)).upper)
+        log_delta = xp.max(engine(terms, xp.full_like(delta, x), bounds, 1).upper)
         return state.moved(x, log_delta - xp.log(delta[0]))
 
     start = started(worse_bounds, xp.max(chernoff_epsilon(terms, delta)))

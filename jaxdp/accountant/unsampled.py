@@ -24,14 +24,6 @@ from jaxdp.accountant import profile
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.allocation import Allocation, TracedAllocation
-from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.fixed_batch import FixedBatch
-from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
-from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.public_coin import PublicCoin
-from jaxdp.dominating_pair.replaced import Replaced
-from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.gaussian import Gaussian
 
 # Relative width up to which known bounds are left as they are. chosen: far below what is stated
@@ -82,7 +74,7 @@ def _total_mu(terms: Terms) -> Any:
         return None
     total: Any = 0.0
     for term in terms:
-        mu = _mu_of(term.pair)
+        mu = term.pair.mean_distance()
         if mu is None:
             return None
         # Of a bad parameter nothing is known; no engine's NaN of a good one is left.
@@ -91,40 +83,6 @@ def _total_mu(terms: Terms) -> Any:
         squared = xp.where(term.count == 0, 0.0, term.count * mu**2)
         total = total + xp.sum(squared, axis=-1)
     return xp.sqrt(total) * (1.0 + 64.0 * ULP)
-
-
-def _mu_of(pair: DominatingPair) -> Any:
-    """Largest distance between the means of two mixtures of Gaussians; None for other pairs."""
-    if isinstance(pair, Poisson):
-        mu = _mu_of(pair.base)
-        return None if mu is None else xp.where(_is_share(pair.sampling_prob), mu, xp.nan)
-    if isinstance(pair, Allocation | TracedAllocation):
-        return pair.ratio
-    if isinstance(pair, PublicCoin):
-        parts = [_mu_of(part) for part in pair.pairs]
-        return None if any(mu is None for mu in parts) else functools.reduce(xp.maximum, parts)
-    if isinstance(pair, GaussianMixture):
-        up, down = (
-            functools.reduce(xp.maximum, sizes)
-            for sizes in (pair.sensitivities, pair.other_sensitivities)
-        )
-        return (up + down) / pair.scale
-    if not isinstance(pair, Additive | FixedBatch | Replaced | SampledGroup):
-        return None
-    if not isinstance(pair.noise, Gaussian):
-        return None
-    ratio = xp.where(pair.noise.scale > 0, pair.shift / pair.noise.scale, xp.nan)
-    if isinstance(pair, Replaced):
-        return xp.where(_is_share(pair.sampling_prob), 2.0 * ratio, xp.nan)
-    if isinstance(pair, FixedBatch):
-        return xp.where(_is_share(pair.rate), ratio, xp.nan)
-    if isinstance(pair, SampledGroup):
-        return (len(pair.log_probabilities) - 1.0) * ratio
-    return ratio
-
-
-def _is_share(value: Any) -> Any:
-    return (value >= 0) & (value <= 1)
 
 
 def _bounded_by(bounds: LogBounds, found: Reals) -> LogBounds:

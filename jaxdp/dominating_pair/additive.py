@@ -21,7 +21,8 @@ from jaxdp.dominating_pair.base import (
     law_on,
     log_of_infinite,
 )
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import along_last, expanded, of_law, on_integers
 from jaxdp.noise.structure import Lattice, Singularities
 
@@ -90,9 +91,23 @@ class Additive(DominatingPair):
         """The same pair: the noise is symmetric."""
         return self
 
+    @property
+    def is_gaussian(self) -> bool:
+        """True for Gaussian noise."""
+        return isinstance(self.noise, Gaussian)
+
+    def mean_distance(self) -> Reals | None:
+        """Shift over scale of Gaussian noise."""
+        return gaussian_ratio(self.noise, self.shift)
+
     def renyi(self, order: ArrayLike) -> Reals:
         """`Noise.renyi`."""
         return self.noise.renyi(self.shift, order)
+
+
+def gaussian_ratio(noise: Noise, shift: Reals) -> Reals | None:
+    """Shift over scale of Gaussian noise; None for another noise."""
+    return ratio_of(shift, noise.scale) if isinstance(noise, Gaussian) else None
 
 
 def _certain_where(endless: Bools, law: Law) -> Law:

@@ -127,6 +127,10 @@ class AnyAllocation(DominatingPair):
         """Smooth."""
         return Smooth()
 
+    def mean_distance(self) -> Reals:
+        """The ratio."""
+        return self.ratio  # pyright: ignore[reportAttributeAccessIssue]
+
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence of an order >= 1."""
         return self.prepared().renyi(order)

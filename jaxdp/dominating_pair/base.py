@@ -49,6 +49,20 @@ class Support(NamedTuple):
     log_infinite: Reals  # log P[L = inf]
 
 
+class Mixture(NamedTuple):
+    """sum_i s_i N(m_i, 1) against N(0, 1), exchanged where `added` is 1; `share` times a release.
+
+    Arrays of the pair's shape, components along a last axis.
+    """
+
+    mean: Reals  # m_i >= 0, without the component of mean 0
+    probability: Reals  # s_i
+    missed: Reals  # probability of the component of mean 0
+    step: Reals  # the m_i are multiples of it
+    added: Reals
+    share: Reals  # probability that a public coin chooses this mixture
+
+
 class DominatingPair(abc.ABC):
     """A pair of laws, as arrays of one shape; every engine asks for these members alone.
 
@@ -88,6 +102,22 @@ class DominatingPair(abc.ABC):
         """Largest finite loss and probability of an infinite one, those of `law`, without nodes."""
         law = self.law()
         return Support(law.largest, law.log_infinite)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """True if the pair is N(mu, 1) against N(0, 1), mu the `mean_distance`."""
+        return False
+
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """The mixtures of which a public coin chooses one; none if the pair is not such."""
+        return ()
+
+    def mean_distance(self) -> Reals | None:
+        """Largest distance, in scales, between means of P and Q, mixtures of Gaussians; else None.
+
+        The pair is a randomised function of N(mu, 1) and N(0, 1), mu that distance.
+        """
+        return None
 
     def prepared(self) -> DominatingPair:
         """The pair itself, or an equal one that has found what the answers of its members share."""

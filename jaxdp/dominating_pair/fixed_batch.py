@@ -11,7 +11,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
-from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.additive import Additive, gaussian_ratio
 from jaxdp.dominating_pair.base import DominatingPair, Law, Support, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
@@ -118,6 +118,11 @@ class FixedBatch(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes and what they leave out, or bounds from the whole one."""
         return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
+
+    def mean_distance(self) -> Reals | None:
+        """Shift over scale of Gaussian noise."""
+        ratio = gaussian_ratio(self.noise, self.shift)
+        return None if ratio is None else xp.where(xp.isnan(self._rate), xp.nan, ratio)
 
     def log_hit(self) -> Reals:
         """log of the rate."""

@@ -150,6 +150,11 @@ class GaussianMixture(DominatingPair):
 
         return renyi_of_law(self, order, self._from_components, beyond)
 
+    def mean_distance(self) -> Reals:
+        """Largest mean of one side and of the other, added."""
+        sides = self._sides()
+        return xp.max(sides.up, axis=0) + xp.max(sides.down, axis=0)
+
     def log_hit(self) -> Reals:
         """log of the probability that the means differ, where that of 0 is shared by both."""
         sides = self._sides()

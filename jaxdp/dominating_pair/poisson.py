@@ -10,7 +10,14 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support, is_whole, with_its_error
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    Law,
+    Mixture,
+    Support,
+    is_whole,
+    with_its_error,
+)
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
     log_moment_beyond,
@@ -115,6 +122,19 @@ class Poisson(DominatingPair):
         """Renyi divergence from nodes and what they leave out, or by `sampled_renyi`."""
         beyond = self._log_moment_left_out if isinstance(self.base, Additive) else None
         return renyi_of_law(self, order, self._renyi_bound, beyond)
+
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """Two components where the base is Gaussian."""
+        mean = self.base.mean_distance()
+        if mean is None or not self.base.is_gaussian:
+            return ()
+        q = self._q
+        return (Mixture(mean[..., None], q[..., None], 1.0 - q, mean, self.added, xp.ones(())),)
+
+    def mean_distance(self) -> Reals | None:
+        """The base's."""
+        distance = self.base.mean_distance()
+        return None if distance is None else xp.where(xp.isnan(self._q), xp.nan, distance)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability, and what the base says."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import final
 
 from jaxdp._core import checks
+from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support
+from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # Order - 1 below which a divergence is that of this one. chosen: as for other laws
 _LEAST_EXCESS = 2.0**-30
+# By which shares may miss 1, relative: the engine of mixtures adds as much to delta. derived
+COIN = 4e-12
 
 
 @final
@@ -119,6 +123,27 @@ class PublicCoin(DominatingPair):
         value = xp.logaddexp(0.0, total) / excess
         value = xp.minimum(value * (1.0 + 64.0 * ULP) + 64.0 * ULP, largest)
         return xp.where(order == xp.inf, largest, value)
+
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """Those of all pairs, if each is such, with their shares."""
+        parts = [pair.mixtures() for pair in self.pairs]
+        if not all(parts):
+            return ()
+        logs = xp.stack(xp.broadcast_arrays(*self.log_shares), -1)
+        # Shares that are rounded up add up to a little more than 1; others are no probabilities.
+        is_whole = xp.abs(xp.expm1(logsumexp(logs, axis=-1, keepdims=True))) <= COIN
+        shares = xp.where(is_whole, softmax(logs), xp.nan)
+        return tuple(
+            mixture._replace(share=mixture.share * shares[..., i])
+            for i, part in enumerate(parts)
+            for mixture in part
+        )
+
+    def mean_distance(self) -> Reals | None:
+        """The largest of all pairs."""
+        distances = [pair.mean_distance() for pair in self.pairs]
+        known = [x for x in distances if x is not None]
+        return functools.reduce(xp.maximum, known) if len(known) == len(distances) else None
 
     def log_hit(self) -> Reals:
         """log sum w_k hit_k."""

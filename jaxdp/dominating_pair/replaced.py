@@ -11,6 +11,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1m, log_probability, round_up
+from jaxdp.dominating_pair.additive import gaussian_ratio
 from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
@@ -90,6 +91,11 @@ class Replaced(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes and what they leave out, or a bound from the whole one."""
         return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
+
+    def mean_distance(self) -> Reals | None:
+        """Twice the shift over scale of Gaussian noise."""
+        ratio, q = gaussian_ratio(self.noise, self.shift), checks.guard(self.sampling_prob, 1.0)
+        return None if ratio is None else xp.where(xp.isnan(q), xp.nan, 2.0 * ratio)
 
     def log_hit(self) -> Reals:
         """log of the sampling probability."""

@@ -11,12 +11,15 @@ from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dominating_pair.base import DominatingPair, Law, Singularities, Support
+from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Singularities, Support
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
+from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
 # By how much probabilities may miss 1, and Newton's inequalities. chosen: far above rounding
 _WHOLE = 1e-9
+# Components of a mixture whose nodes suffice. chosen: of more, the general contour's do
+MOST_COMPONENTS = 33
 
 
 @final
@@ -96,6 +99,19 @@ class SampledGroup(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """See `GaussianMixture.renyi`."""
         return self._mixture().renyi(order)
+
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """One mixture, unless it has very many components."""
+        if len(self.log_probabilities) > MOST_COMPONENTS:
+            return ()
+        ratio = ratio_of(self.shift, self.noise.scale)
+        none, *some = (xp.broadcast_to(xp.exp(x), ratio.shape) for x in self.log_probabilities)
+        means = xp.stack([k * ratio for k in range(1, len(some) + 1)], -1)
+        return (Mixture(means, xp.stack(some, -1), none, ratio, self.added, xp.ones(())),)
+
+    def mean_distance(self) -> Reals:
+        """That of all records."""
+        return self._mixture().mean_distance()
 
     def log_hit(self) -> Reals:
         """log of the probability that a record takes part."""

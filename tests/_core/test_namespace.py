@@ -11,7 +11,7 @@ from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, slope, updated, vmap, xp
 from jaxdp.accountant import engines
 from jaxdp.accountant.composition import Term
-from jaxdp.accountant.sampled import ladder
+from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.dominating_pair.additive import Additive
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -107,7 +107,7 @@ def test_both_namespaces_bracket_the_same_log_delta(monkeypatch):
     loss, delta = _random_trainings(np.random.default_rng(7), 300)
     epsilon = np.asarray(loss.epsilon(delta))
     on_host = loss.log_delta(epsilon), loss.log_delta_error(epsilon)
-    monkeypatch.setattr(ladder._OnHost, "takes", classmethod(lambda cls, lanes: False))
+    monkeypatch.setattr(sampled._OnHost, "takes", classmethod(lambda cls, lanes: False))
     compiled = loss.log_delta(epsilon), loss.log_delta_error(epsilon)
     lower = [np.asarray(upper - error) for upper, error in (on_host, compiled)]
     assert np.all(lower[0] <= np.asarray(compiled[0]))

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
-from jaxdp.accountant import engines, evaluate
-from jaxdp.accountant.sampled import cumulant, curve, engine, errors, ladder, law
+from jaxdp.accountant import engines, evaluate, inverse, ladder
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.sampled import cumulant, curve, engine, errors, law
 from jaxdp.accountant.sampled.releases import releases_of
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.poisson import Poisson
@@ -64,10 +65,10 @@ def test_every_stage_brackets_the_same_value():
         np.concatenate(x) for x in zip(language_models(rng, 8), ordinary_runs(rng, 8), strict=True)
     )
     for relation in ("remove", "add"):
-        batch = ladder.Batch(releases_of(training(sigma, q, steps, relation).terms)[0], delta)
+        batch = engine.Batch(releases_of(training(sigma, q, steps, relation).terms)[0], delta)
         lower, upper = np.zeros(16), np.full(16, np.inf)
-        for index, blocks in ((0, 1), (1, 1), (1, 4), (1, 16)):
-            program = ladder._PROGRAMS["epsilon", index]
+        for stage, blocks in ((engine.BULK, 1), *((engine.LONG, n) for n in (1, 4, 16))):
+            program = engine._PROGRAMS["epsilon", stage]
             found = program(batch, np.full(16, np.nan), np.int32(blocks))
             assert np.all(found.lower <= upper * (1 + 1e-13))
             assert np.all(found.upper >= lower * (1 - 1e-13))
@@ -179,7 +180,7 @@ def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
         # No sum serves: Chernoff's bound is left.
         monkeypatch.setattr(errors, "height_of", lambda *_: jnp.full((1, 1), jnp.nan))
         with jax.numpy_rank_promotion("allow"):
-            answer = curve.epsilon_bounds(ladder.LONG, batch, jnp.full(1, 1e-6), unknown, 1)
+            answer = curve.epsilon_bounds(engine.LONG, batch, jnp.full(1, 1e-6), unknown, 1)
         found[name] = float(answer.upper[0])
     assert found["none"] < found["plain"]
     assert found["none"] < found["tilted"]
@@ -214,7 +215,8 @@ def test_schemes_are_in_the_brackets_of_the_contour(name):
     widths = []
     for relation in ("remove", "add"):
         terms = scheme_training(name, sigma, steps, relation).terms
-        here = engine.epsilon_bounds(terms, delta, 1)
+        stages = engine.steps("epsilon", 1e-6)
+        here = ladder.answered(stages, inverse.width, (terms, delta), 1)
         there = engines.epsilon_by_contour(terms, delta)
         assert np.all(here.lower <= there.upper * (1 + 1e-12))
         assert np.all(there.lower <= here.upper * (1 + 1e-12))
@@ -228,8 +230,8 @@ def test_chernoff_says_nothing_by_nodes_that_are_too_far_apart():
         terms = training(np.full(1, scale), 0.01, 10.0, "add").terms
         releases = jax.tree.map(jnp.transpose, releases_of(terms)[0])
         with jax.numpy_rank_promotion("allow"):
-            places = law.placed(ladder.BULK, releases, jnp.full(1, -10.0))
-            nodes = law.on_nodes(ladder.BULK, releases, *places)
+            places = law.placed(engine.BULK, releases, jnp.full(1, -10.0))
+            nodes = law.on_nodes(engine.BULK, releases, *places)
             bounds = cumulant.chernoff(releases, nodes, jnp.ones((1, 1)))
         assert np.isfinite(bounds.log[0, 0]) == is_known
 
@@ -256,7 +258,8 @@ def test_of_a_coin_that_decides_the_direction_nothing_is_known():
     pairs = [Poisson(whole, 0.01, added) for added in (0.0, 1.0)]
     loss = 100 * dp.privacy_loss(PublicCoin(pairs, [jnp.log(0.5), jnp.log(0.5)]))
     terms = jax.tree.map(lambda x: x[None], loss.terms)
-    bounds = engine.log_bounds(terms, jnp.full(1, 0.1), 1)
+    unknown = LogBounds(np.full(1, -np.inf), np.full(1, np.inf))
+    bounds = engine.log_bounds(engine.LONG, terms, jnp.full(1, 0.1), unknown, 1)
     assert np.isneginf(bounds.lower[0])
     np.testing.assert_allclose(bounds.upper[0], np.log(1 - 0.99**100), rtol=1e-12)
 

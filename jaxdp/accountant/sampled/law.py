@@ -21,8 +21,8 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.sampled import top
+from jaxdp.dominating_pair.public_coin import COIN
 
-COIN = 4e-12  # by which a public coin's probabilities may be too low, relative. derived: rounding
 LARGE = 600.0  # of u, from where e^u is left out of sums. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # nats below the mode of the last node, at least. chosen
 LEAST_TOP = 8.7  # derived: N(0, 1) has 2e-18 above

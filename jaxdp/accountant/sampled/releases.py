@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
-from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1m, log1mexp
-from jaxdp.accountant.composition import Term, Terms, is_gaussian, is_sampled_gaussian, ratios_of
-from jaxdp.accountant.sampled.law import COIN, Releases
-from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.public_coin import PublicCoin
-from jaxdp.dominating_pair.sampled_group import SampledGroup
-from jaxdp.noise.base import ratio_of
-from jaxdp.noise.gaussian import Gaussian
+from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
+from jaxdp.accountant.sampled.law import Releases
 
 # Step of means that do not move. derived: its strip is a number
 _LEAST_STEP = 1e-300
 
 
-class _Mixture(NamedTuple):
-    """Means and probabilities of one mixture (lanes, phases), components along a last axis."""
-
-    mean: Reals
-    share: Reals
-    miss: Reals
-    step: Reals  # of means
-    added: Reals
-
-
 @partial(compiled, static_argnums=())
 def releases_of(terms: Terms) -> tuple[Releases, Reals]:
     """Releases, axes reversed, and log of the probability that a sample holds a record."""
-    phases = [_phases(term) for term in terms if is_sampled_gaussian(term)]
+    phases = [_phases(term) for term in terms if not is_gaussian(term)]
     mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
     padded = (_padded(p, mixtures, components)[:-1] for p in phases)
     parts = (xp.concatenate(x, 1) for x in zip(*padded, strict=True))
@@ -65,48 +45,21 @@ def releases_of(terms: Terms) -> tuple[Releases, Reals]:
 
 def _phases(term: Term) -> Releases:
     """The releases of one term, axes reversed."""
-    pair = term.pair
-    if isinstance(pair, PublicCoin):
-        mixtures = [_mixture(each) for each in pair.pairs]
-        log_shares = xp.stack(xp.broadcast_arrays(*pair.log_shares), -1)
-        # Shares that are rounded up add up to a little more than 1; others are no probabilities.
-        is_whole = xp.abs(xp.expm1(logsumexp(log_shares, axis=-1, keepdims=True))) <= COIN
-        coin = xp.where(is_whole, softmax(log_shares), xp.nan)
-    else:
-        mixtures, coin = [_mixture(pair)], xp.ones((*term.count.shape, 1))
-    components = max(m.mean.shape[-1] for m in mixtures)
-    mean, share = (
-        xp.stack([_to(x, components, -1) for x in parts], -2)
-        for parts in zip(*((m.mean, m.share) for m in mixtures), strict=True)
+    mixtures = term.pair.mixtures()
+    shape, components = term.count.shape, max(m.mean.shape[-1] for m in mixtures)
+    mean, probability = (
+        xp.stack([xp.broadcast_to(_to(x, components, -1), (*shape, components)) for x in parts], -2)
+        for parts in zip(*((m.mean, m.probability) for m in mixtures), strict=True)
     )
-    step = xp.max(xp.stack([m.step for m in mixtures]), 0)
-    added = xp.stack(xp.broadcast_arrays(*(m.added > 0 for m in mixtures)))
+    missed, share, step, added = (
+        xp.stack([xp.broadcast_to(x, shape) for x in parts], -1)
+        for parts in zip(*((m.missed, m.share, m.step, m.added) for m in mixtures), strict=True)
+    )
     # Of a coin that decides the direction as well nothing is known here.
-    sign = xp.where(xp.any(added, 0), xp.where(xp.all(added, 0), -1.0, xp.nan), 1.0)
-    return Releases(
-        mean,
-        share,
-        xp.stack([m.miss for m in mixtures], -1),
-        coin,
-        xp.pi / xp.maximum(step, _LEAST_STEP),
-        term.count,
-        sign,
-        xp.zeros(term.shape),
-    )
-
-
-def _mixture(pair: DominatingPair) -> _Mixture:
-    if isinstance(pair, SampledGroup):
-        ratio = ratio_of(pair.shift, pair.noise.scale)
-        each = [xp.broadcast_to(xp.exp(x), ratio.shape) for x in pair.log_probabilities]
-        means = xp.stack([k * ratio for k in range(1, len(each))], -1)
-        return _Mixture(means, xp.stack(each[1:], -1), each[0], ratio, pair.added)
-    assert isinstance(pair, Poisson)
-    assert isinstance(pair.base, Additive)
-    assert isinstance(pair.base.noise, Gaussian)
-    ratio = ratio_of(pair.base.shift, pair.base.noise.scale)
-    q = checks.guard(pair.sampling_prob, 1.0)
-    return _Mixture(ratio[..., None], q[..., None], 1.0 - q, ratio, pair.added)
+    is_added = added > 0
+    sign = xp.where(xp.all(is_added, -1), -1.0, xp.where(xp.any(is_added, -1), xp.nan, 1.0))
+    strip = xp.pi / xp.maximum(xp.max(step, -1), _LEAST_STEP)
+    return Releases(mean, probability, missed, share, strip, term.count, sign, xp.zeros(term.shape))
 
 
 def _padded(phases: Releases, mixtures: int, components: int) -> Releases:

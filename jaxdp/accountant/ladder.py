@@ -1,0 +1,229 @@
+"""Bounds of a batch: engines in turn, each for the lanes whose bracket is still wide.
+
+A batch is flat, (ways * lanes,), in the order of its `ways`, or directions; the worse direction of
+a lane counts. Of a wide lane the direction of the larger upper bound goes on first, the other one
+only where it may still be the worse. Of what the engines say the higher lower bound and the lower
+upper bound stand. NumPy picks known lanes. Traced ones go on in packs of a fixed size, in loops
+that end when no lane is wide; their slopes are those of the upper bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Bools, Index, Lanes, Reals
+from jaxdp.accountant.batches import of_platform
+from jaxdp.accountant.bounds import LogBounds, tighter
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.mapped import in_traces
+
+# Terms and values of a batch, arrays (ways * lanes, n) and (ways * lanes,).
+Rows: TypeAlias = tuple[Terms, Lanes]
+# From terms, values, the bounds that are known and a level of effort: bounds.
+Engine: TypeAlias = Callable[[Terms, Lanes, LogBounds, Any], LogBounds]
+# Width of brackets.
+Width: TypeAlias = Callable[[LogBounds], Reals]
+# Bounds of lanes, the worse direction's, to an array: true where they need not be any nearer.
+Enough: TypeAlias = Callable[[LogBounds], Any]
+# What ends a traced lane: from (bounds, terms, values) of its directions, better bounds.
+Finish: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
+
+# Lanes that go on side by side. chosen: padding costs a CPU as much as lanes do
+PACK = {"cpu": 8, "other": 256}
+# Width in place of that above which a step is asked: it is asked for every lane.
+ALWAYS = -1.0
+
+
+class Step(NamedTuple):
+    """An engine, and the lanes for which it is asked."""
+
+    engine: Engine
+    above: float = 0.0  # width of a bracket above which it is asked
+    levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
+    least: float = -np.inf  # upper bound below which it is not asked
+    more_than: int = 0  # lanes of a batch up to which it is not asked
+    pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
+
+
+class _Result(NamedTuple):
+    """Bounds (rows,), and where asked slopes of the upper ones in what is asked."""
+
+    bounds: LogBounds
+    slopes: Any
+
+
+def answered(
+    steps: tuple[Step, ...],
+    width: Width,
+    rows: Rows,
+    ways: int,
+    enough: Enough | None = None,
+    finish: Finish | None = None,
+) -> LogBounds:
+    """Bounds of every row, those of a second direction last.
+
+    `enough` is asked of known lanes; traced lanes that are wide at last end with `finish`.
+    """
+    steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
+    if checks.all_concrete(rows):
+        return _known(steps, width, rows, ways, enough)
+    return _traced(steps, width, rows, ways, finish)
+
+
+def _unknown(values: Lanes) -> LogBounds:
+    infinite = xp.full(values.shape, xp.inf)
+    return LogBounds(-infinite, infinite)
+
+
+def _goes_on(step: Step, width: Width, known: LogBounds, ways: int, only_worst: bool) -> Bools:
+    """True of rows (ways * lanes,) for which the step is asked."""
+    if step.above == ALWAYS:
+        return xp.ones(known.upper.shape, bool)
+    by_way = LogBounds(*(x.reshape(ways, -1) for x in known))
+    worst = LogBounds(*(xp.max(x, axis=0) for x in by_way))
+    is_wide = (width(worst) > step.above) & ~(worst.upper < step.least)
+    is_asked = by_way.upper == worst.upper if only_worst else ~(by_way.upper < worst.lower)
+    return (is_wide & is_asked).ravel()
+
+
+def _known(
+    steps: tuple[Step, ...], width: Width, rows: Rows, ways: int, enough: Enough | None
+) -> LogBounds:
+    known: Any = jax.tree.map(np.array, _unknown(rows[1]))
+
+    def still_asked(step: Step, only_worst: bool) -> Any:
+        goes_on = np.asarray(_goes_on(step, width, known, ways, only_worst))
+        if enough is None or step.above == ALWAYS:
+            return goes_on
+        worst = LogBounds(*(x.reshape(ways, -1).max(axis=0) for x in known))
+        return goes_on & ~np.tile(np.asarray(enough(worst)), ways)
+
+    for step in steps:
+        for level in step.levels:
+            tried = np.zeros(rows[1].shape, bool)
+            for only_worst in (True, False):
+                at = np.flatnonzero(still_asked(step, only_worst) & ~tried)
+                if at.size == 0:
+                    continue
+                tried[at] = True
+                picked = jax.tree.map(lambda x, at=at: np.asarray(x)[at], (rows, known))
+                (terms, values), before = picked
+                better = tighter(before, step.engine(terms, values, before, level))
+                for bound, improved in zip(known, better, strict=True):
+                    bound[at] = np.asarray(improved)
+    return known
+
+
+def _traced(
+    steps: tuple[Step, ...], width: Width, rows: Rows, ways: int, finish: Finish | None
+) -> LogBounds:
+    first = steps[0]
+    if len(steps) == 1 and finish is None:
+        return first.engine(*rows, _unknown(rows[1]), first.levels[0])
+
+    def answer(rows: Rows, with_slopes: bool) -> tuple[LogBounds, Any]:
+        slopes = jax.tree.map(xp.zeros_like, rows) if with_slopes else None
+        result = _Result(_unknown(rows[1]), slopes)
+        for index, step in enumerate(steps):
+            is_for_all = step.above == ALWAYS or (index == 0 and len(step.levels) == 1)
+            go_on = _for_all if is_for_all else partial(_in_packs, width=width, ways=ways)
+            result = go_on(step, rows, result)
+        bounds = result.bounds
+        if finish is not None:
+            bounds = _finished(steps[-1], width, ways, finish, rows, bounds)
+        return bounds, result.slopes
+
+    return in_traces(answer, ways, rows)
+
+
+def _for_all(step: Step, rows: Rows, result: _Result) -> _Result:
+    return _asked(step, step.levels[0], rows, result)
+
+
+def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) -> _Result:
+    """The step's answer for rows that are wide, a pack of them at a time."""
+    size = rows[1].shape[0]
+    pack = min(step.pack(), size)
+
+    def at_level(index: Index | int, result: _Result) -> _Result:
+        level = xp.asarray(step.levels)[index]
+
+        def candidates(state: tuple[_Result, Bools]) -> Bools:
+            result, tried = state
+            first, others = (
+                _goes_on(step, width, result.bounds, ways, only_worst) & ~tried
+                for only_worst in (True, False)
+            )
+            has_first = xp.any(first.reshape(ways, -1), axis=0)
+            return xp.where(xp.tile(has_first, ways), first, others)
+
+        def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
+            at = xp.nonzero(candidates(state), size=pack, fill_value=size)[0]
+            lanes = xp.minimum(at, size - 1)
+            picked, before = jax.tree.map(lambda x: x[lanes], (rows, state[0]))
+            better = _asked(step, level, picked, before)
+            merged = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), state[0], better)
+            return merged, state[1].at[at].set(True, mode="drop")
+
+        start = result, xp.zeros(size, bool)
+        return lax.while_loop(lambda state: xp.any(candidates(state)), go_on, start)[0]
+
+    return lax.fori_loop(0, len(step.levels), at_level, result)
+
+
+def _asked(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
+    """What is known, and what the step's engine says; rows do not know of one another."""
+    if result.slopes is None:
+        bounds = step.engine(*rows, result.bounds, level)
+        return _Result(tighter(result.bounds, bounds), None)
+    leaves, tree = jax.tree.flatten(rows)
+    moves = [xp.issubdtype(x.dtype, xp.floating) for x in leaves]
+
+    def with_rest(moving: list[Reals], constants: list[Any]) -> Any:
+        parts = {True: iter(moving), False: iter(constants)}
+        return tree.unflatten([next(parts[m]) for m in moves])
+
+    moving, constants = (
+        [x for x, m in zip(leaves, moves, strict=True) if m == k] for k in (True, False)
+    )
+
+    def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
+        terms, values = with_rest(moving, constants)
+        bounds = step.engine(terms, values, result.bounds, level)
+        return xp.sum(bounds.upper), bounds
+
+    slopes, found = jax.grad(total, has_aux=True)(moving)
+    slopes = with_rest(slopes, [xp.zeros(x.shape) for x in constants])
+    bounds = tighter(result.bounds, found)
+    is_new = bounds.upper != result.bounds.upper
+
+    def slope(old: Reals, new: Reals) -> Reals:
+        return xp.where(is_new.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return _Result(bounds, jax.tree.map(slope, result.slopes, slopes))
+
+
+def _finished(
+    step: Step, width: Width, ways: int, finish: Finish, rows: Rows, bounds: LogBounds
+) -> LogBounds:
+    """`finish` of every lane that is wide, one at a time: rows of its directions."""
+    lanes = bounds.upper.size // ways
+
+    def go_on(state: tuple[LogBounds, Bools]) -> tuple[LogBounds, Bools]:
+        bounds, open_lanes = state
+        lane = xp.argmax(open_lanes)
+        at = lane + lanes * xp.arange(ways)
+        terms, values = jax.tree.map(lambda x: x[at], rows)
+        better = finish(jax.tree.map(lambda x: x[at], bounds), terms, values)
+        bounds = jax.tree.map(lambda x, y: x.at[at].set(y), bounds, better)
+        return bounds, open_lanes.at[lane].set(False)
+
+    is_wide = _goes_on(step, width, bounds, ways, False).reshape(ways, -1).any(axis=0)
+    return lax.while_loop(lambda state: xp.any(state[1]), go_on, (bounds, is_wide))[0]
