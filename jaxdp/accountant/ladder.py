@@ -89,10 +89,11 @@ def _goes_on(step: Step, width: Width, known: LogBounds, ways: int, only_worst: 
     by_way = LogBounds(*(x.reshape(ways, -1) for x in known))
     worst = LogBounds(*(xp.max(x, axis=0) for x in by_way))
     is_wide = (width(worst) > step.above) & ~(worst.upper < step.least)
-    is_asked = by_way.upper == worst.upper if only_worst else ~(by_way.upper < worst.lower)
-    return (is_wide & is_asked).ravel()
+    is_worst, is_better = by_way.upper == worst.upper[None], by_way.upper < worst.lower[None]
+    return (is_wide[None] & (is_worst if only_worst else ~is_better)).ravel()
 
 
+@np.errstate(all="ignore")  # of infinite bounds
 def _known(
     steps: tuple[Step, ...], width: Width, rows: Rows, ways: int, enough: Enough | None
 ) -> LogBounds:

@@ -152,8 +152,10 @@ class GaussianMixture(DominatingPair):
 
     def mean_distance(self) -> Reals:
         """Largest mean of one side and of the other, added."""
-        sides = self._sides()
-        return xp.max(sides.up, axis=0) + xp.max(sides.down, axis=0)
+        up, log_up, down, log_down = self._sides()
+        sides = ((up, log_up), (down, log_down))
+        up, down = (xp.max(xp.where(log == -xp.inf, 0.0, x), axis=0) for x, log in sides)
+        return up + down
 
     def log_hit(self) -> Reals:
         """log of the probability that the means differ, where that of 0 is shared by both."""
