@@ -16,20 +16,14 @@ NeurIPS 2021 (one FFT, and a coupling of a discretised loss).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import numpy as np
-
-from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.namespace import slope as slope_of
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import log_add
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
 from jaxdp.accountant.masses import Grid, Values, values_of
@@ -84,34 +78,8 @@ class _Lane(NamedTuple):
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on log delta at epsilon >= 0 in one lane: parameters of shape (F,)."""
-    if not checks.all_concrete(terms, table, epsilon):
-        plan = plan_at(table, epsilon, points)
-        return bounds_at(_profiles(terms, points), table, plan, epsilon, points)
-    plan = _plan_at(table, epsilon, points)
-    return _bounds_at(_values(terms, table, plan, points), table, plan, epsilon, points)
-
-
-def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINTS) -> LogBounds:
-    """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta in one lane; feasible above."""
-    if not checks.all_concrete(terms, table, delta):
-        guess = chernoff_epsilon(table, delta)
-        plan = plan_at(table, guess, points)
-        return solved_at(_profiles(terms, points), table, plan, guess, delta, points)
-    guess = _chernoff_epsilon(table, delta)
-    plan = _plan_at(table, guess, points)
-    return _solved_at(_values(terms, table, plan, points), table, plan, guess, delta, points)
-
-
-def plan_at(table: Table, epsilon: Reals, points: int) -> Plan:
-    """The plan for epsilon, which includes the drifts."""
-    return plan_of(table, epsilon - total(table.number, table.drift), points)
-
-
-def bounds_at(
-    profiles: tuple[Profile, ...], table: Table, plan: Plan, epsilon: Reals, points: int
-) -> LogBounds:
-    """Bounds on log delta from the profiles on the grid of a plan."""
-    lane = _lane(profiles, table, plan, points)
+    plan = plan_at(table, epsilon, points)
+    lane = _lane(_profiles(terms, points), table, plan, points)
     lower, upper = lane.lower(epsilon), lane.upper(epsilon)
     lower = xp.where(xp.isnan(lower), -xp.inf, lower)
     upper = xp.where(xp.isnan(upper), 0.0, upper)
@@ -119,18 +87,18 @@ def bounds_at(
     return LogBounds(*(xp.where(bad, xp.nan, x) for x in (lower, upper)))
 
 
-def solved_at(
-    profiles: tuple[Profile, ...],
-    table: Table,
-    plan: Plan,
-    guess: Reals,
-    delta: Reals,
-    points: int,
-) -> LogBounds:
-    """Bounds on epsilon from the profiles on the grid of a plan."""
-    bounds = _solved(_lane(profiles, table, plan, points), guess, delta)
+def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINTS) -> LogBounds:
+    """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta in one lane; feasible above."""
+    guess = chernoff_epsilon(table, delta)
+    plan = plan_at(table, guess, points)
+    bounds = _solved(_lane(_profiles(terms, points), table, plan, points), guess, delta)
     bad = _bad(table) | xp.isnan(delta)
     return LogBounds(*(xp.where(bad, xp.nan, x) for x in bounds))
+
+
+def plan_at(table: Table, epsilon: Reals, points: int) -> Plan:
+    """The plan for epsilon, which includes the drifts."""
+    return plan_of(table, epsilon - total(table.number, table.drift), points)
 
 
 def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> _Lane:
@@ -148,43 +116,6 @@ def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
         return values_of(pair, facts, grid, points)
 
     return tuple((term.pair, values) for term in terms)
-
-
-@partial(compiled, static_argnums=3)
-def _term_values(term: Term, table: Table, plan: Plan, points: int) -> Values:
-    """Profiles (n, N) of all releases of one kind: the one program that depends on the kind."""
-
-    def of_row(row: Any) -> Values:
-        pair, facts, log_norm, base = row
-        return values_of(pair, facts, Grid(base, plan.step, plan.tilt, log_norm), points)
-
-    return lax.map(of_row, (term.pair, table, plan.log_norm, plan.base))
-
-
-def _values(terms: Terms, table: Table, plan: Plan, points: int) -> Values:
-    """Profiles of all releases of a table, one by one; for unused ones stands the last before."""
-    columns = jax.tree.map(np.asarray, (table, plan.base, plan.log_norm))
-    releases = [(term, i) for term in terms for i in range(term.count.shape[-1])]
-    values = []
-    for place, (term, i) in enumerate(releases):
-        if values and np.asarray(term.count)[i] == 0:
-            values.append(values[-1])
-            continue
-        release = jax.tree.map(lambda x, i=i: np.asarray(x)[i : i + 1], term)
-        row, base, log_norm = jax.tree.map(lambda x, place=place: x[place : place + 1], columns)
-        plan_of_release = plan._replace(base=base, log_norm=log_norm)
-        values.append(jax.tree.map(np.asarray, _term_values(release, row, plan_of_release, points)))
-    values = values + [values[-1]] * (table.number.shape[-1] - len(releases))
-    return jax.tree.map(lambda *x: np.concatenate(x), *values)
-
-
-def _fixed_profiles(values: Values) -> tuple[Profile, ...]:
-    return ((values, lambda row, facts, grid: row),)
-
-
-_plan_at = compiled(plan_at, 2)
-_bounds_at = compiled(lambda values, *args: bounds_at(_fixed_profiles(values), *args), 4)
-_solved_at = compiled(lambda values, *args: solved_at(_fixed_profiles(values), *args), 5)
 
 
 def _bad(facts: Table) -> Bools:
@@ -208,9 +139,6 @@ def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
     bound = best_tilt(height, ROUNDS, LOG_TILTS)[1] + total(facts.number, facts.drift)
     bound = xp.minimum(bound, total(facts.number, facts.largest))
     return lax.stop_gradient(xp.where(xp.isfinite(bound), xp.maximum(bound, 0.0), 0.0 * bound))
-
-
-_chernoff_epsilon = compiled(chernoff_epsilon, ())
 
 
 def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tuple[Reals, Reals]:
