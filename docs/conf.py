@@ -32,6 +32,8 @@ intersphinx_mapping = {
 }
 html_theme = "sphinx_book_theme"
 html_title = "jaxdp"
+# The sidebar has a search box: no second one above it.
+html_theme_options = {"navbar_persistent": []}
 exclude_patterns = ["_build", "jupyter_execute"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
