@@ -60,21 +60,25 @@ def test_examples_of_a_class(name):
 
 def exported(module):
     """Names that a package imports as themselves, in the way of typed packages."""
-    tree = ast.parse(Path(module.__file__).read_text())
+    path = Path(module.__file__)
+    stub = path.with_suffix(".pyi")
+    tree = ast.parse((stub if stub.exists() else path).read_text())
     imports = [x for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)]
     return {alias.name for x in imports for alias in x.names if alias.asname == alias.name}
 
 
 def public():
     """Full names of all classes and functions that users import."""
-    modules = [(name, getattr(dp, name)) for name in dp._MODULES]
-    names = set(dp._PLACES)
+    everything = {name: getattr(dp, name) for name in dir(dp) if name[0] != "_"}
+    modules = [(name, x) for name, x in everything.items() if inspect.ismodule(x)]
+    own = {name for name, x in everything.items() if not inspect.ismodule(x)}
+    names = set(own)
     while modules:
         prefix, module = modules.pop()
         for name, value in ((x, getattr(module, x)) for x in exported(module)):
             if inspect.ismodule(value):
                 modules.append((f"{prefix}.{name}", value))
-            elif callable(value) and name not in dp._PLACES:
+            elif callable(value) and name not in own:
                 names.add(f"{prefix}.{name}")
     return names
 

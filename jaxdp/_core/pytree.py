@@ -8,6 +8,11 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
+from jax.core import Tracer
+
+# Largest number of entries that a representation lists. chosen: one line
+_MOST_SHOWN = 4
 
 T = TypeVar("T")
 
@@ -33,9 +38,8 @@ def pytree(cls: type[T]) -> type[T]:
     Returns:
         The dataclass.
 
-    For a noise or a guarantee of your own. Rebuilding from leaves skips `__init__`: JAX passes
-    placeholders through trees, and checks belong where a user makes a value. Methods therefore
-    guard traced values themselves.
+    Use it for your own noise or pair. Rebuilding from leaves skips `__init__`, because JAX passes
+    placeholders through trees: methods guard traced values themselves.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -46,7 +50,9 @@ def pytree(cls: type[T]) -> type[T]:
     >>> jax.tree.leaves(Point(1.0, 2.0))
     [1.0, 2.0]
     """
-    cls = dataclasses.dataclass(frozen=True)(cls)
+    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    if "__repr__" not in vars(cls):
+        setattr(cls, "__repr__", _shown_record)  # noqa: B010
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -67,3 +73,32 @@ def pytree(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _shown_record(record: Any) -> str:
+    """`Name(field=value, ...)` with 4 digits, without fields that are None or the default."""
+    values = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
+    shown = (
+        f"{name}={_shown(value)}"
+        for name, (value, default) in values.items()
+        if value is not None and (isinstance(value, jax.Array | np.ndarray) or value != default)
+    )
+    return f"{type(record).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tracer):
+        return f"traced {value.aval}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})" if len(value) <= _MOST_SHOWN else "(...)"
+    is_number = isinstance(value, float | np.number) or (
+        isinstance(value, jax.Array | np.ndarray) and value.dtype.kind == "f"
+    )
+    if not is_number:
+        return repr(value)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return f"{float(array):.4g}"
+    if array.size > _MOST_SHOWN:
+        return f"{array.dtype}{list(array.shape)}"
+    return np.array2string(array, precision=4, separator=", ").replace("\n", "")

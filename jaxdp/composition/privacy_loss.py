@@ -53,6 +53,10 @@ class PrivacyLoss(Saved):
     terms: Terms
     relation: Relation | None = static(default=None)
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(type(term.pair).__name__ for term in self.terms)
+        return f"PrivacyLoss({kinds}; shape={self.shape}, relation={self.relation})"
+
     # An array of counts is no array of losses: NumPy leaves the product to `__rmul__`.
     __array_ufunc__ = None
 

@@ -11,7 +11,8 @@ from jaxdp._core import checks
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.interop.opacus import loss_from_history
+from jaxdp.interop.opacus import history_entry, loss_from_history
+from jaxdp.sampling.base import Scheme
 
 # Of the accountant, as Opacus stores it with a state.
 _NAME = "jaxdp"
@@ -40,17 +41,31 @@ class Accountant(Locked):
 
     def __init__(self) -> None:
         super().__init__()
-        self.history: list[tuple[float, float, int]] = []
+        self.history: list[tuple[float, float | Scheme, int]] = []
 
-    def step(self, *, noise_multiplier: ArrayLike, sample_rate: ArrayLike) -> None:
-        """Record one step: noise over clipping norm, and the probability of a record in [0, 1]."""
-        scale = float(checks.zero_or_positive("noise_multiplier", noise_multiplier))
-        rate = float(checks.probability("sample_rate", sample_rate, lift=True))
+    def step(
+        self,
+        noise_multiplier: ArrayLike,
+        sample_rate: ArrayLike | None = None,
+        *,
+        sampling: Scheme | None = None,
+    ) -> None:
+        """Record one step.
+
+        Args:
+            noise_multiplier: noise over clipping norm.
+            sample_rate: probability of each record to be sampled, independently, in [0, 1].
+            sampling: instead, a scheme of `dp.sampling`, such as `WithoutReplacement` for cohorts
+                of a fixed size; steps of a scheme that allocates records make whole epochs.
+        """
+        if (sample_rate is None) == (sampling is None):
+            raise ValueError("give either sample_rate or sampling")
+        entry = history_entry("", (noise_multiplier, sampling or sample_rate, 1))
         with self._lock:
-            if self.history and tuple(self.history[-1][:2]) == (scale, rate):
-                self.history[-1] = (scale, rate, self.history[-1][2] + 1)
+            if self.history and tuple(self.history[-1][:2]) == entry[:2]:
+                self.history[-1] = (*entry[:2], self.history[-1][2] + 1)
             else:
-                self.history.append((scale, rate, 1))
+                self.history.append(entry)
 
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of all steps; `ValueError` where there is none."""
@@ -80,6 +95,9 @@ class Accountant(Locked):
         """The delta spent so far at `epsilon` >= 0; 0 before the first step."""
         epsilon = checks.real("epsilon", epsilon, 0.0)
         return float(self.privacy_loss().delta(epsilon)) if self.history else 0.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} steps)"
 
     def __len__(self) -> int:
         """The number of steps."""
@@ -124,10 +142,10 @@ class Accountant(Locked):
                 f"state_dict must hold 'history' and 'mechanism', got {sorted(state_dict or ())}"
             )
         checks.one_of("state_dict['mechanism']", state_dict["mechanism"], _MECHANISMS)
-        history = list(state_dict["history"])
+        history = [history_entry(f"history[{i}]", x) for i, x in enumerate(state_dict["history"])]
         if history:
             loss_from_history(history)
-        self.history = [(float(s), float(q), int(n)) for s, q, n in history]
+        self.history = history
 
 
 def register(name: str = _NAME) -> None:

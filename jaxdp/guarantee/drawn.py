@@ -44,6 +44,9 @@ class Drawn:
         error = xp.minimum(checks.nonnegative("sampling_error", sampling_error), 1.0)
         assign(self, exact=exact, sampling_error=error)
 
+    def __repr__(self) -> str:
+        return f"Drawn({self.exact!r}, +{float(self.sampling_error):.1g})"
+
     # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
     __array_ufunc__ = None
 

@@ -1,6 +1,7 @@
 """The accountant with Opacus' interface."""
 
 import math
+import pickle
 import types
 
 import numpy as np
@@ -144,3 +145,22 @@ def test_registering_hands_the_class_over(monkeypatch):
     with pytest.raises(ValueError, match="already registered"):
         dp.dpsgd.register("rdp")
     assert set(bases) == {dp.dpsgd.Accountant}
+
+
+def test_cohorts_of_a_fixed_size_and_truncated_batches_are_counted():
+    schemes = dp.sampling.WithoutReplacement(10, 1000), dp.sampling.TruncatedPoisson(0.01, 15, 1000)
+    accountant = dp.dpsgd.Accountant()
+    for scheme in schemes:
+        for _ in range(5):
+            accountant.step(2.0, sampling=scheme)
+    assert [entry[2] for entry in accountant.history] == [5, 5]
+    assert repr(accountant) == "Accountant(10 steps)"
+    phases = [dp.dpsgd.Phase(2.0, sampling=scheme, steps=5) for scheme in schemes]
+    assert accountant.get_epsilon(1e-5) == float(dp.dpsgd.epsilon(delta=1e-5, phases=phases))
+    again = dp.dpsgd.Accountant()
+    again.load_state_dict(pickle.loads(pickle.dumps(accountant.state_dict())))
+    assert again.get_epsilon(1e-5) == accountant.get_epsilon(1e-5)
+    with pytest.raises(ValueError, match="either sample_rate or sampling"):
+        accountant.step(2.0)
+    with pytest.raises(ValueError, match="noise_multiplier must lie"):
+        accountant.step(0.0, sampling=schemes[0])
