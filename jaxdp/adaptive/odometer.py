@@ -16,6 +16,7 @@ from jaxdp._core.files import Format, Saved
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
+from jaxdp._numeric.elementary import ULP
 from jaxdp.adaptive.currency import Item, divergences, vector
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import ONE_CHARGE, Step, rounded
@@ -124,4 +125,4 @@ class Odometer(Locked, Saved):
             rounded(total, up=True) + price / (order - 1.0)
             for order, total in zip(self._order, sums, strict=True)
         )
-        return min(bounds) * (1.0 + 16.0 * float(np.finfo(np.float64).eps))
+        return min(bounds) * (1.0 + 16.0 * ULP)

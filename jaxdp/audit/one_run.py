@@ -25,7 +25,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
-from jaxdp.audit.claims import checked_terms, claimed_epsilon, claimed_mu
+from jaxdp.audit.bounds import checked_terms, claimed_epsilon, claimed_mu
 
 # Maps a rate of right guesses to the least rate of wrong ones at the flipped canary: f(1 - rate).
 Curve = Callable[[float], float]

@@ -17,8 +17,16 @@ from jaxdp._core import checks
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
-from jaxdp.audit.bounds import Event, Rates, best_event, least_epsilon, least_mu, rates_of
-from jaxdp.audit.claims import Terms, terms_of
+from jaxdp.audit.bounds import (
+    Event,
+    Rates,
+    Terms,
+    best_event,
+    least_epsilon,
+    least_mu,
+    rates_of,
+    terms_of,
+)
 from jaxdp.audit.scores import FAULTS, LOW_BITS, scores_of, view_of
 from jaxdp.mechanism import Mechanism
 

@@ -25,7 +25,7 @@ import contextlib
 import functools
 import operator
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -37,7 +37,6 @@ from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.estimators.columns import listed, without_numbers
 from jaxdp.estimators.parts import private_parts
 from jaxdp.guarantee.base import Budget, Guarantee
 from jaxdp.guarantee.drawn import Drawn
@@ -251,3 +250,36 @@ def total_privacy(*fitted: Any) -> Drawn:
     if not parts:
         raise ValueError("fitted must hold an estimator with privacy_: fit it first")
     return composed(parts)
+
+
+# Columns that a message names at most. chosen: a line of them
+_NAMED = 5
+
+
+def label(column: Any) -> str:
+    """A column's name in quotes, or its number."""
+    return f"'{column}'" if isinstance(column, str) else f"{column}"
+
+
+def listed(columns: Sequence[Any]) -> str:
+    """Labels of the first few columns, with a comma between."""
+    more = ", ..." if len(columns) > _NAMED else ""
+    return ", ".join(label(column) for column in columns[:_NAMED]) + more
+
+
+def without_numbers(features: Any) -> list[Any]:
+    """The columns of a table, by name or number, in which some value is no number."""
+    table = np.asarray(features, dtype=object)
+    if table.ndim != 2:
+        return []
+    names = getattr(features, "columns", range(table.shape[1]))
+    columns = zip(names, table.T, strict=True)
+    return [name for name, values in columns if not _is_numeric(values)]
+
+
+def _is_numeric(values: np.ndarray) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True

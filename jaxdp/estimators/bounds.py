@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp.estimators.base import BoundsWarning
-from jaxdp.estimators.columns import label, listed
+from jaxdp.estimators.base import BoundsWarning, label, listed
 
 # Of a bound, and least half width. chosen: squares of both, and noise for them, stay numbers
 _LARGEST, _NARROWEST = 1e50, 1e-50

@@ -17,7 +17,6 @@ from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import (
-    discrete_gaussian_divergence,
     discrete_gaussian_profile,
     whole_draws,
 )
@@ -152,7 +151,7 @@ class DiscreteGaussian(Noise):
         theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
         s shift is whole.
         """
-        return discrete_gaussian_divergence.divergence(self.scale, shift, excess)
+        return discrete_gaussian_profile.divergence(self.scale, shift, excess)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         return infinite_unless_zero(ratio_of(shift, self.scale))

@@ -12,7 +12,6 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
@@ -23,6 +22,7 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
+from jaxdp._numeric.series import decay_means
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 from jaxdp.noise.structure import Kinks, atom_pair

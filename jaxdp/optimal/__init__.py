@@ -1,7 +1,7 @@
 """Noise and mechanisms designed by linear programming, with certificates.
 
 A solver's result is not trusted. `program` (one noise) and `table_program` (a table of laws) are
-the linear programs on `highs`. `measure` is the loss. `exact` and `close_pairs` turn masses into
+the linear programs. `measure` is the loss. `exact` and `close_pairs` turn masses into
 whole weights over 2^40 and compute delta in rationals, with e^epsilon rounded down. `dual`,
 `table_program.table_bound` and `range_bound` prove lower bounds from any multipliers.
 

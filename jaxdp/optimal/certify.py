@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._numeric.elementary import ULP
 from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.optimal.dual import dual_bound
 from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
 from jaxdp.optimal.program import Program, Shape, Solution
 
-# From 1 to the next double.
-_ULP = float(np.finfo(np.float64).eps)
 # Cells on each side, where the budget decides. chosen: a program of moderate size
 _CELLS = 150
 
@@ -180,4 +179,4 @@ def lower_bound_of(
     """Lower bound that the multipliers of the program prove, and whether they are the best."""
     solution = program.solve(cost, 0.0, end_costs, deadline)
     bound = dual_bound(shape, cost, end_costs, solution.blocks, solution.slopes)
-    return max(bound - 16.0 * _ULP * abs(bound), 0.0), solution.finished
+    return max(bound - 16.0 * ULP * abs(bound), 0.0), solution.finished

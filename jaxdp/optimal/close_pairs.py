@@ -16,11 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.exact import TOTAL, exp_below
 from jaxdp.optimal.table_program import shortfalls
-
-# From 1 to the next double.
-_ULP = 2.0**-52
 
 
 class Points(NamedTuple):
@@ -89,7 +87,7 @@ def felt_sensitivity(nodes: tuple[float, ...], sensitivity: float) -> Fraction:
     an answer is taken for one that is at most 4 ulp of its part away.
     """
     widest = max(Fraction(b) - Fraction(a) for a, b in itertools.pairwise(nodes))
-    return Fraction(sensitivity) + 8 * Fraction(_ULP) * widest
+    return Fraction(sensitivity) + 8 * Fraction(ULP) * widest
 
 
 def exact_table_delta(weights: np.ndarray, points: Points, epsilon: float) -> Fraction:

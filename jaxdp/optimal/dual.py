@@ -14,10 +14,8 @@ import math
 
 import numpy as np
 
+from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.program import Block, Shape, falling
-
-# From 1 to the next double.
-_ULP = float(np.finfo(np.float64).eps)
 
 
 def dual_bound(
@@ -35,7 +33,7 @@ def dual_bound(
     for block in blocks:
         epsilon, delta = shape.budgets[block.budget]
         # Rounded up: more is taken off.
-        growth = math.exp(epsilon) * (1.0 + 4.0 * _ULP)
+        growth = math.exp(epsilon) * (1.0 + 4.0 * ULP)
         partner = cells - block.shift
         paired = (partner >= 0) & (partner < shape.cells)
         inner = np.where(paired, np.maximum(block.inner, 0.0), 0.0)
@@ -65,5 +63,5 @@ def dual_bound(
         reduced, size = reduced + spread[shape.fold], size + np.abs(spread)[shape.fold]
     least_cost = min(float(reduced.min()), float(past.min()))
     terms = 4.0 * len(blocks) + 16.0
-    rounding = terms * _ULP * (max(float(size.max()), float(past_size.max())) + paid_size)
+    rounding = terms * ULP * (max(float(size.max()), float(past_size.max())) + paid_size)
     return least_cost - paid - rounding

@@ -28,9 +28,15 @@ from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.certify import budget_pair, positive, range_of, slack
 from jaxdp.optimal.close_pairs import Points, close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.exact import TOTAL, float_above, whole_weights
-from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
+from jaxdp.optimal.measure import (
+    ErrorMeasure,
+    MeasureLike,
+    measure_of,
+    node_costs,
+    part_chances,
+    part_costs,
+)
 from jaxdp.optimal.range_bound import range_bound
-from jaxdp.optimal.range_cost import node_costs, part_chances, part_costs
 from jaxdp.optimal.table import RangeMechanism
 from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
 

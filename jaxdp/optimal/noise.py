@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._numeric.elementary import ULP
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Certificate, Histogram, from_whole
@@ -38,8 +39,6 @@ from jaxdp.optimal.exact import TOTAL, float_above
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
-# From 1 to the next double.
-_ULP = float(np.finfo(np.float64).eps)
 # Share of the time that is allowed, for the noise. chosen: the lower bound takes less
 _FIRST = 0.6
 # Seconds more for the lower bound of a solver that was stopped. chosen: a coarse grid takes no more
@@ -158,7 +157,7 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     )
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
-    upper *= 1.0 + 32.0 * _ULP
+    upper *= 1.0 + 32.0 * ULP
     centred_program = program if limits.centred else None
     lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
     complete = finished and solution.finished and solution.feasible
@@ -235,7 +234,7 @@ def optimal_integer_noise(
         shape, cost, 0.0, begun + _FIRST * seconds
     )
     weights[half] += atom_weight
-    upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * _ULP)
+    upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * ULP)
     lower, finished = lower_bound_of(program, shape, cost, end_costs, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, float(sensitivity), complete)
@@ -254,7 +253,7 @@ def _lower(
         shape = shape._replace(cells=shape.cells + 1)
         program = Program(shape)
     half = shape.cells // 2
-    nodes = np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * _ULP))
+    nodes = np.arange(-half - 1, half + 2) * (width * (1.0 - 8.0 * ULP))
     values = measure.node_values(nodes)
     cost, end_costs = values[1:-1], np.array([values[0], values[-1]])
     bound, finished = lower_bound_of(program, shape, cost, end_costs, deadline)

@@ -18,8 +18,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
-from jaxdp.optimal.highs import new_model
+
+# Options of every model: silent, on one core, and as near to feasible as HiGHS goes.
+OPTIONS: dict[str, Any] = {
+    "output_flag": False,
+    "threads": 1,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+}
+
+
+def new_model() -> tuple[Any, Any]:
+    """An empty model, and the enumeration of what its solver may report."""
+    highspy = checks.extra("highspy", "lp")
+    model = highspy.Highs()
+    for name, value in OPTIONS.items():
+        model.setOptionValue(name, value)
+    return model, highspy.HighsModelStatus
+
 
 # Of delta: violations below it are left to the repair of the weights. chosen: it costs no
 # more than that

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp.optimal.highs import new_model
+from jaxdp._numeric.elementary import ULP
+from jaxdp.optimal.program import new_model
 
-# From 1 to the next double.
-_ULP = float(np.finfo(np.float64).eps)
 # Of delta: violations below it are left to the repair of the weights. chosen: it costs no
 # more than that
 _TOLERANCE = 2e-10
@@ -214,7 +213,7 @@ def table_bound(
     """
     reduced, size = cost.copy(), np.abs(cost)
     paid = 0.0
-    growth = math.exp(epsilon) * (1.0 + 4.0 * _ULP)
+    growth = math.exp(epsilon) * (1.0 + 4.0 * ULP)
     for pair, values in multipliers:
         letters = np.maximum(values, 0.0)
         weighted = growth * shifted(letters, -pair.shift)
@@ -226,5 +225,5 @@ def table_bound(
     if mirrored:
         reduced, size = 0.5 * (reduced + reduced[::-1, ::-1]), 0.5 * (size + size[::-1, ::-1])
     terms = 4.0 * len(multipliers) + 4.0 * cost.shape[0] + 16.0
-    rounding = terms * _ULP * (float(size.max(axis=1).sum()) + paid)
+    rounding = terms * ULP * (float(size.max(axis=1).sum()) + paid)
     return float(reduced.min(axis=1).sum()) - paid - rounding

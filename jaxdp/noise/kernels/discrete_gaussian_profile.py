@@ -14,14 +14,17 @@ from jax.custom_derivatives import SymbolicZero
 from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, product, scaled, total
+from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.lattice_gaussian import (
     FLAT,
     TERMS,
+    WIDE,
     correction,
     difference,
     is_short,
     log_normaliser,
     middle,
+    plus,
 )
 from jaxdp._numeric.mills import mills
 from jaxdp._numeric.quadrature import accumulate
@@ -134,3 +137,27 @@ def _log_delta_jvp(primals, tangents):
         sides = _sides(scale, shift, epsilon)
         change = change + slope_in_epsilon(sides, epsilon, out) * tangents[2]
     return out, change
+
+
+def divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
+    """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
+    step = 1.0 / scale
+    mu, wide = step * shift, step < WIDE
+    safe = xp.where(s > 0, s, 1.0)
+    turns = safe * shift
+    whole = xp.round(turns)
+    part = turns - whole
+    # s^2 mu^2 - part^2 step^2 without cancellation.
+    square = xp.where(wide, 0.5, step * step)
+    sums = plus(
+        xp.exp(-k * (0.5 * k - xp.abs(part)) * square) * xp.expm1(-k * xp.abs(part) * square) ** 2
+        for k in range(7, 0, -1)
+    )
+    mass = 1.0 + 2.0 * plus(xp.exp(-0.5 * k * k * square) for k in range(7, 0, -1))
+    narrow = (0.5 * square * whole * (2.0 * turns - whole) + log1p(sums / mass)) / safe
+    narrow = narrow + 0.5 * mu * mu
+    turn = 2.0 * xp.pi * xp.pi / xp.where(wide, step * step, 1.0)
+    dual = plus(xp.exp(-j * j * turn) * xp.sin(xp.pi * j * part) ** 2 for j in (2, 1))
+    total = 1.0 + 2.0 * plus(xp.exp(-j * j * turn) for j in (2, 1))
+    smooth = 0.5 * (safe + 1.0) * mu * mu + log1p(-4.0 * dual / total) / safe
+    return xp.where(s > 0, xp.where(wide, smooth, narrow), 0.5 * (s + 1.0) * mu * mu)

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.decay import decay_means
 from jaxdp._numeric.mills import mills_pair, mills_slope
-from jaxdp._numeric.series import normal_integral_over_density
+from jaxdp._numeric.series import decay_means, normal_integral_over_density
 from jaxdp.noise.kernels.flipped_huber_regimes import Place, Point, place_of
 from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,

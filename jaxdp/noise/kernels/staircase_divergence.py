@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.decay import decay_means
+from jaxdp._numeric.series import decay_means
 from jaxdp.noise.kernels.divergence import log1p_ratio_above
 from jaxdp.noise.kernels.staircase_loss import atoms
 
