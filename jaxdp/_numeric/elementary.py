@@ -117,6 +117,17 @@ def log_add(a: Reals, b: Reals) -> Reals:
     return xp.where(either, xp.where(empty_a, b, a), both)
 
 
+def conversion_entropy(s: Reals) -> Reals:
+    """log(1 + s) + s log(1 + 1 / s), s >= 0: minus log of the largest (1 - e^-y) e^(-s y), y >= 0.
+
+    It takes a moment of order s of a privacy loss to delta: delta(epsilon) <= e^(K(s) - s epsilon -
+    entropy). Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+    """
+    positive = s > 0
+    safe = xp.where(positive, s, 1.0)
+    return xp.where(positive, log1p(safe) + safe * log1p(1.0 / safe), 0.0 * s)
+
+
 def log_mean_exp(t: Reals) -> Reals:
     """log((e^t - 1) / t), t >= 0."""
     safe = xp.where(t > 0, t, 1.0)

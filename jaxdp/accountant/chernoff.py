@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
-from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
+from jaxdp._numeric.elementary import conversion_entropy
+from jaxdp.accountant.contour_plan import best_tilt
 from jaxdp.accountant.factors import cumulant_errors, cumulants, factors_of
 from jaxdp.accountant.tables import Table
 
@@ -33,7 +34,7 @@ def epsilon_of(table: Table, delta: Reals) -> Reals:
 
     def bound(tilts: Reals) -> Reals:
         values = cumulants(factors, tilts) + cumulant_errors(factors, tilts)
-        return (values + log_largest_weight(tilts) - log_finite_delta) / tilts
+        return (values - conversion_entropy(tilts) - log_finite_delta) / tilts
 
     least = best_tilt(bound, ROUNDS, LOG_TILTS)[1]
     upper = xp.minimum(xp.maximum(least, 0.0), table.total(table.largest))

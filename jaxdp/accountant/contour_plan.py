@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp.accountant.factors import (
     Factors,
     cumulant_errors,
@@ -55,7 +56,7 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
     log_delta = xp.log(delta)
 
     def bound(t: Reals, k: Reals) -> Reals:
-        return (k + log_largest_weight(t) - log_delta) / t
+        return (k - conversion_entropy(t) - log_delta) / t
 
     plan = _plan(factors, bound, None)
     bounds = (plan.log_moments - log_delta) / plan.others
@@ -90,11 +91,6 @@ def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
     return xp.logaddexp(from_above, from_below)
 
 
-def log_largest_weight(tilt: Reals) -> Reals:
-    """log of the largest e^(-tilt y) (1 - e^-y)."""
-    return -xp.log1p(tilt) - tilt * xp.log1p(1.0 / tilt)
-
-
 def best_tilt(
     height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]
 ) -> tuple[Reals, Reals]:
@@ -118,7 +114,7 @@ def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Re
     tilts = xp.append(tilt * xp.asarray(_BESIDE), tilt)
     values, errors = cumulants(factors, tilts), cumulant_errors(factors, tilts)
     log_scale = values[-1] - xp.log(tilt) - xp.log1p(tilt)
-    moments = values + log_largest_weight(tilts) + errors
+    moments = values - conversion_entropy(tilts) + errors
     plan = Plan(tilt, xp.ones(()), log_scale, errors[-1], tilts, moments)
     return lax.stop_gradient(plan if epsilon is None else _with_step(plan, epsilon))
 

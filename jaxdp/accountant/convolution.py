@@ -36,7 +36,7 @@ import jax
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Complexes, Reals
-from jaxdp._numeric.elementary import ULP
+from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import Plan
@@ -216,7 +216,7 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
         weight = xp.exp(-tilt * y - lam * xp.abs(y))
         near = xp.sum(total.value * weight) + misplaced
         near = near + (xp.sqrt(xp.sum(weight**2)) * total.error + xp.exp(log_far_mass))
-        log_c = -lam * xp.log1p(1.0 / lam) - xp.log1p(lam)
+        log_c = -conversion_entropy(lam)
         return near * xp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
 
     return xp.where(n > 0, xp.min(xp.stack([at_rate(rate) for rate in RATES])), 0.0)
@@ -225,7 +225,7 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
 def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Tilted mass that is misplaced, and what delta may be off by, in units of e^U."""
     tilt = total.plan.tilt
-    largest_weight = xp.exp(-tilt * xp.log1p(1.0 / tilt)) / (1.0 + tilt)
+    largest_weight = xp.exp(-conversion_entropy(tilt))
     # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
     misplaced = 1.01 * (xp.expm1(mass) + total.outside)
     return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.namespace import slope as slope_of
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import log_add
+from jaxdp._numeric.elementary import conversion_entropy, log_add
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.contour_plan import best_tilt, log_largest_weight
+from jaxdp.accountant.contour_plan import best_tilt
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
 from jaxdp.accountant.masses import Grid, Values, values_of
 from jaxdp.accountant.tables import Table
@@ -134,7 +134,7 @@ def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
     log_delta = xp.log(xp.maximum(delta - infinite, 1e-300))
 
     def height(z: Reals) -> Reals:
-        return (total(facts.number, cumulants(facts, z)) + log_largest_weight(z) - log_delta) / z
+        return (total(facts.number, cumulants(facts, z)) - conversion_entropy(z) - log_delta) / z
 
     bound = best_tilt(height, ROUNDS, LOG_TILTS)[1] + total(facts.number, facts.drift)
     bound = xp.minimum(bound, total(facts.number, facts.largest))

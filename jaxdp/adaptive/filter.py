@@ -19,7 +19,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import last_feasible, zoom
 from jaxdp.adaptive.currency import (
     Currency,
@@ -201,7 +201,7 @@ def _best_order(budget: Budget) -> Reals:
 
     def negative(log_s: Reals) -> Reals:
         s = xp.exp(log_s)
-        gain = (xp.log(budget.delta) + log1p(s) + s * log1p(1.0 / s)) / s
+        gain = (xp.log(budget.delta) + conversion_entropy(s)) / s
         return -(budget.epsilon + gain) / (1.0 + s)
 
     low, high = (xp.asarray(end) for end in _LOG_EXCESSES)

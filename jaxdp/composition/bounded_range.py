@@ -18,7 +18,7 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import ULP, log1p, round_up
+from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
 from jaxdp._numeric.search import least_value
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
@@ -104,7 +104,7 @@ def _epsilon(terms: Terms, delta: Reals, both: bool) -> Reals:
     log_delta = xp.log(safe_delta) - rounding_slack(safe_delta)
 
     def of_order(s: Reals) -> Reals:
-        gain, entropy = _cumulant(lanes, both, s), log1p(s) + s * log1p(1.0 / s)
+        gain, entropy = _cumulant(lanes, both, s), conversion_entropy(s)
         size = gain + entropy + xp.abs(log_delta)
         return (gain - entropy - log_delta + 16.0 * ULP * size) / s
 

@@ -12,7 +12,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
-from jaxdp._numeric.elementary import ULP, log1p
+from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.guarantee.base import Guarantee, repeated
 from jaxdp.guarantee.renyi_profile import tradeoff_of_renyi
 
@@ -100,7 +100,7 @@ def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
     s, value, epsilon = _guarded(guarantee, epsilon)
     first, gap = s == 0, value - epsilon  # of order 1 the bound is 1
     gain = xp.where(first & ~xp.isnan(gap), 0.0, s * gap)
-    entropy = log1p(s) + xp.where(first, 0.0, s * log1p(1.0 / xp.where(first, 1.0, s)))
+    entropy = conversion_entropy(s)
     bound = gain - entropy + 16.0 * ULP * (xp.abs(gain) + entropy)
     # An infinite gain has an infinite error of the other sign.
     bound = xp.where(xp.isinf(gain), gain, bound)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jaxdp._core import checks
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
+from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m, log1p, round_up
 from jaxdp._numeric.search import least_value
 
 # Ends of the search for a Renyi order, less 1. chosen: no release has its best order beyond
@@ -25,7 +25,7 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
 
     def bound(s: Reals) -> Reals:
         gain, cost = cgf(s), s * epsilon
-        entropy = log1p(s) + s * log1p(1.0 / s)
+        entropy = conversion_entropy(s)
         value = gain - cost - entropy + 4.0 * ULP * (xp.abs(gain) + xp.abs(cost) + entropy)
         # An infinite divergence says nothing; beside it only the cost is infinite.
         value = xp.where(xp.isinf(cost) & ~xp.isnan(gain), -cost, value)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import ULP, log1p
+from jaxdp._numeric.elementary import ULP, conversion_entropy, log1p
 from jaxdp.accountant.sampled.law import Nodes, Releases
 
 SLACK = 0.5  # nats that every other real node may be off by. measured: below 1e-3
@@ -136,13 +136,7 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
     rounded = xp.where(psi.gap < xp.inf, rounded, xp.inf)
     lost = xp.sum(xp.where(releases.number > 0, releases.number * rounded, 0.0), -2)
     lost = lost + releases.log_coin_error
-    return composed(releases, psi.log, tilt) + lost + log_most(tilt) + SLACK
-
-
-def log_most(tilt: Reals) -> Reals:
-    """log of the largest (1 - e^-y) e^(-tilt y), y >= 0; 0 at a tilt of 0."""
-    safe = xp.where(tilt > 0, tilt, 1.0)
-    return xp.where(tilt > 0, -log1p(tilt) - safe * log1p(1.0 / safe), 0.0)
+    return composed(releases, psi.log, tilt) + lost - conversion_entropy(tilt) + SLACK
 
 
 def every_other(nodes: Nodes) -> Nodes:

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import conversion_entropy, log1p
 from jaxdp.accountant.sampled.cumulant import (
     Bounds,
     composed,
     log_bound,
-    log_most,
     log_psi_in_parts,
 )
 from jaxdp.accountant.sampled.law import Nodes, Releases
@@ -60,4 +59,4 @@ def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
     share = -xp.expm1(-risen)
     rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
     both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
-    return Parts(Bounds(tilts, whole), both + log_most(tilts)[:, None, None])
+    return Parts(Bounds(tilts, whole), both - conversion_entropy(tilts)[:, None, None])
