@@ -1,22 +1,19 @@
-"""Pictures of lines: profiles, trade-offs, budgets along a training, densities, errors."""
+"""Line plots: privacy profiles, budgets along a training, densities, errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
-from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.design.compare import Row
 from jaxdp.design.fit import fit_noise
-from jaxdp.guarantee.base import Budget, require_both_directions
-from jaxdp.guarantee.tradeoff import tradeoff_line, tradeoff_of_profile
+from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.plot.style import (
@@ -35,8 +32,6 @@ from jaxdp.plot.style import (
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
-# Of a trade-off. chosen: fewer, as each is a bound that is searched for
-_TRADEOFF_POINTS = 101
 # Steps of a training at which epsilon is found. chosen: a line that looks smooth
 _STEPS = 64
 # Probability that the picture of a density leaves out on either side. chosen: not to be seen
@@ -49,16 +44,16 @@ _LOG_10 = float(np.log(10.0))
 def profile(
     releases: Mapping[str, HasLogDelta], epsilon: ArrayLike | None = None, *, ax: Any = None
 ) -> Any:
-    """Draw delta in powers of ten against epsilon, a line a release, however small delta is.
+    """Plot delta against epsilon, one line per release, with delta in powers of ten.
 
     Args:
-        releases: labels and what they stand for, each with `log_delta`.
-        epsilon: where; 0 to 8 if None.
-        ax: axes to draw on; those of a new figure if None.
+        releases: labels and releases, each with `log_delta`.
+        epsilon: values of epsilon in nats; 0 to 8 if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
-        The axes. Their y is log10 of delta, since no double holds a delta below 1e-308; a delta of
-        0 leaves the picture.
+        The axes. The y coordinate is log10 of delta, because no double holds a delta below 1e-308.
+        A dot marks the end of a line: beyond it delta is 0, as for a Laplace.
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.profile({"mu = 1": dp.GDP(1.0), "mu = 2": dp.GDP(2.0)})
@@ -70,43 +65,13 @@ def profile(
     x = np.linspace(0.0, 8.0, _POINTS) if epsilon is None else np.asarray(epsilon)
     for label, release in releases.items():
         y = np.asarray(release.log_delta(x)) / _LOG_10
-        ax.plot(x, np.where(np.isfinite(y), y, np.nan), label=label)
+        shown = np.isfinite(y)
+        (line,) = ax.plot(x, np.where(shown, y, np.nan), label=label)
+        if shown.any() and not shown[np.argmax(x)]:
+            end = np.argmax(np.where(shown, x, -np.inf))
+            ax.scatter(x[end], y[end], s=24.0, color=line.get_color(), zorder=3.0)
     ax.yaxis.set_major_formatter(lambda y, _: f"$10^{{{y:g}}}$")
     return labelled(ax, r"$\varepsilon$ (nats)", r"$\delta$", "Privacy profiles", "release")
-
-
-@styled
-def tradeoff(releases: Mapping[str, HasLogDelta], *, ax: Any = None) -> Any:
-    """Draw the least false-negative rate of a membership test against its false-positive rate.
-
-    Args:
-        releases: labels and what they stand for, each with `log_delta`.
-        ax: axes to draw on; those of a new figure if None.
-
-    Returns:
-        The axes, with the line of a test that learns nothing. A composition is drawn from 96
-        epsilons: below its trade-off, by about .005 at kinks and less elsewhere.
-
-    >>> import jaxdp as dp
-    >>> axes = dp.plot.tradeoff({"mu = 1": dp.GDP(1.0)})
-    >>> axes.get_xlabel(), axes.get_ylabel()
-    ('false-positive rate', 'false-negative rate')
-    """
-    check_mapping("releases", releases, "mechanism")
-    ax = axes_of(ax)
-    rate = np.linspace(0.0, 1.0, _TRADEOFF_POINTS)
-    for label, release in releases.items():
-        if isinstance(release, PrivacyLoss) and not release.shape:
-            require_both_directions(release)
-            rough = partial(bounded_range.rough_log_delta, release.terms, release.both)
-            fnr = tradeoff_line(rough, rate)
-        else:
-            fnr = np.asarray(tradeoff_of_profile(release.log_delta, rate))
-        ax.plot(rate, fnr, label=label)
-    ax.plot([0.0, 1.0], [1.0, 0.0], color="0.6", linestyle="-", linewidth=1.0, label="no leak")
-    ax.set_aspect("equal")
-    names = "false-positive rate", "false-negative rate"
-    return labelled(ax, *names, "Trade-off functions", "release")
 
 
 @styled

@@ -18,6 +18,7 @@ EPSILON = np.geomspace(0.2, 4.0, 5)
 PICTURES = {
     "profile": (lambda ax: dp.plot.profile(RELEASES, np.linspace(0, 60, 40), ax=ax), 2),
     "tradeoff": (lambda ax: dp.plot.tradeoff(RELEASES, ax=ax), 3),
+    "log tradeoff": (lambda ax: dp.plot.tradeoff(RELEASES, log=True, ax=ax), 3),
     "epsilon_by_step": (lambda ax: dp.plot.epsilon_by_step({"DP-SGD": STEP}, 90, 1e-6, ax=ax), 1),
     "noise_by_epsilon": (
         lambda ax: dp.plot.noise_by_epsilon(["gaussian", "laplace"], EPSILON, 2e-6, ax=ax),
@@ -68,6 +69,31 @@ def test_a_title_of_ones_own_stays():
     _, ax = pyplot.subplots()
     ax.set_title("mine")
     assert dp.plot.profile(RELEASES, ax=ax).get_title() == "mine"
+    pyplot.close("all")
+
+
+def test_a_trade_off_shows_delta_near_zero():
+    loss = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.8), 1.0))
+    assert 2e-5 < loss.delta(2.0) < 2e-4
+    claims = {"claim": dp.ApproxDP(2.0, 1e-6), "truth": loss}
+    _, near = dp.plot.tradeoff(claims).figure.axes
+    alone = dp.plot.tradeoff(claims, log=True)
+    lines = [np.asarray(line.get_ydata()) for line in near.lines]
+    np.testing.assert_array_equal(lines[1], alone.lines[1].get_ydata())
+    rates = np.asarray(near.lines[1].get_xdata())
+    exact = np.asarray(dp.tpr_at_fpr(loss, rates[::20]))
+    assert (lines[1][::20] >= exact).all()
+    np.testing.assert_allclose(lines[1][::20], exact, rtol=0.1)
+    assert lines[0][0] == pytest.approx(1e-6 + np.exp(2.0) * 1e-8, rel=0.1)
+    assert (lines[1] / lines[0]).max() > 1.3
+    pyplot.close("all")
+
+
+def test_the_end_of_a_profile_is_marked():
+    ax = dp.plot.profile(RELEASES, np.linspace(0.0, 2.0, 201))
+    ends = [marks.get_offsets()[0] for marks in ax.collections]
+    assert len(ends) == 1
+    assert 0.98 <= ends[0][0] < 1.0  # the Laplace has delta 0 from 1 on
     pyplot.close("all")
 
 
