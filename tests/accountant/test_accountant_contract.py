@@ -70,16 +70,8 @@ def frozen(kind, count=None):
     return KINDS[kind](**columns), epsilon, log_delta, np.where(np.isnan(error), np.inf, error)
 
 
-def rows_asked():
-    """Every kind: of those that are not quick two rows, and all of them in the long suite."""
-    few = [pytest.param(kind, None if kind in QUICK else 2) for kind in KINDS]
-    whole = [
-        pytest.param(kind, None, marks=pytest.mark.long) for kind in KINDS if kind not in QUICK
-    ]
-    return few + whole
-
-
-@pytest.mark.parametrize(("kind", "count"), rows_asked())
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [2, pytest.param(None, marks=pytest.mark.long)])
 def test_log_delta_lies_within_both_errors(kind, count):
     loss, epsilon, known, known_error = frozen(kind, count)
     found, error = np.asarray(loss.log_delta(epsilon)), np.asarray(loss.log_delta_error(epsilon))

@@ -169,18 +169,17 @@ def test_single_releases_beside_many_are_calibrated():
 @np.errstate(all="ignore")  # as around a kernel
 def test_what_no_node_stands_for_is_taken_off_delta(monkeypatch):
     """Whether it is counted as it is or tilted, Chernoff's epsilon grows by it."""
-    unknown = jnp.full(1, jnp.nan)
+    unknown = np.full(1, np.nan)
     releases = releases_of(training(np.ones(1), 0.01, 1000.0, "remove").terms)[0]
-    batch = jax.tree.map(jnp.transpose, releases)
+    batch = jax.tree.map(np.transpose, releases)
     shares = {"none": (0.0, 0.0), "plain": (0.4, 0.0), "tilted": (0.0, 0.4)}
     found = {}
     for name, share in shares.items():
-        lost = tuple(jnp.full(1, x) for x in share)
+        lost = tuple(np.full(1, x) for x in share)
         monkeypatch.setattr(errors, "lost", lambda *_, lost=lost: lost)
         # No sum serves: Chernoff's bound is left.
-        monkeypatch.setattr(errors, "height_of", lambda *_: jnp.full((1, 1), jnp.nan))
-        with jax.numpy_rank_promotion("allow"):
-            answer = curve.epsilon_bounds(engine.LONG, batch, jnp.full(1, 1e-6), unknown, 1)
+        monkeypatch.setattr(errors, "height_of", lambda *_: np.full((1, 1), np.nan))
+        answer = curve.epsilon_bounds(engine.LONG, batch, np.full(1, 1e-6), unknown, 1)
         found[name] = float(answer.upper[0])
     assert found["none"] < found["plain"]
     assert found["none"] < found["tilted"]
@@ -228,11 +227,10 @@ def test_chernoff_says_nothing_by_nodes_that_are_too_far_apart():
     """Of large groups and tiny noise two sums may miss the same peak."""
     for scale, is_known in ((1.0, True), (0.02, False)):
         terms = training(np.full(1, scale), 0.01, 10.0, "add").terms
-        releases = jax.tree.map(jnp.transpose, releases_of(terms)[0])
-        with jax.numpy_rank_promotion("allow"):
-            places = law.placed(engine.BULK, releases, jnp.full(1, -10.0))
-            nodes = law.on_nodes(engine.BULK, releases, *places)
-            bounds = cumulant.chernoff(releases, nodes, jnp.ones((1, 1)))
+        releases = jax.tree.map(np.transpose, releases_of(terms)[0])
+        places = law.placed(engine.BULK, releases, np.full(1, -10.0))
+        nodes = law.on_nodes(engine.BULK, releases, *places)
+        bounds = cumulant.chernoff(releases, nodes, np.ones((1, 1)))
         assert np.isfinite(bounds.log[0, 0]) == is_known
 
 
