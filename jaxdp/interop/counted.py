@@ -1,0 +1,99 @@
+"""Mechanisms, guarantees and pairs with their counts, equal ones counted once."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Hashable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from jaxdp._core.neighbours import NEIGHBOURS, Relation
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.guarantee.approximate import ApproxDP
+
+# An event that costs everything.
+EVERYTHING = ApproxDP(0.0, 1.0)
+# Things with their counts, by structure and parameters.
+Counts: TypeAlias = dict[Hashable, tuple[Any, float]]
+
+
+class Selected(NamedTuple):
+    """The best of a random number of runs, whose mean and shape are those of dp_accounting."""
+
+    mean: float
+    shape: float
+    run: Counts
+
+
+class UnsupportedError(Exception):
+    """An event that cannot be accounted for, and why."""
+
+    def __init__(self, event: Any, reason: str):
+        super().__init__(reason)
+        self.event, self.reason = event, reason
+
+
+def add(counts: Counts, thing: Any, count: float | int) -> None:
+    """Add `count` times a thing."""
+    if isinstance(thing, Selected):
+        run = frozenset((key, n) for key, (_, n) in thing.run.items())
+        key: Hashable = (thing.mean, thing.shape, run)
+    else:
+        key = key_of(thing)
+    counts[key] = thing, counts.get(key, (thing, 0.0))[1] + count
+
+
+def costs_everything(counts: Counts) -> bool:
+    """True if an event that costs everything was counted."""
+    return key_of(EVERYTHING) in counts
+
+
+def loss_of(counts: Counts) -> PrivacyLoss:
+    """The privacy loss of all things: one batch for every structure, summed."""
+    batches: dict[Any, list[tuple[float, ...]]] = {}
+    for thing, count in counts.values():
+        structure, parameters = key_of(thing)
+        batches.setdefault(structure, []).append((count, *parameters))
+    losses = []
+    for structure, rows in batches.items():
+        numbers, *columns = np.array(rows).T
+        loss = (numbers * privacy_loss(jax.tree.unflatten(structure, columns))).sum()
+        # A record that adds nothing is the special one: both directions count.
+        zeroed = loss.relation == "zero_out"
+        losses.append(PrivacyLoss(loss.terms, "add_remove") if zeroed else loss)
+    return functools.reduce(operator.add, losses)
+
+
+def relation_of(neighboring_relation: Any) -> Relation:
+    """Our name of a relation of dp_accounting."""
+    for name, neighbours in NEIGHBOURS.items():
+        if neighbours.alias == neighboring_relation.name:
+            return name
+    raise ValueError(f"neighboring_relation must be a known one, got {neighboring_relation}")
+
+
+def key_of(thing: Any) -> tuple[Any, tuple[float, ...]]:
+    """Structure and parameters of a thing."""
+    leaves, structure = jax.tree.flatten(thing)
+    return structure, tuple(map(float, leaves))
+
+
+def name_of(event: Any) -> str:
+    """The name of an event's class, or of that of dp_accounting from which it derives."""
+    names = (
+        x.__name__
+        for x in type(event).__mro__
+        if x.__module__.startswith("dp_accounting") and x.__name__ != "DpEvent"
+    )
+    return next(names, type(event).__name__)
+
+
+def holds_non_private(event: Any) -> bool:
+    """True if the event is or holds a NonPrivateDpEvent."""
+    if name_of(event) == "NonPrivateDpEvent":
+        return True
+    parts = getattr(event, "events", None) or [getattr(event, "event", None)]
+    return any(part is not None and holds_non_private(part) for part in parts)
