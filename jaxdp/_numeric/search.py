@@ -55,7 +55,7 @@ def last_feasible(
     slack: Reals,
     otherwise: float = xp.inf,
 ) -> Reals:
-    """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0, elementwise; both ends > 0.
+    """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0; both ends > 0.
 
     `residual` is monotone, falling towards `safe`; the arrays have one shape. 64 geometric
     bisections keep an end with residual <= -slack, which is returned once residual <= 0 has been

@@ -1,1 +1,1 @@
-"""Budgets and records of what is spent while releases are chosen one after the other."""
+"""Budgets and running costs for releases that are chosen one after the other."""

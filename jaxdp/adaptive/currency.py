@@ -61,7 +61,7 @@ def _mu_of(mechanism: Mechanism) -> GDP:
 
 
 def divergences(item: Item, order: ArrayLike) -> RDP:
-    """Cost of one `item` at the orders: `to_rdp`; if sampled, that of its composed loss."""
+    """Cost of one `item` at the orders: `to_rdp`, of its composed loss if sampled."""
     if isinstance(item, Mechanism) and item.sampled:
         if item.relation in ONE_DIRECTION:
             raise ValueError(
@@ -111,7 +111,7 @@ def measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...
 
 
 def guarantee_of(budget: Currency, measure: Sequence[Fraction], up: bool) -> Currency:
-    """The guarantee of what was measured: `_measure` undone, and rounded."""
+    """Guarantee of a measured sum: the inverse of `_measure`, rounded."""
     match budget:
         case ZCDP():
             return ZCDP(rounded(measure[1] - measure[0], up), rounded(measure[0], up))

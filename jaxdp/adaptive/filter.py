@@ -1,4 +1,4 @@
-"""A running budget: what is released next may depend on what was released before.
+"""A running budget: the next release may depend on earlier outputs.
 
 The sums of `a + b` hold for parameters that are fixed in advance. A `Filter` fixes the budget
 instead. It is a host object: it changes, it does not jit, and its sums are exact.
@@ -61,8 +61,8 @@ class BudgetExceededError(ValueError):
 class Filter(Locked, Saved):
     """Lets adaptively chosen releases through until `budget` would be passed.
 
-    All that it lets through, together, has the guarantee `budget`, at any time and whenever one
-    stops, if each step's guarantee holds given the outputs before it:
+    All accepted releases together satisfy `budget`, at any stopping time, if each step's guarantee
+    holds given the outputs before it:
 
     * `PureDP`: epsilons add (Rogers, Roth, Ullman & Vadhan, NeurIPS 2016);
     * `ZCDP`: the sums keep to xi + a rho at every order a > 1 (Whitehouse, Ramdas, Rogers & Wu,
@@ -76,10 +76,10 @@ class Filter(Locked, Saved):
     `RDP`, by its `pure_epsilon` for `PureDP`, by its mu for `GDP` if its noise is Gaussian, else by
     its `pure_epsilon`. A guarantee of a kind that does not convert raises `TypeError`; noise with
     neither a mu nor a pure epsilon raises `ValueError` under `GDP`. A sampled mechanism costs its
-    own divergences under an `RDP`, what the whole release does under the others (at the largest
-    orders it is no better). One release, not a batch; finite costs. Sums
-    are exact, so that no rounding lets a step through. Threads may share a filter: each step is
-    looked at and taken in one.
+    own divergences under an `RDP`, and as much as the unsampled one under the others (its
+    divergences at the largest orders are as large). One release, not a batch; finite costs. Sums
+    are exact, so that no rounding lets a step through. Threads may share a filter: a step is
+    checked and charged atomically.
     """
 
     def __init__(self, budget: Currency):
@@ -197,7 +197,7 @@ class Filter(Locked, Saved):
 
 @jitted
 def _best_order(budget: Budget) -> Reals:
-    """The order at which the divergence that the conversion allows is the most, over the order."""
+    """The order with the largest ratio of allowed divergence to order."""
 
     def negative(log_s: Reals) -> Reals:
         s = xp.exp(log_s)

@@ -44,10 +44,9 @@ class Ledger(Locked):
         budget: a `PureDP`, `ZCDP`, `RDP` or `GDP`; None for a file that is there, whose budget
             it must equal otherwise.
 
-    What it lets through, together, has the guarantee `budget`, as a `Filter` says, for as long as
-    all that is released is charged here. A file that is no ledger, was changed or ends within a
-    line raises `ValueError`, and nothing can be charged. `NotImplementedError` on a system
-    without POSIX locks, such as Windows.
+    All accepted releases together satisfy `budget`, as with a `Filter`, if every release is charged
+    here. A file that is not a ledger, was changed or ends within a line raises `ValueError`, and
+    nothing can be charged. `NotImplementedError` on a system without POSIX locks, such as Windows.
 
     >>> import tempfile, pathlib
     >>> import jaxdp as dp
@@ -102,7 +101,7 @@ class Ledger(Locked):
     def charge(self, item: Item, count: object = 1, name: str = "") -> None:
         """Write `count` releases of `item`, or raise `BudgetExceededError` and change nothing.
 
-        What an item costs is said in `Filter`.
+        `Filter` describes the cost of an item.
         """
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")

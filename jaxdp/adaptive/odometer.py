@@ -1,4 +1,4 @@
-"""Odometer of what adaptively chosen releases have spent so far, at all times at once."""
+"""Odometer: running cost of adaptively chosen releases, valid at all times at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Odometer(Locked, Saved):
         return self._steps
 
     def epsilon(self) -> float:
-        """Epsilon spent so far; log(k / delta) / (largest order - 1) before anything was."""
+        """Epsilon spent up to now, at first log(k / delta) / (largest order - 1)."""
         return self._epsilon(self._sums)
 
     def epsilon_after(self, item: Item, count: object = 1) -> float:
@@ -90,7 +90,7 @@ class Odometer(Locked, Saved):
         return self._epsilon(sums)
 
     def spent(self) -> RDP:
-        """The sums of the divergences, rounded up. For adaptive steps they are no guarantee."""
+        """Sums of the divergences, rounded up. Not a guarantee for adaptive steps."""
         return RDP(self._order, [rounded(total, up=True) for total in self._sums])
 
     def to_json(self) -> str:

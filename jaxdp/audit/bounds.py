@@ -1,4 +1,4 @@
-"""Confidence bounds on the rates of a test between two neighbours, and what they say of epsilon.
+"""Confidence bounds on a test's rates between two neighbours, and on epsilon from them.
 
 An event has probability P and Q under the neighbours. (epsilon, delta) holds only if
 P <= e^epsilon Q + delta, GDP(mu) only if Phi^-1(P) - Phi^-1(Q) <= mu; a lower bound on P and an
@@ -110,7 +110,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(claim: Any, delta: float, confidence: float) -> Terms:
-    """The terms of a claim; a `ValueError` names what is out of range."""
+    """Terms of a claim; raises `ValueError` if it is out of range."""
     delta, level = checked_terms(delta, confidence)
     return Terms(delta, level, claimed_epsilon(claim, delta), claimed_mu(claim))
 

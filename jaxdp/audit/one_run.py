@@ -1,16 +1,17 @@
-"""Audits in one run: many canaries, each in the data or not by a fair coin, and guesses of which.
+"""Audits in one run: many canaries, each in the data by a fair coin, and guesses.
 
-Of m canaries G are guessed at and c guesses are right. Let p_t be the probability of t right ones,
-and f the trade-off function of a mechanism, symmetric. A canary that is flipped makes a right
-guess wrong, so that for every set T of numbers
+There are m canaries and G guesses, of them c right. Let p_t be the probability of t right ones, and
+f the trade-off function of a mechanism, symmetric. A canary that is flipped makes a right guess
+wrong, so that for every set T of numbers
 
     sum_T p_t t / m <= 1 - f(sum_T p_(t - 1) (G - t + 1) / m).
 
-With T = {i, ..., G}, for i from c down, this bounds the mass of all p_t from below by what
-P(c or more are right) is; where that passes 1, so few fail by chance. No composition over the
-canaries is paid for. Source: Mahloujifar, Melis & Chaudhuri, Auditing f-differential privacy in one
-run, ICML 2025. For (epsilon, delta) alone the number of right guesses is about below a binomial:
-Steinke, Nasr & Jagielski, Privacy auditing with one (1) training run, NeurIPS 2023, appendix D.
+With T = {i, ..., G}, for i from c down, this bounds the mass of all p_t from below in terms of P(c
+or more are right); if the bound exceeds 1, that probability is too small for the claim. There is no
+composition over the canaries. Source: Mahloujifar, Melis & Chaudhuri, Auditing f-differential
+privacy in one run, ICML 2025. For (epsilon, delta) alone the number of right guesses is about below
+a binomial: Steinke, Nasr & Jagielski, Privacy auditing with one (1) training run, NeurIPS 2023,
+appendix D.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class OneRunAudit(NamedTuple):
     epsilon_lower, mu_lower: the least epsilon at `delta`, and the least mu of GDP, that are not
     refuted as f-DP. epsilon_lower_binomial: the same by the simpler bound on (epsilon, delta).
     Each is below the true one with probability `confidence`, which is one less the rate of false
-    alarms. claimed: the epsilon that was promised at `delta`. is_refuted: True if the trade-off
-    function of the claim is. correct: of so many guesses at so many canaries.
+    alarms. claimed: the epsilon that was promised at `delta`. is_refuted: True if the claim's
+    trade-off function is refuted. correct: right guesses, of `guesses` at `canaries`.
     """
 
     epsilon_lower: float
@@ -85,16 +86,16 @@ def audit_one_run(
             `included` not.
         canaries: their number: one more or less makes the neighbours of the claim, or one that is
             replaced, where `training` takes one of two for each.
-        delta: at which epsilon is bounded.
-        claim: what has `delta(epsilon)` and `epsilon(delta)` for both directions, or an epsilon at
-            `delta` as a number; None: nothing.
+        delta: of the bounds on epsilon.
+        claim: an object with `delta(epsilon)` and `epsilon(delta)` for both directions, or an
+            epsilon at `delta` as a number; None: no claim.
         guesses: at the canaries of the largest and of the smallest scores, half each, decided
             before the run; None: a tenth of the canaries.
         confidence: that each bound holds: 1 less the rate of false alarms.
         key: of the coins and of the training; None takes one from the operating system.
 
     Returns:
-        A `OneRunAudit`. That nothing was refuted proves nothing: the test may be weak.
+        A `OneRunAudit`. A claim that is not refuted is not proved: the test may be weak.
 
     One run cannot tell a mechanism from one that reveals all canaries at once with a probability of
     1 - confidence or less, so bounds stay below the truth however many there are; those on epsilon
@@ -148,7 +149,7 @@ def _correct(scores: np.ndarray, included: np.ndarray, guesses: int) -> int:
 
 
 def is_refuted(curve: Curve, correct: int, guesses: int, canaries: int, alpha: float) -> bool:
-    """True if under f-DP so many guesses are right with a probability below alpha."""
+    """True if the number of right guesses has a probability below alpha under f-DP."""
     p_right, p_wrong = alpha * correct / canaries, alpha * (guesses - correct) / canaries
     p_guess = guesses / canaries * (1.0 + _ROUNDING)
     for count in range(correct - 1, -1, -1):
@@ -198,7 +199,7 @@ def _curve_of(claim: Any, delta: float) -> Curve | None:
 def binomial_p_value(
     epsilon: float, delta: float, correct: int, guesses: int, canaries: int
 ) -> float:
-    """Bound on the probability of so many right guesses under (epsilon, delta)-DP.
+    """Bound on the probability of `correct` or more right guesses under (epsilon, delta)-DP.
 
     P(B >= c) + 2 m delta max_i P(c > B >= c - i) / i, B binomial with e^epsilon / (1 + e^epsilon).
     """

@@ -43,9 +43,9 @@ class Audit(NamedTuple):
 
     epsilon_lower, mu_lower: lower bounds on epsilon at `delta` and on mu of Gaussian DP; both hold
     with probability `confidence`, which is 1 less the rate of false alarms. claimed, claimed_mu:
-    the epsilon at `delta` and the mu that were promised, infinite if none was. is_refuted: True if
-    a bound exceeds what was promised. score: the function of an output that the test compares with
-    a threshold. finding: what refuted the claim, in words.
+    the claimed epsilon at `delta` and mu, infinite without a claim. is_refuted: True if a bound
+    exceeds the claim. score: the function of an output that the test compares with a threshold.
+    finding: what refuted the claim, in words.
     """
 
     epsilon_lower: float
@@ -77,14 +77,13 @@ def audit(
 
     Args:
         mechanism: a `Mechanism`, whose releases are audited; a function of (data, key), whose
-            output is an array or a tree; or an estimator with `fit`, a copy of which is fitted.
-        neighbours: two data sets; of an estimator, tuples of what `fit` takes.
-        trials: outputs of either neighbour, 4 or more; half choose the test.
-        delta: at which epsilon is bounded, fixed before the audit; docs/audit.md says how to
-            choose it.
-        claim: what has `epsilon(delta)`, for both directions, or that epsilon as a number; None:
-            the mechanism itself. A `GDP`, or Gaussian noise without sampling, is tested by its mu
-            as well; the two tests share the rate of false alarms.
+            output is an array or a tree; or an estimator with `fit`, which is copied. neighbours:
+        two data sets; for an estimator, tuples of the arguments of `fit`. trials: outputs of either
+        neighbour, 4 or more; half choose the test. delta: of the bound on epsilon, fixed before the
+        audit; docs/audit.md explains its choice.
+        claim: an object with `epsilon(delta)` for both directions, or that epsilon as a number;
+            None: the mechanism itself. A `GDP`, or Gaussian noise without sampling, is tested by
+            its mu as well; the two tests share the rate of false alarms.
         confidence: that the bounds hold: 1 less the rate of false alarms.
         key: of the draws; None takes one from the operating system. It sets what estimators have
             as `random_state`: a fixed one would draw the same noise in every trial.
@@ -92,11 +91,11 @@ def audit(
             over them, and its outputs have a leading axis. None: one key, one output.
         progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
             stderr is a terminal.
-        low_bits: False leaves out the score that reads the last bits of floating point, which tell
-            the data apart under any noise that is added in floating point.
+        low_bits: False leaves out the score that reads the last floating-point bits, which
+            distinguish the data under any floating-point noise.
 
     Returns:
-        An `Audit`. That nothing was refuted proves nothing: the test may be weak.
+        An `Audit`. A claim that is not refuted is not proved: the test may be weak.
 
     Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. Bad arguments raise
     `ValueError`.
@@ -197,7 +196,7 @@ def _run_once(mechanism: Any, data: Any, key: jax.Array) -> Any:
 
 
 def _reseeded(estimator: Any, key: jax.Array) -> Any:
-    """A copy whose randomness, and that of its parts, comes from the key."""
+    """A copy whose randomness, parts included, comes from the key."""
     copy = checks.extra("sklearn.base", "learn").clone(estimator)
     names = [name for name in sorted(copy.get_params()) if name.endswith("random_state")]
     seeds = np.asarray(jax.random.bits(key, (len(names),), dtype=np.uint32))

@@ -1,4 +1,4 @@
-"""Scores of an output, by which an audit tells two neighbours apart.
+"""Scores of an output, with which an audit distinguishes two neighbours.
 
 A score is one function of a single output: all that it takes besides, a `View`, comes from the
 outputs that choose the test. A score that depends on which neighbour made an output, such as a
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
 
 def view_of(first: np.ndarray, second: np.ndarray) -> View:
-    """The view in which outputs of two neighbours differ most."""
+    """The view with the largest difference between the outputs of two neighbours."""
     direction = _direction(first, second)
     both = np.concatenate([first, second])
     return View(direction, float(np.median(_along(both, direction))))

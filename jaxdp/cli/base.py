@@ -77,7 +77,7 @@ class ImpossibleError(RuntimeError):
 
 @functools.cache
 def library() -> ModuleType:
-    """The package, ready to compute: in double precision, with what was compiled before."""
+    """The package in double precision, with the cache of compiled programs."""
     importlib.import_module("jax").config.update("jax_enable_x64", True)
     package = importlib.import_module("jaxdp")
     # A home that cannot be written to costs time only.

@@ -1,4 +1,4 @@
-"""`jaxdp ledger`: what a budget's file says was spent."""
+"""`jaxdp ledger`: the spent part of a budget in a file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ def run(
     file: Annotated[Path, typer.Argument(help="A file that dp.Ledger keeps.")],
     as_json: AsJson = False,
 ) -> None:
-    """The budget of a ledger, what was spent of it and by what, once every line is verified."""
+    """Verify a ledger and show its budget, the spent part and the charges."""
 
     def work() -> dict[str, Any]:
         ledger = library().Ledger(file)

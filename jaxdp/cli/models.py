@@ -61,7 +61,7 @@ def run(
     out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
     as_json: AsJson = False,
 ) -> None:
-    """A private LASSO or logistic regression by coordinate descent, and what it guarantees."""
+    """Train a private LASSO or logistic regression by coordinate descent; show its guarantee."""
     options = {name: getattr(fit, name) for name in ("epsilon", "delta", "alpha", "relation")}
 
     def work() -> dict[str, Any]:

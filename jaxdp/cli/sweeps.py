@@ -83,7 +83,7 @@ def run(
 
 
 def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the file, then those of the flags, which override them."""
+    """Settings of the file, overridden by the flags."""
     settings: dict[str, Any] = {}
     if file is not None:
         settings = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}

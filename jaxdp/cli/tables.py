@@ -79,7 +79,7 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _expected(plan: Any) -> tuple[dict[str, Any], str]:
-    """Errors of the statistics by name, of a mean those of its sum."""
+    """Errors of the statistics by name; for a mean the errors of its sum."""
     rows = []
     pairs = zip(plan.queries, plan.expected_errors().values(), strict=True)
     for query, error in pairs:

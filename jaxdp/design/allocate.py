@@ -1,8 +1,8 @@
 """A budget spread over coordinates of unequal sensitivity: closed forms, and noise on integers.
 
-Of small discrete Gaussians delta does not always fall as the scale grows (at shift 1 and epsilon 3
-it rises for a third of the scales from 0.3 on): the scales that are found keep the budget, larger
-ones need not.
+The delta of a small discrete Gaussian does not always fall as its scale grows (at shift 1 and
+epsilon 3 it rises for a third of the scales from 0.3 on): the returned scales satisfy the budget,
+larger ones need not.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def allocate(
 
     Args:
         family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace".
-        sensitivities: l_j, (..., K), by which each coordinate moves, all at once; whole numbers for
-            noise on the integers.
+        sensitivities: l_j, (..., K), of the coordinates, all at once; whole for integer noise.
         budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; or a `GDP` for the
             Gaussian, a `PureDP` for the Laplaces.
         weights: of the coordinates in the error, (..., K), above 0; 1 if None. "inid" and "exact"

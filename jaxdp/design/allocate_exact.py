@@ -51,7 +51,7 @@ def allocate_exact(
     Args:
         noises: T_j, one for all coordinates or one each, of any families: coordinate j is released
             with noise s_j T_j. For Gaussian(1.0) and Laplace(1.0) the s_j are the scales.
-        sensitivities: l_j, (K,), by which the coordinates move.
+        sensitivities: l_j, (K,), of the coordinates.
         budget: one `Budget` or (epsilon, delta), epsilon in nats.
         weights: (K,), above 0; 1 if None.
         power: of the error sum_j weights_j E|s_j T_j|^power that is minimised, above 0.
@@ -60,13 +60,12 @@ def allocate_exact(
     Returns:
         The s_j, (K,); infinite where nothing meets the budget; 0 at a zero sensitivity.
 
-    What `allocate` loses to the bound of its corollary is won back. The relative scales start from
-    the better of its closed forms, the Gaussian's and the Laplace's (power laws in l_j^2 / w_j and
-    l_j / w_j), and move by Adam on the logarithm of the error, where delta is taken for the least
-    exp(K(s) - s epsilon) / (s (1 + s)) over s > 0: its optimum is near that of delta, and the error
-    flat there (of 20 Laplaces 2.5e-4 above the least). For the best of all steps `calibrate` finds
-    the common factor that exact composition allows, from the safe side. More than one budget or
-    power: `ValueError`.
+    The relative scales start from the better closed form of `allocate`, the Gaussian's or the
+    Laplace's (power laws in l_j^2 / w_j and l_j / w_j), and move by Adam on the logarithm of the
+    error, with the surrogate min over s > 0 of exp(K(s) - s epsilon) / (s (1 + s)) for delta. Its
+    optimum is near the true one, where the error is flat (2.5e-4 above the least for 20 Laplaces).
+    `calibrate` then finds the common factor of the best step under exact composition, from the safe
+    side. More than one budget or power: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(dp.allocate_exact(dp.Gaussian(1.0), [1.0, 4.0], (1.0, 1e-5)).round(3))

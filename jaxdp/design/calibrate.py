@@ -63,7 +63,7 @@ def calibrate(
             itself looked at; `build` gets whole numbers only.
 
     Returns:
-        The parameter, in the common shape of budget, bracket and what is built, never on the unsafe
+        The parameter, in the common shape of budget, bracket and built objects, never on the unsafe
         side: log_delta(result) <= log(budget.delta), with a slack for rounding, checked after the
         search. inf (0 with `largest`) where nothing in the bracket passes, bad traced input
         included.
@@ -71,8 +71,8 @@ def calibrate(
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about a dozen secants, to 1e-10 of the parameter. Derivatives by the
     implicit function theorem, through the budget and all that `build` closes over, where something
-    is traced. Compositions of known parameters are searched by calls of what is compiled for all of
-    them; of everything else wrap repeated calls in `jax.jit`. lower >= upper: `ValueError`.
+    is traced. Searches over compositions of known parameters reuse the programs of all
+    compositions; otherwise wrap repeated calls in `jax.jit`. lower >= upper: `ValueError`.
 
     >>> import jaxdp as dp
     >>> scale = dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0), (1.0, 1e-5))

@@ -28,7 +28,7 @@ _INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].lattice)
 
 
 class Row(NamedTuple):
-    """One family at its best; errors are those of one coordinate, averaged over a profile."""
+    """Best member of one family; errors of one coordinate, averaged over a profile."""
 
     family: str
     parameters: dict[str, float | list[float]]

@@ -34,7 +34,7 @@ class ExpectedError:
         return xp.where(size == 0, xp.inf, self.half_width / xp.where(size == 0, 1.0, size))
 
     def smallest_value(self, relative_error: ArrayLike) -> Reals:
-        """The least |value| whose `relative_error` is at most so much, above 0."""
+        """The least |value| whose `relative_error` is at most a limit above 0."""
         return round_up(self.half_width / checks.positive("relative_error", relative_error), 4)
 
 
@@ -42,21 +42,21 @@ class ExpectedError:
 def expected_error(
     mechanism: Mechanism | Noise, level: ArrayLike = 0.95, granularity: ArrayLike = 0.0
 ) -> ExpectedError:
-    """Expected error of a release, from its noise alone: what a number will be worth.
+    """Expected error of a release, computed from its noise alone.
 
     Args:
         mechanism: a `Mechanism`, or its noise T.
         level: probability of the half width, in [0, 1].
-        granularity: that of the release, 0 or more; 0 for noise on the integers, and where
-            `release` chooses it (2^-32 of the scale).
+        granularity: of the release, 0 or more; 0 for noise on the integers, and if `release`
+            chooses it (2^-32 of the scale).
 
     Returns:
         An `ExpectedError`: sqrt(E T^2), E|T| and the half width, the (1 + level) / 2 quantile of T
-        plus the granularity, as `Released.half_width` has it; by `relative_error` and
-        `smallest_value` the values for which that is little. `smallest_value` reads no record, so
-        that what is left out or merged may be fixed by it in advance.
+        plus the granularity, as `Released.half_width` has it; `relative_error` and `smallest_value`
+        relate it to a value. `smallest_value` reads no record, so that you can use it to decide in
+        advance which values to suppress or merge.
 
-    What is no mechanism and no noise, or out of range, raises `ValueError`.
+    Raises `ValueError` for other objects and for arguments out of range.
 
     >>> import jaxdp as dp
     >>> error = dp.expected_error(dp.Mechanism(dp.Laplace(2.0), 1.0))

@@ -28,7 +28,8 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
 
     Args:
         guarantee: a PureDP, ApproxDP, GDP or ZCDP; batched.
-        sensitivity: m, by which the answers at two inputs differ, in the query's unit; broadcasts.
+        sensitivity: m, the difference of the answers at two inputs, in the query's unit;
+            broadcasts.
 
     Returns:
         A bound on the larger variance at the two inputs, in the query's unit squared, rounded down

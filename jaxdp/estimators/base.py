@@ -1,21 +1,21 @@
-"""Base of the scikit-learn shells: what they ask for, what they refuse, what they report.
+"""Rules that all scikit-learn estimators of the package share: input, refusals, reports.
 
 * `epsilon`, `delta` and public bounds have no defaults. A bound that is computed from the records
   leaks them; it is the caller's word that a bound is public.
-* Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not
-  private, so it is kept nowhere: a fitted estimator holds released numbers and public ones only.
-* No `sample_weight`: a weight scales what one record may do, and n weights leak.
-* `privacy_` is what `fit` spent: it has `delta(epsilon)` and `epsilon(delta)`, and in them what the
-  draws of the noise are off by; `privacy_.exact` is that of exact draws. It holds for those
-  who cannot know the noise: a fixed integer `random_state` is for tests, and whoever guesses it
-  takes the noise off. `fit` warns (`FixedRandomStateWarning`), `privacy_text_` says so, and the
-  number is neither printed nor, once fitted, pickled (`get_params` and `clone` have it, as
-  scikit-learn demands, and so has the text of a pipeline). None: the operating system's bits; so
-  does a `RandomState`, from which nothing is drawn: copies of it would share their noise.
+* Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not private
+and is not stored: a fitted estimator holds released and public numbers only.
+* No `sample_weight`: a weight scales the influence of one record, and n weights leak.
+* `privacy_` is the cost of `fit`: `delta(epsilon)` and `epsilon(delta)` include the sampling error,
+`privacy_.exact` does not. It assumes that nobody knows the noise. A fixed integer `random_state` is
+for tests: anyone who guesses it can subtract the noise. `fit` warns of it
+(`FixedRandomStateWarning`), `privacy_text_` mentions it, and it is neither printed nor pickled
+after `fit` (`get_params`, `clone` and the text of a pipeline show it, as scikit-learn demands).
+None uses the operating system's bits; so does a `RandomState`, because copies of it would share
+their noise.
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
-  `privacy_` promises nothing. What is clipped is clipped as ever.
-* Noise is drawn from a lattice, as a release is, unless `release="float"` asks for that of floating
-  point, for research: `privacy_text_` says so, and `privacy_` that nothing is known.
+`privacy_` gives no guarantee. Values are clipped all the same.
+* Noise is drawn from a lattice, as in `dp.release`. `release="float"` draws floating-point noise,
+for research: `privacy_text_` mentions it, and `privacy_` gives no guarantee.
 * No message prints a value of a record.
 """
 
@@ -55,7 +55,7 @@ class FixedRandomStateWarning(UserWarning):
 
 
 class NotPrivateWarning(UserWarning):
-    """`epsilon` is infinite: there is no noise."""
+    """`epsilon` is infinite, so that nothing is private."""
 
 
 # What stands for a fixed integer random_state where it is not told.
@@ -69,7 +69,7 @@ _NO_NOISE = (np.inf, 0.5)
 class DPEstimator(_base.BaseEstimator):
     """Parameters `epsilon`, `delta`, `random_state` of every private estimator, checked in `fit`.
 
-    See the module for what they promise together.
+    See the module for the rules that they share.
     """
 
     # Whether `fit` looks at the values of the records.
@@ -109,7 +109,7 @@ class DPEstimator(_base.BaseEstimator):
 
     @property
     def privacy_text_(self) -> str:
-        """Description, in words, of what `privacy_` says and on what it rests."""
+        """Description of `privacy_` in words, with its assumptions."""
         if not self._is_private():
             return "nothing: epsilon is infinite, and the fit has no noise"
         kind = type(self.privacy_.exact).__name__
@@ -168,7 +168,7 @@ class DPEstimator(_base.BaseEstimator):
             return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
 
     def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Features and targets of `fit`; `checks` are those of `validate_data`."""
+        """Features and targets of `fit`; `checks` are passed to `validate_data`."""
         require_outside_traces("fit", ONE_KEY)
         with _values_unsaid(features):
             found = _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
@@ -222,7 +222,7 @@ def _as_loss(exact: Guarantee | PrivacyLoss) -> PrivacyLoss:
 
 
 def total_privacy(*fitted: Any) -> Drawn:
-    """Total cost of fitted estimators that saw the same records; what they hold is added up.
+    """Total cost of fitted estimators that saw the same records, their parts added up.
 
     Args:
         fitted: private estimators of this package; pipelines and column transformers of them;
@@ -235,9 +235,9 @@ def total_privacy(*fitted: Any) -> Drawn:
     without noise, stacking learns once more, a bootstrap repeats records, scikit-learn's own
     scalers and models have no noise. Steps that learn nothing cost nothing: `PublicScaler`,
     encoders with given categories, transformers that need no fit (your word is taken for a
-    `FunctionTransformer`). Labels that `classes` does not name are taken to be public, in each bag
-    too. Parameters must be those of the fit. Bagging gives each part an integer `random_state`,
-    which `fit` warns of: whoever guesses it takes the noise off.
+    `FunctionTransformer`). Labels that `classes` does not name are assumed to be public, in each
+    bag too. Parameters must not change after `fit`. Bagging gives each part an integer
+    `random_state`, and `fit` warns: anyone who guesses it can subtract the noise.
 
     >>> import jaxdp as dp
     >>> from jaxdp.estimators import DPStandardScaler, total_privacy
@@ -268,7 +268,7 @@ def listed(columns: Sequence[Any]) -> str:
 
 
 def without_numbers(features: Any) -> list[Any]:
-    """The columns of a table, by name or number, in which some value is no number."""
+    """Columns of a table, by name or number, with a value that is not a number."""
     table = np.asarray(features, dtype=object)
     if table.ndim != 2:
         return []

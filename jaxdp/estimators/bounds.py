@@ -1,4 +1,4 @@
-"""Public bounds of features and targets: what they may be, and values clipped to them."""
+"""Public bounds of features and targets, their checks, and values clipped to them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def clip_to_bounds(
 
 
 def _first(bad: np.ndarray, ends: list[np.ndarray], columns: Sequence[Any], name: str) -> str:
-    """The first bounds that are bad, and of which column."""
+    """The first bad bounds and their column."""
     index = int(np.flatnonzero(bad)[0])
     pair = f"({ends[0][index]:g}, {ends[1][index]:g})"
     return f"{pair} for column {label(columns[index])}" if name == "feature_bounds" else pair

@@ -112,7 +112,7 @@ class DPLinearEstimator(DPEstimator):
         return weights, float(constant + target_center - weights @ x_center)
 
     def _scaled_by(self) -> str:
-        """What is wrong where the user chose neither step nor clip."""
+        """Error message if the user chose neither step nor clip."""
         name = "feature_bounds" if self.smoothness is None else "smoothness"
         return f"{name} must be nearer to 1, in other units of the columns, or alpha smaller"
 
@@ -133,7 +133,7 @@ class DPLinearEstimator(DPEstimator):
         return features, targets, bounds
 
     def _inputs(self, features: Any) -> np.ndarray:
-        """Features of a prediction, within the bounds as those of `fit` were."""
+        """Features of a prediction, clipped to the bounds as in `fit`."""
         features_in = self._features(features, reset=False)
         if self.feature_bounds is None:
             return features_in
@@ -176,7 +176,7 @@ class DPLinearEstimator(DPEstimator):
         )
 
     def _noise(self) -> Any:
-        """Noise that is asked for; "gaussian" where the fit adds none."""
+        """The requested noise; "gaussian" if the fit adds none."""
         return self.noise if self._is_private() else "gaussian"
 
     def _scales(

@@ -32,13 +32,12 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
 
     penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1).
     classes: the labels, public; any other label in y raises `ValueError`. Without it they are taken
-        from y: it is your word then that which labels occur is public.
-    Two classes are one fit. Of more each has one, against the rest, and they compose exactly: with
-        Gaussian noise a k-th of the budget's mu^2 each, with any other epsilon / k and delta / k,
-        of which `privacy_` says what they come to.
-    M_j is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|.
-    All else as in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of
-    more `estimators_`, a fit each, in place of plan_.
+    from y, and you declare the set of labels public. Two classes take one fit. More classes take
+    one each, against the rest, which compose exactly: with Gaussian noise each gets a k-th of the
+    budget's mu^2, with other noise epsilon / k and delta / k; `privacy_` has their composition. M_j
+    is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|. All else as
+    in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of more
+    `estimators_`, a fit each, in place of plan_.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         return self
 
     def _part(self, fits: int, coordinates: int) -> tuple[float, float]:
-        """epsilon and delta of one of so many fits, whose draws together are paid for."""
+        """epsilon and delta of one of several fits, the sampling error of all subtracted."""
         budget = self._budget()
         if not self._is_private():
             return np.inf, self.delta

@@ -23,7 +23,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     feature_bounds: (lower, upper) of the continuous columns, numbers or one each, public; values
         are clipped to them. None where all columns are categorical.
     categories: how many values each column has, coded 0, 1, ...; 0: continuous. None: all are.
-    classes: the labels, public. None takes those of `y` and takes them to be public.
+    classes: the labels, public. None takes the labels of `y` and assumes that they are public.
     noise, levels, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
 
     After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `privacy_`.

@@ -1,4 +1,4 @@
-"""The private fits within a fitted estimator, where their sum is what the whole of it cost.
+"""Private fits inside a fitted estimator, if its cost is the sum of theirs.
 
 An ensemble costs the sum of its parts if each part saw each record at most once and nothing else
 was learned from the records. That is known of the classes named here, and of no other: subclasses
@@ -89,7 +89,7 @@ def _require_no_repeats(ensemble: Any) -> None:
 
 
 def _learns_nothing(step: Any, name: str) -> bool:
-    """True if a step of a pipeline is the same function whatever the records."""
+    """True if a pipeline step is the same function for all records."""
     if step is None or isinstance(step, str):
         return step in (None, "passthrough", "drop")
     if hasattr(step, "costs_privacy"):
@@ -106,7 +106,7 @@ def _learns_nothing(step: Any, name: str) -> bool:
 
 
 def _reason(estimator: Any) -> str:
-    """Why what an estimator cost is not known, and what to do."""
+    """Reason why the cost of an estimator is unknown, and a remedy."""
     name = type(estimator).__name__
     if hasattr(estimator, "cv_results_"):
         folds = getattr(estimator, "n_splits_", 1)

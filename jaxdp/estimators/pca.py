@@ -29,17 +29,17 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     n_components: how many, all if None. epsilon, delta > 0: of `fit` as a whole.
     feature_bounds: (lower, upper), numbers or one each, public. Values are clipped to them and
         measured from their midpoints.
-    row_bound: bound on the norm of a row so measured, public; longer rows are shortened. By
-        default what the feature bounds imply, which for many features is far too wide: the noise
-        grows with its square.
-    mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the components are
+    row_bound: bound on the norm of a row so measured, public; longer rows are shortened. By default
+    the norm that the feature bounds imply, which is far too wide for many features: the noise grows
+    with its square. mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the
+    components are
         those about the midpoints.
     relation: "replace_one", or "add_remove" with n public and fixed.
     method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
 
     After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
-    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (of exact draws a `GDP`). The
-    variances are private estimates and may be negative, and so may what is left of the total.
+    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (`privacy_.exact` is a `GDP`).
+    The variances are private estimates and may be negative, as may the remainder of the total.
     """
 
     def __init__(

@@ -58,10 +58,10 @@ class DPStandardScaler(_Affine):
     """Means and variances released with Gaussian noise; (x - mean) / deviation, clipped to limit.
 
     See `solvers.scaling`: in units of half the width of the bounds, where the noise is as large as
-    1/3 (means) or 1/9 (variances), half of what is released is a guess, the middle of the bounds
-    and a third of half their width. `privacy_.exact` is a GDP. The private estimator behind it has
-    the public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost.
-    `DPLasso` and `DPLogisticRegression` scale by themselves.
+    1/3 (means) or 1/9 (variances), half of the release is a guess: the middle of the bounds, and a
+    third of half their width. `privacy_.exact` is a GDP. The private estimator behind it has the
+    public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost. `DPLasso` and
+    `DPLogisticRegression` scale by themselves.
     """
 
     privacy_: Drawn

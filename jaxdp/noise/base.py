@@ -28,12 +28,12 @@ class Noise(abc.ABC):
     are in the query's unit; epsilon and privacy losses in nats. Bad concrete input raises
     `ValueError`; bad traced input gives NaN, never a small delta.
 
-    With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T
-    or, what is the same by symmetry, log g(T) / g(T + m) with T drawn from g.
+    With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T or,
+    by symmetry, log g(T) / g(T + m) with T drawn from g.
 
-    The public methods check their arguments, give them and the parameters one shape and compile
-    formulas, which alone a noise writes: `_log_delta` for `log_delta` and so on, of arrays of one
-    shape, with parameters of NaN where `_in_range` is False. Each noise states their errors.
+    The public methods check their arguments, broadcast them with the parameters and compile the
+    formulas. A noise writes the formulas only: `_log_delta` for `log_delta` and so on, for arrays
+    of one shape, with NaN parameters where `_in_range` is False. Each noise states its errors.
     """
 
     # False where formulas read known values; they then compile their parts.

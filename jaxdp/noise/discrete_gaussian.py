@@ -96,7 +96,7 @@ class DiscreteGaussian(Noise):
         return whole_draws.draw(key, whole_draws.WholeLaw("normal", self.scale, one, one), shape)
 
     def _far_sample(self, key: Key, shape: Shape) -> Reals:
-        """Draws by inversion, for scales at which whole numbers are dense."""
+        """Draws by inversion, for large scales, where the integers are dense."""
         size_key, sign_key = jax.random.split(key)
         u = 0.5 * xp.exp(-jax.random.exponential(size_key, shape, dtype=xp.float64))
         sign = jax.random.rademacher(sign_key, shape, dtype=xp.float64)

@@ -22,8 +22,8 @@ from jaxdp.noise.structure import Kinks, atom_pair
 class DiscreteHistogram(Noise):
     """P[T = i - n] = weights[i] / total, 0 <= i <= 2 n, on the integers.
 
-    weights: an odd number of them, whole or rounded as those of `Histogram`; static. Shifts are
-    whole; one that is not raises, or is NaN where traced. The loss is infinite with positive
+    weights: an odd number of them, whole or rounded as in `Histogram`; static. Shifts are whole;
+    others raise `ValueError`, or give NaN where traced. The loss is infinite with positive
     probability. Draws are exact: they leak nothing through rounding. Bad input: `Noise`.
 
     `delta` is above the truth by at most (n + 16) ulp delta + 8 (1 + shift) ulp. The smaller tail

@@ -39,7 +39,7 @@ class Gaussian(Noise):
     2e-15 (|log delta| + A) where delta <= 1/2 and 2e-15 |log delta| (1 + A) above, with
     A = (1 + |a|)(|a| + mu) the amplification of mu's own rounding. Relative errors of others:
     1e-14 + (x / scale)^2 ulp of log survival; 1e-14 of a quantile for u in [1e-300, 1/2] and of
-    moments. Renyi divergences are exact to rounding; there is no pure epsilon.
+    moments. Renyi divergences are exact to rounding; the pure epsilon is infinite.
 
     Source: Balle & Wang, ICML 2018, theorem 8; the form in Mills ratios is ours. The
     noise: Dwork, Kenthapadi, McSherry, Mironov & Naor, EUROCRYPT 2006.

@@ -26,9 +26,9 @@ _MOST = 2**52
 class Certificate(NamedTuple):
     """Proven properties of a designed noise, at the sensitivity that it was made for.
 
-    No noise that keeps the budgets has an expected loss below `loss_lower`; that of this noise
-    is at most `loss_upper`. `deltas` are upper bounds on its delta at each of `epsilons`, from
-    rational arithmetic. `complete` is False where the solver was stopped early.
+    No noise that satisfies the budgets has an expected loss below `loss_lower`; this noise has at
+    most `loss_upper`. `deltas` are upper bounds on its delta at each of `epsilons`, from rational
+    arithmetic. `complete` is False where the solver was stopped early.
     """
 
     loss_lower: float
@@ -50,8 +50,8 @@ class Histogram(Noise):
     are part of the program, not arrays: they cannot be traced, and `width` is the one parameter.
     They need not be symmetric: delta is the worst over shifts of both signs.
 
-    The loss is infinite with positive probability: there is no Renyi bound. Units, bad input:
-    `Noise`.
+    The loss is infinite with positive probability, and so are all Renyi divergences. Units, bad
+    input: `Noise`.
 
     `delta` is above the truth by at most (n + 16) ulp delta + 8 ulp; its cost grows as
     n shift / width. Errors of others: (4 + |x| / width) ulp of the smaller tail, relatively;
@@ -150,8 +150,8 @@ class Histogram(Noise):
         """log of atom + max over k of H_k, H_k = sum_i (p_i - e^epsilon p_(i - k))_+.
 
         Every whole k with |k| width <= shift, and shift itself, where H is (1 - t) H_k + t H_(k+1)
-        for shift = (k + t) width: between whole shifts it is affine. Without a shift there is no
-        atom to see.
+        for shift = (k + t) width: between whole shifts it is affine. Without a shift the atom has
+        no effect.
         """
         steps = self._steps(shift)
         return histogram.log_delta(self.width, self._cells(), shift, epsilon, steps, self.even)
@@ -189,7 +189,7 @@ class Histogram(Noise):
 
 
 def whole_weights_of(weights: ArrayLike, atom: float) -> tuple[tuple[int, ...], int]:
-    """Whole weights and that of the atom, as `Histogram` says."""
+    """Whole weights of the cells and of the atom, rounded as in `Histogram`."""
     if not (checks.is_concrete(weights) and checks.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")
     array = np.asarray(weights)

@@ -1,7 +1,7 @@
 """Noise at the multiples of a number, and which noises are drawn there.
 
-The law is that of the density at the multiples. The width of a histogram is rounded up to an even
-multiple, the bound of a truncated Laplace to a half-odd one: either only lowers its delta.
+The law is proportional to the density at the multiples. The width of a histogram is rounded up to
+an even multiple, the bound of a truncated Laplace to a half-odd one: both lower delta.
 """
 
 from __future__ import annotations

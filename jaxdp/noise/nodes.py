@@ -1,8 +1,8 @@
 """Quadrature of a noise's density between its kinks.
 
-Of the densities g(x - m) of a noise at shifts m, whose kinks are those of g moved by each m: the
-line is cut at all of them, every piece into panels of Gauss-Legendre nodes, graded towards a kink.
-Source: Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12 (the grading).
+The densities g(x - m) of a noise at shifts m have the kinks of g moved by each m. The line is cut
+at all of them, and every piece into panels of Gauss-Legendre nodes, graded towards a kink. Source:
+Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12 (the grading).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:
 
 
 def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
-    """The integers within reach, or every so many of them with as large a weight."""
+    """The integers within reach, or every k-th of them with weight k."""
     ends = xp.stack(shifts, axis=-1)
     reach = xp.broadcast_to(reach_of(noise), shifts[0].shape)
     low = xp.floor(xp.min(ends, axis=-1) - reach)

@@ -44,11 +44,10 @@ class NumericalNoise(Noise):
 
     A subclass is a `jaxdp.pytree` of its parameters and writes `_log_density(x)`, log g(x), and
     `_log_survival(x)`, log P[T > x]: functions of arrays that broadcast with the parameters, which
-    JAX traces. Everything else by bisection and quadrature, to about 1e-12: enough to compose,
-    calibrate, sample and compare it. A density that is not even, log-concave at the nodes of a
-    quadrature and of mass 1, or whose tails are not those of `_log_survival`, is a `ValueError` in
-    every question about privacy, of one release or of a composition, where it is concrete; where
-    it is traced the answer is NaN.
+    JAX traces. Bisection and quadrature compute everything else to about 1e-12. A density that is
+    not even, not log-concave at the nodes of a quadrature, not of mass 1, or whose tails differ
+    from `_log_survival`, raises `ValueError` in every privacy query if it is concrete; if it is
+    traced the result is NaN.
     """
 
     def __init_subclass__(cls) -> None:
@@ -164,7 +163,7 @@ class NumericalNoise(Noise):
 
     @final
     def _singularities(self, shift: Reals) -> Kinks:
-        """Kinks of which no atom is known."""
+        """Kinks, without known atoms."""
         return Kinks((xp.full_like(shift, xp.nan),))
 
     def _nodes(self) -> tuple[Reals, Reals, Noise]:

@@ -147,7 +147,7 @@ class TruncatedLaplace(Noise):
         return (self.bound < xp.inf) & (shift > 0)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Infinite; of an infinite bound that of `Laplace`."""
+        """Infinite; with an infinite bound as `Laplace`."""
         value = divergence_of_ratio(ratio_of(shift, self.scale), excess)
         return xp.where(self._infinite_loss(shift), xp.inf, value)
 
@@ -157,7 +157,7 @@ class TruncatedLaplace(Noise):
         return xp.where(self._infinite_loss(shift), xp.inf, value)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(0, inf): every Renyi divergence is infinite. An infinite bound: that of `Laplace`."""
+        """(0, inf): every Renyi divergence is infinite; with an infinite bound as `Laplace`."""
         xi, rho = zcdp_of_ratio(ratio_of(shift, self.scale))
         return xi, xp.where(self._infinite_loss(shift), xp.inf, rho)
 
@@ -209,7 +209,7 @@ def _draw(support: Support, w: Reals) -> Reals:
 
 
 def _room(bound: Reals, shift: Reals) -> Reals:
-    """bound - shift, infinite at an infinite bound whatever the shift."""
+    """bound - shift, infinite at an infinite bound for every shift."""
     endless = xp.isinf(bound) & ~xp.isnan(shift)
     return xp.where(endless, bound, bound - shift)
 

@@ -1,10 +1,9 @@
-"""Which laws of a table must be close, and how close whole weights make them, exactly.
+"""Pairs of laws of a table that must be close, and their exact delta in whole weights.
 
-An answer between two nodes has the law that is as far between theirs. Its pair with another one is
-an affine function of the two answers on every rectangle between nodes, and the hockey-stick
-divergence is jointly convex: within a sensitivity it is largest at a corner of what the strip of
-close answers leaves of the rectangle. Those are pairs of nodes, and pairs of a node and the answer
-that is exactly one sensitivity away.
+The law of an answer between two nodes interpolates theirs. A pair of laws is affine in the two
+answers on every rectangle between nodes, and the hockey-stick divergence is jointly convex: within
+a sensitivity it is largest at a corner of the rectangle cut by the strip of close answers. The
+corners are pairs of nodes, and pairs of a node and the answer exactly one sensitivity away.
 """
 
 from __future__ import annotations

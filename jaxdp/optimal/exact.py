@@ -1,4 +1,4 @@
-"""Whole weights, and their delta in rational arithmetic: what a solver says is not believed."""
+"""Whole weights and their delta in rational arithmetic, independent of any solver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def exp_below(epsilon: float) -> Fraction:
 def whole_weights(masses: np.ndarray) -> np.ndarray:
     """Masses as whole numbers of sum 2^40, each off by less than one unit.
 
-    What is left over by rounding down goes to the masses with the largest remainders.
+    The remainder of rounding down goes to the masses with the largest fractions.
     """
     shares = np.maximum(masses, 0.0)
     shares = shares / shares.sum() * TOTAL

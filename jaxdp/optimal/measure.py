@@ -17,8 +17,8 @@ class ErrorMeasure(NamedTuple):
     """left max(-x, 0) + right max(x, 0) + square x^2 + function(|x|), in the query's unit.
 
     Weights are zero or more; `function`, if any, takes and returns NumPy arrays, is nonnegative
-    and does not decrease. The whole must grow without bound on both sides, or the least loss is
-    that of no answer at all.
+    and does not decrease. The sum must grow without bound on both sides: otherwise the optimum is
+    no answer at all.
     """
 
     left: float = 1.0
@@ -55,8 +55,8 @@ class ErrorMeasure(NamedTuple):
     def node_values(self, nodes: np.ndarray) -> np.ndarray:
         """Values at evenly spaced nodes, 0 among them, whose interpolant is nowhere above the cost.
 
-        |x| and its parts are their own interpolants, that of x^2 is above by step^2 / 4 at most;
-        that of a function is looked at between 64 points of each cell.
+        |x| and its parts equal their interpolants, the interpolant of x^2 is above by step^2 / 4 at
+        most; a function is compared with its interpolant between 64 points of each cell.
         """
         step = nodes[1] - nodes[0]
         values = self._replace(function=None)(nodes) - 0.25 * self.square * step * step

@@ -3,12 +3,11 @@
 minimise the integral of w(v) E c(output(v) - v) over v in the range: a linear program, host-side
 (the extra `lp`), whose pairs of answers are added as they bind.
 
-The certificate's bracket is that of the least mean loss of any mechanism for this range and w,
-without the cap; ranges longer than 8 sensitivities are bounded block by block, which is loose. Its
-deltas are exact, the rounding of answers in `release` included. `complete` is False where the time
-was up.
-Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization; the
-rounding between nodes, and bounds from it, are ours.
+The certificate brackets the least mean loss of any mechanism for this range and w, without the cap.
+Ranges longer than 8 sensitivities are bounded block by block, which is loose. Its deltas are exact
+and include the rounding of answers in `release`. `complete` is False if the time ran out. Source:
+Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization; the rounding
+between nodes, and bounds from it, are ours.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def optimal_mechanism(
 
 
 class _Table(NamedTuple):
-    """Whole weights of the law at each node, what they lose and keep, and if they are the best."""
+    """Whole weights of the law at each node, their loss and delta, and whether they are optimal."""
 
     weights: np.ndarray
     loss: float  # an upper bound

@@ -1,15 +1,15 @@
-"""The additive noise of least expected loss for a budget, with a proof of how near it is.
+"""Additive noise of least expected loss for a budget, with a proven bracket of that loss.
 
 minimise E c(T) subject to P[T in A] <= e^epsilon P[T + m in A] + delta for all |m| <= sensitivity,
 every set A and every budget. A linear program on cells of sensitivity / resolution, host-side
 (HiGHS, the extra `lp`).
 
-The certificate holds the bracket [loss_lower, loss_upper] of the least loss of any noise at all
-that keeps the budgets (of any monotone one; the lower bound does not know of `support`, `max_atom`
-or `symmetric`), and the exact deltas, at most those asked for. `complete` is False where the time
-was up: the noise keeps the budgets, and the bracket is wider.
-Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization;
-atom, lower bounds and lazy shifts are ours, `jaxdp.optimal` says which.
+The certificate brackets the least loss of any noise that satisfies the budgets in [loss_lower,
+loss_upper] (of any monotone noise if `monotone`; the lower bound ignores `support`, `max_atom` and
+`symmetric`), and has the exact deltas. `complete` is False if the time ran out: the noise satisfies
+the budgets, and the bracket is wider. Source: Selvi, Liu & Wiesemann, Differential privacy via
+distributionally robust optimization; atom, lower bounds and lazy shifts are ours, `jaxdp.optimal`
+says which.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _certificate(
 
 
 def _cells(half: float, at_most: bool, centred: bool) -> int:
-    """Number of cells that reach `half` of them to either side, or at most so far."""
+    """Number of cells that reach at least (or at most) `half` cells to either side."""
     if not at_most:
         return 2 * math.ceil(half) + int(centred)
     if not centred:

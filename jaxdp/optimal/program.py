@@ -170,7 +170,7 @@ class Program:
     def solve(
         self, cost: np.ndarray, most_atom: float, end_costs: np.ndarray | None, deadline: float
     ) -> Solution:
-        """The least sum of cost p; `end_costs`: of what lies past each end, None for nothing."""
+        """The least sum of cost p; `end_costs` of the mass past each end, None without."""
         shape = self.shape
         folded = np.bincount(shape.fold, weights=cost)
         for j in range(self.free):

@@ -32,7 +32,7 @@ def range_bound(
     Answers low + k step + s, outputs by hat functions at low + j step + s: for every offset s the
     hat masses of a mechanism keep its budget, and so does their mean over s. Outputs within a
     block need letters from -1 to the number of its cells. A cell counts with the least of w in it;
-    a range of several blocks costs at least what they do, each for itself.
+    a range of several blocks costs at least the sum of their bounds.
     """
     low, high = Fraction(nodes[0]), Fraction(nodes[-1])
     span, felt = high - low, Fraction(sensitivity)
@@ -89,7 +89,7 @@ def _cells(span: Fraction, felt: Fraction, count: int) -> int:
 
 
 def _least_density(density: np.ndarray, nodes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The least density in each cell, but for what is within rounding of its ends."""
+    """The least density in each cell, except within rounding of its ends."""
     margin, last_part = 4.0 * ULP * float(np.max(np.abs(nodes))), density.size - 1
     first = np.clip(np.searchsorted(nodes, ends[:-1] + margin, side="right") - 1, 0, last_part)
     ends_at = np.clip(np.searchsorted(nodes, ends[1:] - margin, side="left") - 1, 0, last_part)

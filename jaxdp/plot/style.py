@@ -51,7 +51,7 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 
 
 def axes_of(ax: Any) -> Any:
-    """`ax`, or that of a new figure; its next lines look like none of those on it."""
+    """`ax`, or new axes; the next lines look unlike those already drawn."""
     if ax is None:
         pyplot = checks.extra("matplotlib.pyplot", "plot")
         _, ax = pyplot.subplots(layout="constrained")
@@ -121,7 +121,7 @@ def check_mapping(name: str, entries: object, what: str) -> None:
 
 
 def check_names(name: str, entries: Any) -> None:
-    """Refuse what is no list of one name or more."""
+    """Raise `ValueError` unless `entries` is a list of one name or more."""
     listed = isinstance(entries, Sequence) and not isinstance(entries, str)
     if not listed or not entries or not all(isinstance(entry, str) for entry in entries):
         raise ValueError(f"{name} must be a list of names, as in ['gaussian'], got {entries!r}")

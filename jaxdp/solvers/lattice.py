@@ -42,7 +42,7 @@ class Added(NamedTuple):
 
 
 def require(release: str, noise: Noise) -> None:
-    """`ValueError` for another word than those of `RELEASES`, and for a noise without a lattice."""
+    """Raise `ValueError` unless `release` is in `RELEASES` and the noise has a lattice."""
     checks.one_of("release", release, RELEASES)
     if release == "lattice":
         require_drawable(noise)
@@ -52,11 +52,12 @@ def require(release: str, noise: Noise) -> None:
 def added(
     noise: Noise, scale: Reals, ratio: Reals, key: Key, shape: Shape, release: str = "lattice"
 ) -> Added:
-    """`scale` times noise of a shape, as `release` says: wider by what rounding moves the value.
+    """`scale` times noise of a shape, wider by the shift that rounding the value can cause.
 
-    scale: broadcasts against `shape`; 0 is no noise, and no rounding. ratio: that is accounted for,
-    sensitivity / scale in the norm of the noise's kind, over that norm of as many ones as there are
-    entries released together: 1, their number or its root. NaN where a traced scale is no number.
+    scale: broadcasts against `shape`; 0 adds no noise and does not round. ratio: the accounted
+    sensitivity / scale in the norm of the noise's kind, over the same norm of a vector of ones with
+    as many entries as are released together: 1, their number or its root. NaN for a traced NaN
+    scale.
     """
     require(release, noise)
     if release == "float":
@@ -79,5 +80,5 @@ def power_of_two(value: Reals, shift: int) -> Reals:
 
 
 def sampling_error(draws: int | float, release: str) -> Reals:
-    """Total variation between the law of all draws and that of the noise; 1 in floating point."""
+    """Total variation between all samples and the exact noise; 1 in floating point."""
     return jnp.ones(()) if release == "float" else size_error(draws, 2.0**-_BITS)

@@ -208,7 +208,7 @@ class Smoothness:
     def as_public(self) -> Smoothness:
         """The same values, declared public by the caller, as published experiments do.
 
-        Where the records decided them, what is trained with them is not private end to end.
+        If the records decided them, a model trained with them is not private end to end.
         """
         return Smoothness(self.values, "public")
 
@@ -259,7 +259,7 @@ def bounded_smoothness(
 def private_smoothness(
     problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
 ) -> tuple[Smoothness, Drawn]:
-    """The smoothness of a regression, released by the Laplace mechanism, and what that costs.
+    """Smoothness of a regression, released by the Laplace mechanism, and its cost.
 
     Args:
         problem: made by `glm`.
@@ -270,7 +270,7 @@ def private_smoothness(
 
     Returns:
         A `Smoothness` of origin "released", floored at 1e-3 of its bound, and its cost, a `PureDP`
-        and what draws add: hand it to the plan as `spent`.
+        with the sampling error: pass it to the plan as `spent`.
 
     A mean over n (public) records moves by at most c bound_j^2 / n, replacing, adding or removing
     one; noise is from a lattice. Source: Mangold et al., ICML 2022, section 5.

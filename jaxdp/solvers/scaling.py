@@ -1,13 +1,13 @@
-"""Private centres and deviations of bounded columns, by which they can be scaled.
+"""Private centres and deviations of bounded columns, for scaling.
 
 A column is clipped to its public bounds and measured from their middle in units of half their
 width, so that it lies in [-1, 1]. Its mean moves by at most 2 / n when one of n (public) records
 is replaced, by 1 / n when one is added or removed; its mean square by 1 / n in either case. All 2p
 are released at once, with noise from a lattice.
 
-What is released is shrunk towards a public guess, mean 0 and deviation 1/3 (bounds of three
-deviations on either side), by the share of the noise: with few records the guess is better than
-the release. That, and all that is made of the result, is post-processing.
+The release is shrunk towards a public guess, mean 0 and deviation 1/3 (bounds three deviations
+away), by the share of the noise: with few records the guess is better than the release. Shrinking
+and any further use are post-processing.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def release(
     Args:
         values: (n, p); those beyond the bounds are clipped.
         lower, upper: public bounds, (p,).
-        spent: what the release costs, with exact draws (`sampling_error` is theirs): a `GDP` adds
-            Gaussian noise, a `PureDP` Laplace noise, "inid" of `allocate`.
+        spent: cost of the release without `sampling_error`: a `GDP` adds Gaussian noise, a `PureDP`
+            Laplace noise, with the "inid" scales of `allocate`.
         key: of the noise: use it once.
         relation: "replace_one" or "add_remove".
 
@@ -89,7 +89,7 @@ def release(
 
 
 def sampling_error(coordinates: int) -> Reals:
-    """Total variation that draws of `release` are off by, of so many columns."""
+    """Sampling error of `release` in total variation, for a number of columns."""
     return lattice.sampling_error(2 * coordinates, "lattice")
 
 

@@ -31,8 +31,9 @@ def evaluate(
 ) -> tuple[Columns, Reasons]:
     """function(**points) and the points' status as flat columns, with (place, reason) of failures.
 
-    Points that fail are NaN. Blocks that are cut off are filled up to `size` with their last point,
-    so that all of them are one shape. `names` are the results', asked for where a block fails.
+    Points that fail are NaN. Smaller blocks are filled up to `size` with their last point, so that
+    all blocks have one shape. `names` returns the names of the results and is called if a block
+    fails.
     """
     count = len(next(iter(points.values())))
     status = np.repeat(np.int8(DONE), count)
@@ -84,7 +85,7 @@ def _columns_or_error(
     size: int,
     device: Any,
 ) -> Columns | Exception:
-    """The columns of `_columns`, or what the function raised."""
+    """The columns of `_columns`, or the exception of the function."""
     try:
         return _columns(function, points, count, size, device)
     except (MemoryError, _ShapeError):

@@ -13,7 +13,7 @@ from jaxdp.sweep.provenance import versions
 
 
 def digest_of(function: Callable[..., Any], grid_digest: str) -> str:
-    """A fingerprint of the function's code and what it closes over, the grid and the versions.
+    """Fingerprint of the function's code and closure, the grid and the versions.
 
     Functions of its own module that it calls count too, the module's other globals do not.
     """

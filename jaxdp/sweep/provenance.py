@@ -1,4 +1,4 @@
-"""Attributes of a sweep's dataset: where its numbers come from, and what they are called."""
+"""Attributes of a sweep's dataset: origin, names and units of its numbers."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def versions() -> dict[str, str]:
 
 
 def provenance(function: Callable[..., Any]) -> dict[str, Any]:
-    """Attributes that say how a result was made, what is bound to the function among them.
+    """Attributes with the origin of a result, arguments bound to the function included.
 
-    All are numbers or texts, as netCDF has no others. Of two that are named alike the bound one
-    is called "argument_...".
+    All are numbers or texts, as netCDF requires. A bound argument with the name of another
+    attribute is called "argument_...".
     """
     inner, bound = _unwrapped(function)
     attributes = {
@@ -81,7 +81,7 @@ def described(
 ) -> dict[str, dict[str, Any]]:
     """Attributes of axes, results and status by name: long_name and units where they are known.
 
-    What a function returns without a name is called as the function is.
+    An unnamed result takes the name of the function.
     """
     inner, _ = _unwrapped(function)
     labels = {name: _labels(name) for name in (*axes, *results)}
@@ -120,7 +120,7 @@ def _long_name_and_unit(long_name: str, unit: str | None) -> dict[str, str]:
 
 
 def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The function inside of partial and other wrappers, and what is bound to it by name."""
+    """The function inside of partial and other wrappers, and its bound arguments by name."""
     bound: dict[str, Any] = {}
     while True:
         if isinstance(function, functools.partial):
@@ -133,7 +133,7 @@ def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[s
 
 
 def _arguments(call: functools.partial[Any]) -> dict[str, Any]:
-    """Bound arguments by name, those of a mapping by its keys."""
+    """Bound arguments by name; a mapping is spread over its keys."""
     try:
         names = list(inspect.signature(call.func).parameters)
     except (TypeError, ValueError):

@@ -40,26 +40,26 @@ def sweep(
             points at a time; returns an array of that shape or a mapping of names to such arrays.
             It is called as it is: wrap it in `jax.jit` where that pays.
         axes: the values of every argument, finite numbers, by name.
-        to: a Zarr store to stream to. The same call resumes after a kill, and computes again what
-            was damaged; a folder that holds something else is refused. None: in memory.
+        to: a Zarr store to stream to. The same call resumes after a kill and computes damaged
+            blocks again; a folder with other content is refused. None: in memory.
         chunk: the most points of a block, which is a Zarr chunk of every variable.
-        executor: runs the blocks in other processes, which write to `to` themselves; one that
-            forks is refused. Of a Dask client: `client.get_executor()`.
+        executor: runs the blocks in other processes, which write to `to` themselves; it must not
+            fork. For a Dask client, pass `client.get_executor()`.
         stripe: (i, n) works off every nth block from i on, for n jobs on one store.
         devices: work off blocks side by side, one a device, so that `function` is called from
             several threads; all local ones if None. With an executor: the default of each process.
-        progress: show a bar with the rate and the time left, those of the chunks after the first,
-            which compiles.
+        progress: show a bar with the rate and the time left, without the first chunk, which
+            compiles.
 
     Returns:
-        An `xarray.Dataset` with the axes as coordinates, read when it is asked for if it is on
-        disk. "status" says of every point whether it is done (1), failed (2), which is NaN, or not
-        done yet (0). What returns no mapping is called "value". Attributes: the function's name,
-        what `functools.partial` binds to it, versions, commit, device, and in "failures" a line for
-        each point where `function` raised.
+        An `xarray.Dataset` with the axes as coordinates, read lazily if it is on disk. "status" is
+        1 for a finished point, 2 for a failed one, which is NaN, and 0 for one not done yet. A
+        result that is not a mapping is called "value". Attributes: the function's name, what
+        `functools.partial` binds to it, versions, commit, device, and in "failures" a line for each
+        point where `function` raised.
 
     Bad arguments, and a store whose `sweep.json` is damaged, raise `ValueError`; a full disk raises
-    `OSError` and keeps what is done.
+    `OSError` and keeps the finished blocks.
 
     >>> import jaxdp as dp
     >>> def log_delta(scale, epsilon):
@@ -177,7 +177,7 @@ def _evaluated(
 
 
 def _opened(store: Store) -> Any:
-    """The store as a dataset that reads what is asked for."""
+    """The store as a lazily read dataset."""
     failures = store.finish()
     xarray = checks.extra("xarray", "sweep")
     dataset = xarray.open_zarr(str(store.path), consolidated=False, chunks=None)

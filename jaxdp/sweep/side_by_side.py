@@ -22,9 +22,9 @@ def side_by_side(
 ) -> Iterator[tuple[int, Answer]]:
     """(number, call(number, device)) as they are finished, each device at one call at a time.
 
-    What a call places nowhere is on its device too, which compositions need: they come from the
-    host. All local devices if None. Where there is only one, or where this thread has settings of
-    its own, which others would not see: one call after the other.
+    Arrays without a device are placed on the call's device too: compositions come from the host.
+    All local devices if None. With one device, or if this thread has JAX settings that others would
+    not see, one call follows the other.
     """
     chosen_devices = jax.local_devices() if devices is None else devices
     if len(chosen_devices) == 1 or not threads.settings_are_shared():

@@ -79,7 +79,7 @@ class Store:
                 raise
 
     def results(self) -> tuple[str, ...]:
-        """Names of what the function returns."""
+        """Names of the function's results."""
         coordinates = (*self.grid.names, STATUS)
         return tuple(name for name in self._manifest()["variables"] if name not in coordinates)
 
@@ -89,7 +89,7 @@ class Store:
         return {int(stem) for stem in stems if stem.isdecimal() and int(stem) < self.grid.blocks}
 
     def damaged(self) -> set[int]:
-        """The finished blocks whose marker or values are not what was written."""
+        """The finished blocks whose marker or values were damaged."""
         numbers = sorted(self.done())
         with ThreadPoolExecutor(_READERS) as pool:
             intact = pool.map(self._is_intact, numbers)
@@ -224,7 +224,7 @@ def read_axes(path: str, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
 
 
 def _digest(columns: Columns) -> str:
-    """SHA-256 of a block's values, whatever the order of the variables."""
+    """SHA-256 of a block's values, independent of the order of the variables."""
     digest = hashlib.sha256()
     for name in sorted(columns):
         digest.update(name.encode() + np.ascontiguousarray(columns[name]).tobytes())
@@ -238,7 +238,7 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """None if there is no such file."""
+    """Content of a file, or None."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

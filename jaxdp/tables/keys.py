@@ -1,4 +1,4 @@
-"""Keys of a plan, as TOML holds them: what may stand there, and errors that name what does not."""
+"""Keys of a plan in TOML: permitted values, and errors that name the bad key."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _KEYS = (
 
 
 class Entry(NamedTuple):
-    """Statistic of a plan, checked; `where` says which it is in errors.
+    """Checked statistic of a plan; `where` names it in errors.
 
-    categories: the names of the cells; labels: what is counted in each, but in that of the others.
+    categories: the names of the cells; labels: values counted in each, except in the cell of all
+    others.
     """
 
     where: str
@@ -67,7 +68,7 @@ def counts_all(entry: Entry) -> bool:
 
 
 def require_known(place: str, table: object, keys: tuple[str, ...]) -> None:
-    """ValueError for what is no table, and for a key that has no meaning."""
+    """Raise `ValueError` for other types than a table, and for unknown keys."""
     if not isinstance(table, Mapping):
         raise ValueError(f"{place} must be a table of keys, got {type(table).__name__}")
     for key in table:
@@ -136,7 +137,7 @@ def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iter
 
 
 def _bounds(place: str, table: Mapping[str, Any], statistic: str) -> tuple[float, float]:
-    """The public bounds of a column; (0, 1) of what is counted."""
+    """The public bounds of a column; (0, 1) for counts."""
     if statistic == "count":
         for key in ("lower", "upper"):
             if key in table:

@@ -21,7 +21,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 class Label(NamedTuple):
-    """Value of a record, in the form that is compared; `kind` is the plural of what it is."""
+    """Value of a record, in the form that is compared; `kind` names its type in the plural."""
 
     kind: str
     value: Any

@@ -3,7 +3,7 @@
 Everything is summed in whole multiples of a public unit, so that sums are exact and one record
 moves them by a whole number. The unit is 1 for counts and for discrete noise, else a power of two,
 2^-26 of the public bound or less. Neighbours differ by one record that is added or removed. It is
-in one category at most, so that the counts by category cost what one of them does.
+in one category at most, so that counts by category cost no more than one count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEYS = ("epsilon", "delta", "noise", "level", "ledger", "release")
 
 
 class Query(NamedTuple):
-    """Statistic in whole units: what is summed, what one record moves it by, and its noise."""
+    """Statistic in whole units: its terms, its sensitivity to one record, and its noise."""
 
     entry: Entry
     unit: float
@@ -59,8 +59,8 @@ class Query(NamedTuple):
 class TablePlan(NamedTuple):
     """Plan of a table, calibrated: the statistics, their mechanisms in units, and the guarantee.
 
-    epsilon, delta: of all that is released; level: of the half widths; loss: the composition,
-    whose delta is below that of the budget by what the draws of the lattice may be off.
+    epsilon, delta: of all releases; level: of the half widths; loss: the composition, whose delta
+    is below the budget's by the sampling error of the lattice.
     """
 
     queries: tuple[Query, ...]
@@ -74,7 +74,8 @@ class TablePlan(NamedTuple):
     def expected_errors(self) -> dict[str, ExpectedError]:
         """`expected_error` of each statistic by name, in its column's unit; of a mean, its sum's.
 
-        No record is read. A mean's error is about that of its sum over the number of records.
+        No record is read. The error of a mean is about the error of its sum over the number of
+        records.
         """
         pairs = zip(self.queries, self.mechanisms, strict=True)
         return {query.entry.name: error_of(query, m, self.level) for query, m in pairs}
@@ -85,8 +86,8 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
     """Plan of a table of counts, sums and means whose noises meet one budget together.
 
     Args:
-        plan: what a TOML file of these keys holds. `epsilon` and `delta`: the budget, of neighbours
-            that differ by one record added or removed. `noise`: "gaussian", "laplace",
+        plan: the content of a TOML file with these keys. `epsilon` and `delta`: the budget, of
+            neighbours that differ by one record added or removed. `noise`: "gaussian", "laplace",
             "discrete_gaussian" or "discrete_laplace", of statistics that name none; "gaussian" if
             left out. `level` of the half widths, 0.95. `ledger`: the file of a `Ledger`, if any. A
             table `release` for each statistic: `statistic` is "count" (of all records, or of a
@@ -102,8 +103,8 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
 
     A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
     must hold. Keys that are unknown, missing or out of range raise `ValueError` with their name,
-    and so does a budget that nothing meets; delta must be at least 1e-17 or so, since draws of
-    the lattice are off by 2^-64 in total variation.
+    and so does a budget that nothing meets. delta must be at least about 1e-17, since the lattice's
+    sampling error is 2^-64 in total variation.
 
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "noise": "discrete_laplace"}
@@ -175,7 +176,7 @@ def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
-    """The composition of all statistics; those of one kind of noise as one batch."""
+    """Composition of all statistics, one batch for each kind of noise."""
     losses = []
     for noise in NOISES:
         queries_of_noise = [query for query in queries if query.entry.noise == noise]
@@ -187,7 +188,7 @@ def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
 
 
 def _delta_left(queries: tuple[Query, ...], epsilon: float, delta: float) -> float:
-    """The budget's delta less what the draws of all cells may be off."""
+    """The budget's delta less the sampling error of all cells."""
     cells = sum(len(query.entry.categories or ("",)) for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells, _STEP))

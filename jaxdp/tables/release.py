@@ -61,24 +61,22 @@ def release_table(
 
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
-            length. Labels match categories by value, as numbers, booleans or dates, whatever they
-            are written as (1, 1.0, " 1" and "01"); other texts match as texts, stripped.
-        plan: what `plan_table` returned.
+            length. Labels match categories by value, as numbers, booleans or dates (1, 1.0, " 1"
+        and "01" are equal); other texts match as texts, stripped. plan: what `plan_table` returned.
         key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
-        ledger: a `Ledger` that is charged with everything before anything is drawn, and refuses
-            when full; that of the plan's file if None, where the plan names one.
+        ledger: a `Ledger` that is charged before anything is drawn, and refuses when full; if None,
+            the ledger that the plan names, if any.
 
     Returns:
         A `ReleasedTable`. Noisy counts are whole numbers, and may be negative. A mean is clipped to
-        its bounds; its half width is that of a sum over a count, both within theirs at half of the
-        level's complement, and at most the distance of the bounds.
+        its bounds; its half width follows from half widths of sum and count, each at half of the
+        level's complement, and is at most the distance of the bounds.
 
     Values are clipped to the bounds; records in no category, with missing labels too, are left out
-    unless the plan has a cell for them. A column that is missing, of another length or of none of
-    its categories' types, and a value that is no number, raise `ValueError`, which tells no value,
-    before anything is charged; so does a call inside of `jit`, `vmap` and the like. Half widths
-    leave out the rounding of values to their unit (2^-27 of a bound for each record), and of means
-    the clipping.
+    unless the plan has a cell for them. Missing columns, other lengths, types that no category has
+    and values that are not numbers raise `ValueError` before anything is charged; the message shows
+    no value. So does a call inside of `jit`, `vmap` and the like. Half widths leave out the
+    rounding of values to their unit (2^-27 of a bound for each record), and of means the clipping.
 
     >>> import jax
     >>> import jaxdp as dp

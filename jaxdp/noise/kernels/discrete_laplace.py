@@ -103,7 +103,7 @@ def moment(scale: Reals, power: Reals) -> Reals:
     """E|T|^p = 2 tanh(decay / 2) sum_k k^p e^(-k decay), decay = 1 / scale, p > 0.
 
     By Poisson's formula the sum is Gamma(p + 1) sum_n (decay + 2 pi i n)^(-p - 1) over all whole
-    n, whose tail is that of Euler and Maclaurin.
+    n, with the tail by the Euler-Maclaurin formula.
     """
     short = scale < 1.0
     low = xp.where(short, scale, 0.5)[..., None]

@@ -15,7 +15,7 @@ from jaxdp._numeric import double_double as dd
 
 
 class Point(NamedTuple):
-    """The parameters as given, from which differences are formed exactly, and their ratios.
+    """Parameters as given, for exact differences, and their ratios.
 
     Derivatives are taken in the ratios and epsilon alone.
     """

@@ -38,12 +38,12 @@ class Pieces(NamedTuple):
 
 
 def _last(row: Reals, like: Reals) -> Reals:
-    """A vector as the last axis behind those of `like`."""
+    """A vector as the last axis behind the axes of `like`."""
     return row[(None,) * like.ndim]
 
 
 def pieces(cells: Cells) -> Pieces:
-    """Half cells and, between the middle ones, the atom: masses, what lies before and after."""
+    """Half cells and, between the middle ones, the atom: masses, and masses before and after."""
     halves = xp.repeat(cells.mass, 2)
     n = cells.mass.size
     mass = xp.concatenate([halves[:n], 2.0 * cells.atom[None], halves[n:]])
@@ -125,7 +125,7 @@ def absolute_moment(width: Reals, cells: Cells, power: Reals) -> Reals:
 
 
 def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
-    """sum_i (p_i - x p_(i - k))_+ and, unless it is the same, that of -k; without the atom."""
+    """sum_i (p_i - x p_(i - k))_+, for -k too unless it is the same; without the atom."""
     n, none = cells.mass.size, xp.zeros(cells.mass.size)
     mass = _last(cells.mass, x)
 

@@ -55,8 +55,8 @@ def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps:
 def with_limits(log_delta: Reals, width: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """`log_delta`, which holds at finite shifts above 0 of noise of a finite `width`, and its ends.
 
-    No shift is no loss: delta = (1 - e^epsilon)_+. So is a finite one of infinitely wide noise;
-    an infinite one of finite noise tells everything, and of the other nothing is known.
+    Without a shift, or with infinitely wide noise at a finite one, the loss is 0 and delta = (1 -
+    e^epsilon)_+. An infinite shift of finite noise has delta 1; of infinitely wide noise it is NaN.
     """
     flat, endless = width == xp.inf, shift == xp.inf
     log_delta = xp.where(endless, 0.0, xp.minimum(log_delta, 0.0))

@@ -26,7 +26,7 @@ from jaxdp.noise.kernels.monotone_loss import (
 
 
 class Point(NamedTuple):
-    """The parameters as given, from which differences are formed exactly, and their ratios.
+    """Parameters as given, for exact differences, and their ratios.
 
     Derivatives are taken in the ratios and epsilon alone.
     """

@@ -39,7 +39,7 @@ def _growth_of(kappa: Reals) -> tuple[Reals, Reals, Bools]:
 
 
 def _log_of(value: Reals, epsilon: Reals, log_half: Reals, power: Reals) -> Reals:
-    """log value; where that is no normal number, log of (epsilon / 2) (shift / 2)^-power."""
+    """log value; log of (epsilon / 2) (shift / 2)^-power if the value is not a normal number."""
     normal = (value > _LEAST) & (value < 1e300)
     apart = xp.log(xp.maximum(epsilon, _LEAST)) - LOG_2 - power * log_half
     return xp.where(normal, xp.log(xp.where(normal, value, 1.0)), apart)

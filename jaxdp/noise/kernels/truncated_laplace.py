@@ -142,7 +142,7 @@ def log_delta(support: Support, shift: Reals, epsilon: Reals) -> Reals:
 
 @log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
-    """Derivatives of log delta: those of delta, over delta.
+    """Derivatives of log delta: the derivatives of delta, over delta.
 
     With g the density at the threshold u and G its survival function: d delta / d shift = g(u),
     d delta / d epsilon = -e^epsilon G(u + shift), d delta / d bound =

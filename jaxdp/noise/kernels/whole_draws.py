@@ -80,7 +80,7 @@ def _thresholds(proposal: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
-    """Draws of `shape`, whole; NaN where a parameter is no positive number in range.
+    """Whole-number draws of `shape`; NaN where a parameter is not positive and in range.
 
     One law for all of them: candidates are drawn together and those taken are put in a row. A
     batch of laws, of that shape: each draw waits for its own.

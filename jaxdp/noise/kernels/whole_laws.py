@@ -1,4 +1,4 @@
-"""Laws of whole numbers in proportion to exp(-h(|n|)), and h over that of a block of them.
+"""Laws of whole numbers proportional to exp(-h(|n|)), and h relative to a block's value.
 
 h(n) = n^2 / (2 s^2), n / s, or n alpha / gamma^2 + (n - start)_+^2 / (2 gamma^2); blocks of W =
 ceil(unit / 2) numbers, see `whole_draws`.
@@ -38,7 +38,7 @@ class WholeLaw:
 
     @property
     def start(self) -> Reals:
-        """The number from which on the square in h counts."""
+        """First number with a quadratic term in h."""
         return self.alpha if self.kind == "huber" else xp.zeros(())
 
 

@@ -41,11 +41,11 @@ def composed(
 ) -> GDP | ZCDP | PrivacyLoss:
     """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
 
-    Each update is a function of the records and of what was released before it, so that adaptive
-    composition holds; smaller shifts than the largest are covered, as all noises that `plan` takes
-    are log-concave, or a `Histogram`, whose worst shift is composed. exact: Gaussians alone are
-    GDP, all else is a `PrivacyLoss`. zcdp: the sum of `noise.zcdp`. Shapes: ratios (..., p),
-    visits (p,); the result is batched like ratios without its last axis.
+    Each update is a function of the records and of earlier updates, so that adaptive composition
+    holds. Shifts below the largest are covered: the noise is log-concave, or a `Histogram`, whose
+    worst shift is composed. "exact" returns a GDP for Gaussians and a `PrivacyLoss` otherwise,
+    "zcdp" the sum of `noise.zcdp`. Shapes: ratios (..., p), visits (p,); the result is batched like
+    ratios without its last axis.
     """
     if accounting == "zcdp":
         xi, rho = noise.zcdp(ratios)
@@ -122,7 +122,7 @@ def _least_by_zcdp(
 
 
 def update_budget(budget: BudgetLike, updates: int) -> Budget:
-    """The budget of one update that keeps so many updates within a budget, whatever their noise.
+    """Budget of one update such that all updates satisfy a budget, for any noise.
 
     Args:
         budget: a `Budget` or (epsilon, delta) of all updates, epsilon in nats.

@@ -1,9 +1,9 @@
 """The programs of coordinate descent, compiled for powers of two of updates and of records.
 
-Epsilon and n decide the number of passes and of records: compiled for each, a fit would wait for
-seconds. So the updates stand in a row that is padded, and so are the records; how many passes and
-records there are is an argument. What is padded is not run, is covered by no sum, and its noise is
-never used: the guarantee is that of the plan, with its own number of passes.
+Epsilon and n decide the numbers of passes and records, and a program for each pair would take
+seconds to compile. So updates and records are padded, and their true numbers are arguments. Padded
+updates do not run and padded records enter no sum: the guarantee of the plan, with its own number
+of passes, holds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def in_a_row(plan: Plan) -> Row:
 
 
 def sizes(problem: Problem, plan: Plan) -> tuple[np.int64, np.int64]:
-    """Passes and records that there are, arguments of what is compiled."""
+    """Numbers of passes and records, arguments of the compiled programs."""
     return np.int64(plan.sequence.shape[-2]), np.int64(problem.design.shape[-1])
 
 
@@ -104,7 +104,7 @@ def many(
     chunk: int,
     **kind: Any,
 ) -> Reals:
-    """theta of many chains, so many at a time."""
+    """theta of many chains, `chunk` at a time."""
 
     def chain(pair: tuple[Row, Key]) -> Vector:
         row, key = pair
@@ -138,7 +138,7 @@ def descend(
     average: bool,
     trace: bool,
 ) -> tuple[Vector, Reals | None]:
-    """theta and perhaps F after each of `passes`, on a problem of so many records, padded."""
+    """theta, and F after each of `passes` if `trace`, on a padded problem of `records` records."""
     dtype = problem.design.dtype
     strength = jnp.broadcast_to(problem.penalty.strength, row.steps.shape)
     mean_gradient = _mean_gradient(problem, row.clip, records, private)

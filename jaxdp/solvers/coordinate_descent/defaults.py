@@ -63,8 +63,8 @@ def defaults(
 
     Returns:
         `Defaults`, arguments of `plan`. clip: r / 60, in [0.5, 3], times target_scale sqrt(sum M).
-        step: from r^2 / (1 + r^2), by which a signal as large as 1 is shrunk in noise of deviation
-        1 / r, linearly to 0 after the last pass. The module says what r is.
+        step: from r^2 / (1 + r^2), the shrinkage of a signal of size 1 in noise of deviation 1 / r,
+        linearly to 0 after the last pass. The module defines r.
 
     >>> import jaxdp as dp
     >>> found = dp.solvers.coordinate_descent.defaults(

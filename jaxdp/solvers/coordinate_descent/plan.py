@@ -1,12 +1,12 @@
 """Everything that privacy depends on, decided before a record is read.
 
 relation: replacing a record moves the mean gradient by 2 C_j / n, adding or removing one by C_j / n
-    with n public and fixed in the mean. Where n is not public the mean is no sum: neither holds.
-clip: one number C stands for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
-order: the sequence is drawn from the key, independently of the data, and the noise is calibrated
+    with n public and fixed in the mean. Neither holds if n is not public. clip: one number C stands
+for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5). order: the sequence is drawn from the
+key, independently of the data, and the noise is calibrated
     to it, so that no draw overspends, as noise for the expected visits may.
 allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
-    noise in the objective; l2 is that of the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
+    noise in the objective; l2 belongs to the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
     update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
 noise: a log-concave one is scaled, as FlippedHuber(a, 1.0); an optimised `Histogram` is laid over
     each update as it was made for its sensitivity, and must meet the budget as it is (see
@@ -65,7 +65,7 @@ ITERATES = ("last", "average")
 @in_float64
 @pytree
 class Plan:
-    """A data-independent schedule and what it guarantees. Make it with `plan`."""
+    """A data-independent schedule and its guarantee, made by `plan`."""
 
     sequence: jax.Array  # (passes, updates a pass), the coordinate of each update
     steps: Vector  # step / M_j
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws are off by, those of `spent` included; 1: floating point."""
+        """Sampling error in total variation, that for `spent` included; 1: floating point."""
         before = 0.0 if self.spent is None else self.spent.sampling_error
         return before + lattice.sampling_error(self.sequence.size, self.release)
 
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def guarantee(self) -> Drawn:
-        """Guarantee of all updates, with `spent` (see `accounting.composed`) and what draws add."""
+        """Guarantee of all updates and `spent`, see `accounting.composed`, as sampled."""
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None
@@ -122,7 +122,7 @@ class Plan:
         return Drawn(exact, self.sampling_error)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of all updates together, with what draws add."""
+        """log delta of all updates together, sampling error included."""
         return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -154,13 +154,13 @@ def plan(
     """The schedule of a private coordinate descent, with noise that keeps a budget.
 
     Args:
-        budget: a `Budget` or (epsilon, delta) of the run, epsilon in nats, what draws add included.
+        budget: a `Budget` or (epsilon, delta) of the run, epsilon in nats, with the sampling error.
         smoothness: M_j, (p,), public (a bare array is your word for it) or released.
         clip: bound on each record's partial derivative: C_j, (p,), or C, see the module.
         records: their number n, public and fixed.
         passes, updates: their number, and updates in each, p if None.
         relation: what neighbours differ in, "replace_one" or "add_remove".
-        step: steps are step / M_j; a number, or a function of the pass, as those of optax.
+        step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
         order: "permutation" (its first `updates`), "cyclic" or "iid" (with replacement).
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" knows `penalty`.
         noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
@@ -173,7 +173,7 @@ def plan(
     Returns:
         A `Plan`, see the module; with infinite noise where nothing meets a traced budget.
 
-    `ValueError` where nothing meets it, and for smoothness that would leak the records.
+    Raises `ValueError` if nothing meets it, and for smoothness that would leak the records.
 
     >>> import jaxdp as dp
     >>> plan = dp.solvers.coordinate_descent.plan((1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0,

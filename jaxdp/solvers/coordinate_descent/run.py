@@ -50,8 +50,9 @@ def run(
 
     Batches over plans and problems by `jax.vmap`, with a key for each: one key for all of them is a
     `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n, where n counts as
-    the next power of two: records are padded with zeros, so that what is compiled for other numbers
-    of passes and records serves. A problem that the plan was not made for: `ValueError`.
+    the next power of two: records are padded with zeros, so that programs compiled for other
+    numbers of passes and records are reused. Raises `ValueError` for a problem that does not fit
+    the plan.
 
     >>> import jax
     >>> import jaxdp as dp

@@ -113,7 +113,7 @@ def sequence_of(
 
 
 def _padded(passes: int, coordinates: int = 1) -> int:
-    """Passes that are made for so many: a power of two, or as many as cost next to nothing."""
+    """Number of passes padded to a power of two, or to a number that costs next to nothing."""
     return max(1 << (passes - 1).bit_length(), min(_FEW_PASSES, _FEW_UPDATES // coordinates))
 
 
@@ -125,7 +125,7 @@ def first_passes(array: jax.Array, passes: int, updates: int | None = None) -> j
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _permutations(key: Key, passes: int, coordinates: int) -> jax.Array:
-    """An order of the coordinates for each pass: that of a pass does not depend on their number."""
+    """An order of the coordinates for each pass, independent of the number of passes."""
     keys = jax.random.split(key_for("order", key), passes)
     return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)
 

@@ -38,7 +38,7 @@ LARGEST = 1e150
 @in_float64
 @pytree
 class Plan:
-    """The noise on a second moment, and what it guarantees. Make it with `plan`."""
+    """The noise on a second moment and its guarantee, made by `plan`."""
 
     scales: Vector  # (off the diagonal, on it): the noise's scale parameter, of the mean
     ratio: Reals  # of the whole release: mu of the Gaussian, sum of shift / scale of the Laplace
@@ -57,13 +57,13 @@ class Plan:
 
     @property
     def guarantee(self) -> Drawn:
-        """Of exact draws a GDP, or one Laplace at the sum of all shifts; and what draws add."""
+        """A GDP, or one Laplace at the sum of all shifts, with the sampling error."""
         normal = self.family == "gaussian"
         exact = GDP(self.ratio) if normal else Mechanism(Laplace(1.0), self.ratio)
         return Drawn(exact, self.sampling_error)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of the release, with what draws add."""
+        """log delta of the release, sampling error included."""
         return self.guarantee.log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -87,9 +87,9 @@ def plan(
     """The noise on a private second moment that meets a budget, decided before a row is read.
 
     Args:
-        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats, what draws add
-            to delta included; for Gaussian noise also a `GDP` of exact draws, a share of a larger
-            budget.
+        budget: of the whole matrix, a `Budget` or (epsilon, delta), epsilon in nats, the sampling
+            error included; for Gaussian noise also a `GDP` of the exact distribution, a share of a
+            larger budget.
         dimension, records: d and n of the rows, public.
         relation: "replace_one", or "add_remove" with `records` fixed in the mean.
         row_bound: of the norm of a row; longer ones are shortened.

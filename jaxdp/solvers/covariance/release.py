@@ -16,7 +16,7 @@ from jaxdp.solvers.covariance.plan import LARGEST, Plan
 
 
 def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> Reals:
-    """Symmetric Gaussian matrices: those of the Gaussian orthogonal ensemble.
+    """Symmetric Gaussian matrices from the Gaussian orthogonal ensemble.
 
     Args:
         key: of the draw; use it once and keep it secret.
@@ -156,8 +156,7 @@ def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
         rank: how many, in [1, d].
 
     Returns:
-        Values, (..., rank), and vectors, (..., d, rank). Of a private matrix they cost nothing
-        more.
+        Values, (..., rank), and vectors, (..., d, rank): post-processing of a private matrix.
 
     Another rank: `ValueError`.
 

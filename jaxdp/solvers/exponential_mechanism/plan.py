@@ -30,9 +30,9 @@ _MOST_STEPS = 1e15
 class Plan:
     """Temperature, regularisation and length of the chain, decided before a record is read.
 
-    `exact` holds for a draw from the density itself. The chain's law is within `total_variation`
-    of it, whatever the records, which adds (1 + e^epsilon) total_variation to delta: `log_delta`
-    has both. Left out: rounding, that of the 64-bit noise included.
+    `exact` holds for a draw from the density itself. For any records, the chain's law is within
+    `total_variation` of it, which adds (1 + e^epsilon) total_variation to delta; `log_delta`
+    includes both. Rounding is not included, nor is the rounding of the 64-bit noise.
     """
 
     temperature: Reals  # k
@@ -50,7 +50,7 @@ class Plan:
     relation: str = static()
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of the chain's last state: the exact draw's, and what the chain adds."""
+        """log delta of the chain's last state, its distance from the exact density included."""
         return Drawn(self.exact, self.total_variation).log_delta(epsilon)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -132,7 +132,7 @@ def _strength(penalty: L2 | None) -> Reals:
 def _chain(
     temperature: Reals, curvature: Reals, bound: Reals, dimension: int, variation: Reals
 ) -> tuple[Reals, jax.Array, jax.Array]:
-    """eta, the number of steps, and that of refinements of the proposal's centre in each."""
+    """eta, the number of steps, and the refinements of the proposal's centre in each step."""
     convexity, smoothness = temperature * curvature, 0.25 * bound**2
     # f is below its tangent plus a form of trace <= L in x x^T / 4: a step of any dimension is
     # accepted with probability exp(-k L eta / 2) from the exact centre.
@@ -153,7 +153,7 @@ def _chain(
 
 
 def _steps_needed(start: Reals, variation: Reals, eta: Reals, convexity: Reals) -> Reals:
-    """Steps until a chain that begins so far away is within `variation` of its limit."""
+    """Steps until a chain from this distance is within `variation` of its limit."""
     # No square in the logarithm: it may underflow.
     squared = 2.0 * (jnp.log(start) - jnp.log(variation)) - jnp.log(4.0 * eta)
     needed = squared / (2.0 * log1p(convexity * eta))

@@ -1,4 +1,4 @@
-"""The release of a private naive Bayes by its plan, and what the model says of records."""
+"""Release of a private naive Bayes by its plan, and predictions of the model."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ def _counts_of(counts: Reals, total: Reals, deviation: Reals) -> Reals:
 def _moments(sums: Reals, counts: Reals, plan: Plan, least_variance: Reals) -> tuple[Reals, Reals]:
     """Means and variances of z, (classes, continuous columns), less sure where there is more noise.
 
-    A variance is that of its class and that of all classes together, weighted by what the noise is
-    and by how much the classes are taken to differ; the mean's noise is added, as it is in doubt.
+    A variance is a mean of the class's own and of the pooled variance, weighted by the noise and by
+    the assumed difference of the classes, plus the variance of the mean's noise.
     """
     noise = jnp.zeros(()) if plan.sum_noise is None else jnp.sqrt(plan.sum_noise.variance())
     n = counts[:, None]

@@ -51,7 +51,7 @@ _LATTICE = (DiscreteGaussian, DiscreteLaplace, DiscreteHistogram)
 @in_float64
 @pytree
 class Plan:
-    """Plan of what is counted, the noise on it, and its guarantee. Make it with `plan`."""
+    """Tables and sums of a naive Bayes, their noise and guarantee, made by `plan`."""
 
     count_noise: Noise  # on each cell of each table
     sum_noise: Noise | None  # on each sum; None without continuous columns
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def privacy(self) -> Drawn:
-        """Guarantee of all tables and sums: a GDP where noises are Gaussian; and what draws add."""
+        """Guarantee of all tables and sums, a GDP for Gaussian noise, sampling error included."""
         together = isinstance(self.sum_noise, Gaussian)
         parts = _releases(self.categories, self.levels, self.relation, together)
         noises = (self.count_noise, self.sum_noise)
@@ -107,7 +107,7 @@ def plan(
     """The noise on the tables and sums of a private naive Bayes that keeps a budget.
 
     Args:
-        budget: a `Budget` or (epsilon, delta), epsilon in nats, of all, what draws add included.
+        budget: (epsilon, delta) of all releases, epsilon in nats, with the sampling error.
         classes: how many.
         categories: values of each column; 0: continuous.
         feature_bounds: (lower, upper) of the continuous columns, numbers or one each; public.
