@@ -120,8 +120,7 @@ def log_add(a: Reals, b: Reals) -> Reals:
 def conversion_entropy(s: Reals) -> Reals:
     """log(1 + s) + s log(1 + 1 / s), s >= 0: minus log of the largest (1 - e^-y) e^(-s y), y >= 0.
 
-    It takes a moment of order s of a privacy loss to delta: delta(epsilon) <= e^(K(s) - s epsilon -
-    entropy). Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+    Its use, the conversion of moments: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
     """
     positive = s > 0
     safe = xp.where(positive, s, 1.0)

@@ -45,8 +45,8 @@ _LEAST = 1e-300
 _LARGEST = 1e15
 # log(order - 1) among which the best order is looked for. chosen: from the Laplace's to 1 / delta.
 _LOG_EXCESSES = -14.0, 70.0
-# Orders of a round; the next has as many between the neighbours of the best. derived: 4 rounds
-# leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and half the square of that of rho.
+# Orders of a round of the zoom. derived: 4 rounds leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and
+# half its square of rho.
 _ORDERS = 64
 # Rounds of the search for the order; see _ORDERS.
 _ROUNDS = 4

@@ -27,7 +27,7 @@ from jaxdp.ledger import ONE_CHARGE, Step
 
 _FORMAT = "jaxdp-ledger"
 _VERSION = 1
-# What a file that is no ledger raises.
+# Exceptions of a file that is not a ledger.
 _MALFORMED = (
     *(AttributeError, IndexError, KeyError, TypeError, RecursionError),
     *(json.JSONDecodeError, UnicodeDecodeError),

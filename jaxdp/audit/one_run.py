@@ -31,15 +31,15 @@ from jaxdp.audit.bounds import checked_terms, claimed_epsilon, claimed_mu
 # Maps a rate of right guesses to the least rate of wrong ones at the flipped canary: f(1 - rate).
 Curve = Callable[[float], float]
 
-# Share of the canaries that are guessed at by default. measured: of Gaussian scores at mu from 0.5
-# to 2 and 500 to 10,000 canaries, mu is within 20 % of that of the best share
+# Default share of guesses. measured: for Gaussian scores at mu from 0.5 to 2 and 500 to 10,000
+# canaries, mu is within 20 % of the best share's
 _SHARE = 0.1
-# Epsilons that a claim's delta is asked for, over its epsilon at delta 1e-3. chosen: lines that
-# touch a trade-off function so near leave little of it out
+# Epsilons of a claim's tangent lines, over its epsilon at delta 1e-3. chosen: lines this dense
+# approximate a trade-off function closely
 _LINES = np.linspace(0.0, 2.0, 33)
-# Of a sum of rates. derived: far above the rounding of 1e6 steps
+# Slack of a sum of rates. derived: far above the rounding of 1e6 steps
 _ROUNDING = 1e-9
-# Width of epsilon or mu at which bisection ends. chosen
+# Width of epsilon or mu at the end of bisection. chosen: four digits
 _CLOSE = 1e-4
 # The largest epsilon or mu that is tried. chosen
 _LARGEST = 64.0

@@ -30,7 +30,7 @@ from jaxdp.audit.bounds import (
 from jaxdp.audit.scores import FAULTS, LOW_BITS, scores_of, view_of
 from jaxdp.mechanism import Mechanism
 
-# Attributes of a fitted estimator that make its output. chosen: those of scikit-learn and ours
+# Attributes of a fitted estimator that make its output. chosen: scikit-learn's and ours
 _FITTED = (
     *("coef_", "intercept_", "components_", "explained_variance_", "covariance_", "mean_"),
     *("center_", "scale_", "theta_", "var_", "class_count_", "class_log_prior_"),

@@ -15,7 +15,7 @@ import numpy as np
 _LONGEST = 50
 # Score of the last bits of floating point.
 LOW_BITS = "low bits"
-# Score, and what is at fault where it refutes a claim.
+# Scores, and the likely fault if one refutes a claim.
 FAULTS = {
     "length": "the number of entries in an output",
     LOW_BITS: (

@@ -29,9 +29,9 @@ Delta = Annotated[float, typer.Option(help="delta, a probability.")]
 Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
-# Columns of what is printed for people. chosen: the narrowest terminal
+# Columns of printed text. chosen: the narrowest terminal
 COLUMNS = 80
-# What a number must be, and whether it is.
+# Rules of numbers: words, and the check.
 _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "positive": ("be above 0", lambda x: x > 0),
     "at least 0": ("be 0 or more", lambda x: x >= 0),
@@ -183,7 +183,7 @@ def exit_on_error(command: str, work: Callable[[], Any]) -> Any:
 def _with_flags(text: str) -> str:
     """The text of an error with options in place of the arguments of functions."""
     for name in _OPTIONS:
-        # A single word is an argument only where the error says what it must be.
+        # A single word is an argument only if the error states its rule.
         pattern = rf"\b{name}\b" if "_" in name else rf"^{name}\b(?= must)"
         text = re.sub(rf"(?<![-\w]){pattern}(?!\()", flag(name), text)
     return text

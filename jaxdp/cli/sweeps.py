@@ -24,7 +24,7 @@ from jaxdp.cli.base import (
 )
 
 Quantity = Literal["epsilon", "delta", "noise_multiplier"]
-# What may be a number or a range; the others are settings.
+# Arguments that may be a number or a range; the others are settings.
 VARIABLES = (
     "noise_multiplier",
     "epsilon",
@@ -37,9 +37,9 @@ VARIABLES = (
 )
 # Ranges of these are rounded: they count something.
 WHOLE = ("dataset_size", "steps")
-# Rows of a table that is printed. chosen: what a person reads
+# Most rows of a printed table. chosen: a person reads no more
 MOST_ROWS = 400
-# Failures that are told. chosen: enough to see why
+# Most failures shown. chosen: enough to see the reason
 MOST_REASONS = 5
 # Points of a chunk. chosen: about 5 seconds of epsilons on two cores
 CHUNK = 2**12

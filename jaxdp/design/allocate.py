@@ -39,7 +39,7 @@ FAMILIES = tuple(_KINDS)
 METHODS = ("inid", "spr", "iid")
 # Smaller sensitivities get the noise of this share of the largest. chosen: no power underflows
 _LEAST_SHARE = 1e-100
-# Least scale on the integers that is tried, over that of the closed form. chosen: far below it
+# Least scale on the integers, over the closed form's. chosen: far below it
 _NEAREST = 1e-2
 # The largest one. chosen: these compose nearly alike
 _FARTHEST = 1e2

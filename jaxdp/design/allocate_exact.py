@@ -25,7 +25,7 @@ from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import Noise
 
-# Of Adam, at the first step, in logarithms of scales. chosen: it falls to 0 over the steps
+# Step of Adam, at first, in logarithms of scales. chosen: it falls to 0 over the steps
 _LEARNING_RATE = 0.05
 # Steps of the common factor alone, of each start. chosen: it moves by up to e a step
 _SETTLING = 16
@@ -163,7 +163,7 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
     def step(state: _State, index: Index) -> tuple[_State, None]:
         value, slope = jax.value_and_grad(smooth)(state.log_scales)
         falls = xp.sum(slope)
-        # Of a common factor log(-log delta) is nearly linear in the logarithm.
+        # log(-log delta) is nearly linear in the logarithm of a common factor.
         shift = xp.log(log_delta / value) * value / falls
         shift = xp.where((value < _LEAST_LOG) & xp.isfinite(shift), shift, 1.0)
         log_scales = state.log_scales + xp.clip(shift, -1.0, 1.0)

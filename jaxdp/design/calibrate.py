@@ -19,15 +19,15 @@ from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 
-# Of log delta, relatively. measured: two compilations of a composition differ by less
+# Relative slack of log delta. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12
-# Of log(parameter). chosen: log delta to 1e-9
+# Tolerance of log(parameter). chosen: log delta to 1e-9
 _CLOSE = 1e-10
-# Of log delta in log(parameter), at first. chosen: right for noise, and secants mend it soon
+# Slope of log delta in log(parameter), at first. chosen: right for noise, and secants improve it
 _SLOPE = -2.0
-# Of log delta, relatively, by which a bound below the target is enough. chosen: far above _CLOSE
+# Relative distance of log delta at which the sign suffices. chosen: far above _CLOSE
 _MARGIN = 1e-6
-# log delta nearer to 0 is not straightened. chosen: where powers are no model
+# log delta nearer to 0 is not straightened. chosen: powers do not fit there
 _LEAST_LOG = -1e-2
 
 
@@ -147,7 +147,7 @@ def _begun(
     shape = xp.broadcast_shapes(common.shape, shapes)
     ends = safe, unsafe
     delta, safe, unsafe = (xp.broadcast_to(a, shape) for a in (budget.delta, *ends))
-    # What is known now is searched by calls of what is compiled for every composition.
+    # Known compositions are searched by calls of the programs of all compositions.
     safest = build(safe)
     is_known = composed and checks.all_concrete(budget, ends, safest)
     if not is_known:

@@ -26,7 +26,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.staircase import Staircase, staircase_split
 
-# What a fit may minimise, of one coordinate, and how it may account for the releases.
+# Errors of one coordinate that a fit minimises, and kinds of accounting.
 OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near

@@ -18,7 +18,7 @@ from jaxdp.guarantee.zcdp import ZCDP
 _NODES = 801
 # Deviations that it reaches on either side. chosen: beyond lies 1e-38
 _REACH = 13.0
-# ulp by which a bound is rounded down. chosen: above rounding and the trapezoid's error
+# Rounding of a bound, in ulp. chosen: above rounding and the trapezoid's error
 _SAFETY_ULPS = -256
 
 

@@ -63,11 +63,11 @@ class JointSensitivity:
         """
         k, l1, linf = xp.broadcast_arrays(*(getattr(self.tightened(), n) for n in _SIZES))
         packed = xp.clip(xp.ceil(2.0 * l1 / linf * (1.0 - 1e-15)) - 1.0, 1.0, k)
-        # A box is its corner, whatever the rounding of 2 l1 / linf.
+        # A box is its corner, for any rounding of 2 l1 / linf.
         packed = xp.where(l1 >= k * linf * (1.0 - 1e-12), k, packed)
         shifts = xp.stack([l1, linf], axis=-1)
         return shifts, xp.stack([xp.ones_like(k), packed], axis=-1)
 
 
-# Of a `JointSensitivity`, what the dominating directions follow from.
+# Fields that determine the dominating directions.
 _SIZES = ("dimension", "l1", "linf")

@@ -27,10 +27,10 @@ _CLOSE = 5e-12
 # a shape is known to (2 / 15)^4 of its range, in logarithms
 _SHAPES = 16
 _ROUNDS = 4
-# Of log delta, relatively, by which a search may exceed it. chosen: above its rounding
+# Relative slack of a search in log delta. chosen: above the rounding of log delta
 _SLACK = 4e-12
-# Deviation at which a search begins, over the larger of the Gaussian's and the Laplace's scale.
-# chosen: no closed form or conversion needs more
+# Safe end of a search, over the larger of the Gaussian's and the Laplace's scale. chosen: no closed
+# form or conversion needs more
 FAR = 1e3
 # The same where a composition is exact. derived: its best member needs at most sqrt(2), the
 # Laplace's deviation over its scale; far beyond, a grid knows no delta
@@ -82,7 +82,7 @@ def least_error(
     shape = xp.exp(zoom(lambda x: error(xp.exp(x), tall), *ends, _SHAPES, _ROUNDS)[0])
     if family == "truncated_laplace":
         shape = xp.stack([shape, _designed_bound(lanes)])
-        # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+        # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
         lanes = lax.optimization_barrier(
             jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), lanes)
         )

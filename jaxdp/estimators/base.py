@@ -135,8 +135,8 @@ class DPEstimator(_base.BaseEstimator):
                 stacklevel=3,
             )
             return jax.random.key(int(self.random_state))
-        # Nothing is drawn from a generator: its state is copied by clones, which would draw the
-        # same noise, and stays in pickles, from which the noise could be computed.
+        # A generator is not used: clones copy its state and would draw the same noise, and pickles
+        # would reveal the noise.
         checks.extra("sklearn.utils", "learn").check_random_state(self.random_state)
         return secure_key()
 
@@ -190,7 +190,7 @@ def _values_unsaid(features: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        # Of arrays scikit-learn demands its own TypeError.
+        # For arrays, scikit-learn demands its own TypeError.
         is_table = isinstance(error, TypeError) and hasattr(features, "columns")
         if not is_table and "could not convert" not in str(error):
             raise

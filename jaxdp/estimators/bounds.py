@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp.estimators.base import BoundsWarning, label, listed
 
-# Of a bound, and least half width. chosen: squares of both, and noise for them, stay numbers
+# Largest bound, and least half width. chosen: squares of both, and noise for them, are finite
 _LARGEST, _NARROWEST = 1e50, 1e-50
 
 

@@ -20,7 +20,8 @@ from jaxdp.solvers.problems import L1, L2
 _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
-# Of mu, so that the parts' rounding does not exceed the whole. chosen: above that of inversions
+# Factor of mu, so that the rounded parts do not exceed the whole. chosen: above the error of
+# inversions
 _ROUNDED_DOWN = 1.0 - 1e-9
 
 # What `DPLogisticRegression` takes; see there.

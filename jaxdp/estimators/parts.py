@@ -18,7 +18,7 @@ _ADDED_UP = (
     *("OneVsRestClassifier", "MultiOutputClassifier", "MultiOutputRegressor"),
     *("VotingClassifier", "VotingRegressor", "BaggingClassifier", "BaggingRegressor"),
 )
-# Why the sum of an ensemble's parts is not what it cost.
+# Reasons why an ensemble's cost is not the sum of its parts.
 _CHAIN = "with cross-validation it makes fits that it does not keep"
 _STACKING = "its final estimator learns from predictions for the records, without noise"
 _REASONS = {
@@ -99,7 +99,7 @@ def _learns_nothing(step: Any, name: str) -> bool:
         return not isinstance(step.categories, str) and not counted
     if name == "PolynomialFeatures":
         return True
-    # A regression that needs no fit, as that of Gaussian processes, learns where it has one.
+    # A regression that needs no fit, such as a Gaussian process, still learns if fitted.
     if hasattr(step, "predict") or not hasattr(step, "__sklearn_tags__"):
         return False
     return not checks.extra("sklearn.utils", "learn").get_tags(step).requires_fit

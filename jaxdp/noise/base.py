@@ -242,7 +242,7 @@ def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
     # At an infinite shift delta is 1 whatever epsilon is, infinite or not.
     endless = (shift == xp.inf) & ~xp.isnan(epsilon)
     value = noise._log_delta(shift, xp.where(endless, 0.0, epsilon))
-    # A subnormal number's last place is worth more than what was added for rounding.
+    # A subnormal number's last place exceeds the rounding that was added.
     return xp.where((value > -LEAST_NORMAL) & (value < 0), 0.0, value)
 
 

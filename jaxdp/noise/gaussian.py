@@ -18,7 +18,7 @@ from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
 from jaxdp.noise.structure import Smooth
 
-# Ulps of log delta that it is rounded up by, next to those of mu.
+# Rounding of log delta, in ulp, besides the rounding of mu.
 _VALUE_ULPS = 4.0
 # Half an ulp of mu itself; epsilon / mu, at most half of a + mu where a < 0; a^2.
 _RATIO_ULPS = 2.5
@@ -161,7 +161,7 @@ def log_delta_of_ratio(mu: Reals, epsilon: Reals) -> Reals:
     amplification = (1.0 + t.near) * t.far * xp.where(backward & ~t.below, 3.0 * tail, 1.0)
     # Measured over the whole range: 1.7 units of |log delta| + amplification.
     small = small + ULP * (_VALUE_ULPS * xp.abs(small) + _RATIO_ULPS * amplification)
-    # A factor: what is added to 1e-300 may be flushed to 0.
+    # A factor: a term added to 1e-300 may be flushed to 0.
     large = large * (1.0 - ULP * (_VALUE_ULPS + _RATIO_ULPS_BELOW * amplification))
     upper = xp.where(near_one, large, small)
     # A delta below exp(-1.8e308) is not zero: only no shift, or epsilon = inf, gives zero.

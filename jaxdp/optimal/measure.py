@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdp._core import checks
 
-# Pieces of a cell on each of which a user's function is bounded. chosen: 2% of a cell
+# Pieces of a cell, with a bound on a user's function in each. chosen: 2% of a cell
 _POINTS = 64
 
 
@@ -139,13 +139,13 @@ def _checked(measure: ErrorMeasure) -> ErrorMeasure:
     except (TypeError, ValueError) as error:
         raise ValueError("loss must be a function that takes a NumPy array of |x|") from error
     near = values[np.isfinite(values)] if values.shape == points.shape else np.full(1, np.nan)
-    # Far out a loss may pass what a double holds.
+    # Far out a loss may overflow.
     is_infinite = near.size > 1 and np.all(values[near.size :] == np.inf)
     if not (is_infinite and near[0] >= 0 and np.all(np.diff(near) >= 0)):
         raise ValueError("loss must be a finite function of |x|, zero or more, that never falls")
     if near.size < values.size:
         return measure
-    # Seen from 1 to 4^30: what is bounded there stops growing.
+    # A bounded loss stops growing between 1 and 4^30.
     growth = np.diff(values)
     if not growth[-1] > 1e-3 * growth[-20]:
         raise ValueError("loss must be unbounded: it stops growing with |x|")
@@ -154,7 +154,7 @@ def _checked(measure: ErrorMeasure) -> ErrorMeasure:
 
 # Nodes and weights of Gauss-Legendre quadrature. derived: exact for a hat times x^2
 _RULE = np.polynomial.legendre.leggauss(4)
-# Pieces of a part on each of which a user's function is bounded. chosen: 0.4% of a part
+# Pieces of a part, with a bound on a user's function in each. chosen: 0.4% of a part
 _PIECES = 256
 
 

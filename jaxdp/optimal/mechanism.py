@@ -39,8 +39,8 @@ from jaxdp.optimal.range_bound import range_bound
 from jaxdp.optimal.table import RangeMechanism
 from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
 
-# Shares so near to those of a node are the node's in the program, not in its proof. chosen: the
-# solver sees no less
+# Shares this close to a node's are the node's in the program, not in the proof. chosen: the solver
+# resolves no smaller ones
 _SNAP = 1e-9
 # Share of the time that is allowed, for the mechanism. chosen: the lower bound takes less
 _FIRST = 0.6

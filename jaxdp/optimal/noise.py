@@ -259,7 +259,7 @@ def _lower(
     bound, finished = lower_bound_of(program, shape, cost, end_costs, deadline)
     if finished or shape.steps == 1:
         return bound, finished
-    # What a coarse grid proves takes no time to speak of.
+    # The proof on a coarse grid takes a moment.
     steps = max(1, shape.steps // 10)
     ratio = shape.steps / steps
     coarse = shape._replace(cells=2 * math.ceil(half / ratio), steps=steps)

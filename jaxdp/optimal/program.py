@@ -39,8 +39,8 @@ def new_model() -> tuple[Any, Any]:
     return model, highspy.HighsModelStatus
 
 
-# Of delta: violations below it are left to the repair of the weights. chosen: it costs no
-# more than that
+# Violations up to this share of delta are left to the repair of the weights. chosen: the repair
+# costs as much
 _TOLERANCE = 2e-10
 
 
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
     """Grid, budgets and symmetries that every program over one grid shares."""
 
     cells: int
-    steps: int  # shifts of up to so many cells
+    steps: int  # largest shift, in cells
     budgets: tuple[tuple[float, float], ...]
     even: bool
     monotone: bool
@@ -71,7 +71,7 @@ class Block(NamedTuple):
 
     shift: int
     budget: int
-    inner: np.ndarray  # (cells,), 0 where there is no partner
+    inner: np.ndarray  # (cells,), 0 without a partner
     outer: float
 
 
@@ -98,7 +98,7 @@ class Program:
         self.multiplicity = np.bincount(fold).astype(float)
         self.free = self.multiplicity.size
         self.lumps = 1 if shape.even else 2
-        # Order: cells, the atom, what is beyond (left, right).
+        # Order: cells, the atom, the mass beyond (left, right).
         self._columns(np.zeros(self.free), np.ones(self.free))
         self._columns(np.zeros(1 + self.lumps), np.zeros(1 + self.lumps))
         weights = np.concatenate([self.multiplicity, [1.0], np.full(self.lumps, 3.0 - self.lumps)])

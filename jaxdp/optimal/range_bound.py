@@ -119,6 +119,6 @@ def _block(
         program.add(Pair(int(row), int(partner)))
     table = program.solve(pairs, deadline)
     bound = table_bound(cost, table.multipliers, epsilon, delta, mirrored)
-    # Values of an interpolant may be below 0, where less weight is no lower bound.
+    # Values of an interpolant may be below 0, and less weight would raise the bound there.
     bound -= 2.0**-40 * count * max(-float(values.min()), 0.0)
     return max(bound - 16.0 * ULP * abs(bound), 0.0), table.finished

@@ -83,7 +83,7 @@ class RangeMechanism:
 @jax.jit
 def _worst(laws: Reals, pairs: Int[Array, "pairs two"], epsilon: Reals) -> Reals:
     def one(e: Reals) -> Reals:
-        # Smaller than e^epsilon by more than its rounding and that of the mixtures.
+        # Smaller than e^epsilon by more than the rounding of both and of the mixtures.
         growth = jnp.exp(jnp.minimum(e, 600.0)) * (1.0 - 16.0 * ULP)
 
         def pair(ab: Indices) -> Reals:

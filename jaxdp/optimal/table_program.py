@@ -17,8 +17,8 @@ import numpy as np
 from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.program import new_model
 
-# Of delta: violations below it are left to the repair of the weights. chosen: it costs no
-# more than that
+# Violations up to this share of delta are left to the repair of the weights. chosen: the repair
+# costs as much
 _TOLERANCE = 2e-10
 
 

@@ -32,7 +32,7 @@ from jaxdp.plot.style import (
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
-# Steps of a training at which epsilon is found. chosen: a line that looks smooth
+# Steps of a training with an epsilon. chosen: a line that looks smooth
 _STEPS = 64
 # Probability that the picture of a density leaves out on either side. chosen: not to be seen
 _TAIL = 1e-4
@@ -84,7 +84,7 @@ def epsilon_by_step(
         steps: labels, and one step of each training.
         count: steps in all.
         delta: a probability.
-        ax: axes to draw on; those of a new figure if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
         The axes.
@@ -127,7 +127,7 @@ def noise_by_epsilon(
         delta: a probability.
         sensitivity, count: of one release, and how many share the budget.
         relative_to: a family by whose deviation all are divided, as in "gaussian"; None: by none.
-        ax: axes to draw on; those of a new figure if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
         The axes. What cannot meet a budget leaves the picture.
@@ -166,7 +166,7 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
     Args:
         noises: labels and noises on the reals, one each.
         x: where; all but 1e-4 of the widest one on either side if None.
-        ax: axes to draw on; those of a new figure if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
         The axes.
@@ -198,7 +198,7 @@ def training(
     Args:
         curves: labels and arrays (passes,) or (seeds, passes).
         title: of the picture.
-        ax: axes to draw on; those of a new figure if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
         The axes, the errors on a logarithmic one.
@@ -225,7 +225,7 @@ def compare(comparison: Sequence[Row], *, ax: Any = None) -> Any:
 
     Args:
         comparison: rows, as `dp.compare` returns them.
-        ax: axes to draw on; those of a new figure if None.
+        ax: axes to draw on; None: a new figure.
 
     Returns:
         The axes.

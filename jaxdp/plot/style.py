@@ -27,7 +27,7 @@ _LOOKS = tuple(
     (COLOURS[i % len(COLOURS)], DASHES[(i + i // len(COLOURS)) % len(DASHES)])
     for i in range(len(COLOURS) * len(DASHES))
 )
-# Of matplotlib while a picture is drawn. chosen: the data in front, the frame behind
+# Settings of matplotlib for one picture. chosen: the data in front, the frame behind
 SETTINGS = {
     "axes.grid": True,
     "grid.alpha": 0.3,

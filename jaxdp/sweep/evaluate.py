@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxdp.sweep.grid import DONE, FAILED, STATUS, Grid
 
-# Name of what a function returns when it does not return a mapping.
+# Name of a result that is not a mapping.
 ALONE = "value"
-# Failures of a block that are told. chosen: the rest is as many NaN
+# Reported failures of a block, at most. chosen: the others are NaN
 _MOST_REASONS = 100
 # Points tried before a function is taken to fail everywhere. chosen: a moment of work
 _MOST_TRIES = 64

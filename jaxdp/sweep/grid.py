@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxdp._core.types import ArrayLike
 
-# The variable that says of every point whether it is done, and its values. chosen: as stored
+# Variable with the state of every point, and its values. chosen: as stored
 STATUS = "status"
 NOT_DONE = 0
 DONE = 1

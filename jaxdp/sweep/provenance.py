@@ -22,8 +22,8 @@ from jaxdp.sweep.grid import DONE, FAILED, NOT_DONE, STATUS
 _PACKAGES = ("jax", "jaxlib", "numpy")
 # Seconds that asking for the commit may take. chosen: it answers in milliseconds
 _COMMIT_WAIT = 5.0
-# Long name and unit of what sweeps are most often over, for the labels of `.plot`. What is a plain
-# number has no unit: "1" would stand on every picture.
+# Long names and units of common axes, for the labels of `.plot`. Plain numbers have no unit: "1"
+# would stand on every picture.
 _LABELS: dict[str, tuple[str, str | None]] = {
     "epsilon": ("epsilon", "nats"),
     "delta": ("delta", None),
@@ -40,7 +40,7 @@ _LABELS: dict[str, tuple[str, str | None]] = {
 }
 # By which sweeps are read as netCDF, whose whole numbers have 32 bits. derived
 _GREATEST_INTEGER = 2**31
-# Of a value that is no number and no text. chosen: a line or two
+# Longest text of a value that is neither number nor text. chosen: two lines
 _LONGEST_TEXT = 200
 
 

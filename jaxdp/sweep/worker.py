@@ -16,7 +16,7 @@ from jaxdp.sweep.evaluate import evaluate
 from jaxdp.sweep.grid import Grid
 from jaxdp.sweep.store import Store, read_axes
 
-# Of JAX, the same in every worker as where the sweep was called: platform, compilation cache.
+# Settings of JAX that every worker takes from the caller: platform, compilation cache.
 _SETTINGS = (
     "jax_platforms",
     "jax_compilation_cache_dir",

@@ -12,7 +12,7 @@ from jaxdp.tables.labels import Label, label_of
 _LARGEST = 1e100
 # Distance of two bounds. chosen: as that
 _LEAST = 1e-100
-# Of weights and relative scales. chosen: as that
+# Largest ratio of weights and relative scales. chosen: as large
 _LARGEST_RATIO = 1e12
 # Name of the cell of all records that are in no category.
 _OTHER = "other"

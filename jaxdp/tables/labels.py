@@ -81,7 +81,7 @@ def _is_unlike_itself(value: Any) -> bool:
 def _number(value: Any) -> int | float:
     """The number, as a whole one if it is one: whole numbers of Python are exact."""
     if isinstance(value, np.floating) and value.itemsize < 8:
-        # As it is written: the nearest float32 of 0.1 is not that of float64.
+        # As it is written: the float32 nearest to 0.1 is another number in float64.
         value = float(str(value))
     try:
         whole = int(value)

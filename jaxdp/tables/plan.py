@@ -39,9 +39,9 @@ NOISES = {
 _UNIT_BITS = 26
 # Units that a bound or a sum is kept to. derived: doubles hold every whole number up to here
 LARGEST = 2**53
-# Of the lattice's step to the noise's scale, an upper bound: see `released.lattice_of`. derived
+# Largest ratio of the lattice's step to the noise's scale. derived: `released.lattice_of`
 _STEP = 2.0**-BITS
-# Of half widths. chosen: they are finite
+# Largest level of half widths. chosen: they are finite
 _LARGEST_LEVEL = 1.0 - 1e-6
 _KEYS = ("epsilon", "delta", "noise", "level", "ledger", "release")
 

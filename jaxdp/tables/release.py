@@ -149,7 +149,7 @@ def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> lis
     noise = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), mechanism.noise)
     each = Mechanism(noise, jnp.full(shape, float(query.sensitivity)))
     released = release(each, np.array(sums, np.int64), key, step_of(query, mechanism))
-    # What was planned for is at least what the lattice made of it.
+    # The planned sensitivity is at least the lattice's.
     assert bool(jnp.all(released.mechanism.sensitivity <= mechanism.sensitivity))
     return np.asarray(released.value, np.float64).tolist()
 

@@ -60,7 +60,7 @@ def _threshold(scale: Reals, shift: Reals, size: Reals) -> tuple[Reals, Reals]:
     m = m + xp.where(_gap(s, d, e, m) <= 0, 1.0, 0.0)
     m = m - xp.where(_gap(s, d, e, m - 1.0) > 0, 1.0, 0.0)
     gain = xp.maximum(_gap(s, d, e, m), 0.0) * (0.5 / s) / s
-    # The rest: what is left of m's digits does not matter.
+    # The remaining digits of m do not matter.
     far = xp.floor(xp.clip(size * scale * (scale / shift) - 0.5 * shift, -1e300, 1e300)) + 1.0
     step = xp.clip(1.0 / scale, 1e-250, 1e100)
     return xp.where(usual, m, far), xp.where(usual, gain, 0.5 * shift * step * step)

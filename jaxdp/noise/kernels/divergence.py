@@ -39,8 +39,8 @@ ONE_TOP = 31
 ANY_TOPS = 1400
 # log of the largest distance in widths of the density, next to the tilt's own. chosen
 _LOG_REACH = 40.0
-# Samples of each closer look, and looks at most. derived: to 1e-8 of the distance; narrower tops,
-# those of exponents beyond 1e16, lie in the rounding
+# Samples of each closer look, and looks at most. derived: to 1e-8 of the distance; narrower maxima,
+# for exponents beyond 1e16, lie in the rounding
 _SAMPLES = np.linspace(0.0, 1.0, 12)
 _LOOKS = 13
 # Looks end where each interval keeps this share of its length. chosen: a quarter of the nodes lost

@@ -70,7 +70,7 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
         near_one, _VALUE_ULPS + _EXPONENT_ULPS * xp.where(below, exponent, 0.0), _VALUE_ULPS
     )
     value = xp.where(near_one, large, small)
-    # A factor: what is added to 1e-300 may be flushed to 0.
+    # A factor: a term added to 1e-300 may be flushed to 0.
     upper = xp.where(value > 0, 0.0, value * (1.0 - ULP * ulps))
     zero = (none & (epsilon >= 0)) | (epsilon == xp.inf)
     return xp.where(zero & ~xp.isnan(upper), -xp.inf, upper)

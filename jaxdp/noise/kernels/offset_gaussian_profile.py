@@ -74,8 +74,8 @@ def _terms(at: Point) -> _Terms:
         near_ratio=pair.lower,
         far_ratio=pair.upper,
     )
-    # From d log g / d h = E|T| - |t|: 1 / R(h) delta beyond 0, and below it what is left of
-    # 2 / R(h) (R(h) - R(h + |u|)) + ... once the terms of order one have cancelled.
+    # From d log g / d h = E|T| - |t|: 1 / R(h) delta beyond 0, and below it the remainder of 2 /
+    # R(h) (R(h) - R(h + |u|)) + ... once the terms of order one have cancelled.
     return _Terms(crossing, (2.0 * centre.difference + pair.difference) / centre.lower)
 
 

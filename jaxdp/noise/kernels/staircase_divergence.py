@@ -8,7 +8,7 @@ from jaxdp._numeric.series import decay_means
 from jaxdp.noise.kernels.divergence import log1p_ratio_above
 from jaxdp.noise.kernels.staircase_loss import atoms
 
-# Exponents above are those of the largest loss alone. chosen: a product with them is a number
+# Larger exponents see the largest loss alone. chosen: a product with them is finite
 _LARGEST_EXPONENT = 1e290
 
 

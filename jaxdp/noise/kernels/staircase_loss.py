@@ -181,7 +181,7 @@ def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsil
     held = xp.where(near_one, complement, 0.25)
     large = log1m_near(held)
     exponent = xp.where(held > 0, -xp.log(xp.where(held > 0, held, 1.0)), 0.0)
-    # As a factor: what is added to a value next to the least normal number would be subnormal, 0.
+    # As a factor: a term added next to the least normal number would be subnormal, 0.
     part = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * exponent)
     error = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * xp.abs(small))
     value = xp.where(near_one, large * (1.0 - part), small + error)

@@ -83,7 +83,7 @@ def _terms(support: Support, shift: Reals, epsilon: Reals) -> _Terms:
     flat = scale == xp.inf
     finite = xp.where(flat, 1.0, scale)
     size = xp.where(epsilon < 0, -epsilon, epsilon)
-    # Of an infinite bound only exponents are used, and those are infinite.
+    # An infinite bound enters by exponents only, which are infinite.
     reach = xp.where(infinite, shift, bound)
     over = shift - reach
     past = over > 0

@@ -42,7 +42,7 @@ _CERTAIN = 2.0**-40
 _BLOCKS = {"normal": 24, "exponential": 140}
 # Candidates for each draw that is wanted. derived: 4 % above one over the chance to be taken
 _CANDIDATES = {"normal": 1.25, "exponential": 1.33}
-# Draws from which on no more than are wanted are made. chosen: a second of them
+# Number of draws from which on none is padded. chosen: a second of them
 _PADDED = 2**20
 # Candidates that one word counts. derived: its bits
 _ROW = 64

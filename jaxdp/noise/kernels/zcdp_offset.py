@@ -12,7 +12,7 @@ from jaxdp._numeric.elementary import lifted, round_up
 
 # Intervals of the grid of orders.
 _GRID = 256
-# Rounds in which the grid closes in on the supremum.
+# Rounds of the grid, see `least_offset`
 _ROUNDS = 4
 # Relative error of the cumulants, with room.
 _ROUNDING = 1e-13

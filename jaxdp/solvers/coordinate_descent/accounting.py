@@ -28,7 +28,7 @@ from jaxdp.noise.histogram import Histogram
 ACCOUNTING = ("exact", "zcdp")
 # Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
 Spent = PureDP | GDP
-# Of log delta, relatively, by which a search may exceed it. chosen: above its rounding
+# Relative slack of a search in log delta. chosen: above the rounding of log delta
 _SLACK = 4e-12
 # Relative difference below which ratios count as equal. chosen: far above rounding
 _SAME = 1e-9

@@ -29,7 +29,7 @@ from jaxdp.solvers.problems import Problem
 
 # Units to a threshold. derived: sums of 64 such are exact in float32, of 2^23 in float64
 GRID = {"float32": 2.0**17, "float64": 2.0**30}
-# What is compiled anew for each value.
+# Static arguments: each value compiles a program.
 _WORDS = ("updates", "private", "average", "trace")
 
 

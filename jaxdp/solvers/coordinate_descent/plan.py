@@ -69,10 +69,10 @@ class Plan:
 
     sequence: jax.Array  # (passes, updates a pass), the coordinate of each update
     steps: Vector  # step / M_j
-    pace: Reals  # (passes,), by which a pass multiplies the steps
+    pace: Reals  # (passes,), a factor of the steps
     clip: Vector  # bound on each record's partial derivative
     sensitivities: Vector  # of the clipped mean gradient, between neighbours
-    scales: Vector  # by which the noise is multiplied
+    scales: Vector  # a factor of the noise
     noise: Noise
     spent: Drawn | None  # before the first update, on the smoothness
     records: int | None = static()  # that the sensitivities hold for; None without noise

@@ -30,7 +30,7 @@ from jaxdp.solvers import lattice
 # What `plan` takes; see there.
 METHODS = ("goe", "iid", "inid")
 FAMILIES = ("gaussian", "laplace")
-# Of a bound, and of a feature. derived: its square is finite
+# Largest bound, and feature. derived: its square is finite
 LARGEST = 1e150
 
 

@@ -19,8 +19,7 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.base import exp_up
 from jaxdp.solvers.problems import L2
 
-# What `plan` takes; see there.
-# Of a chain. chosen: no machine makes more, and an int64 holds them
+# Most steps of a chain. chosen: no machine makes more, and an int64 holds them
 _MOST_STEPS = 1e15
 
 
@@ -138,7 +137,7 @@ def _chain(
     # accepted with probability exp(-k L eta / 2) from the exact centre.
     eta = 0.5 / (temperature * smoothness)
     eta = checks.noise_scale("step of the chain for this row_bound and radius", eta)
-    # Of a proposal, the least noise that the chain draws.
+    # The proposal's noise is the least that the chain draws.
     checks.noise_scale("variance for this row_bound and penalty", 1.0 / (1.0 / eta + convexity))
     start = bound / curvature + jnp.sqrt(dimension / convexity)
     needed = _steps_needed(start, variation, eta, convexity)

@@ -31,9 +31,9 @@ from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.laplace import Laplace
 from jaxdp.released import whole_noise_error
 
-# Levels of the squares over those of the values, with Gaussian noise: a record's two sums of a
-# column move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more
-# than 2, which the values alone take, and less is 2 % worse on wine, iris and breast cancer
+# Ratio of the levels of squares and values, with Gaussian noise: a record's two sums of a column
+# move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more than 2, as
+# for the values alone; a smaller ratio is 2 % worse on wine, iris and breast cancer
 _SQUARES = 0.8
 # What `plan` takes; see there.
 _FAMILIES = {
