@@ -67,9 +67,9 @@ class Ledger(Locked):
                     raise ValueError(f"budget must be given for a new ledger, {path} is empty")
                 _append(file, "", {"format": _FORMAT, "filter": Filter(budget).to_json()})
                 return
-            held = _read(file, self._path)[0].budget
-        if budget is not None and Filter(budget).to_json() != Filter(held).to_json():
-            raise ValueError(f"budget must be that of the ledger, {held}, got {budget}")
+            stored = _read(file, self._path)[0].budget
+        if budget is not None and Filter(budget).to_json() != Filter(stored).to_json():
+            raise ValueError(f"budget must be that of the ledger, {stored}, got {budget}")
 
     @property
     def budget(self) -> Currency:

@@ -141,8 +141,8 @@ class DiscreteGaussian(Noise):
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         flat = self.scale == xp.inf
         usual = (shift > 0) & (shift < xp.inf) & ~flat
-        scale, some = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
-        value = discrete_gaussian_profile.log_delta(scale, some, epsilon)
+        scale, safe_shift = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
+        value = discrete_gaussian_profile.log_delta(scale, safe_shift, epsilon)
         return with_limits(value, self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:

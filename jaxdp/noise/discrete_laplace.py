@@ -118,8 +118,8 @@ class DiscreteLaplace(Noise):
         """
         flat = self.scale == xp.inf
         usual = (shift > 0) & (shift < xp.inf) & ~flat
-        scale, some = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
-        return with_limits(log_delta(scale, some, epsilon), self.scale, shift, epsilon)
+        scale, safe_shift = xp.where(flat, 1.0, self.scale), xp.where(usual, shift, 1.0)
+        return with_limits(log_delta(scale, safe_shift, epsilon), self.scale, shift, epsilon)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[e^(-r/2) (cosh(c r) + tanh(1 / (2 scale)) coth(c / scale) sinh(c r))] / s.

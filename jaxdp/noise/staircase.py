@@ -178,19 +178,19 @@ class Staircase(Noise):
         part = (at.whole + at.fraction.high) / steps
         b, drop = xp.exp(-epsilon), -xp.expm1(-epsilon)
         mass = (b * part + drop * xp.minimum(part, 2.0 * split)) / normaliser(epsilon, split)
-        held = xp.where(mass > 0, mass, 0.5)
+        safe_mass = xp.where(mass > 0, mass, 0.5)
 
         def negative_ratio(w: Reals) -> Reals:
             large = w > 1.0
             low, high = xp.where(large, 1.0, w), xp.where(large, w, 1.0)
             kept = -xp.expm1(-(w + epsilon))
-            near = log1p(held * xp.expm1(low) * kept)
-            far = high + xp.log(held * -xp.expm1(-high) * kept + xp.exp(-high))
+            near = log1p(safe_mass * xp.expm1(low) * kept)
+            far = high + xp.log(safe_mass * -xp.expm1(-high) * kept + xp.exp(-high))
             return -(xp.where(large, far, near) / w) * (epsilon / (w + epsilon)) * epsilon
 
         # Beyond the top K < w + log(mass), whose ratio peaks before.
-        top = 4.0 * (2.0 + 1.5 * epsilon - xp.log(held))
-        rho = xp.maximum(-least_value(negative_ratio, 1e-9 * top, top), held * drop * epsilon)
+        top = 4.0 * (2.0 + 1.5 * epsilon - xp.log(safe_mass))
+        rho = xp.maximum(-least_value(negative_ratio, 1e-9 * top, top), safe_mass * drop * epsilon)
         rho = xp.where(mass > 0, rho, 0.0 * mass)
         pure = epsilon * steps
         group = xp.minimum(pure * xp.tanh(0.5 * pure), steps * steps * rho)

@@ -85,8 +85,8 @@ def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
     backward, size = epsilon < 0, xp.abs(epsilon)
     forward = ~backward & ~at.below
     log_density = -at.exponent - xp.log(at.kappa)
-    hidden = xp.where(forward, 0.0, log_density - xp.where(backward, size, 0.0) - out)
-    by_shift = xp.where(forward, 1.0 / at.excess, xp.exp(hidden))
+    log_share = xp.where(forward, 0.0, log_density - xp.where(backward, size, 0.0) - out)
+    by_shift = xp.where(forward, 1.0 / at.excess, xp.exp(log_share))
     survival = xp.exp(log_density) * at.near_ratio
     reverse = xp.exp(xp.where(backward, -size - out, 0.0))
     reverse = reverse * xp.where(at.below, survival, 1.0 - survival)

@@ -178,9 +178,11 @@ def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsil
     small = xp.where(backward, xp.log(mixture), xp.log(scale) + xp.log(excess))
     complement = xp.where(backward, back, 1.0) * complement
     near_one = complement < 0.5
-    held = xp.where(near_one, complement, 0.25)
-    large = log1m_near(held)
-    exponent = xp.where(held > 0, -xp.log(xp.where(held > 0, held, 1.0)), 0.0)
+    safe_complement = xp.where(near_one, complement, 0.25)
+    large = log1m_near(safe_complement)
+    exponent = xp.where(
+        safe_complement > 0, -xp.log(xp.where(safe_complement > 0, safe_complement, 1.0)), 0.0
+    )
     # As a factor: a term added next to the least normal number would be subnormal, 0.
     part = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * exponent)
     error = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * xp.abs(small))
