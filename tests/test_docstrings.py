@@ -1,4 +1,4 @@
-"""Public functions say what comes in and what goes out, and their examples print what they say."""
+"""Tests of docstrings: arguments, results, and the output of examples."""
 
 import ast
 import doctest

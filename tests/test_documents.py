@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/ print what they say they print, and commands exist."""
+"""Tests that examples of README and docs/ print their output, and that commands and pages exist."""
 
 import doctest
 import re
@@ -13,7 +13,7 @@ WITH_EXAMPLES = [path for path in DOCUMENTS if "```python\n" in path.read_text()
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=lambda path: path.stem)
 def test_examples(document):
-    """Those of one document after each other, in a namespace of its own."""
+    """Run the blocks of one document in order, in one namespace."""
     blocks = re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)
     names: dict[str, object] = {}
     runner = doctest.DocTestRunner()

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and print and draw what is stored with them."""
+"""Tests that notebooks run, and that their outputs equal the stored ones."""
 
 import re
 from pathlib import Path
@@ -12,19 +12,19 @@ pytestmark = pytest.mark.heavy
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-# Half a minute to a minute and a half each, most of it compilation.
+# Half a minute to a minute and a half each, mostly compilation.
 SLOW = ("choosing_a_noise", "dp_sgd_accounting", "dp_sgd_training", "optimal_noise", "quickstart")
 
 
-# Trained on stand-ins where the data sets are not there: other names are printed.
+# Trained on substitutes if the data sets are missing: other names are printed.
 OF_DATA = "private_regression"
 
 
-def told(path, notebook):
-    """What cells show, apart from digits: noise is drawn anew, and last places move."""
+def shown(path, notebook):
+    """Words and number of pictures per cell. Digits are ignored: noise and last places change."""
     found = []
     for outputs in (cell.get("outputs", []) for cell in notebook.cells):
-        # XLA tells on stderr of compilations that take long on a busy machine.
+        # XLA writes on stderr about compilations that take long on a busy machine.
         text = "".join(x["text"] for x in outputs if x.get("name") == "stdout")
         words = re.sub(r"-?\d[\d.,]*(e[-+]?\d+)?", "#", text).split()
         pictures = sum("image/png" in output.get("data", {}) for output in outputs)
@@ -42,13 +42,13 @@ def told(path, notebook):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_runs(path):
     notebook = nbformat.read(path, as_version=4)
-    stored = told(path, notebook)
+    stored = shown(path, notebook)
     assert any(pictures for _, pictures in stored)
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}
     )
     client.execute()
-    assert told(path, notebook) == stored
+    assert shown(path, notebook) == stored
 
 
 def test_there_are_notebooks():

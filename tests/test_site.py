@@ -1,4 +1,4 @@
-"""Docstrings as prose on the site: sections, powers, links, and no markup by accident."""
+"""Tests of docstrings on the site: sections, powers, links, no accidental markup."""
 
 import inspect
 import re

@@ -26,7 +26,7 @@ import typer
 
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
-Sensitivity = Annotated[float, typer.Option(help="What one record moves an answer by.")]
+Sensitivity = Annotated[float, typer.Option(help="Largest change of an answer from one record.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 # Columns of printed text. chosen: the narrowest terminal

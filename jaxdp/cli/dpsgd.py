@@ -21,7 +21,7 @@ from jaxdp.cli.base import (
 )
 
 NoiseMultiplier = Annotated[
-    float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
+    float, typer.Option(help="Standard deviation of the noise divided by the clipping norm.")
 ]
 
 
@@ -29,19 +29,19 @@ NoiseMultiplier = Annotated[
 class Training:
     """The options that all questions about a training share."""
 
-    dataset_size: Annotated[int | None, typer.Option(help="Records in the data set.")] = None
-    batch_size: Annotated[int | None, typer.Option(help="Expected records of a batch.")] = None
+    dataset_size: Annotated[int | None, typer.Option(help="Number of records.")] = None
+    batch_size: Annotated[int | None, typer.Option(help="Expected size of a batch.")] = None
     epochs: Annotated[float | None, typer.Option(help="Expected passes over the records.")] = None
     sampling_prob: Annotated[
-        float | None, typer.Option(help="Probability of a record to be in a batch.")
+        float | None, typer.Option(help="Probability that a record is in a batch.")
     ] = None
     steps: Annotated[int | None, typer.Option(help="Updates, one batch each.")] = None
-    relation: Annotated[Relation, typer.Option(help="What neighbours differ by.")] = "add_remove"
-    sampling: Annotated[Sampling, typer.Option(help="How batches are drawn.")] = "poisson"
+    relation: Annotated[Relation, typer.Option(help="Neighbouring relation.")] = "add_remove"
+    sampling: Annotated[Sampling, typer.Option(help="Sampling scheme of the batches.")] = "poisson"
     batch_size_limit: Annotated[
-        int | None, typer.Option(help="Records of a truncated batch at most.")
+        int | None, typer.Option(help="Largest size of a truncated batch.")
     ] = None
-    group_size: Annotated[int, typer.Option(help="Records of one user.")] = 1
+    group_size: Annotated[int, typer.Option(help="Number of records of one user.")] = 1
     as_json: AsJson = False
 
     @property
@@ -57,21 +57,21 @@ def register(app: typer.Typer) -> None:
 
 
 def epsilon(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
-    """The epsilon of a DP-SGD training at a delta."""
+    """Compute the epsilon of a DP-SGD training at a delta."""
     inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
     value = _number("epsilon", "epsilon", inputs, training)
     _show(inputs, training, {"epsilon": value}, f"epsilon = {_rounded_up(value, 6)} nats")
 
 
 def delta(noise_multiplier: NoiseMultiplier, epsilon: Epsilon, training: Training) -> None:
-    """The delta of a DP-SGD training at an epsilon."""
+    """Compute the delta of a DP-SGD training at an epsilon."""
     inputs = {"noise_multiplier": noise_multiplier, "epsilon": epsilon}
     value = _number("delta", "delta", inputs, training)
     _show(inputs, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
 
 
 def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
-    """The least noise multiplier of a DP-SGD training that keeps to (epsilon, delta)."""
+    """Compute the smallest noise multiplier of a DP-SGD training for (epsilon, delta)."""
     inputs = {"epsilon": epsilon, "delta": delta}
     value = _number("calibrate", "noise_multiplier", inputs, training)
     text = f"noise multiplier = {_rounded_up(value, 8)}"
@@ -79,7 +79,7 @@ def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
 
 
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
-    """The guarantee of a DP-SGD training, in plain words."""
+    """Print the guarantee of a DP-SGD training and its conditions, in plain words."""
     inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
     text = exit_on_error("statement", lambda: _answer("statement", inputs, training))
     _show(inputs, training, {"statement": text}, wrapped(text))

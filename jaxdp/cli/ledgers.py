@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="A file that dp.Ledger keeps.")],
+    file: Annotated[Path, typer.Argument(help="File of a dp.Ledger.")],
     as_json: AsJson = False,
 ) -> None:
     """Verify a ledger and show its budget, the spent part and the charges."""

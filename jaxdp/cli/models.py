@@ -36,13 +36,13 @@ def register(app: typer.Typer) -> None:
 class Fit:
     """Data, model and budget of a fit."""
 
-    file: Annotated[Path, typer.Argument(help="CSV with a header; numbers but for the labels.")]
+    file: Annotated[Path, typer.Argument(help="CSV with a header; numbers, except for the labels.")]
     target: Annotated[str, typer.Option(help="The column to predict.")]
     model: Annotated[Model, typer.Option(help="Linear regression, or two classes.")]
     epsilon: Epsilon
     delta: Delta
     feature_bounds: Annotated[
-        str, typer.Option(help="Public bounds: lower:upper, or one a feature, 0:1,-3:3.")
+        str, typer.Option(help="Public bounds: lower:upper, or one per feature, 0:1,-3:3.")
     ]
     target_bounds: Annotated[
         str | None, typer.Option(help="Public bounds of a lasso's target, lower:upper.")
@@ -51,9 +51,7 @@ class Fit:
         str | None, typer.Option(help="Public labels of a logistic target: no,yes.")
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
-    relation: Annotated[SolverRelation, typer.Option(help="What neighbours differ by.")] = (
-        "replace_one"
-    )
+    relation: Annotated[SolverRelation, typer.Option(help="Neighbouring relation.")] = "replace_one"
 
 
 def run(

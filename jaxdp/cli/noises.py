@@ -35,14 +35,15 @@ def compare_families(
     sensitivity: Sensitivity = 1.0,
     count: Annotated[int, typer.Option(help="Answers that share the budget.")] = 1,
     families: Annotated[
-        str | None, typer.Option(help="Those that are fitted: laplace,gaussian; else all of reals.")
+        str | None,
+        typer.Option(help="Families to fit: laplace,gaussian; default: all on the reals."),
     ] = None,
     integers: Annotated[
-        bool, typer.Option("--integers", help="Noise on the integers too, for whole answers.")
+        bool, typer.Option("--integers", help="Include noise on the integers, for integer answers.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The least noise of every family for one budget, side by side."""
+    """Compare the smallest noise of each family for one budget."""
     names = None if families is None else [name.strip() for name in families.split(",")]
     inputs = {"epsilon": epsilon, "delta": delta, "sensitivity": sensitivity, "count": count}
 
@@ -93,13 +94,13 @@ class Question:
 def design(
     question: Question,
     resolution: Annotated[
-        int | None, typer.Option(help="Cells of the noise in one sensitivity.")
+        int | None, typer.Option(help="Number of cells of the noise per sensitivity.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="When the solver stops.")] = 300.0,
+    seconds: Annotated[float, typer.Option(help="Time limit of the solver.")] = 300.0,
     out: Annotated[Path | None, typer.Option(help="A JSON file for the noise.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The additive noise of least expected error for one budget, with a proof of how near it is."""
+    """Compute the noise with the smallest expected error for one budget, with a lower bound."""
     inputs, limits = vars(question), {"resolution": resolution, "seconds": seconds}
 
     def work() -> Any:

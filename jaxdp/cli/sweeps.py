@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 class Settings:
     """Settings of a sweep: options here, keys in a TOML file."""
 
-    quantity: Annotated[Quantity | None, typer.Option(help="What is computed.")] = None
+    quantity: Annotated[Quantity | None, typer.Option(help="Computed quantity.")] = None
     noise_multiplier: Values = None
     epsilon: Values = None
     delta: Values = None
@@ -67,18 +67,20 @@ class Settings:
     epochs: Values = None
     sampling_prob: Values = None
     steps: Values = None
-    relation: Annotated[Relation | None, typer.Option(help="What neighbours differ by.")] = None
+    relation: Annotated[Relation | None, typer.Option(help="Neighbouring relation.")] = None
     to: Annotated[Path | None, typer.Option(help="A Zarr store; a killed run resumes.")] = None
-    chunk: Annotated[int | None, typer.Option(help="Points of a chunk.")] = None
+    chunk: Annotated[int | None, typer.Option(help="Number of points per chunk.")] = None
     stripe: Annotated[str | None, typer.Option(help="i/n: this job's share of one store.")] = None
 
 
 def run(
     settings: Settings,
-    file: Annotated[Path | None, typer.Argument(help="TOML; the options' names are keys.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="TOML file whose keys are the names of the options.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Epsilon, delta or the least noise of DP-SGD over a grid of settings."""
+    """Compute epsilon, delta or the smallest noise of DP-SGD over a grid of settings."""
     exit_on_error("sweep", lambda: _run_sweep(_settings(file, vars(settings)), as_json))
 
 

@@ -29,15 +29,17 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="CSV with a header, one record a line.")],
-    plan: Annotated[Path, typer.Option(help="TOML: the budget, and a table of each statistic.")],
+    file: Annotated[Path, typer.Argument(help="CSV with a header, one record per line.")],
+    plan: Annotated[
+        Path, typer.Option(help="TOML file with the budget and a table per statistic.")
+    ],
     output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Noisy counts, sums and means under one budget, with error bars and their guarantee."""
+    """Release noisy counts, sums and means under one budget, with error bars."""
 
     def work() -> tuple[dict[str, Any], str]:
         if output is not None:

@@ -1,4 +1,4 @@
-"""Privacy statement of a training by DP-SGD, in plain sentences."""
+"""Privacy statement of a DP-SGD training in plain sentences."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def statement(
     delta: ArrayLike = 1e-6,
     **schedule: Unpack[Schedule],
 ) -> str:
-    """Statement, in plain English, of what a DP-SGD training promises and what it requires.
+    """Guarantee of a DP-SGD training and its conditions, in plain English.
 
     Args:
         noise_multiplier, delta, schedule: as in `epsilon`, one known number each; relation:
@@ -112,8 +112,8 @@ def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float)
     if 0 < target < 1 and math.isfinite(epsilon):
         mu = float(np.asarray(largest_gdp((epsilon, target)).mu).item())
         lines.append(
-            "Strength: at this delta that is what Gaussian differential privacy gives with mu = "
-            f"{rounded_up(mu, 3)}, where one draw is to tell N(0, 1) from N(mu, 1)."
+            f"Strength: at this delta, Gaussian differential privacy with mu = {rounded_up(mu, 3)} "
+            "has the same epsilon; it is as hard as telling N(0, 1) from N(mu, 1) by one draw."
         )
     gain = float(np.asarray(advantage(loss)).item())
     lines += [
@@ -143,23 +143,23 @@ def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
 
 def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
     sampling = [text for phase in phases for text in phase.sampling.wording().conditions]
-    users = "one record is one user: of a user with k records the guarantee is weaker"
+    users = "one record is one user; for a user with k records the guarantee is weaker"
     if group_size > 1:
         users = f"no user has more than {group_size} records"
     change = "replacing" if relation == "replace_one" else "adding or removing"
     items = [
         *dict.fromkeys(sampling),
         users,
-        "the gradient of each record is clipped on its own, to the norm that the noise is relative "
-        f"to, and nothing else of the model depends on the records (no batch normalisation); "
-        f"{change} a record changes nothing but its own gradient",
-        "the sum is divided by the expected batch size, not by the one drawn, and the size of the "
-        "data set is taken to be public",
+        "the gradient of each record is clipped separately, to the norm that the noise multiplier "
+        "refers to, and no other part of the model depends on the records (no batch "
+        f"normalisation); {change} a record changes only its own gradient",
+        "the sum is divided by the expected batch size, not by the sampled one, and the size of "
+        "the data set is public",
         "the noise comes from a secure source of randomness, is never used twice, and is not "
         "undone by rounding",
         "hyper-parameters, the clipping norm and the number of steps were not tuned on the same "
         "data, or the tuning was accounted for as well",
-        "nothing else computed from the records is published, such as losses or batch sizes",
+        "no other quantity computed from the records is published, such as losses or batch sizes",
     ]
     return ["This holds if:", *(f"- {item};" for item in items[:-1]), f"- {items[-1]}."]
 

@@ -51,7 +51,7 @@ class BoundsWarning(UserWarning):
 
 
 class FixedRandomStateWarning(UserWarning):
-    """`random_state` is a fixed integer: whoever guesses it takes the noise off."""
+    """`random_state` is a fixed integer: anyone who guesses it can subtract the noise."""
 
 
 class NotPrivateWarning(UserWarning):
@@ -111,13 +111,15 @@ class DPEstimator(_base.BaseEstimator):
     def privacy_text_(self) -> str:
         """Description of `privacy_` in words, with its assumptions."""
         if not self._is_private():
-            return "nothing: epsilon is infinite, and the fit has no noise"
+            return "no guarantee: epsilon is infinite, and the fit has no noise"
         kind = type(self.privacy_.exact).__name__
-        text = f"delta {self.delta:g} at epsilon {self.epsilon:g}, {kind} beyond"
+        text = f"delta {self.delta:g} at epsilon {self.epsilon:g}; at other epsilons see {kind}"
         if getattr(self, "release", "lattice") == "float":
-            text = "for research: noise in floating point, whose last bits leak; if exact, " + text
+            text = (
+                f"for research: floating-point noise leaks through its last bits; if exact, {text}"
+            )
         if self._is_seeded():
-            text += "; void for whoever knows or guesses random_state, a fixed integer"
+            text += "; no guarantee against anyone who guesses random_state, a fixed integer"
         return text
 
     def _is_seeded(self) -> bool:
@@ -128,9 +130,9 @@ class DPEstimator(_base.BaseEstimator):
         """256 random bits of the operating system, or the key of an integer `random_state`."""
         if isinstance(self.random_state, int | np.integer):
             warnings.warn(
-                "random_state is a fixed integer: whoever guesses it takes the noise off, fits "
-                "that share it share their noise, and privacy_ is void then; it is for tests, None "
-                "is for records",
+                "random_state is a fixed integer: anyone who guesses it can subtract the noise, "
+                "fits that share it share their noise, and privacy_ does not hold then; use it in "
+                "tests, and None for records",
                 FixedRandomStateWarning,
                 stacklevel=3,
             )

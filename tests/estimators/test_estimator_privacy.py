@@ -41,7 +41,7 @@ def test_floating_point_noise_is_for_research_and_said_to_be():
     fits = {name: dp.DPLasso(**UNIT, release=name) for name in ("lattice", "float")}
     fits = {name: model.fit(features, targets) for name, model in fits.items()}
     assert "research" not in fits["lattice"].privacy_text_
-    assert "for research: noise in floating point" in fits["float"].privacy_text_
+    assert "for research: floating-point noise" in fits["float"].privacy_text_
     assert fits["lattice"].plan_.sampling_error < 1e-18
     assert fits["float"].plan_.sampling_error == 1
     pca = dp.DPPCA(release="float", epsilon=1.0, delta=1e-5, feature_bounds=(-1.0, 1.0))
@@ -100,10 +100,10 @@ def test_a_fixed_random_state_is_warned_of_and_not_told():
     for estimator in (dp.DPLasso, DPStandardScaler):
         known = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1)}
         model = estimator(**known, random_state=seed)
-        with pytest.warns(FixedRandomStateWarning, match="whoever guesses it") as caught:
+        with pytest.warns(FixedRandomStateWarning, match="anyone who guesses it") as caught:
             model.fit(features, targets)
         assert sum(w.category is FixedRandomStateWarning for w in caught) == 1
-        assert "void for whoever knows or guesses random_state" in model.privacy_text_
+        assert "no guarantee against anyone who guesses random_state" in model.privacy_text_
         assert str(seed) not in repr(model) + model._repr_html_()
         assert "random_state='hidden'" in repr(model)
         assert clone(model).random_state == model.random_state == seed
