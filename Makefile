@@ -10,8 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # on the first one, so it is tried first.
 OLDER := --xla_cpu_use_fusion_emitters=false
 QUICK = $(shell XLA_FLAGS=$(OLDER) $(PY) -c 'import jax; jax.devices()' 2>/dev/null && echo $(OLDER)) \
-  --xla_llvm_disable_expensive_passes=true
-QUICKEST = $(QUICK) --xla_backend_optimization_level=0
+  --xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0
 PYTEST := $(RUN) pytest -n auto --dist worksteal
 
 .PHONY: install demo test check test-long fuzz bench reproduce docs notebooks dist format clean
@@ -30,16 +29,15 @@ test: $(STAMP)
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) pyright
-	XLA_FLAGS="$(QUICKEST)" $(PYTEST) -m 'not long and not heavy'
-	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long and heavy'
+	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long'
 
 # The layers, three noises, and one composition of each engine: in two minutes.
 NOISES := offset truncated discrete histogram staircase subbotin
 OTHERS := $(foreach noise,$(NOISES),and not $(noise))
-ENGINES := laplace-None or discrete_laplace or removed_gaussian
+ENGINES := 2-laplace or discrete_laplace or removed_gaussian
 check: $(STAMP)
 	$(RUN) ruff check .
-	XLA_FLAGS="$(QUICKEST)" $(PYTEST) -m 'not long and not heavy' tests/test_floors.py \
+	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long' tests/test_floors.py \
 	  tests/noise/test_noise.py tests/accountant/test_accountant_contract.py \
 	  -k 'test_floors or (test_contract $(OTHERS)) or (log_delta_lies and ($(ENGINES)))'
 
@@ -47,7 +45,7 @@ test-long: $(STAMP)
 	$(PYTEST)
 
 fuzz: $(STAMP)
-	XLA_FLAGS="$(QUICKEST)" PYTHONPATH=tests $(PY) -W error tests/fuzz.py
+	XLA_FLAGS="$(QUICK)" PYTHONPATH=tests $(PY) -W error tests/fuzz.py
 
 bench: $(STAMP)
 	$(RUN) benchmarks.bench_profile

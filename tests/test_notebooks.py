@@ -7,8 +7,6 @@ import nbclient
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.heavy
-
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 

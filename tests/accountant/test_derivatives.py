@@ -8,7 +8,6 @@ from compositions import KINDS
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
 EQUAL = {"scale": 20.0, "count": 100.0, "sensitivity": 1.0}
 SAMPLED = {"scale": 1.0, "sampling_prob": 0.01, "count": 1000.0, "sensitivity": 1.0}
 RARE = {"scale": 1.1, "sampling_prob": 0.02, "count": 500.0}

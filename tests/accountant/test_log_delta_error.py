@@ -8,8 +8,6 @@ import pytest
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
-
 
 def loss_of(noise, shift=1.0, *sampled):
     return dp.privacy_loss(dp.Mechanism(noise, shift, *sampled))

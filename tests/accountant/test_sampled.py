@@ -11,8 +11,6 @@ from references import expected, records
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
-
 NOISES = {
     "subsampled_gaussian": lambda p: dp.Gaussian(p["sigma"]),
     "subsampled_laplace": lambda p: dp.Laplace(p["beta"]),

@@ -9,8 +9,6 @@ from references import expected, records
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
-
 
 def test_reference_renyi():
     for quantity, direction in (("rdp", "remove"), ("rdp_add", "add")):

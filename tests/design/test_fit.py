@@ -180,7 +180,6 @@ def test_bad_input():
     assert not jax.jit(lambda s: dp.fit_noise("laplace", budget, s).scale)(-1.0) < np.inf
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("family", "variance"),
     [pytest.param("subbotin", 18.1613, marks=pytest.mark.long), ("laplace", 28.1699)],

@@ -10,8 +10,6 @@ from scipy import optimize
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
-
 
 def test_reference_values():
     for quantity, build in (

@@ -11,8 +11,6 @@ from references import expected, records
 
 import jaxdp as dp
 
-pytestmark = pytest.mark.heavy
-
 
 @given(st.floats(1e-6, 30))
 def test_advantage_of_a_gaussian(mu):

@@ -13,8 +13,6 @@ from references import expected, ratio_of, records
 import jaxdp as dp
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff
 
-pytestmark = pytest.mark.heavy
-
 RATES = np.array([1e-12, 1e-6, 0.01, 0.2, 0.5, 0.9, 1 - 1e-9])
 
 

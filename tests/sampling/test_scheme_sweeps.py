@@ -65,7 +65,6 @@ CALIBRATED = {
 
 
 @pytest.mark.long
-@pytest.mark.heavy
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_calibrated_noise_keeps_the_budget_and_no_less_does(name):
     build, epsilon, delta = CALIBRATED[name], np.array([1.0, 3.0]), 1e-6

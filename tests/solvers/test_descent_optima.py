@@ -12,8 +12,6 @@ import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent as cd
 
-pytestmark = pytest.mark.heavy
-
 
 def optimum(problem, passes):
     plan = cd.noiseless_plan(dp.coordinate_smoothness(problem), passes=passes)
@@ -75,17 +73,18 @@ def scikit_learn_coefficients(features, targets, loss, penalty):
     ("name", "scaling", "penalty", "passes", "published"),
     [
         ("california_housing", "standard", dp.L1(0.1), 300, 0.4193644937),
-        ("california_housing", "standard", dp.L1(0.01), 3000, None),
-        pytest.param(
-            "california_housing", "raw", dp.L1(0.1), 20_000, 0.3668935216, marks=pytest.mark.long
-        ),
         ("electricity", "standard", dp.L2(1 / 45312), 2000, 0.5101816652),
-        pytest.param(
-            "electricity", "raw", dp.L2(1 / 45312), 3000, 0.5568569454, marks=pytest.mark.long
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (
+                ("california_housing", "standard", dp.L1(0.01), 3000, None),
+                ("california_housing", "raw", dp.L1(0.1), 20_000, 0.3668935216),
+                ("electricity", "raw", dp.L2(1 / 45312), 3000, 0.5568569454),
+                ("electricity", "raw", dp.L2(1e-3), 3000, 0.6274955758),
+                ("electricity", "standard", dp.L1(1e-3), 2000, None),
+                ("electricity", "raw", dp.L1(1e-3), 3000, 0.5889318323),
+            )
         ),
-        ("electricity", "raw", dp.L2(1e-3), 3000, 0.6274955758),
-        ("electricity", "standard", dp.L1(1e-3), 2000, None),
-        pytest.param("electricity", "raw", dp.L1(1e-3), 3000, 0.5889318323, marks=pytest.mark.long),
     ],
 )
 def test_optima_on_real_data(name, scaling, penalty, passes, published):

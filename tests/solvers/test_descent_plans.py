@@ -12,8 +12,6 @@ from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.lattice import added
 from jaxdp.solvers.problems import Smoothness
 
-pytestmark = pytest.mark.heavy
-
 
 @pytest.mark.parametrize(
     "noise", [cd.NOISES[0], pytest.param(cd.NOISES[1], marks=pytest.mark.long)]
