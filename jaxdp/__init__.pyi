@@ -3,6 +3,7 @@ from jaxdp import dpsgd as dpsgd
 from jaxdp import estimators as estimators
 from jaxdp import interop as interop
 from jaxdp import plot as plot
+from jaxdp import risk as risk
 from jaxdp import sampling as sampling
 from jaxdp import solvers as solvers
 from jaxdp._core.cache import enable_cache as enable_cache

@@ -18,6 +18,7 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.risk import Advantage, Rate
 
 # Relative slack of log delta. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12
@@ -43,7 +44,7 @@ class HasLogDelta(Protocol):
 @in_float64
 def calibrate(
     build: Callable[[Reals], HasLogDelta],
-    budget: BudgetLike,
+    budget: BudgetLike | Advantage | Rate,
     *,
     lower: ArrayLike = 1e-9,
     upper: ArrayLike = 1e12,
@@ -56,7 +57,8 @@ def calibrate(
         build: maps an array of parameters, elementwise, to what has `log_delta`: a mechanism, a
             privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
             traced values.
-        budget: a `Budget` or (epsilon, delta), epsilon in nats; batched.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; `risk.Advantage` or `risk.Rate`;
+            batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
         whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`),
@@ -79,6 +81,9 @@ def calibrate(
     >>> print(f"{scale:.4f}")
     3.7306
     """
+    if isinstance(budget, Advantage | Rate):
+        options: Any = {"lower": lower, "upper": upper, "largest": largest, "whole": whole}
+        return budget.solved(lambda budget: calibrate(build, budget, **options), largest)
     budget = as_budget(budget)
     lower, upper = _bracket(lower, upper)
     if whole and not largest:

@@ -16,9 +16,10 @@ from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate_from
 from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Phases
-from jaxdp.dpsgd.schedule import Schedule, as_phases, training_of
-from jaxdp.guarantee.base import Budget, as_budget
+from jaxdp.dpsgd.schedule import Schedule, Training, as_phases, training_of
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
 _MOST_STEPS = 2.0**30
@@ -84,14 +85,21 @@ def delta(
 @with_names
 @in_float64
 def noise_multiplier(
-    epsilon: ArrayLike,
+    epsilon: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
+    *,
+    advantage: ArrayLike | None = None,
+    tpr: ArrayLike | None = None,
+    fpr: ArrayLike | None = None,
     **schedule: Unpack[Schedule],
 ) -> Reals:
-    """The least noise multiplier of DP-SGD that satisfies a budget, rounded up.
+    """The least noise multiplier of DP-SGD that satisfies a budget or a risk, rounded up.
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
+        advantage: in place of epsilon and delta, the largest advantage of a membership test: see
+            `risk.Advantage`.
+        tpr, fpr: or its largest true-positive rate at a false-positive rate: see `risk.Rate`.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
@@ -105,9 +113,29 @@ def noise_multiplier(
     >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)
     >>> print(f"{least:.6f}")
     1.562666
+    >>> least = dp.dpsgd.noise_multiplier(advantage=0.1, sampling_prob=0.01, steps=1000)
+    >>> print(f"{least:.4f}")
+    1.4224
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    budget, phases = as_budget((epsilon, target_delta(delta))), training.phases
+    given = epsilon is not None, advantage is not None, tpr is not None or fpr is not None
+    if sum(given) != 1 or (tpr is None) != (fpr is None):
+        raise ValueError(
+            "noise_multiplier takes one of epsilon (and delta), advantage, or tpr and fpr"
+        )
+    if epsilon is not None:
+        return _noise_multiplier(training, Budget(epsilon, target_delta(delta)))
+    if advantage is not None:
+        target = Advantage(advantage)
+    else:
+        assert tpr is not None
+        assert fpr is not None
+        target = Rate(tpr, fpr)
+    return target.solved(lambda budget: _noise_multiplier(training, budget))
+
+
+def _noise_multiplier(training: Training, budget: Budget) -> Reals:
+    phases = training.phases
 
     def loss(factor: Reals) -> PrivacyLoss:
         return training.scaled(factor).privacy_loss
@@ -176,7 +204,7 @@ def steps(
     >>> dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, sampling_prob=0.01).item()
     874.0
     """
-    budget = as_budget((epsilon, target_delta(delta)))
+    budget = Budget(epsilon, target_delta(delta))
     for name in ("epochs", "steps", "phases"):
         if schedule.get(name) is not None:
             raise ValueError(f"{name} must not be given, since the number of steps is the answer")
