@@ -1,4 +1,4 @@
-"""Bounds on log delta, on both sides; those at a negative epsilon are the exchanged pair's."""
+"""Lower and upper bounds on log delta; negative epsilons use the exchanged pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LogBounds(NamedTuple):
 
 
 def tighter(a: LogBounds, b: LogBounds) -> LogBounds:
-    """The nearer bounds; of NaN the other."""
+    """The tighter of both bounds, on each side; NaN gives way to the other."""
     is_less = (b.upper < a.upper) | xp.isnan(a.upper) | (a.upper == xp.inf)
     is_more = (b.lower > a.lower) | xp.isnan(a.lower) & ~xp.isnan(b.lower)
     lower = xp.where(is_more, b.lower, a.lower)

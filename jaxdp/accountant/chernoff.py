@@ -1,6 +1,7 @@
-"""Chernoff's bound on epsilon from the whole law: that of all Renyi orders, at its best order.
+"""Chernoff's bound on epsilon from the whole law: the bound of all Renyi orders, at the best order.
 
-With theta the order less 1, K the cumulants of all releases and delta less what no node stands for,
+With theta the order less 1, K the cumulants of all releases, and delta reduced by the probability
+outside the nodes,
 
     epsilon <= (K(theta) - log(1 + theta) - theta log(1 + 1 / theta) - log delta) / theta.
 
@@ -16,16 +17,16 @@ from jaxdp.accountant.contour_plan import best_tilt
 from jaxdp.accountant.factors import cumulant_errors, cumulants, factors_of
 from jaxdp.accountant.tables import Table
 
-# log of the tilts between which the best is sought. chosen: 1e15 releases, and losses of 1e-10
+# log of the range of tilts searched. chosen: 1e15 releases, and losses of 1e-10
 LOG_TILTS = (-23.0, 30.0)
-# Times that tilts are tried, each between the neighbours of the best. chosen: 2e-6 is left
+# Rounds of the search, each between the neighbours of the best tilt. chosen: resolves 2e-6
 ROUNDS = 7
 
 
 def epsilon_of(table: Table, delta: Reals) -> Reals:
     """A bound on the least epsilon >= 0 of one lane; infinite where there is none. No derivative.
 
-    Two rules give K, and three times their gap is added to it.
+    K comes from two quadrature rules; three times their difference is added to it.
     """
     table, delta = lax.stop_gradient((table, delta))
     factors = factors_of(table)

@@ -35,7 +35,7 @@ class Term:
 
     @property
     def shape(self) -> Shape:
-        """The batch; the last axis, which composes, is left out."""
+        """Shape of the batch: all axes but the last, which composes."""
         return self.count.shape[:-1]
 
     def broadcast(self, shape: Shape) -> Term:
@@ -43,11 +43,11 @@ class Term:
         return jax.tree.map(lambda x: xp.broadcast_to(x, (*shape, x.shape[-1])), self)
 
     def repeated(self, times: Reals) -> Term:
-        """Every release so many `times`, an array whose last axis composes."""
+        """Every release repeated `times` times; the last axis of the array `times` composes."""
         return Term(self.pair, xp.multiply(*xp.broadcast_arrays(self.count, times)))
 
     def total(self, values: Reals) -> Reals:
-        """The sum of `count` times each; a count of 0 is no release, whatever its loss."""
+        """Sum of `count` times each value; a count of 0 contributes 0, whatever its loss."""
         return xp.sum(xp.where(self.count == 0, 0.0, self.count * values), axis=-1)
 
 
@@ -55,7 +55,7 @@ Terms = tuple[Term, ...]
 
 
 def merged(terms: Terms) -> Terms:
-    """The same composition: releases of one kind in one term, all Gaussians in one release."""
+    """The same composition with the releases of one kind in one term."""
     kinds: dict[Any, list[Term]] = {}
     for term in terms:
         kinds.setdefault(jax.tree.structure(term), []).append(term)
@@ -71,7 +71,7 @@ def _joined(terms: list[Term]) -> Term:
 
 
 def with_one_gaussian(terms: Terms) -> Terms:
-    """All Gaussians that are not sampled as one release, of their summed mu^2.
+    """The same composition with all Gaussians that are not sampled as one, of their summed mu^2.
 
     Source: Dong, Roth & Su, JRSS B 2022, corollary 3.3.
     """
@@ -92,20 +92,20 @@ def ratios_of(term: Term) -> Reals:
 
 @partial(compiled, static_argnums=())
 def one_release(term: Term) -> Term:
-    """Gaussian releases as one."""
+    """One Gaussian release equivalent to all Gaussian releases of the term."""
     ratio, count = ratios_of(term), xp.where(term.count == 0, 0.0, xp.sqrt(term.count))
     sizes = xp.where(count == 0, 0.0, count * ratio)
     largest = xp.max(xp.where(xp.isnan(sizes), 0.0, sizes), axis=-1, keepdims=True)
     safe = xp.where((largest > 0) & xp.isfinite(largest), largest, 1.0)
     mu = safe * xp.sqrt(xp.sum((sizes / safe) ** 2, axis=-1, keepdims=True))
-    # Of one release it is that release's.
+    # A single release keeps its own mu, without rounding.
     is_single = (xp.sum(term.count, axis=-1, keepdims=True) == 1.0) & (mu == largest)
     mu = xp.where(is_single, mu, round_up(mu, 4))
     return Term(Additive(Gaussian(xp.ones_like(mu)), mu), xp.ones_like(mu))
 
 
 def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
-    """The sum of `value` over the terms."""
+    """Sum of `value` over the terms."""
     total = value(terms[0])
     for term in terms[1:]:
         total = total + value(term)
@@ -113,19 +113,19 @@ def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
 
 
 def exchanged(terms: Terms, join: Callable[[list[Any]], Any]) -> Terms:
-    """The lanes of a batch along one axis, and those of the other direction after them."""
+    """The lanes of a batch along one axis, followed by the same lanes with P and Q exchanged."""
     return tuple(jax.tree.map(lambda *x: join(list(x)), term, _reversed(term)) for term in terms)
 
 
 def _reversed(term: Term) -> Term:
-    """Term with P and Q exchanged."""
+    """The term with P and Q exchanged."""
     return jax.tree.unflatten(
         jax.tree.structure(term), jax.tree.leaves((term.pair.reversed(), term.count))
     )
 
 
 def reversed_where(terms: Terms, is_reversed: Bools) -> Terms:
-    """P and Q exchanged in some lanes of the batch."""
+    """The terms with P and Q exchanged in some lanes of the batch."""
 
     def choose(x: Reals, y: Reals) -> Reals:
         return xp.where(is_reversed[..., None], y, x)

@@ -1,20 +1,23 @@
-"""delta by inversion along a vertical contour in the plane of the moment generating function.
+"""Bounds on delta by inversion along a vertical contour of the moment generating function.
 
-    delta(epsilon) = 1 / (2 pi i) int M(z) e^(-z epsilon) / (z (z + 1)) dz,   Re z = theta > 0,
+Identity: for any theta > 0 at which M(theta) is finite,
 
-theta near the saddle, by the trapezoidal rule in t = Im z. `engines` chooses it: first for losses
-on no lattice, second for sampled Gaussians in few phases. The error that is stated:
+    delta(epsilon) = 1 / (2 pi i) int M(z) e^(-z epsilon) / (z (z + 1)) dz,   Re z = theta.
 
-* aliasing: the rule sums delta(epsilon + m P) e^(theta m P), P = 2 pi / h, positive for m != 0 and
-  below Markov's bound at other tilts;
-* truncation: `accountant.truncation`;
-* smoothing by a Gaussian, which only raises delta, where M falls too slowly: `contour_sum`;
-* rare large losses, whose probability is added to delta: `rare_losses`;
-* the values themselves: `accountant.line`.
+The tilt theta lies near the saddle, and the trapezoidal rule in t = Im z sums the integral. Errors:
 
+* aliasing: the rule sums delta(epsilon + m P) e^(theta m P), P = 2 pi / h. The terms m != 0 are
+  positive and below Markov's bound at other tilts (`contour_plan`);
+* truncation of the sum at a finite t (`truncation`);
+* smoothing by a Gaussian where M falls too slowly, which only raises delta (`contour_sum`);
+* rare large losses, whose probability is added to delta (`rare_losses`);
+* rounding and quadrature errors of the values (`line`).
+
+Chosen by `engines` first for losses on no lattice, and second for sampled Gaussians in few phases.
 Where Chernoff's bound is below the sum, it is the upper bound. The derivative of the upper bound is
-that of the sum with the plan fixed, or 0 where there is no sum; that of the lower bound is 0. Lanes
-lie side by side.
+the derivative of the sum with the plan fixed, or 0 where there is no sum. The derivative of the
+lower bound is 0. Lanes lie side by side.
+
 Source: Abate & Whitt, Queueing Systems 10, 1992; Feller, An Introduction to Probability II, XV.
 """
 
@@ -45,11 +48,11 @@ from jaxdp.accountant.rare_losses import (
 )
 from jaxdp.accountant.tables import Table
 
-# Bytes of the lanes that are worked off side by side. chosen: a CPU's cache holds part of them
+# Bytes of the lanes evaluated side by side. chosen: a CPU's cache holds part of them
 _MEMORY = {"cpu": 2**27, "other": 2**32}
-# Newton steps for epsilon along a contour that is held.
+# Newton steps for epsilon along a fixed contour. chosen: each doubles the digits
 _NEWTON_STEPS = 8
-# Of delta: what two contours for one delta may differ by beyond their errors.
+# Relative slack on delta, beyond the errors of two contours for one delta. chosen
 _SLACK = 1e-9
 
 
@@ -59,16 +62,16 @@ def log_bounds(table: Table, epsilon: Reals) -> LogBounds:
 
 
 def epsilon_bounds(table: Table, delta: Reals) -> LogBounds:
-    """Around the least epsilons >= 0 of deltas (L,); by Chernoff where the line does not tell."""
+    """Bounds on the least epsilons >= 0 at deltas (L,), by Chernoff where the contour fails."""
     return _over_lanes(_epsilon_bounds, table, delta)
 
 
 def _over_lanes(lane: Callable[..., LogBounds], table: Table, values: Reals) -> LogBounds:
-    """lane(factors, value) of all lanes side by side, so many at once as memory allows."""
+    """Evaluate lane(factors, value) side by side for as many lanes as fit in memory."""
     used_factors, size = used_in(table), values.shape[0]
     bytes_of_lane = 8 * table.law.loss.shape[-1] * (16 * ROOT + 400)
     most_lanes = max(1, of_platform(_MEMORY) // bytes_of_lane)
-    chunk = -(-size // max(1, -(-size // most_lanes)))  # as equal as may be
+    chunk = -(-size // max(1, -(-size // most_lanes)))  # chunks of nearly equal size
     by_lane = vmap(lambda table, value: lane(factors_of(table, used_factors), value))
     if chunk == size:
         return by_lane(table, values)
@@ -88,7 +91,7 @@ def _log_bounds(factors: Factors, epsilon: Reals) -> LogBounds:
 def _log_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
     factors, epsilon = primals
     bounds, line, has_slope = _bounds_and_line(factors, epsilon)
-    # Where Chernoff's bound stands there is none: a NaN would reach lanes that are not asked.
+    # Where Chernoff's bound stands, the slope is 0: a NaN would reach other lanes.
     slopes = jax.tree.map(lambda x: xp.where(has_slope, x, 0.0), _slopes(line, factors, epsilon))
     slope = _dot(slopes, tangents)
     return bounds, LogBounds(xp.zeros_like(slope), slope)
@@ -113,7 +116,7 @@ def _epsilon_bounds_jvp(primals: Any, tangents: Any) -> tuple[LogBounds, LogBoun
 
 
 def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
-    """Derivatives of log delta in the laws, the numbers of releases and epsilon; plan held."""
+    """Derivatives of log delta in laws, numbers of releases and epsilon; the plan is fixed."""
     log_share = xp.where(
         factors.each.law.log_mass > -xp.inf,
         line.factors.each.law.log_mass - factors.each.law.log_mass,
@@ -142,7 +145,7 @@ def _slopes(line: Contour, factors: Factors, epsilon: Reals) -> Any:
 
 
 def _dot(slopes: Any, tangents: Any) -> Reals:
-    """Sum of slopes times tangents, where there is a slope."""
+    """Sum of slopes times tangents, over the leaves that have a slope."""
 
     def product(slope: Reals, tangent: Any) -> Reals:
         if tangent.dtype == jax.dtypes.float0:
@@ -164,7 +167,7 @@ def _bounds_and_line(factors: Factors, epsilon: Reals) -> tuple[LogBounds, Conto
     log_lower = xp.where(lower > 0, xp.log(xp.where(lower > 0, lower, 1.0)) + log_size, -xp.inf)
     is_known = xp.isfinite(log_upper) & (upper > 0)
     log_lower = xp.where(is_known, log_lower, -xp.inf)
-    # Where the contour says nothing, or less than that, Chernoff's bound stands.
+    # Where the contour fails, or is above Chernoff's bound, Chernoff's bound stands.
     bound = log_chernoff(plan, epsilon)
     log_upper = xp.where(is_known & (log_upper < bound), log_upper, bound)
     bounds = LogBounds(log_lower, xp.logaddexp(log_upper, line.dropped))
@@ -199,7 +202,7 @@ def _epsilon_and_line(factors: Factors, delta: Reals) -> tuple[LogBounds, Contou
     upper = epsilon + (value + margin) / slope
     lower = epsilon + (value - margin - below / total) / slope
     bad = ~(xp.abs(value) < 1e-6) | ~(margin < 0.1)
-    # There Chernoff's bound stands, with what is dropped counted as half of delta.
+    # Chernoff's bound replaces a failed contour; dropped losses take up to half of delta.
     bound = epsilon_chernoff(plan, log_delta - xp.log(2.0))
     bound = xp.where(share < 0.5, bound, xp.nan)
     upper = xp.maximum(xp.where(bad, bound, upper), 0.0)

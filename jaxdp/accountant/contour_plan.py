@@ -1,4 +1,4 @@
-"""Plan of a contour: its tilt, its step, and what the trapezoidal rule aliases there."""
+"""Plan of a contour: its tilt, its step, and the aliasing of the trapezoidal rule."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from jaxdp.accountant.factors import (
     over_all,
 )
 
-# log of the range of tilts in which the best is sought. chosen: all that a double may need
+# log of the range of tilts searched. chosen: all that a double may need
 _LOG_TILTS = (-16.0, 14.0)
-# Tilts that are tried at once, twice, the second time between the neighbours of the best. chosen
+# Tilts tried at once, in two rounds; the second lies between the neighbours of the best. chosen
 _TRIED = 24
-# Tilts beside the best, in parts of it, where Chernoff's bounds are known as well. chosen
+# Other tilts, in units of the best, at which Chernoff's bound is evaluated too. chosen
 _BESIDE = np.array(
     [0.01, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 8.0, 50.0]
 )
-# -log of the aliased share of delta's saddlepoint estimate. chosen: 1e-11
+# -log of the largest aliased share of delta's saddlepoint estimate. chosen: 1e-11
 _ALIASED = 25.0
 
 
 class Plan(NamedTuple):
-    """A contour through `tilt` with points `step` apart, and what is known at other tilts."""
+    """A contour through `tilt` with points `step` apart, and Chernoff's bounds at other tilts."""
 
     tilt: Reals
     step: Reals
     log_scale: Reals  # log of M(tilt) / (tilt (tilt + 1))
-    error: Reals  # of log M(tilt)
-    others: Reals  # tilts (T,)
-    log_moments: Reals  # above log M there, and log of max_y e^(-theta y) (1 - e^-y)
+    error: Reals  # error of log M(tilt)
+    others: Reals  # other tilts (T,)
+    log_moments: Reals  # above log M there, plus log of max_y e^(-theta y) (1 - e^-y)
 
     def log_size(self, factors: Factors, epsilon: Reals) -> Reals:
         """log of M(tilt) e^(-tilt epsilon) / (tilt (tilt + 1)), with derivatives."""
@@ -46,13 +46,13 @@ class Plan(NamedTuple):
 
 
 def plan_at_epsilon(factors: Factors, epsilon: Reals) -> Plan:
-    """Through the saddle of M(z) e^(-z epsilon) / (z (z + 1))."""
+    """Plan through the saddle of M(z) e^(-z epsilon) / (z (z + 1))."""
     factors, epsilon = lax.stop_gradient((factors, epsilon))
     return _plan(factors, lambda t, k: k - t * epsilon - xp.log(t) - xp.log1p(t), epsilon)
 
 
 def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
-    """Through the tilt of Chernoff's bound on epsilon, and that bound."""
+    """Plan through the tilt of Chernoff's bound on epsilon, and that bound."""
     log_delta = xp.log(delta)
 
     def bound(t: Reals, k: Reals) -> Reals:
@@ -65,20 +65,21 @@ def plan_at_delta(factors: Factors, delta: Reals) -> tuple[Plan, Reals]:
 
 
 def log_chernoff(plan: Plan, epsilon: Reals) -> Reals:
-    """Chernoff's bound on log delta, by the best of all tilts; NaN where nothing is known."""
+    """Chernoff's bound on log delta at the best of all tilts; NaN where none is finite."""
     return _least_finite(plan.log_moments - plan.others * epsilon)
 
 
 def epsilon_chernoff(plan: Plan, log_delta: Reals) -> Reals:
-    """Chernoff's bound on epsilon, by the best of all tilts; NaN where nothing is known."""
+    """Chernoff's bound on epsilon at the best of all tilts; NaN where none is finite."""
     return _least_finite((plan.log_moments - log_delta) / plan.others)
 
 
 def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
-    """log of what the rule sums beyond delta, in units of `Plan.log_size`.
+    """log of the aliasing error of the sum, in units of `Plan.log_size`.
 
-    That is delta(epsilon + m P) e^(theta m P) over m >= 1, and over m <= -1; delta(y) is less than
-    M(s) e^(-s y) max_x (1 - e^-x) e^(-s x) at any tilt s, here on the right side of theta.
+    The error is the sum of delta(epsilon + m P) e^(theta m P) over all m != 0. At any tilt s,
+    delta(y) is less than M(s) e^(-s y) max_x (1 - e^-x) e^(-s x). For m >= 1 the bound uses s >
+    theta, for m <= -1 it uses s < theta.
     """
     period = 2.0 * xp.pi / plan.step
     log_unit = plan.log_scale - plan.tilt * epsilon
@@ -94,7 +95,10 @@ def log_aliasing(plan: Plan, epsilon: Reals) -> Reals:
 def best_tilt(
     height: Callable[[Reals], Reals], rounds: int, ends: tuple[float, float]
 ) -> tuple[Reals, Reals]:
-    """The tilt of the least height(tilts), each round between the neighbours of the best; that."""
+    """The tilt of the least height(tilts), and that height.
+
+    Each round searches between the neighbours of the previous best tilt.
+    """
 
     def narrow(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         points = xp.linspace(state[0], state[1], _TRIED)
@@ -120,7 +124,7 @@ def _plan(factors: Factors, height: Callable[[Reals, Reals], Reals], epsilon: Re
 
 
 def _with_step(plan: Plan, epsilon: Reals) -> Plan:
-    """The plan with the largest step at which little is aliased."""
+    """The plan with the largest step whose aliasing is below e^-`_ALIASED`."""
     log_unit = plan.log_scale - plan.tilt * epsilon
     excess = xp.append(plan.log_moments - plan.others * epsilon, 0.0) - log_unit + _ALIASED
     distance = xp.append(plan.others, 0.0) - plan.tilt

@@ -1,9 +1,11 @@
-"""The contour's sum: the points of one lane, what they add up to, and every error of it.
+"""Sum of one contour: its points, its value and its errors.
 
-Terms of the trapezoidal rule are in units of `Plan.log_size`. Smoothing: where M falls too slowly,
-as atoms make it, one more release, a Gaussian of mu = s, makes it fall. It only raises delta, by
-int_0^s m f_m dm <= s^2 e^(s^2 / 8) f_s(epsilon), f_m the density of the total with a Gaussian of
-mu = m: the heat equation, and m f_m e^(m^2 / 8) rises with m, as e^(-y^2 / (2 m^2)) does.
+Terms of the trapezoidal rule are in units of `Plan.log_size`.
+
+Smoothing: where M falls too slowly, as for atoms, one more release, a Gaussian of mu = s, makes it
+fall. It only raises delta, by int_0^s m f_m dm <= s^2 e^(s^2 / 8) f_s(epsilon), with f_m the
+density of the total with a Gaussian of mu = m. Proof: the heat equation, and m f_m e^(m^2 / 8)
+rises with m, as e^(-y^2 / (2 m^2)) does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from jaxdp.accountant.factors import Factors
 from jaxdp.accountant.line import ROOT, Errors, Values, resolved_end, values_and_errors
 from jaxdp.accountant.truncation import HEIGHTS, log_beyond
 
-# log of what is cut off, in parts of the sum, where M falls by itself. chosen
+# log of the truncation error over the sum, where M falls without smoothing. chosen: 5e-12
 _CUT_OFF = -26.0
 
 
@@ -26,24 +28,24 @@ class Contour(NamedTuple):
     """M(z) / M(theta) along the contour, at heights (N,), and its errors."""
 
     plan: Plan
-    factors: Factors  # smoothed
-    smoothed: Reals  # variance that smoothing added
+    factors: Factors  # of the smoothed law
+    smoothed: Reals  # variance added by smoothing
     heights: Reals
     poles: Reals  # |z (z + 1)|
     weights: Reals  # of the rule, times theta (theta + 1) / |z (z + 1)|
     angles: Reals  # of 1 / (z (z + 1))
     values: Values
     errors: Errors
-    truncation: Reals  # of the sum
-    dropped: Reals  # log of the probability of what is not on the contour
+    truncation: Reals  # truncation error of the sum
+    dropped: Reals  # log of the probability outside the contour's law
 
     @property
     def sizes(self) -> Reals:
-        """Sizes of the terms of the sum."""
+        """Absolute values of the terms of the sum."""
         return self.weights * xp.exp(self.values.log_size)
 
     def turned(self, epsilon: Reals) -> Reals:
-        """Angles of the terms."""
+        """Angles of the terms of the sum."""
         return self.values.angle + self.angles - self.heights * epsilon
 
     def total(self, epsilon: Reals) -> Reals:
@@ -57,7 +59,7 @@ class Contour(NamedTuple):
 
 
 def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
-    """The contour of a plan through its points, smoothed where it has to be."""
+    """The contour of a plan through its points, smoothed where needed."""
     points, theta = ROOT * ROOT, plan.tilt
     longest = plan.step * (points - 0.5)
     log_tails = log_beyond(factors, theta, longest)
@@ -87,10 +89,11 @@ def contour_of(factors: Factors, plan: Plan, dropped: Reals) -> Contour:
 def _with_end(
     plan: Plan, log_tails: Reals, longest: tuple[Reals, Reals], points: int
 ) -> tuple[Plan, Reals, Reals]:
-    """The contour as long as it needs to be; the variance that smooths, and the truncation error.
+    """The plan with its end, the variance of the smoothing, and the truncation error.
 
-    `longest`: the most with so many points, and the most that nodes resolve, where smoothing ends.
-    With x = log(T / theta) + 2 what is cut off is less than what smoothing by 2 x / T^2 adds.
+    `longest` is the largest end with this number of points, and the largest end that the nodes
+    resolve, which limits a smoothed contour. With x = log(T / theta) + 2, the truncation error is
+    less than the smoothing error of a variance 2 x / T^2.
     """
     ends, theta = longest[0] * xp.asarray(HEIGHTS), plan.tilt
     falls = (log_tails - xp.log1p(ends / theta) <= _CUT_OFF) & (ends <= longest[0])
@@ -106,17 +109,17 @@ def _with_end(
 
 
 def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
-    """Error of the contour sum on either side, and what aliasing and smoothing may add to it."""
+    """Error of the contour sum on either side, and the excess from aliasing and smoothing."""
     plan, errors = line.plan, line.errors
     theta, sizes = plan.tilt, line.sizes
-    # Rounding: of sums, of z epsilon, and of phases.
+    # Rounding errors of sums, of z epsilon, and of phases.
     sums = ULP * (4.0 * line.heights.size + 16.0 + 16.0 * theta * xp.abs(epsilon))
     turn_errors = 8.0 * ULP * line.heights * (errors.mean + xp.abs(epsilon))
     term_errors = (_grown(errors.value_error) + sums + turn_errors) * sizes
     error = line.truncation + xp.sum(term_errors)
     error = error + _grown(plan.error) * (xp.abs(line.total(epsilon)) + error)
-    # Terms of the density at epsilon are those of delta times z (z + 1); beyond the end T they are
-    # at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
+    # Terms of the density at epsilon are the terms of delta times z (z + 1). Beyond the end T they
+    # are at most (theta (theta + 1) / pi) |M(T)| int_T e^(-s^2 (t^2 - T^2) / 2) dt.
     real = sizes * xp.cos(line.turned(epsilon) - line.angles)
     density = line.smoothed * xp.sum(line.poles * (real + term_errors))
     excess = density + xp.where(line.smoothed > 0, line.truncation, 0.0)
@@ -125,5 +128,5 @@ def errors_of(line: Contour, epsilon: Reals) -> tuple[Reals, Reals]:
 
 
 def _grown(log_factor: Reals) -> Reals:
-    """Relative change of a product whose factors are wrong, from the logarithm of that."""
+    """Relative error of a product, from the error of its logarithm."""
     return xp.where(log_factor < 600.0, xp.expm1(log_factor), xp.inf * log_factor)
