@@ -5,25 +5,26 @@ epsilon the logarithm of their unit,
 
     delta_U = e^U sum_i a_i w(y_i),   w(y) = e^(-theta y) (1 - e^-y)_+ <= w_max.
 
-Errors, in units of e^U. Tilted mass misplaced by m in one factor changes delta by w_max m at most,
-since all others have mass 1; a tilted profile that is off by m everywhere, by m.
-* Windows: N points hold what wraps around. The mass outside has Chernoff bounds, from the cumulant
-  of the tilted masses themselves.
+Errors, in units of e^U. A tilted mass m that is misplaced in one factor changes delta by w_max m at
+most, since all other factors have mass 1. An error m of the tilted profile everywhere changes delta
+by m.
+* Windows: N points hold the total, which wraps around. Chernoff's bound, from the cumulant of the
+  tilted masses themselves, bounds the mass outside.
 * The transform: its relative l2 error is below 8 u log2 N, u = 2^-53 (Higham, Accuracy and
-  Stability, theorem 24.2). A product of powers n of factors <= 1 multiplies that of a factor by n,
-  and its own rounding is 4 pi n u + 12 u. A vector wrong by E in l2 has misplaced sqrt N E of mass;
-  a sum with weights w is wrong by |w|_2 E.
-* The coupling: the chord law of the total is U = P + N, where N = sum N_i over the n releases
-  whose losses are not on the grid, E[e^-N | P] = 1, and given P each N_i takes two values h apart:
-  log E e^(-s N_i) <= s (s - 1) h^2 / 8 for s outside of (0, 1), as it is 0 at both ends and its
-  second derivative at most h^2 / 4. At P = epsilon + y, N adds E (e^(-N - y) - 1)_+ for y > 0,
-  where (e^t - 1)_+ <= C e^((1 + lam) t), and E (1 - e^(-y - N))_+ for y < 0, where
-  (1 - e^-t)_+ <= C e^(lam t), both with C = lam^lam / (1 + lam)^(1 + lam). As
-  |P - epsilon| >= |U - epsilon| - |N|, and by Jensen's inequality, for every lam > 0
+  Stability, theorem 24.2). A power n of a factor <= 1 multiplies the factor's error by n and adds a
+  rounding of 4 pi n u + 12 u. An l2 error E of a vector misplaces a mass of sqrt(N) E at most. It
+  changes a sum with weights w by |w|_2 E at most.
+* The coupling: the chord law of the total is U = P + N, where N = sum N_i over the n releases whose
+  losses are not on the grid, and E[e^-N | P] = 1. Given P, each N_i takes two values h apart, so
+  log E e^(-s N_i) <= s (s - 1) h^2 / 8 for s outside of (0, 1): it is 0 at both ends and its second
+  derivative is at most h^2 / 4. At P = epsilon + y, N adds E (e^(-N - y) - 1)_+ for y > 0, where
+  (e^t - 1)_+ <= C e^((1 + lam) t), and E (1 - e^(-y - N))_+ for y < 0, where (1 - e^-t)_+ <= C
+  e^(lam t), both with C = lam^lam / (1 + lam)^(1 + lam). Since |P - epsilon| >= |U - epsilon| -
+  |N|, Jensen's inequality gives for every lam > 0
 
     0 <= delta_U - delta_P <= C exp(n lam (1 + lam) h^2 / 8 + lam m) E_U e^(-lam |U - epsilon|),
 
-  E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). Best is a lam near 2 / (sqrt(n) h).
+  with E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). The best lam is near 2 / (sqrt(n) h).
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import Plan
 
-RATES = (0.6, 1.0, 1.6)  # lam, in units of 2 / (sqrt(n) h). chosen: the best is at 1 without a tilt
-LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: no overflow of derivatives
+RATES = (0.6, 1.0, 1.6)  # lam over 2 / (sqrt(n) h). chosen: 1 is best without a tilt
+LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: derivatives stay finite
 
 
-# Rows of arrays (n, ...), and what makes the values of a release of one: values(row, facts, grid).
+# Arrays (n, ...) with a row for each release, and the function values(row, facts, grid).
 Profile: TypeAlias = tuple[Any, Callable[..., Values]]
 
 
 class _Sums(NamedTuple):
-    """Sums over the releases, each times its count, that the error of the total needs."""
+    """Sums over the releases, each times its count, for the error of the total."""
 
     log_norm: Reals
     base: Reals
-    error: Reals  # l2, of the masses
-    high: Reals  # the cumulant at the upper order; at the lower one
+    error: Reals  # l2 error of the masses
+    high: Reals  # cumulant at the upper order; `low` at the lower order
     low: Reals
     blur: Reals
     below: Reals
@@ -63,21 +64,21 @@ class _Sums(NamedTuple):
     excess: Reals
     shared: Reals
     off: Reals
-    coupled: Reals  # the number of releases off the grid
-    size: Reals  # of the terms of log_norm and of base, added
+    coupled: Reals  # number of releases off the grid
+    size: Reals  # sum of the sizes of the terms of log_norm and of base
 
 
 class Total(NamedTuple):
-    """Tilted masses of the total loss, less drifts, of sum 1 but for errors."""
+    """Tilted masses of the total loss, without the drifts; their sum is 1 up to errors."""
 
     value: Reals  # (N,)
     loss: Reals  # (N,)
     plan: Plan
     sums: _Sums
-    error: Reals  # l2
+    error: Reals  # l2 error
     outside: Reals
-    log_infinite: Reals  # log of what is taken for infinite
-    log_beyond: Reals  # and with the mass at the last points of the releases' grids
+    log_infinite: Reals  # log of the finite mass that is counted as infinite
+    log_beyond: Reals  # the same, plus the mass at the last points of the releases' grids
 
 
 def _transform_error(points: int) -> float:
@@ -92,7 +93,7 @@ def _power(spectrum: Complexes, count: Reals) -> Complexes:
 
 
 def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
-    """log sum value e^(order loss), rounded up: orders of 1e20 leave nothing of a sum."""
+    """log sum value e^(order loss), rounded up, without overflow at orders of 1e20."""
     largest = xp.max(xp.where(value > 0, loss, -xp.inf))
     weights = xp.exp(order * xp.minimum(loss - largest, 0.0))
     top = order * largest
@@ -100,7 +101,7 @@ def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
 
 
 def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
-    """`count` times what one release adds."""
+    """Contribution of `count` equal releases to the sums."""
     points = masses.value.size
     value, step = lax.stop_gradient((masses.value, grid.step))
     loss = lax.stop_gradient(grid.base) + step * xp.arange(1.0 * points)
@@ -125,7 +126,7 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
 
 
 def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> Total:
-    """The total of all releases of a table (F,): one transform of each."""
+    """The total of all releases of a table (F,); each release takes one transform."""
 
     def body(state: Any, element: Any, values: Callable[..., Values]) -> tuple[Any, None]:
         row, facts, log_norm, base, exact = element
@@ -162,7 +163,7 @@ def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: in
 
 
 def _in_window(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
-    """The masses in the window; what is outside of it, or smaller than the error, is left out."""
+    """Masses in the window; masses outside of it, or below the error, are dropped and counted."""
     step = lax.stop_gradient(plan.step)
     first = xp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
     index = first + xp.arange(1.0 * points)
@@ -184,10 +185,11 @@ def _in_window(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Tot
 
 
 def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
-    """w(y + off), whose slope counts the masses next to epsilon by their distance.
+    """w(y + offset), with a slope that counts the masses next to epsilon by their distance.
 
-    So that a derivative is that of a smooth law, right to h^2, and not that of the chord which
-    epsilon is on; but for losses that are all on the grid, whose profile is these chords.
+    The derivative is then the derivative of a smooth law, with error O(h^2), not the slope of the
+    chord at epsilon. If all losses are on the grid, the profile consists of these chords, and the
+    slope is exact.
     """
     tilt, step = total.plan.tilt, lax.stop_gradient(total.plan.step)
     y = total.loss - epsilon
@@ -203,7 +205,7 @@ def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
 
 
 def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
-    """The most by which delta_U exceeds delta_P, in units of e^U."""
+    """Upper bound on delta_U - delta_P, in units of e^U."""
     tilt, step, n = total.plan.tilt, total.plan.step, total.sums.coupled
     y = total.loss - epsilon
     drift = 0.125 * n * step**2
@@ -223,16 +225,16 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
 
 
 def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
-    """Tilted mass that is misplaced, and what delta may be off by, in units of e^U."""
+    """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
     tilt = total.plan.tilt
     largest_weight = xp.exp(-conversion_entropy(tilt))
-    # What is misplaced in several factors at once multiplies: prod (1 + m) - 1.
+    # Errors of several factors multiply: prod (1 + m) - 1.
     misplaced = 1.01 * (xp.expm1(mass) + total.outside)
     return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)
 
 
 def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
-    """U; the rounding of log delta; that of y."""
+    """U, and the rounding errors of log delta and of y."""
     tilt, size = total.plan.tilt, total.sums.size
     span = xp.max(xp.abs(total.loss)) + xp.abs(epsilon)
     offset = 8.0 * ULP * (span + size / tilt)
@@ -242,7 +244,7 @@ def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
 
 
 def finite_upper(total: Total, epsilon: Reals) -> Reals:
-    """Above log delta of the finite losses, at an epsilon less all drifts."""
+    """Upper bound on log delta of the finite losses, at an epsilon without the drifts."""
     unit, relative, offset = _unit(total, epsilon)
     weight = _weight(total, epsilon, offset)
     error = _slack(total, total.sums.blur, total.sums.rounding)[1]
@@ -252,7 +254,7 @@ def finite_upper(total: Total, epsilon: Reals) -> Reals:
 
 
 def finite_lower(total: Total, epsilon: Reals) -> Reals:
-    """Below log delta of the finite losses, at an epsilon less all drifts: -inf where unknown."""
+    """Lower bound on log delta of the finite losses (or -inf), at an epsilon without drifts."""
     unit, relative, offset = _unit(total, epsilon)
     sums = total.sums
     weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.off))

@@ -1,11 +1,11 @@
-"""Bounds on delta from where the finite losses of a composition end: they need no engine.
+"""Bounds on delta from the largest finite loss of a composition; they need no engine.
 
 With L the largest finite total loss and p the probability of an infinite one, at epsilon >= 0
 
     p <= delta(epsilon) <= p + (1 - p) (1 - e^(epsilon - L))_+,
 
-so that delta is p from L on, and epsilon at most L wherever delta >= p. L is a sum of products of
-known numbers, added up without an error: where it is a double, as 1 + 2 is, it is met exactly.
+so delta = p for epsilon >= L, and epsilon <= L wherever delta >= p. L is a sum of products of given
+numbers, added without error: if L is a double, as 1 + 2 is, the bound is exact there.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_
 
 
 class _Releases(NamedTuple):
-    """Largest losses and their probabilities, one of each release: arrays (lanes, releases)."""
+    """Largest losses and their probabilities of each release: arrays (lanes, releases)."""
 
-    number: Reals  # how many there are
-    largest: Reals  # finite loss of one
+    number: Reals  # number of equal releases
+    largest: Reals  # largest finite loss of one
     log_finite: Reals  # log of the probability that the loss of one is finite
 
 
 class _End(NamedTuple):
-    """The end of the finite losses, arrays of lanes."""
+    """Largest finite total loss and its probability, arrays of lanes."""
 
-    largest: Double  # finite total; rounded up
+    largest: Double  # largest finite total, rounded up
     log_finite: Reals  # log of the probability of a finite total
     log_infinite: Reals
     rounding: Reals  # of log_infinite
 
 
 def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on log delta at epsilon >= 0, or nearer ones from the end, or unsampled."""
+    """Bounds on log delta at epsilon >= 0: the tightest of `bounds`, the end and `unsampled`."""
     bounds = _bound_log_delta(_releases(terms), epsilon, bounds)
     return unsampled.bound_log_delta(terms, epsilon, bounds)
 
 
 def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on the least epsilon that meets delta, or nearer from the end, or unsampled.
+    """Bounds on the least epsilon at delta: the tightest of `bounds`, the end and `unsampled`.
 
-    A delta that is p but for its rounding is met. Where delta is 0 or 1 the end says all.
+    A delta that equals p up to rounding is met. If delta is 0 or 1, the end alone decides.
     """
     bounds = _bound_epsilon(_releases(terms), delta, bounds)
     return unsampled.bound_epsilon(terms, delta, bounds)
@@ -63,7 +63,7 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
 @partial(compiled, static_argnums=())
 def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
-    # At an infinite epsilon delta is p, whether the finite losses end or not.
+    # At an infinite epsilon delta is p, also for unbounded finite losses.
     at_infinity = (epsilon == xp.inf) & ~xp.isnan(end.largest.high)
     gap = xp.where(at_infinity, -xp.inf, gap_up(end.largest, epsilon))
     inside = gap > 0
@@ -71,7 +71,7 @@ def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> 
     highest = log_add(end.log_infinite, xp.where(inside, finite, -xp.inf)) + end.rounding
     highest = xp.where(xp.isnan(gap), xp.nan, xp.minimum(highest, 0.0))
     lowest = end.log_infinite - end.rounding
-    upper = xp.where(highest < bounds.upper, highest, bounds.upper)  # NaN is left
+    upper = xp.where(highest < bounds.upper, highest, bounds.upper)  # a NaN stays NaN
     lower = xp.where(lowest > bounds.lower, lowest, bounds.lower)
     return LogBounds(xp.minimum(lower, upper), upper)
 
@@ -83,7 +83,7 @@ def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogB
     log_delta = xp.log(xp.where(positive, delta, 1.0))
     met = xp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
     met = met | ((delta == 0) & (end.log_infinite == -xp.inf))
-    # delta less p, rounded down: L gives way by -log(1 - that).
+    # delta - p, rounded down; epsilon = L + log(1 - (delta - p)) still satisfies delta.
     spare = delta * (1.0 - 4.0 * ULP) - xp.exp(end.log_infinite) * (1.0 + 2.0 * end.rounding)
     spared = (spare > 0) & xp.isfinite(largest)
     below_largest = largest + log1m(xp.where(spared, spare, 0.0)) + 4.0 * ULP * largest
@@ -91,12 +91,12 @@ def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogB
     highest = xp.where(delta == 1, 0.0, xp.where(met, highest, xp.inf))
     highest = xp.where(xp.isnan(largest + end.log_finite + delta), xp.nan, highest)
     all_said = (delta == 0) | (delta == 1)
-    upper = xp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # NaN is left
+    upper = xp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # a NaN stays NaN
     return LogBounds(xp.where(all_said, upper, xp.minimum(bounds.lower, upper)), upper)
 
 
 def _releases(terms: Terms) -> _Releases:
-    """All releases of a composition; one program for each kind of pair, whatever is composed."""
+    """All releases of a composition; one program compiles for each kind of pair."""
     lib: Any = np if checks.all_concrete(terms) else xp
     releases_of_terms = [_releases_of(term) for term in terms]
     return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
@@ -104,7 +104,7 @@ def _releases(terms: Terms) -> _Releases:
 
 @partial(compiled, static_argnums=())
 def _releases_of(term: Term) -> _Releases:
-    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
     support, shape = term.pair.support(), term.count.shape
     columns = term.count, support.largest, log_of_finite(support.log_infinite)
@@ -113,7 +113,7 @@ def _releases_of(term: Term) -> _Releases:
 
 def _end_of(releases: _Releases) -> _End:
     count, losses, log_finite = releases
-    # An infinite loss is put in its place at last: a product with it has no derivative.
+    # An infinite loss is inserted last: a product with it has no derivative.
     endless = xp.any((losses == xp.inf) & (count != 0), axis=-1)
     largest = dot_up(count, xp.where(losses == xp.inf, 0.0, losses))
     largest = Double(xp.where(endless, xp.inf, largest.high), xp.where(endless, 0.0, largest.low))

@@ -1,24 +1,23 @@
-"""Which engine answers a composition: the one decision table.
+"""Choice of the engines of a composition: the one decision table.
 
 | composition                                         | engine           | error stated            |
 |-----------------------------------------------------|------------------|-------------------------|
 | one release; Gaussians, which are one               | its own profile  | 2e-12 (1 + |log delta|) |
 | every loss on a lattice                             | `grid`, exact    | 1e-10                   |
-| Gaussians sampled by Poisson, truncated or not, or  | `sampled`        | 1e-6, or what it finds  |
+| Gaussians sampled by Poisson, truncated or not, or  | `sampled`        | 1e-6, or as found       |
 |   in fixed batches, groups too, in up to 8 phases,  |                  |                         |
-|   beside plain ones; where known and wider than     | `contour`        | what it finds           |
-|   1e-3, then where wider than .1                    | `grid`           | the bracket             |
-| other smooth losses: first                          | `contour`        | what it finds           |
-|   where known and wider than 1e-3                   | `grid`           | the bracket             |
-| everything else: first                              | `contour`        | what it finds           |
-|   where that is wider than 1e-6 (few releases,      | `grid`           | the bracket             |
-|   atoms)                                            |                  |                         |
+|   beside plain ones; if concrete and wider than     | `contour`        | as found                |
+|   1e-3, then if wider than .1                       | `grid`           | the bracket             |
+| other smooth losses: first                          | `contour`        | as found                |
+|   if concrete and wider than 1e-3                   | `grid`           | the bracket             |
+| everything else: first                              | `contour`        | as found                |
+|   if wider than 1e-6 (few releases, atoms)          | `grid`           | the bracket             |
 
-`ends` is asked after the first engine of each, for every lane. Engines are chosen by the members of
-the pairs alone, so that traced values take the same ones; of smooth losses the grid is asked for
-known values only, as it would double a user's program. An engine maps (terms, values), arrays of
-lanes (L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, an inverse, on the least
-epsilon at deltas; it may read what is known before.
+`ends` follows the first engine in every row, for every lane. The choice depends only on the types
+of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
+values only, since it would double a user's program. An engine maps (terms, values), arrays of lanes
+(L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least epsilon
+at deltas. It can read the bounds found before.
 """
 
 from __future__ import annotations
@@ -53,26 +52,26 @@ from jaxdp.noise.structure import Lattice, Smooth
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
 
-_REFINE_ABOVE = 1e-8  # width of a bracket of log delta beyond which more points are tried. chosen
-_NEXT_ENGINE_ABOVE = 1e-6  # width beyond which the next engine is asked. chosen
-_FEW_POINTS = 2**12  # of a grid on a lattice, where they suffice. measured: 4,000 responses, 2,000
-# Widths of what is known of smooth losses, above which the next engine is asked.
-_COARSE = 1e-3  # below, a grid is no nearer. measured: mostly
-_USELESS = 0.1  # above, the noise is far below a sensitivity. chosen: a grid takes a second a lane
+_REFINE_ABOVE = 1e-8  # width of a bracket of log delta above which more points are used. chosen
+_NEXT_ENGINE_ABOVE = 1e-6  # width of a bracket above which the next engine is evaluated. chosen
+_FEW_POINTS = 2**12  # of a grid on a lattice, where enough. measured: 4,000 responses take 2,000
+# Widths of the brackets of smooth losses above which the next engine is evaluated.
+_COARSE = 1e-3  # below, a grid is not tighter. measured: in most cases
+_USELESS = 0.1  # above, the noise is far below a sensitivity. chosen: a grid takes 1 s a lane
 
 
 class _Engines(NamedTuple):
-    """All engines, for one question."""
+    """All engines for one question."""
 
     profile: Engine
     contour: Engine
-    grid: Callable[[int], Engine]  # of so many points
+    grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]
     end: Engine
 
 
 def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
-    """The engines that are asked, in turn."""
+    """Engines to evaluate, in order."""
     engines = _ENGINES[question]
     single, counts = Step(engines.profile), [term.count for term in terms]
     if len(counts) > 1 or counts[0].shape[-1] > 1:
@@ -90,7 +89,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 
 
 def searched_by(terms: Terms) -> tuple[Step, ...]:
-    """The engines that a search for epsilon asks for log delta; none where it finds no more."""
+    """Engines of log delta for a search for epsilon; none where a search cannot improve."""
     is_alone = len(steps_of("log delta", terms)) <= 2
     if (is_alone and not is_on_lattice(terms)) or sampled.serves(terms):
         return ()
@@ -98,7 +97,7 @@ def searched_by(terms: Terms) -> tuple[Step, ...]:
 
 
 def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
-    """The engines that bracket log delta by masses on a grid of so many points, in turn."""
+    """Engines that bracket log delta by masses on a grid of `points` points, in order."""
     engines = _ENGINES["log delta"]
     first, on_grid = steps_of("log delta", terms)[:1], Step(engines.grid(points))
     if first[0].engine is not engines.profile:
@@ -107,7 +106,7 @@ def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
 
 
 def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
-    """The engines of several releases; the end of the losses after the first ones."""
+    """Engines of several releases, in order; the end of the losses follows the first ones."""
     kinds = {_structure_of(*_kind_of(term.pair)) for term in terms}
     on_contour, end = Step(engines.contour), Step(engines.end, ALWAYS)
     on_grid = Step(engines.grid(grid.POINTS), pack=lambda: 1)
@@ -142,17 +141,17 @@ def _structure_of(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> t
 
 
 def by_profile(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
-    """Bounds on log delta of a single release by its privacy profile; none for several."""
+    """Bounds on log delta of a single release by its privacy profile; infinite for several."""
     return _lanes(_profile_bounds, terms, epsilon)
 
 
 def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
-    """Bounds on epsilon of a single release by its privacy profile; none for several."""
+    """Bounds on epsilon of a single release by its privacy profile; infinite for several."""
     return _lanes(_profile_epsilon, terms, delta)
 
 
 def by_contour(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
-    """Bounds on log delta along a contour; infinite losses are added."""
+    """Bounds on log delta along a contour, with the probability of infinite losses added."""
     return _lanes(lambda terms, values: _along(tabled(terms), values), terms, epsilon)
 
 
@@ -172,17 +171,17 @@ def epsilon_by_grid(terms: Terms, delta: Lanes, *_: Any, points: int) -> LogBoun
 
 
 def by_end(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any) -> LogBounds:
-    """Bounds on log delta from the end of the losses, or those that are known."""
+    """Tighter of the bounds `known` on log delta and the bounds from the end of the losses."""
     return _lanes(ends.bound_log_delta, terms, epsilon, known)
 
 
 def epsilon_by_end(terms: Terms, delta: Lanes, known: LogBounds, _: Any) -> LogBounds:
-    """Bounds on epsilon from the end of the losses, or those that are known."""
+    """Tighter of the bounds `known` on epsilon and the bounds from the end of the losses."""
     return _lanes(ends.bound_epsilon, terms, delta, known)
 
 
 def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> LogBounds:
-    """function(terms, *values), concrete ones in pieces."""
+    """function(terms, *values), in pieces if all arguments are concrete."""
     if not checks.all_concrete(terms, values):
         return function(terms, *values)
     releases = sum(term.count.shape[-1] for term in terms)
@@ -192,7 +191,7 @@ def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> Lo
 def _one_by_one(
     function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
 ) -> LogBounds:
-    """function(terms, table, value) of every lane: each fills the cache."""
+    """function(terms, table, value) of one lane at a time, since one lane fills the cache."""
     if not checks.all_concrete(terms, values):
         return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
 
@@ -213,9 +212,9 @@ def _contour(table: Table, epsilon: Reals) -> LogBounds:
 
 
 def with_infinite_losses(table: Table, bounds: LogBounds) -> LogBounds:
-    """Bounds on what finite losses make, and infinite ones."""
+    """Bounds on log delta with infinite losses, from bounds for the finite losses."""
     infinite = log_of_infinite(table.total(table.log_finite))
-    has_infinite = infinite != -xp.inf  # NaN is left
+    has_infinite = infinite != -xp.inf  # true for NaN, which stays
     error = rounding_of_infinite(infinite, table.used)
     ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
     bounds = LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))

@@ -1,4 +1,4 @@
-"""Answers for a composition: a batch of any shape as lanes, for the engines of `engines`."""
+"""Bounds for a composition: lays out a batch of any shape as lanes for the engines."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from jaxdp.accountant.refusal import require_consistent
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, of known arguments computed outside of what is traced around it.
+    """Run `function` outside of the surrounding trace if its arguments are concrete.
 
-    Where it says NaN of them: a `ValueError` if a law contradicts itself.
+    If the result has a NaN or an infinity and a law contradicts itself, raises `ValueError`.
     """
 
     @functools.wraps(function)
@@ -53,9 +53,10 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = None) -> LogBounds:
-    """Bounds on log delta at every real epsilon; of the worse direction where `both` are asked.
+    """Bounds on log delta at every real epsilon, in the worse direction if `both` is true.
 
-    `enough`: true of bounds that need not be any nearer, for known values and epsilons >= 0.
+    `enough` maps bounds to True where they need not be tighter; for concrete values and epsilons >=
+    0.
     """
     if len(terms) == 1 and epsilon.ndim == 0 and terms[0].count.ndim == 1 and is_gaussian(terms[0]):
         with outside_traces() if checks.all_concrete(terms, epsilon) else nullcontext():
@@ -82,14 +83,14 @@ def _log_delta_by_engines(
 
 @_outside_traces
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
-    """Those of a grid of so many points; of one release those of its profile."""
+    """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
     terms = with_one_gaussian(terms)
     return _at_epsilon(engines.brackets_of(terms, points), terms, epsilon, both)
 
 
 @_outside_traces
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
-    """Bounds on the least epsilon >= 0 that meets delta, feasible above."""
+    """Bounds on the least epsilon >= 0 that satisfies delta; the upper one satisfies it."""
     terms = with_one_gaussian(terms)
     bounds = _search_epsilon(terms, delta, both)
     upper = xp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
@@ -97,9 +98,9 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 
 
 def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
-    """Bounds on epsilon by the engines' inverses, and where those are wide by a search."""
+    """Bounds on epsilon by the engines' inverses, and by a search where these are wide."""
     steps, ask = engines.steps_of("epsilon", terms), engines.searched_by(terms)
-    # What no engine is asked to mend is not searched for either.
+    # A width that no further engine would reduce needs no search.
     tolerance = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
         finish = partial(inverse.searched_traced, ask[-1].engine) if ask else None
@@ -120,7 +121,7 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 
 
 def _constant_axes(terms: Terms, bounds: LogBounds) -> tuple[int, ...]:
-    """The axes of the batch along which the composition does not vary."""
+    """Axes of the batch along which the composition is constant."""
     size = bounds.upper.ndim
     shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
     return tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
@@ -128,7 +129,7 @@ def _constant_axes(terms: Terms, bounds: LogBounds) -> tuple[int, ...]:
 
 @_outside_traces
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
-    """The Renyi divergence of an order from 1 on: the releases' add, of the worse direction."""
+    """Renyi divergence of an order >= 1 in the worse direction: a sum over the releases."""
     return _worst_of(_renyi, terms, order, both)
 
 
@@ -140,7 +141,7 @@ def _renyi(terms: Terms, order: Reals) -> Reals:
 def _worst_of(
     function: Callable[[Terms, Lanes], Reals], terms: Terms, values: Lanes, both: bool
 ) -> Reals:
-    """The largest function(terms, values) of the directions."""
+    """Largest function(terms, values) over the directions."""
     shape, terms, lanes = _as_lanes(terms, values, both)
     if checks.all_concrete(terms, lanes):
         values_of_lanes = in_pieces(function, (terms, lanes), _releases(terms))
@@ -156,10 +157,10 @@ def _at_epsilon(
     both: bool,
     enough: Enough | None = None,
 ) -> LogBounds:
-    """Bounds on log delta at every real epsilon: at a negative one from the exchanged pair."""
+    """Bounds on log delta at every real epsilon; the exchanged pair gives negative epsilons."""
     shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = epsilon < 0, xp.abs(epsilon)
-    # NumPy: inside a trace JAX traces what is known as well.
+    # NumPy, since JAX would trace a comparison of concrete values inside a trace.
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(expanded, xp.broadcast_to(negative, shape))
@@ -176,7 +177,7 @@ def _by_engines(
     enough: Enough | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
-    """The worse direction's bounds by the engines, in the batch's shape."""
+    """Bounds of the worse direction by the engines, in the batch's shape."""
     shape, terms, values = _as_lanes(terms, values, both)
 
     def of_lanes(bounds: LogBounds) -> Any:
@@ -191,7 +192,7 @@ def _by_engines(
 
 
 def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
-    """The batch's shape, and its lanes along one axis: those of the second direction last."""
+    """Shape of the batch, and its lanes along one axis; the lanes of direction two come last."""
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
     is_concrete = checks.all_concrete(terms, values)
@@ -211,7 +212,7 @@ def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...],
 
 
 def _worse_direction(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
-    """The larger of both directions, in the batch's shape."""
+    """The larger value of both directions, in the batch's shape."""
     lanes = xp.asarray(lanes)
     return xp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
 
@@ -221,7 +222,7 @@ def _releases(terms: Terms) -> int:
 
 
 def _width(bounds: LogBounds) -> Reals:
-    """Width of brackets on log delta; 0 where delta is 0, infinite where nothing is known."""
+    """Widths of brackets on log delta; 0 where delta is 0, infinite where it is unknown."""
     width = xp.subtract(bounds.upper, bounds.lower)
     width = xp.where(bounds.upper == -xp.inf, 0.0, width)
     return xp.where(xp.isnan(width), xp.inf, width)

@@ -1,10 +1,10 @@
-"""The factors of a composition's moment generating function, as nodes: what a contour is run on.
+"""Factors of a composition's moment generating function, from the nodes of each release's law.
 
     M(z) = P[L < inf] e^(v z (z + 1) / 2) prod_f phi_f(z)^(n_f),   phi_f(z) = sum_j w_j e^(z l_j)
 
-over the nodes of one release, whose masses are those given that its loss is finite, and v the
-summed mu^2 of all Gaussians that are not sampled. log phi(z) = log1p(sum_j w_j (e^(z l_j) - 1))
-keeps the digits of small losses, so that powers of 1e6 and more do.
+The sum runs over the nodes of one release; the masses w_j are conditional on a finite loss. v is
+the summed mu^2 of all Gaussians that are not sampled. log phi(z) = log1p(sum_j w_j (e^(z l_j) - 1))
+keeps the digits of small losses, also in powers n_f of 1e6 and more.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import MASS_ERROR, Law
 
-# Nodes lighter than this in logarithms count for nothing. chosen: e^-700 is a normal number.
+# log of the least mass of a node that counts. chosen: e^-700 is a normal number
 _NO_MASS = -690.0
 
 
 class Factor(NamedTuple):
-    """Releases of one pair: nodes (J,) and how many there are."""
+    """Releases of one pair: nodes (J,) and the number of releases."""
 
     law: Law
     releases: Reals
     hit: Reals  # probability that a release touches the record
-    mass_gap: Reals  # by how much masses of both rules differ, beyond rounding
+    mass_gap: Reals  # difference of the masses of both rules, beyond rounding
 
     def by_check(self) -> Factor:
-        """The same from the nodes of the second rule."""
+        """The factor with the nodes of the second rule."""
         loss, log_mass = self.law.check
         return self._replace(law=self.law._replace(loss=loss, log_mass=log_mass))
 
@@ -44,15 +44,15 @@ class Factors(NamedTuple):
 
     each: Factor
     variance: Reals
-    log_finite: Reals  # of the probability that no loss is infinite
-    log_left_out: Reals  # of the probability that the loss of one of them is at no node
-    used: Index | int  # factors from this one on have no releases
+    log_finite: Reals  # log of the probability that every loss is finite
+    log_left_out: Reals  # log of the probability that some loss lies at no node
+    used: Index | int  # number of factors up to the last one with releases
 
 
 def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
-    """Factors of a table in one lane; Gaussians that are not sampled are the variance.
+    """Factors of a table in one lane; Gaussians that are not sampled add to the variance.
 
-    `used_factors`: of all lanes of a batch, so that a loop over the factors is as long for each.
+    `used_factors` is taken over all lanes of a batch, so that each lane's loop has the same length.
     """
     numbers = xp.where(table.variance > 0, 0.0, table.number)
     log_left_out = xp.where(numbers == 0, -xp.inf, xp.log(numbers) + table.law.log_left_out)
@@ -61,7 +61,7 @@ def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
     first, check = _total(table.law.log_mass), _total(log_mass)
     gap = lax.stop_gradient(xp.abs(xp.exp(first) - xp.exp(check))[..., 0])
     gap = xp.where(gap > MASS_ERROR, gap, 0.0)
-    # Losses and masses have derivatives alone: reversed, an error's would be 0 times infinity.
+    # Only losses and masses carry derivatives: an error's reverse derivative would be 0 times inf.
     fixed_law = lax.stop_gradient(table.law._replace(check=(loss, log_mass - check)))
     law = fixed_law._replace(loss=table.law.loss, log_mass=table.law.log_mass - first)
     hit = xp.where(table.log_missed > -xp.inf, -xp.expm1(table.log_missed), 1.0)
@@ -74,13 +74,13 @@ def factors_of(table: Table, used_factors: Index | None = None) -> Factors:
 
 def used_in(table: Table) -> Index:
     """One more than the last place at which some lane has releases."""
-    is_used = table.number != 0  # NaN is some
+    is_used = table.number != 0  # true for NaN
     places = xp.where(is_used, 1 + xp.arange(is_used.shape[-1]), 0)
     return xp.max(places)
 
 
 def _total(log_mass: Reals) -> Reals:
-    """log of the sum of masses, where there are any."""
+    """log of the sum of the masses; 0 if there are none."""
     total = logsumexp(log_mass, axis=-1, keepdims=True)
     return xp.where(total == -xp.inf, 0.0, total)
 
@@ -97,7 +97,7 @@ def over_releases(factors: Factors, start: Any, value: Callable[[Factor], Any]) 
 
 
 def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> Any:
-    """`over_releases` with derivatives, which needs a loop of a length that is known."""
+    """`over_releases` with derivatives, which needs a loop of fixed length."""
 
     def add(total: Any, factor: Factor) -> tuple[Any, None]:
         is_unused = factor.releases == 0
@@ -108,7 +108,7 @@ def over_all(factors: Factors, start: Any, value: Callable[[Factor], Any]) -> An
 
 
 def log_phi(law: Law, tilts: Reals) -> Reals:
-    """log phi at real tilts (T,) of one release."""
+    """log phi of one release at real tilts (T,)."""
     exponent = tilts[:, None] * law.loss[None]
     log_growth = law.log_mass[None] + xp.maximum(exponent, 0.0)
     top = lax.stop_gradient(xp.maximum(xp.max(log_growth, axis=-1), 0.0))
@@ -127,7 +127,7 @@ def cumulants(factors: Factors, tilts: Reals, loop: Callable[..., Any] = over_re
 
 
 def cumulant_errors(factors: Factors, tilts: Reals) -> Reals:
-    """Amounts by which K at tilts (T,) may be wrong: rounding, and three times the gap of rules."""
+    """Errors of K at tilts (T,): rounding, and three times the difference of both rules."""
 
     def error_of(factor: Factor) -> Reals:
         law, check = factor.law, factor.by_check().law
@@ -143,17 +143,17 @@ def cumulant_errors(factors: Factors, tilts: Reals) -> Reals:
 
 
 def tilted(law: Law, tilt: Reals) -> tuple[Reals, Reals]:
-    """The normalised masses of one release's nodes (J,) under e^(tilt L), and their mean loss."""
+    """Normalised masses of one release's nodes (J,) under e^(tilt L), and their mean loss."""
     exponent = law.log_mass + tilt * law.loss
     weight = softmax(xp.where(law.log_mass > _NO_MASS, exponent, -xp.inf))
     return weight, lax.stop_gradient(xp.sum(weight * law.loss))
 
 
 def rounding_of_nodes(factor: Factor) -> Reals:
-    """Error of each node's e^(i t l) by rounding per unit of t: of losses, masses and products.
+    """Rounding error of each node's e^(i t l) per unit of t: of losses, masses and products.
 
-    A loss is known to some ULP of itself and of the probability of a hit, times 1 + |log mass|,
-    as it comes from logarithms of densities.
+    A loss has an error of some ULP of itself and of the probability of a hit, times 1 + |log mass|,
+    since it comes from logarithms of densities.
     """
     law = factor.law
     return 16.0 * ULP * (xp.abs(law.loss) + factor.hit) * (1.0 + xp.abs(law.log_mass))

@@ -1,14 +1,18 @@
-"""Bounds on delta and epsilon of any composition, on both sides, from masses on one grid of losses.
-
-Chosen where no characteristic function falls (few or equal releases with atoms), where every loss
-lies on one lattice, and wherever another engine does not settle: it needs the privacy profile of
-every release, its law's nodes only to place the grid.
+"""Bounds on delta and epsilon of any composition, from masses on one grid of losses.
 
 Identity: every release becomes its chord law on a uniform grid (`masses`), tilted to the saddle
-(`window`), and one FFT multiplies them (`convolution`): an upper bound whose excess falls like the
-step squared, and a lower bound by the coupling of a chord law with the loss itself. Losses on one
-lattice are exact. Infinite losses, of probability p each, add 1 - prod (1 - p)^n. The bracket is
-the error; derivatives are those of the masses, with the plan held, right to the step squared.
+(`window`), and one FFT multiplies them (`convolution`). Infinite losses, of probability p each, add
+1 - prod (1 - p)^n.
+
+Error: the bracket. The upper bound is the chord law's delta; its excess falls like the step
+squared. The lower bound comes from the coupling of a chord law with the loss itself. Losses on one
+lattice are exact. The derivatives are the derivatives of the masses with the plan fixed, with an
+error of the order of the step squared.
+
+Chosen where no characteristic function falls (few or equal releases with atoms), where every loss
+lies on one lattice, and wherever another engine's bracket stays wide. The grid needs the privacy
+profile of every release; the law's nodes only place the grid.
+
 Sources: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022 (chords); Gopi, Lee & Wutschitz,
 NeurIPS 2021 (one FFT, and a coupling of a discretised loss).
 """
@@ -35,42 +39,42 @@ from jaxdp.dominating_pair.base import (
     rounding_of_infinite,
 )
 
-POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases; a lattice needs few
-ROUNDS = 6  # of a search for the best tilt. chosen: each is 11 times finer
-STEPS = 18  # of a search for epsilon. measured: 8 to 14 settle to 1e-12
-SLACK = 3e-7  # of log delta, kept by epsilon. measured: two plans' upper bounds differ by 1e-7
+POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases
+ROUNDS = 6  # of a search for the best tilt. chosen: each round is 11 times finer
+STEPS = 18  # of a search for epsilon. measured: 8 to 14 converge to 1e-12
+SLACK = 3e-7  # of log delta at epsilon. measured: upper bounds of two plans differ by 1e-7
 LATTICE_SLACK = 2e-10  # the same on a lattice. measured: 1e-11
-LEAST = -1e4  # log delta in place of log 0. chosen: below every number's
-LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses leave the doubles
-BACK = 8  # half octaves back from a feasible epsilon. chosen: the bracket changes little there
-FAR = 30.0  # of log delta, more than which a search does not see. chosen: nearly halves there
+LEAST = -1e4  # log delta in place of log 0. chosen: below the logarithm of any double
+LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses overflow
+BACK = 8  # half octaves below a feasible epsilon. chosen: the bracket changes little
+FAR = 30.0  # limit of |log delta - target| in a search. chosen: steps nearly halve there
 
 
 class _Lane(NamedTuple):
-    """One composition at a plan: all that its delta at any epsilon takes."""
+    """Data of one composition at a plan, from which its delta at any epsilon follows."""
 
     total: Total
     drift: Reals
-    largest: Reals  # finite total, but for its rounding
+    largest: Reals  # largest finite total, not rounded up
     log_finite: Reals
-    releases: Reals  # their number, but for those of no count
+    releases: Reals  # number of rows with a positive count
 
     def upper(self, epsilon: Reals) -> Reals:
-        """Above log delta at epsilon >= 0."""
+        """Upper bound on log delta at epsilon >= 0."""
         finite = finite_upper(self.total, epsilon - self.drift)
         return self._with_infinite(xp.where(self._too_coarse(), 0.0, finite), 1.0)
 
     def lower(self, epsilon: Reals) -> Reals:
-        """Below log delta at epsilon >= 0."""
+        """Lower bound on log delta at epsilon >= 0."""
         finite = finite_lower(self.total, epsilon - self.drift)
         return self._with_infinite(xp.where(self._too_coarse(), -xp.inf, finite), -1.0)
 
     def _too_coarse(self) -> Bools:
-        """True if all that is known is that delta <= 1 up to the largest loss."""
+        """True if the grid only shows delta <= 1 up to the largest loss."""
         return self.total.plan.step > LARGEST_STEP
 
     def _with_infinite(self, finite: Reals, side: float) -> Reals:
-        """log delta with the probability of an infinite loss, rounded to one side (1 or -1)."""
+        """log delta with infinite losses, rounded up (`side` = 1) or down (`side` = -1)."""
         infinite = log_of_infinite(self.log_finite)
         error = rounding_of_infinite(infinite, self.releases)
         return xp.minimum(log_add(finite, infinite + side * error), 0.0)
@@ -110,7 +114,7 @@ def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) 
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
-    """The pairs themselves, whose profile is taken where it is used."""
+    """The pairs themselves, whose profile is evaluated where it is used."""
 
     def values(pair: DominatingPair, facts: Table, grid: Grid) -> Values:
         return values_of(pair, facts, grid, points)
@@ -119,16 +123,16 @@ def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
 
 
 def _bad(facts: Table) -> Bools:
-    """True where some release has a parameter that is not a number: never a small delta."""
+    """True where a parameter of some release is NaN: delta is then not small but NaN."""
     parameters = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
     is_unused = facts.number == 0
     return xp.any(xp.stack([xp.isnan(x) & ~is_unused for x in parameters]))
 
 
 def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
-    """Chernoff's bound on epsilon, from the nodes of the laws: at least 0.
+    """Chernoff's bound on epsilon, at least 0, from the nodes of the laws.
 
-    delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0, of finite losses.
+    For finite losses delta <= e^(K(z) - z epsilon) z^z / (1 + z)^(1 + z) at every z > 0.
     """
     infinite = xp.exp(log_of_infinite(total(facts.number, facts.log_finite)))
     log_delta = xp.log(xp.maximum(delta - infinite, 1e-300))
@@ -142,7 +146,7 @@ def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
 
 
 def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """The ends around the zero of a function that falls, by regula falsi (Illinois)."""
+    """Ends of a bracket around the zero of a falling function, by regula falsi (Illinois)."""
 
     def value(x: Reals) -> Reals:
         gap = function(x)
@@ -154,7 +158,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
         x = low + xp.where(xp.isnan(share), 0.5, share) * (high - low)
         now = value(x)
         is_above = now > 0
-        # An end that stays twice counts half.
+        # The Illinois rule: the value of an end that stays twice is halved.
         above = xp.where(is_above, now, xp.where(last_side < 0, 0.5, 1.0) * above)
         below = xp.where(is_above, xp.where(last_side > 0, 0.5, 1.0) * below, now)
         side = xp.where(is_above, 1.0, -1.0)
@@ -165,7 +169,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
 
 
 def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
-    """The largest epsilon tried, from `upper` on down, whose lower bound exceeds delta; else 0."""
+    """Largest epsilon tried, at most `upper`, whose lower bound exceeds delta; 0 if none."""
     gap = log_delta - lane.lower(upper)
     slope = slope_of(lane.upper, upper)
     width = xp.clip(gap, 1e-13, 1.0) / xp.maximum(-slope, 1e-300)
@@ -180,11 +184,11 @@ def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
 
 
 def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
-    """The epsilons at which the upper and the lower bound on delta meet delta."""
+    """The epsilons at which the upper and the lower bound on delta equal delta."""
     fixed_lane, log_delta = lax.stop_gradient((lane, xp.maximum(xp.log(delta), LEAST)))
     zero = xp.zeros(())
 
-    # What is found is asked for again at another plan.
+    # A user evaluates delta at this epsilon with another plan, whose bound can be higher.
     slack = xp.where(fixed_lane.total.sums.coupled > 0, SLACK, LATTICE_SLACK)
 
     def gap(epsilon: Reals) -> Reals:
@@ -200,7 +204,7 @@ def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
 
     largest_tried = xp.where(xp.isfinite(upper), upper, end)
     lower = _infeasible(fixed_lane, largest_tried, log_delta)
-    # A step of Newton's that is 0 carries the derivatives.
+    # A Newton step of value 0 carries the derivatives.
     inside = (upper > 0) & (upper < fixed_lane.largest) & xp.isfinite(upper)
     place = xp.where(inside, upper, 0.5 * end)
     slope = slope_of(fixed_lane.upper, place)

@@ -1,8 +1,9 @@
-"""epsilon where an engine's own inverse says little: Chernoff's bound, and log delta inverted.
+"""Bounds on epsilon where an engine's own inverse is wide: Chernoff's bound, and a root search.
 
-An engine plans for the delta that is asked and may not serve where it ends. There the least of its
-answer, of Chernoff's bound of the whole law and of what a search finds at which the engines bound
-log delta by that of the target: so epsilon says something wherever log delta does.
+An engine plans for the target delta, and its plan can fail at the epsilon where it ends. The upper
+bound is then the least of three: the engine's answer, Chernoff's bound of the whole law, and the
+end of a search for the epsilon at which the engines' upper bound on log delta meets the target. So
+epsilon is bounded wherever log delta is.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.tables import tabled
 
-NEAR = 1e-6  # width, relative where epsilon is large, beyond which there is a search. chosen
-CLOSE = (1e-9, 1e-6)  # what a search leaves, and parts of epsilon. chosen
-PACK = 8  # lanes that are searched for at once. chosen: few shapes compile
-MOST = 1e9  # up to which an end is sought where Chernoff's bound gives none. chosen
-GROWTH = 64.0  # from one place to the next there. chosen
-STEPS = 24  # at most. measured: 6 to 12 settle nearly all
+NEAR = 1e-6  # width above which a search runs, relative where epsilon is large. chosen
+CLOSE = (1e-9, 1e-6)  # width at which a search stops: absolute, and relative to epsilon. chosen
+PACK = 8  # lanes searched at once. chosen: few shapes compile
+MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
+GROWTH = 64.0  # factor from one such end to the next. chosen
+STEPS = 24  # of a search, at most. measured: 6 to 12 converge in nearly all cases
 
 
 class Search(NamedTuple):
-    """Epsilons between which log delta meets its target, and what it exceeds it by there."""
+    """Bracket of epsilons around the target, and log delta less its target at both ends."""
 
     low: Reals
-    above: Reals  # NaN: not known
-    high: Reals  # safe
+    above: Reals  # NaN: not evaluated
+    high: Reals  # satisfies delta
     below: Reals
     side: Reals  # 1 where the lower end moved last, else -1
     steps: Reals
 
     @property
     def is_open(self) -> Bools:
-        """True where the ends are apart."""
+        """True while the bracket is wider than the tolerance and steps remain."""
         are_apart = self.high - self.low > CLOSE[0] + CLOSE[1] * xp.minimum(self.high, MOST)
         endless = (self.high == xp.inf) & (self.low >= MOST)
         return are_apart & ~endless & (self.steps < STEPS)
 
     @property
     def next(self) -> Reals:
-        """The epsilon to ask at: right below the safe end first, then mostly by regula falsi."""
+        """The next epsilon to try: just below the upper end first, then mostly by regula falsi."""
         low, high = self.low, xp.where(self.high < xp.inf, self.high, 1.0)
         share = self.above / (self.above - self.below)
         chord = low + xp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
@@ -61,10 +62,10 @@ class Search(NamedTuple):
         return xp.where(self.high < xp.inf, epsilon, xp.maximum(GROWTH * low, 1.0))
 
     def moved(self, x: Reals, gap: Reals) -> Search:
-        """The ends with one of them at x, where log delta exceeds its target by `gap`."""
+        """The bracket with one end moved to x, where log delta exceeds its target by `gap`."""
         passes, is_open = gap <= 0, self.is_open
         moves_low, moves_high = is_open & ~passes, is_open & passes
-        # An end that stays twice counts half (Illinois).
+        # The Illinois rule: the value of an end that stays twice is halved.
         above = xp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
         below = xp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
         return Search(
@@ -78,7 +79,7 @@ class Search(NamedTuple):
 
 
 def started(bounds: LogBounds, bound: Reals) -> Search:
-    """A search below the engine's answer and Chernoff's bound, where that is not near."""
+    """A bracket below the engine's answer and Chernoff's bound."""
     high = xp.where(bound < bounds.upper, bound, bounds.upper)
     high = xp.where(xp.isnan(high), bound, high)
     low = xp.minimum(xp.where(bounds.lower > 0, bounds.lower, 0.0), high)
@@ -87,21 +88,21 @@ def started(bounds: LogBounds, bound: Reals) -> Search:
 
 
 def bounded(bounds: LogBounds, high: Reals) -> LogBounds:
-    """The answer, or what a search ended at."""
+    """The bounds with their upper end lowered to `high`, the end of a search."""
     is_less = (high < bounds.upper) | (xp.isnan(bounds.upper) & (high < xp.inf))
     upper = xp.where(is_less, high, bounds.upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 def width(bounds: LogBounds) -> Reals:
-    """Width of brackets on epsilon, relative where epsilon is large."""
+    """Widths of brackets on epsilon, relative where epsilon is large."""
     size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
     size = xp.where(bounds.lower == xp.inf, 0.0, size)
     return xp.where(xp.isnan(size), xp.inf, size)
 
 
 def chernoff_epsilon(terms: Terms, delta: Lanes) -> Reals:
-    """Chernoff's bound of every lane."""
+    """Chernoff's bound on epsilon of every lane."""
     return _chernoff(tabled(terms), delta)
 
 
@@ -123,9 +124,10 @@ def searched(
     log_delta: Callable[[Any, Lanes], Lanes],
     tolerance: float = NEAR,
 ) -> LogBounds:
-    """`bounds` of known lanes, with less where those are wider than `tolerance`.
+    """`bounds` of concrete lanes, lowered by a search where they are wider than `tolerance`.
 
-    `terms` is a tree of arrays by lanes; the functions map lanes of it, and values, to values.
+    `terms` is a tree of arrays by lanes. `bound` and `log_delta` map lanes of it, and values, to
+    values.
     """
     lower, upper = (np.array(x) for x in bounds)
     target = np.asarray(delta)
@@ -161,7 +163,7 @@ def searched(
 def searched_traced(
     engine: Callable[..., LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
 ) -> LogBounds:
-    """The same of one traced lane that is wide, whose directions share an axis."""
+    """`searched` for one traced lane that is wide, whose directions share an axis."""
     worse_bounds = LogBounds(*(xp.max(x) for x in bounds))
 
     def step(state: Search) -> Search:
@@ -176,7 +178,7 @@ def searched_traced(
 
 
 def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
-    """The least upper bound at any smaller delta, along axes where the composition is one."""
+    """Least upper bound over all smaller deltas, along axes where the composition is constant."""
     if not free or upper.size == 0:
         return upper
     lib: Any = np if checks.all_concrete(upper, delta) else xp

@@ -1,10 +1,10 @@
-"""Bounds of a batch: engines in turn, each for the lanes whose bracket is still wide.
+"""Runs the engines in turn on a batch, each on the lanes whose bracket is still wide.
 
-A batch is flat, (ways * lanes,), in the order of its `ways`, or directions; the worse direction of
-a lane counts. Of a wide lane the direction of the larger upper bound goes on first, the other one
-only where it may still be the worse. Of what the engines say the higher lower bound and the lower
-upper bound stand. NumPy picks known lanes. Traced ones go on in packs of a fixed size, in loops
-that end when no lane is wide; their slopes are those of the upper bounds.
+A batch is flat, (ways * lanes,), ordered by direction; the worse of the `ways` directions of a lane
+counts. In a wide lane the direction with the larger upper bound goes first. The other direction
+follows only if it can still be the worse one. Of all engines' bounds the highest lower bound and
+the lowest upper bound remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed
+size, in loops that end when no lane is wide; their slopes are the slopes of the upper bounds.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from jaxdp.accountant.mapped import in_traces
 
 # Terms and values of a batch, arrays (ways * lanes, n) and (ways * lanes,).
 Rows: TypeAlias = tuple[Terms, Lanes]
-# From terms, values, the bounds that are known and a level of effort: bounds.
+# Maps terms, values, the bounds found before and a level of effort to bounds.
 Engine: TypeAlias = Callable[[Terms, Lanes, LogBounds, Any], LogBounds]
-# Width of brackets.
+# Maps bounds to the widths of their brackets.
 Width: TypeAlias = Callable[[LogBounds], Reals]
-# Bounds of lanes, the worse direction's, to an array: true where they need not be any nearer.
+# Maps the bounds of the worse direction to an array, True where they need not be tighter.
 Enough: TypeAlias = Callable[[LogBounds], Any]
-# What ends a traced lane: from (bounds, terms, values) of its directions, better bounds.
+# Last step for a traced lane: maps (bounds, terms, values) of its directions to bounds.
 Finish: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
-# Lanes that go on side by side. chosen: padding costs a CPU as much as lanes do
+# Traced lanes evaluated side by side. chosen: on a CPU padding costs as much as lanes
 PACK = {"cpu": 8, "other": 256}
-# Width in place of that above which a step is asked: it is asked for every lane.
+# Value of `Step.above` with which a step runs for every lane.
 ALWAYS = -1.0
 
 
 class Step(NamedTuple):
-    """An engine, and the lanes for which it is asked."""
+    """An engine, and the lanes for which it runs."""
 
     engine: Engine
-    above: float = 0.0  # width of a bracket above which it is asked
+    above: float = 0.0  # width of a bracket above which it runs
     levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
-    least: float = -np.inf  # upper bound below which it is not asked
-    more_than: int = 0  # lanes of a batch up to which it is not asked
+    least: float = -np.inf  # upper bound below which it does not run
+    more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
 
 
 class _Result(NamedTuple):
-    """Bounds (rows,), and where asked slopes of the upper ones in what is asked."""
+    """Bounds (rows,), and if requested the slopes of the upper ones in the rows."""
 
     bounds: LogBounds
     slopes: Any
@@ -67,9 +67,9 @@ def answered(
     enough: Enough | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
-    """Bounds of every row, those of a second direction last.
+    """Bounds of every row; the rows of a second direction come last.
 
-    `enough` is asked of known lanes; traced lanes that are wide at last end with `finish`.
+    `enough` stops concrete lanes. Traced lanes that are wide after the last step end with `finish`.
     """
     steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
     if checks.all_concrete(rows):
@@ -83,7 +83,7 @@ def _unknown(values: Lanes) -> LogBounds:
 
 
 def _goes_on(step: Step, width: Width, known: LogBounds, ways: int, only_worst: bool) -> Bools:
-    """True of rows (ways * lanes,) for which the step is asked."""
+    """True for the rows (ways * lanes,) for which the step runs."""
     if step.above == ALWAYS:
         return xp.ones(known.upper.shape, bool)
     by_way = LogBounds(*(x.reshape(ways, -1) for x in known))
@@ -149,7 +149,7 @@ def _for_all(step: Step, rows: Rows, result: _Result) -> _Result:
 
 
 def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) -> _Result:
-    """The step's answer for rows that are wide, a pack of them at a time."""
+    """The step's bounds for rows that are wide, one pack at a time."""
     size = rows[1].shape[0]
     pack = min(step.pack(), size)
 
@@ -180,7 +180,7 @@ def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) 
 
 
 def _asked(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
-    """What is known, and what the step's engine says; rows do not know of one another."""
+    """The tighter of the bounds before and the step's bounds; rows are independent."""
     if result.slopes is None:
         bounds = step.engine(*rows, result.bounds, level)
         return _Result(tighter(result.bounds, bounds), None)
@@ -214,7 +214,7 @@ def _asked(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
 def _finished(
     step: Step, width: Width, ways: int, finish: Finish, rows: Rows, bounds: LogBounds
 ) -> LogBounds:
-    """`finish` of every lane that is wide, one at a time: rows of its directions."""
+    """`finish` of every wide lane, one at a time, on the rows of its directions."""
     lanes = bounds.upper.size // ways
 
     def go_on(state: tuple[LogBounds, Bools]) -> tuple[LogBounds, Bools]:
