@@ -1,8 +1,12 @@
 """M(z) / M(theta) along a vertical line, in real arithmetic, with the error of every value.
 
-phi(theta + it) / phi(theta) - 1 = sum_j p_j (e^(it (l_j - m)) - 1), p the tilted masses and m their
-mean: its rounding is that of small losses, not of 1, so that n-fold powers keep their digits. All
-points are one product of matrices (points, nodes) by (nodes, points), t = h (a + B b), as
+Identity: with p_j the tilted masses and m their mean loss,
+
+    phi(theta + it) / phi(theta) - 1 = sum_j p_j (e^(it (l_j - m)) - 1).
+
+The rounding error of the sum scales with the losses, not with 1, so n-fold powers keep their
+digits. All points t = h (a + B b) come from one product of matrices (points, nodes) and (nodes,
+points), since
 
     e^(i(x + y)) - 1 = (e^(ix) - 1) (e^(iy) - 1) + (e^(ix) - 1) + (e^(iy) - 1).
 """
@@ -28,16 +32,17 @@ from jaxdp.accountant.factors import (
 
 # Square root of the number of points of a line. measured: 32 leave more lanes wide, 128 no fewer
 ROOT = 64
-# Heights at which two rules are compared, in parts of the end.
+# Heights at which both rules are compared, in units of the end: halvings of it, .75 and 1. chosen
 _HALVINGS = 10
 _CHECKED = np.array([0.0, *(2.0 ** np.arange(-_HALVINGS, 0.0)), 0.75, 1.0])
-# Radians between neighbouring nodes at which nothing of a panel's integral is left. derived: the
+# Radians between neighbouring nodes at which a panel's integral has no digit left. derived: the
 # error of 16 nodes for e^(i x) grows like the 32nd power of the turn.
 _TURN = 3.6
 
-# Such a turn up to which a smoothed contour goes. chosen: (2.7 / 3.6)^32 is 1e-4
+# Radians between neighbouring nodes up to which a smoothed contour extends. chosen: (2.7 / 3.6)^32
+# is 1e-4
 _RESOLVED = 2.7
-# Mass of a node that may turn further. chosen: it is all that is lost
+# Mass of a node that can turn further. chosen: the error is at most this mass
 _LEAST_ERROR = 1e-9
 
 
@@ -51,8 +56,8 @@ class Values(NamedTuple):
 class Errors(NamedTuple):
     """Errors of the values of a line."""
 
-    value_error: Reals  # of each, (N,): log of 1 + its relative error
-    mean: Reals  # loss under the tilted law: the turn of the values per unit of height
+    value_error: Reals  # (N,): log of 1 + the relative error of each value
+    mean: Reals  # loss under the tilted law: the angle of the values per unit of height
 
 
 def values_on(factors: Factors, plan: Plan) -> Values:
@@ -61,9 +66,9 @@ def values_on(factors: Factors, plan: Plan) -> Values:
 
 
 def values_and_errors(factors: Factors, plan: Plan) -> tuple[Values, Errors]:
-    """Values at all points, and errors.
+    """Values at all points, and their errors.
 
-    Those by rounding, by the difference of both rules, and by phases that turn too far.
+    Errors come from rounding, from the difference of both rules, and from phases that turn too far.
     """
 
     def of_factor(factor: Factor) -> tuple[Values, Errors]:
@@ -82,7 +87,7 @@ def _start(factors: Factors, plan: Plan) -> Values:
 
 
 def _logs(factor: Factor, plan: Plan) -> Values:
-    """count times log of phi(theta + it) / phi(theta)."""
+    """releases times log of phi(theta + it) / phi(theta)."""
     weight, mean = tilted(factor.law, plan.tilt)
     log_size, angle = _log1p(*_excesses(weight, factor.law.loss - mean, plan.step))
     angle = angle + mean * plan.step * xp.arange(1.0 * ROOT * ROOT)
@@ -90,11 +95,11 @@ def _logs(factor: Factor, plan: Plan) -> Values:
 
 
 def _errors(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
-    """An error e of phi makes (1 + e / |phi|)^n - 1 of its power."""
+    """Errors of phi^n: an error e of phi is a factor of at most (1 + e / |phi|)^n."""
     points, count = ROOT * ROOT, factor.releases
     heights, end = plan.step * xp.arange(1.0 * points), plan.step * (points - 0.5)
     weight, mean = tilted(factor.law, plan.tilt)
-    # Of a power, which so many products make, some ULP each.
+    # Rounding of the products that build a power, some ULP each.
     products = 8.0 * ROOT * ULP * xp.abs(factor.law.loss - mean)
     rounding = xp.sum(xp.where(weight > 0, weight * (rounding_of_nodes(factor) + products), 0.0))
     error = _quadrature(factor, plan.tilt, end, points)
@@ -104,7 +109,7 @@ def _errors(factor: Factor, plan: Plan, log_power: Reals) -> Errors:
 
 
 def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
-    """Parts of log(1 + real + i imag), at least log 1e-150."""
+    """Real and imaginary part of log(1 + real + i imag); the real part is at least log 1e-150."""
     excess = 2.0 * real + real * real + imag * imag
     near = excess > -0.5
     square = xp.maximum((1.0 + real) ** 2 + imag * imag, 1e-300)
@@ -116,9 +121,9 @@ def _log1p(real: Reals, imag: Reals) -> tuple[Reals, Reals]:
 
 
 def _excesses(weight: Reals, offset: Reals, step: Reals) -> tuple[Reals, Reals]:
-    """Parts of sum_j w_j (e^(it l_j) - 1) at all points."""
+    """Real and imaginary part of sum_j w_j (e^(it l_j) - 1) at all points."""
     far, near = _powers(step * ROOT * offset, ROOT), _powers(step * offset, ROOT)
-    # XLA would compute what is stacked again for every block of the product.
+    # Without the barrier, XLA recomputes the operands for every block of the product.
     far, near = lax.optimization_barrier((weight[None] * far, near))
     product = (far @ near.T).reshape(2, ROOT, 2, ROOT)
     of_far, of_near = xp.sum(far, axis=-1).reshape(2, ROOT), (near @ weight).reshape(2, ROOT)
@@ -144,13 +149,13 @@ def _minus_one(turn: Reals) -> tuple[Reals, Reals]:
 
 
 def _times(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-    """(1 + x) (1 + y) - 1 for complex x and y, as parts."""
+    """(1 + x) (1 + y) - 1 for complex x and y, as real and imaginary part."""
     (a, b), (c, d) = x, y
     return a * c - b * d + a + c, a * d + b * c + b + d
 
 
 def resolved_end(factors: Factors, plan: Plan) -> Reals:
-    """The height up to which phases between neighbouring nodes turn little enough."""
+    """The height up to which phases of neighbouring nodes differ by `_RESOLVED` at most."""
 
     def gap_of(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, plan.tilt)
@@ -165,9 +170,9 @@ def resolved_end(factors: Factors, plan: Plan) -> Reals:
 
 
 def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
-    """Error of phi at all points by phases between neighbouring nodes.
+    """Error of phi at all points from the phase differences of neighbouring nodes.
 
-    Of a block of heights by that at its end, where phases turn furthest.
+    Each block of heights takes the error at its end, where the phases differ most.
     """
     offset = factor.law.loss
     ends = step * ROOT * (1.0 + xp.arange(1.0 * ROOT))
@@ -177,7 +182,7 @@ def _unresolved(factor: Factor, weight: Reals, step: Reals) -> Reals:
 
 
 def _quadrature(factor: Factor, tilt: Reals, end: Reals, points: int) -> Reals:
-    """Largest difference of both rules up to each point, as far as it is looked at."""
+    """Running maximum of the difference between both quadrature rules, at all points."""
 
     def sums(factor: Factor) -> Reals:
         weight, _ = tilted(factor.law, tilt)

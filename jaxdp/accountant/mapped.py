@@ -1,4 +1,7 @@
-"""Answers of lanes inside a user's traces: a mapped batch is more lanes, derivatives are slopes."""
+"""Bounds of lanes inside a user's traces, under `vmap` and differentiation.
+
+A mapped batch becomes more lanes. Derivatives are products with slopes.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Reals
 from jaxdp.accountant.bounds import LogBounds
 
-# From lanes, a tree of arrays (ways * lanes, ...), and whether slopes are asked: bounds, and the
-# upper one's slopes, a tree like the lanes, or None.
+# Maps lanes, a tree of arrays (ways * lanes, ...), and a flag for slopes to bounds, and to the
+# upper bound's slopes: a tree like the lanes, or None.
 Answer: TypeAlias = Callable[[Any, bool], tuple[LogBounds, Any]]
 
 
 def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
-    """Bounds of all lanes, in the order of their `ways`, or directions.
+    """Bounds of all lanes, ordered by direction; there are `ways` directions.
 
-    Slopes are found only when they are asked for, and second ones are an error.
+    Slopes are computed only for derivatives. Second derivatives raise an error.
     """
 
     @custom_jvp
@@ -38,14 +41,14 @@ def in_traces(answer: Answer, ways: int, lanes: Any) -> LogBounds:
 
 
 def _product(slope: Reals, tangent: Any) -> Reals:
-    """Their product, summed over all but the lanes, where there is a tangent."""
+    """Product of slope and tangent, summed over all axes but the lanes; 0 without a tangent."""
     if isinstance(tangent, SymbolicZero) or tangent.dtype == jax.dtypes.float0:
         return xp.zeros(slope.shape[:1])
     return xp.sum(slope * tangent, axis=tuple(range(1, slope.ndim)))
 
 
 def _mapped(answer: Callable[[Any], Any], ways: int) -> Callable[[Any], Any]:
-    """`answer`, of which a mapped batch is more lanes."""
+    """`answer` with a batching rule that turns a mapped batch into more lanes."""
     mapped = jax.custom_batching.custom_vmap(answer)
 
     @mapped.def_vmap

@@ -1,20 +1,23 @@
 """One release as tilted masses on a uniform grid of losses, by the chords of its privacy profile.
 
-With x = e^epsilon, D(x) = delta(log x) is convex and falls. Masses p_i >= 0 at losses l_i have the
-profile sum p_i (1 - x / x_i)_+, x_i = e^(l_i), whose slope changes by p_i / x_i at x_i. Chords
-through the values at the grid points ("connect the dots") lie above D and are the profile of
-U = L + N, where E[e^-N | L] = 1 and N takes two values one step apart: a bound from above, and, as
-such a coupling changes little, from below (see `grid`). Losses that lie on the grid stay there.
+Identity: with x = e^epsilon, D(x) = delta(log x) is convex and falls. Masses p_i >= 0 at losses l_i
+have the profile sum p_i (1 - x / x_i)_+, x_i = e^(l_i), whose slope changes by p_i / x_i at x_i.
+Chords through the values at the grid points ("connect the dots") lie above D. They are the profile
+of U = L + N, where E[e^-N | L] = 1 and N takes two values one step apart. This is an upper bound.
+The coupling changes little, so it gives a lower bound too (see `grid`). Losses that lie on the grid
+stay there.
 
-Values: D = (1 - x)_+ + T(x), where only T, known to full relative accuracy on both sides of x = 1,
-is differenced. Rounding may leave slopes that do not fall: each is raised to the largest on its
-right (on the left of x = 1, where T rises, lowered to the least), which only raises the profile.
+Values: D = (1 - x)_+ + T(x), where only T, accurate to full relative precision on both sides of x =
+1, is differenced. Rounding can leave slopes that do not fall. Each is raised to the largest slope
+on its right (on the left of x = 1, where T rises, lowered to the least), which only raises the
+profile.
 
-Error of the tilted profile: that of the values; N ulp from differencing N of them, since each
-slope's rounding is that of a value over a step and T falls; what raising the slopes added. Error of
-tilted mass: the rounding of the masses (`blur`), and what lies below the grid, moved up (`below`).
-Infinite losses are left out: with P, Q of finite masses p, q the loss of the pair that is left is
-L - log(p / q), the drift, and masses are those under P, of total p.
+Error of the tilted profile: the error of the values; N ulp from differencing N of them, since the
+rounding of each slope is the rounding of a value over a step and T falls; the raise of the slopes.
+Error of tilted mass: the rounding of the masses (`blur`), and the mass below the grid, moved up
+(`below`). Infinite losses are left out: with P, Q of finite masses p, q, the remaining pair has the
+loss L - log(p / q). The log is the drift, and masses are masses under P, of total p.
+
 Source of the chords: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022, algorithm 1.
 """
 
@@ -32,12 +35,12 @@ from jaxdp.accountant.window import FITS
 from jaxdp.dominating_pair.base import DominatingPair, Law
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
-ON_GRID = 4.0 * FITS  # of a loss: how far from its grid point it may be. chosen
-NEGLIGIBLE = 1e-18  # tilted mass, of the largest, whose place is of no importance. chosen
+ON_GRID = 4.0 * FITS  # distance of a loss from its grid point that counts as 0. chosen
+NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter. chosen
 
 
 class Grid(NamedTuple):
-    """The losses base + step i, i < N; masses there are times e^(tilt l - log_norm)."""
+    """Losses base + step i, i < N; masses there are multiplied by e^(tilt l - log_norm)."""
 
     base: Reals
     step: Reals
@@ -46,32 +49,32 @@ class Grid(NamedTuple):
 
 
 class Masses(NamedTuple):
-    """Tilted masses of total 1 of one release, and what is known about them."""
+    """Tilted masses of total 1 of one release, and their errors."""
 
     value: Reals  # (N,)
     log_norm: Reals
-    log_infinite: Reals  # log of a finite mass that is taken for infinite
+    log_infinite: Reals  # log of the finite mass that is counted as infinite
     log_beyond: Reals  # log of the mass at the last point
-    blur: Reals  # tilted mass that may be misplaced by rounding
+    blur: Reals  # tilted mass that rounding can misplace
     below: Reals  # tilted mass that was moved up to the first point
-    rounding: Reals  # of the tilted profile, which may lie so far below the truth
-    excess: Reals  # of the tilted profile above the chords of the true one
-    shared: Reals  # where losses are on the grid: tilted mass that rounding moved by a step
-    off: Reals  # and how far from it a loss that matters may lie
+    rounding: Reals  # of the tilted profile: how far it can lie below the true one
+    excess: Reals  # of the tilted profile: how far it can lie above the true chords
+    shared: Reals  # for losses on the grid: tilted mass that rounding moved by a step
+    off: Reals  # for losses on the grid: largest distance of a relevant loss from it
 
 
 def selected(swap: Bools, pair: DominatingPair, exchanged: DominatingPair) -> DominatingPair:
-    """`exchanged` in some places; arrays that both share are left as they are."""
+    """`exchanged` where `swap` is true; arrays that both pairs share stay as they are."""
     return jax.tree.map(lambda a, b: a if a is b else xp.where(swap, b, a), pair, exchanged)
 
 
 def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[Reals, Reals]:
-    """log(delta - P[L = inf]), and how many times its relative error is that of delta."""
+    """log(delta - P[L = inf]), and its relative error over the relative error of delta."""
     infinite = xp.exp(log_infinite) * (1.0 - 4.0 * ULP)
     has_infinite = infinite > 0
     delta = xp.exp(xp.where(has_infinite, value, 0.0))
     finite = delta - infinite
-    is_positive = has_infinite & ~(finite <= 0)  # NaN is left
+    is_positive = has_infinite & ~(finite <= 0)  # true for NaN
     safe = xp.where(is_positive, finite, 1.0)
     log_finite = xp.where(is_positive, xp.log(safe), -xp.inf)
     result = xp.where(has_infinite, log_finite, value)
@@ -82,18 +85,19 @@ class Values(NamedTuple):
     """The profile T of one release on its grid."""
 
     tilted: Reals  # (N,), rounded up
-    relative: Reals  # (N,): its error
-    log_last: Reals  # at the last point, not tilted
+    relative: Reals  # (N,): relative error
+    log_last: Reals  # log delta at the last point, not tilted
 
 
 def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Values:
-    """The profile of one release, parameters of shape ().
+    """The profile of one release, with parameters of shape ().
 
-    log T is log delta for loss >= 0; loss + log of the exchanged pair's delta(-loss) below.
+    log T is log delta(loss) for loss >= 0, and loss + log delta(-loss) of the exchanged pair below.
     """
     loss = grid.base + grid.step * xp.arange(1.0 * points)
     is_negative = loss < 0
-    # Nearer to 0, where T is larger, by more than the rounding of the product; then a little lower.
+    # Moved towards 0, where T is larger, by more than the product's rounding; then lowered a
+    # little.
     shifted_loss = loss * (1.0 - 4.0 * ULP) + facts.drift
     rounding = 4.0 * ULP * xp.abs(facts.drift)
     epsilon = xp.where(is_negative, -shifted_loss, shifted_loss) - rounding
@@ -103,7 +107,7 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
     side = selected(is_negative, pair, pair.reversed()).prepared()
     value, error = side.log_delta(safe_epsilon), side.profile_error(safe_epsilon)
     log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
-    # What is beyond the last point is taken for infinite: in T, tilted, it might be all.
+    # Losses beyond the last point count as infinite: their share of the tilted T can be large.
     log_last_mass = xp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
     infinite = xp.where(is_negative, facts.exchanged_infinite, log_last_mass)
     ended = ended | (~is_negative & (value <= log_last_mass))
@@ -121,7 +125,10 @@ def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Va
 
 
 def _settled(slope: Reals, on_left: Bools, on_right: Bools, fall: Reals) -> Reals:
-    """Minus the slopes of the cells, tilted, raised so that they fall; `fall`: of log tilts."""
+    """Minus the tilted slopes of the cells, raised so that the untilted slopes fall.
+
+    `fall` is the change of the log tilt from cell to cell.
+    """
     index = xp.arange(1.0 * slope.size)
     size = xp.where(on_left, -slope, slope)
     log_size = xp.log(xp.maximum(size, 0.0)) - fall * index
@@ -135,7 +142,7 @@ def _settled(slope: Reals, on_left: Bools, on_right: Bools, fall: Reals) -> Real
 
 
 def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
-    """The chord masses of (1 - x)_+: all at a loss of 0, or shared by the ends of its cell."""
+    """The chord masses of (1 - x)_+: at a loss of 0, or shared by the ends of its cell."""
     index = xp.arange(1.0 * points)
     low = xp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
     upper = xp.expm1(-low) / xp.expm1(-grid.step)
@@ -146,16 +153,16 @@ def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
 
 
 class _Parts(NamedTuple):
-    """Parts of the masses of one release, before they are divided by their sum."""
+    """Parts of the masses of one release, before division by their sum."""
 
     values: Values
-    left: Reals  # slopes of the cells on either side of a point, tilted
+    left: Reals  # tilted slopes of the cells on either side of a point
     right: Reals
     mass: Reals
-    clipped: Reals  # what was no mass
+    clipped: Reals  # negative masses, which were set to 0
     kink: Reals
     loss: Reals
-    raised: Reals  # by which slopes were raised, in all
+    raised: Reals  # sum of the raises of the slopes
 
 
 def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
@@ -164,7 +171,7 @@ def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
     total_mass = xp.sum(mass)
     steep = xp.maximum(xp.abs(parts.left), xp.abs(parts.right))
     size = xp.abs(loss) + xp.abs(drift)
-    # The value was taken at a loss that is off by a rounding or two: the slope times that.
+    # The value was taken at a loss with an error of one or two roundings, times the slope.
     excess = value * xp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
     rounding = 4.0 * ULP * xp.sum(value > 0) * xp.max(value)
     blur = 16.0 * steep + (8.0 + 4.0 * xp.abs(grid.log_norm)) * parts.kink
@@ -183,12 +190,12 @@ def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
 
 
 def _last_node(law: Law) -> Reals:
-    """The largest loss of a node that has mass."""
+    """The largest loss of a node with positive mass."""
     return xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf))
 
 
 def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
-    """The masses of one release, parameters of shape (); the grid begins below 0."""
+    """The masses of one release, with parameters of shape (); the grid begins below 0."""
     index = xp.arange(1.0 * points)
     loss = grid.base + grid.step * index
     value = values.tilted
@@ -203,7 +210,7 @@ def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
     mass = higher - xp.append(slope, 0.0) + kink
     clipped = lax.stop_gradient(xp.maximum(-mass, 0.0))
     mass = mass + clipped
-    # Beyond the last node there is only what rounding leaves of a bounded loss.
+    # Beyond the last node of a bounded loss there are only rounding errors.
     last_node = lax.stop_gradient(_last_node(facts.law)) - facts.drift
     is_beyond = loss > last_node + 2.0 * grid.step
     clipped = clipped + lax.stop_gradient(xp.where(is_beyond, mass, 0.0))

@@ -1,4 +1,4 @@
-"""A single release: bounds by its own privacy profile."""
+"""Bounds of a single release from its own privacy profile."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.guarantee.base import epsilon_of
 
-_PROFILE = 2e-12  # relative error of log delta that a profile states
-_ARGUMENT = 32.0 * ULP  # of epsilon, which a profile may round down. derived: twice what it does
+_PROFILE = 2e-12  # relative error of log delta. derived: the pair's contract
+_ARGUMENT = 32.0 * ULP  # of epsilon, which a profile can round down. derived: twice that rounding
 
 
 def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
-    """Bounds on log delta of single releases; none of several."""
+    """Bounds on log delta of single releases; infinite for several."""
     (term,) = terms
-    # A profile is no higher than the truth a few ulps of epsilon below, where it may be far higher.
+    # A profile can exceed the truth at epsilon, but not the truth a few ulps of epsilon below.
     pair, points = term.pair.prepared(), xp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
     log_deltas, error = pair.log_delta(points), pair.profile_error(points)
     upper, log_next = log_deltas[..., 0], lax.stop_gradient(log_deltas[..., 1])
@@ -28,7 +28,7 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
 
 
 def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
-    """Bounds on the least epsilon of single releases; none of several."""
+    """Bounds on the least epsilon of single releases; infinite for several."""
     (term,) = terms
     pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()
     upper = epsilon_of(pair.log_delta, delta)

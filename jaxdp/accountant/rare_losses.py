@@ -1,8 +1,9 @@
-"""Rare large losses taken out of a law: their probability is added to delta instead.
+"""Cuts rare large losses off a law and adds their probability to delta instead.
 
-Far beyond what delta shows, unbounded losses rule the moments at large tilts, and no contour then
-settles. Each release's law is multiplied by the smooth step erfc((l - c) / w) / 2, whose place is
-where n releases exceed it with probability e^-depth; what is dropped is counted.
+Unbounded losses far in the tail dominate the moments at large tilts, and the contour's bracket then
+stays wide. Each release's law is multiplied by the smooth step erfc((l - c) / w) / 2. Its place c
+is where n releases exceed it with probability e^-depth. The error is the dropped probability, which
+is counted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases
 
-# -log of the probability that is dropped; the last: nothing is.
+# Depths tried: -log of the dropped probability; with the last, no loss is dropped. chosen
 _DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
-# How far it must lie below log delta. chosen: 1e-13 of delta.
+# Nats between the depth and -log delta. chosen: 1e-13 of delta
 _BELOW = 30.0
-# Of log probability, over which the step falls. chosen: several panels of a tail.
+# Nats of log probability over which the step falls. chosen: several panels of a tail
 _FALL = 8.0
-# Of a loss, by which nodes of one atom may differ. chosen: far above their rounding
+# Relative difference of a loss within one atom. chosen: far above rounding
 _ATOM = 1e-9
-# Nodes that are one to Chernoff's bound. chosen: it need not be exact.
+# Nodes that Chernoff's bound joins in one. chosen: the bound need not be exact
 _NODES_IN_ONE = 8
-# log of the tilts at which Chernoff's bound is looked at.
+# log of the tilts of Chernoff's bound. chosen
 _LOG_TILTS = np.linspace(-14.0, 13.0, 40)
 
 
@@ -36,17 +37,17 @@ class _Tail(NamedTuple):
 
     loss: Reals
     log_mass: Reals
-    log_beyond: Reals  # of all releases of the kind
+    log_beyond: Reals  # log of the probability of losses from here on, over all releases
 
     def at(self, depth: Reals) -> Reals:
-        """The least loss with log_beyond <= -depth, inf where there is none; (D,)."""
+        """The least loss with log_beyond <= -depth; inf where there is none (D,)."""
         index = xp.sum(self.log_beyond[None] > -depth[:, None], axis=-1)
         inside = index < self.loss.size
         return xp.where(inside, self.loss[xp.minimum(index, self.loss.size - 1)], xp.inf)
 
 
 def without_rare_losses(factors: Factors, depth: Reals) -> tuple[Factors, Reals]:
-    """The factors of what is left, and log of the probability that is dropped."""
+    """The factors without rare large losses, and log of the dropped probability."""
 
     def put(index: Index, state: tuple[Factor, Reals]) -> tuple[Factor, Reals]:
         laws, dropped = state
@@ -63,7 +64,7 @@ def depth_for_delta(log_delta: Reals) -> Reals:
 
 
 def depth_for_epsilon(factors: Factors, epsilon: Reals) -> Reals:
-    """The least depth that is negligible beside Chernoff's bound on delta with it."""
+    """The least depth that is negligible beside Chernoff's bound on delta at this depth."""
     depths, tilts = xp.asarray(_DEPTHS), xp.exp(_LOG_TILTS)
 
     def log_moments(factor: Factor) -> Reals:
@@ -88,7 +89,7 @@ def _tail(factor: Factor) -> _Tail:
 
 
 def _coarser(tail: _Tail) -> _Tail:
-    """Every few nodes in one, at their middle."""
+    """The tail with `_NODES_IN_ONE` neighbouring nodes joined in one, at their mean loss."""
     pad = -tail.loss.size % _NODES_IN_ONE
     loss, log_beyond = (
         xp.pad(x, (0, pad), mode="edge").reshape(-1, _NODES_IN_ONE)

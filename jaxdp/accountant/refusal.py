@@ -1,4 +1,4 @@
-"""Why nothing is known of a composition: the noise or the law that contradicts itself."""
+"""Validation of noises and laws: raises where a definition contradicts itself."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from jaxdp.noise.base import Noise
 
 
 def require_consistent(answer: Any, terms: Terms) -> None:
-    """ValueError where known terms gave NaN or infinity, as a noise or a law contradicts itself.
+    """Raise `ValueError` if concrete terms gave NaN or infinity and a noise or law is inconsistent.
 
-    Engines make NaN of such a law, as nothing can raise inside of a program, and some an infinite
-    epsilon.
-    Of terms that were NaN when they came in nothing is raised.
+    Engines return NaN, and some an infinite epsilon, for such a law, because compiled programs
+    cannot raise. Terms that already contain NaN raise no error.
     """
     answers = jax.tree.leaves(answer)
     if not checks.all_concrete(answers) or all((np.asarray(x) < np.inf).all() for x in answers):
@@ -36,7 +35,7 @@ def require_consistent(answer: Any, terms: Terms) -> None:
 
 
 def _require_law(pair: DominatingPair) -> None:
-    """ValueError unless the law of the pair, and of one that it is made of, is as it says."""
+    """Raise `ValueError` unless the law of the pair, and of each part of it, is consistent."""
 
     def is_part(x: object) -> bool:
         return isinstance(x, DominatingPair) and x is not pair
@@ -62,13 +61,13 @@ def _require_law(pair: DominatingPair) -> None:
 
 @jitted
 def _fits_lattice(pair: DominatingPair) -> Bools:
-    """True where the losses of a pair lie on the lattice that it claims, if any."""
+    """True where the losses of a pair lie on the lattice that it declares, if any."""
     return is_on_lattice(pair.law(), pair.singularities())
 
 
 @jitted
 def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
-    """Masses of the law added up, the probability that it leaves out, and whether both make 1."""
+    """Total mass of the law, the probability that it leaves out, and whether both add up to 1."""
     law = pair.law()
     total = xp.sum(xp.exp(law.log_mass), axis=-1) + xp.exp(law.log_infinite)
     total, left_out, adds_up = xp.broadcast_arrays(total, xp.exp(law.log_left_out), is_whole(law))

@@ -1,7 +1,7 @@
-"""Tables of a composition's releases for the engines: arrays, whatever the pairs are.
+"""Tables of a composition's releases: arrays that are the same for all kinds of pairs.
 
-One small program for each kind of pair makes them; every engine behind is then one program for all
-kinds, compiled once for each padded size.
+One small program for each kind of pair fills them. Every engine is then one program for all kinds,
+compiled once for each padded size.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from jaxdp.noise.structure import Kinks, Lattice
 
 
 class Table(NamedTuple):
-    """Arrays (*batch, F) of every release of a composition, nodes along a further axis."""
+    """Arrays (*batch, F) of every release of a composition, with nodes along a further axis."""
 
     law: Law
-    number: Reals  # how many there are
+    number: Reals  # number of equal releases
     log_finite: Reals  # log P[L < inf]
-    drift: Reals  # log_finite less that of the exchanged pair
-    largest: Reals  # finite loss
+    drift: Reals  # log_finite less log_finite of the exchanged pair
+    largest: Reals  # largest finite loss
     exchanged_infinite: Reals  # log Q[L = -inf]
     smallest: Reals  # minus the smallest finite loss
     log_infinite: Reals
-    anchor: Reals  # a loss that a grid should meet
-    spacing: Reals  # between atoms; 0 where there is nothing to align
+    anchor: Reals  # a loss that a grid point should meet
+    spacing: Reals  # between atoms; 0 without atoms to align
     lattice: Bools  # True where every loss is anchor + j spacing
-    log_missed: Reals  # log of the probability that a sample misses the record; -inf: all are seen
+    log_missed: Reals  # log probability that a sample misses the record; -inf: no sampling
     variance: Reals  # mu^2 of a Gaussian that is not sampled, else 0
 
     @property
     def shape(self) -> Shape:
-        """The batch."""
+        """Shape of the batch."""
         return self.number.shape[:-1]
 
     @property
     def log_hit(self) -> Reals:
-        """log of the probability that a sample holds the record, rounded up; 0 if all see it.
+        """log of the probability that a sample holds the record, rounded up; 0 without sampling.
 
-        delta at epsilon >= 0 is no more than that.
+        It bounds log delta at every epsilon >= 0.
         """
         always_hit = self.log_missed == -xp.inf
-        # Infinite numbers are not multiplied: a product with one has no derivative.
+        # Infinite values are not multiplied: a product with one has no derivative.
         total_missed = self.total(xp.where(always_hit, 0.0, self.log_missed))
         has_certain = xp.any(always_hit & (self.number != 0), axis=-1)
         value = log1mexp(xp.where(has_certain, 1.0, -total_missed)) * (1.0 - 2.0**-48)
@@ -58,11 +58,11 @@ class Table(NamedTuple):
 
     @property
     def used(self) -> Reals:
-        """The number of releases that take place."""
+        """Number of rows with a positive number of releases."""
         return xp.sum(xp.where(self.number == 0, 0.0, 1.0), axis=-1)
 
     def total(self, values: Reals) -> Reals:
-        """The sum of number times each (*batch, F); 0 releases are none, whatever their loss."""
+        """Sum of number times each value (*batch, F); rows of 0 releases contribute 0."""
         return xp.sum(xp.where(self.number == 0, 0.0, self.number * values), axis=-1)
 
 
@@ -75,12 +75,12 @@ def tabled(terms: Terms) -> Table:
 
 
 def table_of(term: Term) -> Table:
-    """The releases of one term."""
-    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    """Table of the releases of one term."""
+    # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
     pair = term.pair.prepared()
     law, exchanged = pair.law(), pair.reversed().law()
-    # Of a law that contradicts itself nothing is known: no number of releases.
+    # A law that contradicts itself gets NaN as its number of releases.
     holds = is_whole(law) & is_on_lattice(law, term.pair.singularities())
     number = xp.where(holds | (term.count == 0), term.count, xp.nan)
     log_finite, log_other = (log_of_finite(x.log_infinite) for x in (law, exchanged))

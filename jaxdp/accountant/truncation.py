@@ -3,11 +3,11 @@
 For the loss of one release under the tilted law, at every t from some height on,
 
     |phi(t)|^2 <= 1 - (4 t^2 / pi^2) (m_0 m_2 - m_1^2)     m_k: moments of |l - c| <= pi / (2 t),
-    |phi(t)|  <= A_c + V_c / t                             every cap c on the density,
+    |phi(t)|  <= A_c + V_c / t                             every cap c on the density.
 
-the first because 1 - cos x >= 2 x^2 / pi^2 for |x| <= pi; in the second A_c is the mass above the
-cap, atoms among it, and V_c the total variation of the density below it. Both hold for the nodes'
-own law where the density is monotone between nodes.
+The first holds because 1 - cos x >= 2 x^2 / pi^2 for |x| <= pi. In the second, A_c is the mass
+above the cap, including atoms, and V_c the total variation of the density below it. Both hold for
+the nodes' own law where the density is monotone between nodes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp.accountant.factors import Factor, Factors, over_releases, tilted
 
-# Heights, in parts of the furthest end, between which the bound is taken. chosen: 3 decades below
+# Heights at which the bound is evaluated, over the furthest end. chosen: 3 decades below
 HEIGHTS = 1.25 ** np.arange(-31.0, 20.0)
-# Caps on the density, in parts of its largest value at which half of the mass lies lower.
+# Caps on the tilted density, in units of one over its deviation. chosen
 _CAPS = 2.0 ** np.arange(-6.0, 13.0)
-# What the total variation may be larger between nodes. chosen: 16 nodes a panel show 99 % of it.
+# Factor on the total variation for changes between nodes. chosen: 16 nodes a panel show 99 % of it
 _BETWEEN = 1.05
 
 
@@ -35,7 +35,7 @@ def log_beyond(factors: Factors, tilt: Reals, end: Reals) -> Reals:
 
 
 def _log_bounds(factor: Factor, tilt: Reals, heights: Reals) -> Reals:
-    """Log bounds on |phi| of one release from each height to the next, and from the last on."""
+    """log of bounds on |phi| of one release from each height to the next; the last has no end."""
     weight, mean = tilted(factor.law, tilt)
     offset = factor.law.loss - mean
     following = xp.append(heights[1:], xp.inf)
@@ -53,7 +53,7 @@ def _atoms_and_variation(factor: Factor, weight: Reals, offset: Reals, heights: 
     law = factor.law
     spread = xp.sqrt(xp.sum(weight * offset**2))
     log_scale = xp.where(spread > 0, xp.log(spread), 0.0)
-    # Of the tilted density in units of one over the spread.
+    # The tilted density in units of one over the deviation.
     has_mass = weight > 0
     density = weight * xp.exp(xp.where(has_mass, law.log_density - law.log_mass, 0.0) + log_scale)
     density = xp.where(has_mass, density, 0.0)

@@ -1,9 +1,9 @@
-"""Bounds from the same Gaussians unsampled: a sample of a release tells no more than the release.
+"""Bounds from the same Gaussians without sampling; sampling never increases the loss.
 
 A pair of mixtures of Gaussians is a randomised function of N(mu, 1) and N(0, 1), mu the largest
-distance between their means in scales, so that a composition of such pairs is no worse than one
-Gaussian of their summed mu^2. This bound remains where the noise is so far below a sensitivity that
-no engine resolves the losses, of 10^6 nats and more.
+distance between their means in units of the scale. A composition of such pairs is therefore at most
+as revealing as one Gaussian of their summed mu^2. This bound remains where the noise is so small
+beside a sensitivity, with losses of 10^6 nats and more, that no engine resolves the losses.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.noise.gaussian import Gaussian
 
-# Relative width up to which known bounds are left as they are. chosen: far below what is stated
+# Relative width up to which bounds stay as they are. chosen: far below any stated error
 _NARROW = 1e-9
-# mu from which, and delta up to which, a Gaussian has epsilon >= mu^2 / 2: there its delta is at
-# least 1/2 - 1 / (mu sqrt(2 pi)). derived
+# mu from which, and delta up to which, a Gaussian has epsilon >= mu^2 / 2. derived: there its delta
+# is at least 1/2 - 1 / (mu sqrt(2 pi))
 _LARGE_MU, _SMALL_DELTA = 2.0, 0.3
 
 
 def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on log delta at epsilon >= 0, the upper one at most that of the Gaussian."""
+    """The `bounds` on log delta at epsilon >= 0, with the upper one at most the Gaussian's."""
     mu = _total_mu(terms)
     if mu is None:
         return bounds
@@ -46,7 +46,7 @@ def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBound
 
 
 def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
-    """The `bounds` on epsilon at delta, the upper one at most that of the Gaussian."""
+    """The `bounds` on epsilon at delta, with the upper one at most the Gaussian's."""
     mu = _total_mu(terms)
     if mu is None:
         return bounds
@@ -58,17 +58,17 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
 
 
 def _may_gain(bounds: LogBounds, mu: Any, is_less: Any) -> bool:
-    """True if known bounds of a lane are wide, and not known to lie below the Gaussian's."""
+    """True if bounds of some lane are wide, and not surely below the Gaussian's bound."""
     lower, upper = (np.asarray(x) for x in bounds)
-    with np.errstate(invalid="ignore"):  # Infinite ones are wide, unless both are the same.
+    with np.errstate(invalid="ignore"):  # infinite bounds are wide, unless both are equal
         is_wide = ~(lower >= upper - _NARROW * (1.0 + np.abs(upper))) & (lower != upper)
     return bool(np.any(is_wide & ~(is_less & (mu >= _LARGE_MU))))
 
 
 def _total_mu(terms: Terms) -> Any:
-    """mu of the Gaussian that is no better than the composition; None if there is no such one.
+    """mu of a Gaussian at least as revealing as the composition; None if some term has none.
 
-    None too of plain Gaussians alone, which are that Gaussian.
+    None too for plain Gaussians alone, which compose to that Gaussian.
     """
     if all(map(is_gaussian, terms)):
         return None
@@ -77,7 +77,7 @@ def _total_mu(terms: Terms) -> Any:
         mu = term.pair.mean_distance()
         if mu is None:
             return None
-        # Of a bad parameter nothing is known; no engine's NaN of a good one is left.
+        # A bad parameter gives NaN; good parameters replace an engine's NaN.
         is_bad = functools.reduce(operator.or_, map(xp.isnan, jax.tree.leaves(term)))
         mu = xp.where(is_bad | ~(mu >= 0), xp.nan, mu)
         squared = xp.where(term.count == 0, 0.0, term.count * mu**2)

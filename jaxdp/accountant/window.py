@@ -1,13 +1,13 @@
 """Location of a composition's tilted loss: tilt, step and windows of the grid engine.
 
-Computes, from the cumulants K of the laws' nodes, the abscissa theta at the saddle of
-exp(K(z) - z epsilon) / (z (z + 1)), Chernoff windows of the tilted total and of one release, and
-the step that spreads the longest of them over all points. Where every loss lies on one lattice,
-the step is its common unit; else a step that divides the distance of the atoms of one release, so
-that both lie on its grid; every other release has one atom on its own grid.
+From the cumulants K of the laws' nodes it computes the tilt theta, which is the saddle of exp(K(z)
+- z epsilon) / (z (z + 1)); Chernoff windows of the tilted total and of one release; and the step
+that spreads the longest window over all points. If every loss lies on one lattice, the step is its
+common unit. Otherwise the step divides the distance of the atoms of one release, so that both lie
+on its grid, and every other release has one atom on its own grid.
 
-Nothing here need be exact: the mass outside of a window is bounded again, from the masses. All is
-held fixed in derivatives but the step and the grids' places, which move with the atoms.
+No value here needs to be exact: the mass outside of a window is bounded again, from the masses.
+Derivatives keep everything fixed but the step and the grids' places, which move with the atoms.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.tables import Table
 
-LOG_TILTS = (-23.0, 50.0)  # logarithms of the tilts searched. chosen: all that a float64 may need
+LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10
 OUTSIDE = 42.0  # -log of the tilted mass outside of a window. derived: below rounding, 2e-16
 ORDERS = 49  # Chernoff orders for windows. chosen: half octaves
 LOWEST_ORDER = -16.0  # in half octaves, of sqrt(2 OUTSIDE) / deviation. chosen: heavy tails
 SPARE = 1.25  # growth of the step that its own chords may cause. chosen
-FILL = 0.98  # share of the points that a window may fill. chosen
-MARGIN = 4.0  # steps kept free at either end. chosen
-GROWTH = 10.0  # log growth of tilted masses over a unit. chosen: ulps that move a step stay few
-LEAST_PARTS = 4.0  # steps between two atoms, from which on they are aligned. chosen
-LARGEST_PART = 1000  # the common unit is a whole part of the largest, down to this. chosen
+FILL = 0.98  # largest share of the points that a window fills. chosen
+MARGIN = 4.0  # free steps at either end. chosen
+GROWTH = 10.0  # log growth of tilted masses per unit. chosen: few ulps move a step
+LEAST_PARTS = 4.0  # least number of steps between aligned atoms. chosen
+LARGEST_PART = 1000  # largest divisor of the largest unit that is tried as common unit. chosen
 FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: rounding of units
 
 
@@ -41,20 +41,20 @@ class Plan(NamedTuple):
     step: Reals
     base: Reals  # (F,)
     exact: Bools  # (F,): True where the losses lie on the grid
-    low: Reals  # of the total, tilted: the window
+    low: Reals  # window of the tilted total; `high`: its upper end
     high: Reals
     order_low: Reals
     order_high: Reals
 
 
 def total(counts: Reals, values: Reals) -> Reals:
-    """The sum of counts times each, (F, ...), where a count of 0 is no release."""
+    """Sum of counts times each value (F, ...), where a count of 0 contributes 0."""
     counts = counts.reshape(counts.shape + (1,) * (values.ndim - 1))
     return xp.sum(xp.where(counts == 0, 0.0, counts * values), axis=0)
 
 
 def cumulants(table: Table, z: Reals) -> Reals:
-    """K of one release of each, less its drift, at z (Z,): (F, Z)."""
+    """Cumulants K of single releases without their drift, at z (Z,): (F, Z)."""
 
     def each(nodes: tuple[Reals, Reals]) -> Reals:
         loss, log_mass = nodes
@@ -65,7 +65,7 @@ def cumulants(table: Table, z: Reals) -> Reals:
 
 
 def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
-    """K' and K'' of one release of each, (F,)."""
+    """K' and K'' of single releases, (F,)."""
     law = table.law
     share = softmax(law.log_mass + z * law.loss, axis=-1)
     mean = xp.sum(share * law.loss, axis=-1)
@@ -76,7 +76,7 @@ def _slopes(table: Table, z: Reals) -> tuple[Reals, Reals]:
 def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
     bound = total(facts.number, xp.maximum(facts.largest, facts.smallest))
-    # A bounded loss ends before its tilted masses could change by e from step to step.
+    # The tilted masses of a bounded loss end before they can change by a factor e a step.
     top = xp.where(bound < xp.inf, xp.clip(0.1 * points / bound, 1e-9, 1e20), xp.inf)
     widest = xp.max(xp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
     gridded = xp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
@@ -105,7 +105,10 @@ class _Window(NamedTuple):
 
 
 def _window(k_up: Reals, k_down: Reals, orders: Reals, bounds: tuple[Reals, Reals]) -> _Window:
-    """Chernoff's, from K at the tilt + and - orders (..., Z), less K there, of bounded losses."""
+    """Chernoff's window, from K at tilts + and - orders (..., Z) less K at the tilt.
+
+    `bounds` are the ends of bounded losses.
+    """
     row = orders[(None,) * (k_up.ndim - 1)]
     high, low = (k_up + OUTSIDE) / row, -(k_down + OUTSIDE) / row
     high = xp.where(xp.isfinite(high), high, xp.inf)
@@ -121,7 +124,7 @@ def _window(k_up: Reals, k_down: Reals, orders: Reals, bounds: tuple[Reals, Real
 
 
 def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
-    """The plan of one composition, at an epsilon less all drifts, parameters of shape (n,)."""
+    """Plan of one composition at an epsilon without the drifts, with parameters of shape (n,)."""
     fixed_facts, epsilon = lax.stop_gradient((facts, epsilon))
     counts, drift = fixed_facts.number, fixed_facts.drift
     tilt = tilt_of(fixed_facts, epsilon, points)
@@ -169,7 +172,7 @@ def _single(
 ) -> tuple[Reals, Reals]:
     """The lowest loss of each release's grid, (F,), and the longest window of one release.
 
-    Up to where what lies beyond is little beside delta: there it is taken for infinite.
+    The window ends where the mass beyond is small beside delta; that mass counts as infinite.
     """
     height = total(facts.number, k[:, 0]) - tilt * epsilon - xp.log(tilt) - xp.log1p(tilt) - 8.0
     bounds = -(facts.smallest + facts.drift), facts.largest - facts.drift
@@ -183,7 +186,7 @@ def _single(
 
 
 def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Bools]:
-    """The step, and for which releases every loss lies on the grid."""
+    """The step, and the releases of which every loss lies on the grid."""
     is_used = (facts.number > 0) & (facts.spacing > 0)
     largest = xp.max(xp.where(is_used & facts.lattice, facts.spacing, 0.0))
     safe = xp.where(largest > 0, largest, 1.0)
@@ -194,7 +197,7 @@ def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Boo
     unit = largest / (1.0 + xp.argmax(fitting))
     fits_unit = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
     common = xp.all(fits_unit) & xp.any(fitting) & (largest > 0) & (unit >= least_step)
-    # Else the most frequent release whose atoms are some steps apart decides.
+    # Otherwise the most frequent release whose atoms are some steps apart sets the step.
     weight = xp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
     spacing = facts.spacing[xp.argmax(weight)]
     parts = lax.stop_gradient(xp.maximum(xp.floor(spacing / wide_step), 1.0))
