@@ -1,14 +1,15 @@
-"""delta of a batch by inversion along one vertical contour a lane.
+"""delta of a batch by inversion along one vertical contour for each lane.
 
-With M(z) = E e^(z loss) of all releases and any tilt theta > 0 the trapezoidal sum
+Identity: with M(z) = E e^(z loss) of all releases and any tilt theta > 0, the trapezoidal sum
 
     (h / pi) Re sum'_k M(z_k) e^(-z_k epsilon) / (z_k (z_k + 1)),   z_k = theta + i h k
 
-is delta plus the aliased ones, at epsilon + 2 pi m / h and times e^(2 pi m theta / h): they are
-positive. M is exp(sum n log psi + v z (z + 1) / 2), v the variance of plain Gaussians beside them.
-psi of each phase is a sum over nodes at a height above the real axis, which damps what real nodes
-would alias.
-Source: Abate & Whitt, Queueing Systems 10, 1992.
+is delta plus aliased deltas, at epsilon + 2 pi m / h and times e^(2 pi m theta / h), all positive.
+M is exp(sum n log psi + v z (z + 1) / 2), v the variance of plain Gaussians beside them. psi of
+each phase is a sum over nodes at a height above the real axis. The height damps the aliasing that
+nodes on the real axis would cause.
+
+Errors: `errors`. Source: Abate & Whitt, Queueing Systems 10, 1992.
 """
 
 from __future__ import annotations
@@ -26,46 +27,46 @@ from jaxdp.accountant.sampled.cumulant import composed, log_psi
 from jaxdp.accountant.sampled.law import Releases, Stage, loss_above, on_nodes
 from jaxdp.accountant.sampled.transform import Pair, Powers
 
-FEW_POINTS = 32  # up to which a sum turns each term by itself. chosen
-LEAST_LOG = -690.0  # of a number that is not 0. derived: e^-708 is the least normal double
-LARGEST_LOG = 600.0  # beyond which a sum says nothing. derived: its square root may be squared
+FEW_POINTS = 32  # sums of up to this many terms turn each term by itself. chosen
+LEAST_LOG = -690.0  # log of a number above 0. derived: e^-708 is the least normal double
+LARGEST_LOG = 600.0  # log above which a sum is unknown. derived: its square root can be squared
 
 
 class Held(NamedTuple):
-    """Nodes and contour of every lane, which a derivative holds fixed."""
+    """Nodes and contour of every lane, which stay fixed under differentiation."""
 
     x: Reals  # (nodes, phases, lanes)
     spacing: Reals  # (phases, lanes)
     height: Reals  # (phases, lanes)
     tilt: Reals  # (lanes,)
     step: Reals  # (lanes,)
-    epsilon: Reals  # (lanes,): where terms are centred
-    log_unit: Reals  # (lanes,): what sums are relative to
+    epsilon: Reals  # (lanes,): at which terms are centred
+    log_unit: Reals  # (lanes,): unit of sums
     blocks: Index | int
 
 
 class Line(NamedTuple):
-    """psi of every phase along a contour, ready to be summed."""
+    """psi of every phase along a contour, prepared for the sum."""
 
-    powers: Powers  # psi at the tilt divided out
+    powers: Powers  # of psi over psi at the tilt
     log_psi: Reals  # (phases, lanes), at the tilt
     log_scale: Reals  # (lanes,): of M(theta) e^(-theta epsilon), in the unit
 
 
 class Block(NamedTuple):
-    """Terms of a block of points, in units of e^log_scale, and what their errors need."""
+    """Terms of a block of points, in units of e^log_scale, and data for their errors."""
 
     terms: Pair  # (points, lanes)
     t: Reals  # (points, lanes)
-    weight: Reals  # of the rule, over |z (z + 1)| (points, lanes)
+    weight: Reals  # weight of the rule over |z (z + 1)| (points, lanes)
     log_modulus: Reals  # of phi = psi / psi at the tilt (points, phases, lanes)
     size: Reals  # of phi - 1 (points, phases, lanes)
     log_power: Reals  # log |M / M(theta)| (points, lanes)
-    turned: Reals  # sum of the moduli of all angles (points, lanes)
+    turned: Reals  # sum of the absolute values of all angles (points, lanes)
 
 
 def line(stage: Stage, releases: Releases, held: Held) -> Line:
-    """The part that all points of a contour share; it may be differentiated in `releases`."""
+    """The part that all points of a contour share; differentiable in `releases`."""
     real = on_nodes(stage, releases, held.x, held.spacing)
     power = releases.power(held.tilt)
     psi = log_psi(real, power)
@@ -88,7 +89,7 @@ def block(stage: Stage, releases: Releases, held: Held, found: Line, index: Inde
     own = releases.variance * t * (held.tilt + 0.5)
     total = xp.sum(releases.sign * turns, 1) + own - t * held.epsilon
     rule = xp.where(k == 0, 0.5, 1.0) * held.step / xp.pi
-    # Of z (z + 1).
+    # Real and imaginary part of z (z + 1).
     across, up = held.tilt * (held.tilt + 1.0) - t * t, t * (2.0 * held.tilt + 1.0)
     weight = rule * lax.rsqrt(across * across + up * up)
     total = total - xp.arctan2(up, across)
@@ -105,7 +106,7 @@ def slope_of(held: Held, found: Block) -> Pair:
 
 
 def _weight_above(stage: Stage, releases: Releases, held: Held, loss: Pair, psi: Reals) -> Pair:
-    """Tilted weights of nodes at the contour's height, psi divided out."""
+    """Tilted weights of nodes at the contour's height, divided by psi at the tilt."""
     power = releases.power(held.tilt)
     x, y = held.x, held.height
     log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(held.spacing) - psi
@@ -152,5 +153,5 @@ def turned_sum(stage: Stage, pair: Pair, turn: Reals) -> Reals:
 
 
 def over_blocks(stage: Stage, blocks: Index | int, each: Callable[..., Any], start: Any) -> Any:
-    """`each` of every block in use, in a loop; at once where there is one."""
+    """`each` for every block in use, in a loop; without a loop if the stage has one block."""
     return each(0, start) if stage.blocks == 1 else lax.fori_loop(0, blocks, each, start)

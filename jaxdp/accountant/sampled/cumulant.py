@@ -1,7 +1,7 @@
-"""Cumulants of a batch on its real nodes, and the Chernoff bounds that they give.
+"""Cumulants of a batch on its real nodes, and Chernoff bounds from them.
 
-K(theta) = sum n log psi(p) + variance theta (theta + 1) / 2 over the phases, where psi - 1 is a sum
-of w (e^(p l) - 1): where few samples hold the record, the digits of what they add are kept.
+K(theta) = sum n log psi(p) + variance theta (theta + 1) / 2 over the phases. psi - 1 is a sum of w
+(e^(p l) - 1), which keeps its digits if few samples hold the record.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1p
 from jaxdp.accountant.sampled.law import Nodes, Releases
 
-SLACK = 0.5  # nats that every other real node may be off by. measured: below 1e-3
-MOST_GAP = 0.3  # share of log psi that every other node is off by, of which more is known. chosen
-WIDEST = 0.5  # spacing of nodes beyond which two sums may miss alike. chosen: half of the noise
-CUMULANT = 64.0  # ulps of a sum of weights. derived: arguments of exp down to -37, and the sum
+SLACK = 0.5  # nats of slack for every other real node. measured: errors below 1e-3
+MOST_GAP = 0.3  # largest error of every other node, over log psi, that is squared. chosen
+WIDEST = 0.5  # spacing at which both sums can err alike. chosen: half of the noise
+CUMULANT = 64.0  # ulps of a sum of weights. derived: the sum, and exp of arguments from -37
 
 
 class Moments(NamedTuple):
@@ -34,14 +34,14 @@ def log_psi(nodes: Nodes, power: Reals) -> Reals:
 
 
 class Psi(NamedTuple):
-    """log psi at powers, and by how much nodes twice as far apart would differ."""
+    """log psi at powers, and its difference to a sum over every other node."""
 
     log: Reals  # (..., phases, lanes)
     gap: Reals
 
 
 def log_psi_and_gap(nodes: Nodes, power: Reals) -> Psi:
-    """log psi at powers (..., phases, lanes), and how far every other node is off."""
+    """log psi at powers (..., phases, lanes), and its difference to a sum over every other node."""
     _, risen, largest = _parts(nodes, power)
     return _psi(risen, largest, nodes.spacing)
 
@@ -55,9 +55,10 @@ def _psi(risen: Reals, largest: Reals, spacing: Reals) -> Psi:
 def log_psi_in_parts(
     nodes: Nodes, power: Reals, cuts: int, is_falling: Bools
 ) -> tuple[Psi, Reals, Reals]:
-    """log psi at powers (..., phases, lanes), of smaller losses than some cuts, and what is above.
+    """log psi at powers (..., phases, lanes), and its parts below and above each cut of the loss.
 
-    The parts are arrays (..., cuts, phases, lanes), what lies above as a share of what lies below.
+    The parts are arrays (..., cuts, phases, lanes): the log of the part below, and the part above
+    over the part below.
     """
     weight, risen, largest = _parts(nodes, power)
     shape = -1, cuts, nodes.x.shape[0] // cuts, *weight.shape[-2:]
@@ -70,7 +71,7 @@ def log_psi_in_parts(
 
 
 def _parts(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
-    """w e^(p l), w (e^(p l) - 1), both over e^largest, nodes along axis -3; and `largest`."""
+    """w e^(p l) and w (e^(p l) - 1), over e^largest, with nodes along axis -3; and `largest`."""
     rise = power[..., None, :, :] * nodes.loss
     exponent = nodes.log_weight + rise
     largest = lax.stop_gradient(xp.maximum(xp.max(exponent, -3), 0.0))
@@ -107,26 +108,26 @@ def composed(releases: Releases, each: Reals, tilt: Reals) -> Reals:
 
 
 class Bounds(NamedTuple):
-    """Chernoff's bounds on delta at some tilts (tilts, lanes): log, and for epsilon 0."""
+    """Logs of Chernoff's bounds on delta at some tilts (tilts, lanes), for epsilon 0."""
 
     tilts: Reals
     log: Reals
 
 
 def chernoff(releases: Releases, nodes: Nodes, tilts: Reals) -> Bounds:
-    """Bounds from K at `tilts` (tilts, lanes), their slack included."""
+    """Chernoff's bounds from K at `tilts` (tilts, lanes), with their slack."""
     power, largest = releases.power(tilts), xp.max(xp.abs(nodes.loss), 0)
     psi = log_psi_and_gap(nodes, power)
     return Bounds(tilts, log_bound(releases, tilts, power, psi, largest))
 
 
 def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: Reals) -> Reals:
-    """log of Chernoff's bound at tilts (..., lanes), for epsilon 0; `largest`: of losses on nodes.
+    """log of Chernoff's bound at tilts (..., lanes), for epsilon 0.
 
-    As l is convex no peak of e^(p l) under N(0, 1) is narrower than that where p > 0. Where p < 0
-    one may be: errors of the trapezoidal rule fall like e^(-c / h^2) with its spacing, or like
-    e^(-c / h), and are, in parts of log psi, at most the square of what nodes twice as far apart
-    are off by.
+    `largest` is the largest loss on the nodes. As l is convex, the peak of e^(p l) under N(0, 1) is
+    at least as wide as the peak of N(0, 1) if p > 0. If p < 0 it can be narrower. The error of the
+    trapezoidal rule then falls like e^(-c / h^2), h the spacing, or like e^(-c / h). Over log psi,
+    it is at most the square of the difference to a sum over every other node.
     """
     rounded = ULP * (CUMULANT + 8.0 * xp.abs(power) * largest)
     rounded = rounded * xp.minimum(xp.abs(psi.log), 1.0) + 4.0 * ULP * xp.abs(psi.log)
@@ -140,19 +141,19 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
 
 
 def every_other(nodes: Nodes) -> Nodes:
-    """Every other node, which weighs twice as much."""
+    """Every other node, with twice the weight."""
     x, loss, log_weight = (v[::2] for v in (nodes.x, nodes.loss, nodes.log_weight))
     return Nodes(x, 2.0 * nodes.spacing, loss, log_weight + xp.log(2.0))
 
 
 def least_epsilon(bounds: Bounds, log_delta: Reals) -> Reals:
-    """The least epsilon >= 0 that the bounds give for log delta."""
+    """The least epsilon >= 0 from the bounds at log delta."""
     each = (bounds.log - log_delta) / bounds.tilts
     each = xp.where(bounds.tilts > 1e-200, each, xp.inf)
     return xp.maximum(xp.min(xp.where(xp.isnan(each), xp.inf, each), 0), 0.0)
 
 
 def log_least_delta(bounds: Bounds, epsilon: Reals) -> Reals:
-    """The least log delta that the bounds give for epsilon."""
+    """The least log delta from the bounds at epsilon."""
     each = bounds.log - bounds.tilts * epsilon
     return xp.minimum(xp.min(xp.where(xp.isnan(each), 0.0, each), 0), 0.0)

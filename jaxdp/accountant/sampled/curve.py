@@ -16,17 +16,17 @@ from jaxdp.accountant.sampled.law import Nodes, Releases, Stage, on_nodes, place
 from jaxdp.accountant.sampled.plan import Plan
 from jaxdp.accountant.sampled.transform import Pair
 
-ROUNDS = 12  # Newton's, at most. measured: 3 from a saddle
-CLOSE = 1e-9  # part of epsilon, or of 1 / tilt, at which they end. chosen: the next step is exact
-STEP_BEYOND = 1e-3  # part of a step by which it goes on, so that its end is safe. chosen
-SMALLEST = -200.0  # log delta of a first law, where only epsilon is known. chosen: its top is high
-LEAST = 1e-300  # of an upper bound in its unit. derived: still a normal number
-GOOD = 0.5  # part of a value that its error may be, where it serves as a guess. chosen
-ROUGH_ROUNDS = 2  # of a law and the delta that it says. measured
+ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
+CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
+STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
+SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its top is high
+LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
+GOOD = 0.5  # largest relative error of a value that serves as a guess. chosen
+ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
 
 
 class Answer(NamedTuple):
-    """Bounds (lanes,), a value between them, NaN if unknown, and what their derivative holds."""
+    """Bounds (lanes,), a value between them (NaN if unknown), and the contour for derivatives."""
 
     lower: Reals
     upper: Reals
@@ -66,14 +66,14 @@ class _Curve(NamedTuple):
         return scale * sums[0], scale * sums[1]
 
     def off(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
-        """Errors of the sum `value`: too high by at most, too low by at most."""
+        """Errors of the sum `value`: bounds on its excess and on its deficit."""
         return errors.bounds_of_sum(self.errors, self.held, epsilon, value)
 
 
 def log_delta_bounds(
     stage: Stage, releases: Releases, epsilon: Reals, about: Reals, blocks: Index | int
 ) -> Answer:
-    """Bounds on log delta at epsilons >= 0; `about`: near it, or NaN."""
+    """Bounds on log delta at epsilons >= 0; `about` is an estimate, or NaN."""
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
         found = _law(stage, releases, log_delta)[1].log_delta(epsilon)
@@ -89,7 +89,7 @@ def log_delta_bounds(
     lost = curve.errors.lost + curve.errors.tilted_lost
     least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
     upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
-    # What underflows is not 0.
+    # A sum that underflows is not 0.
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)), 0.0)
     lower = xp.minimum(unit + _log(value - high), upper)
     found = xp.where(low < GOOD * value, unit + _log(value), xp.nan)
@@ -99,7 +99,7 @@ def log_delta_bounds(
 def epsilon_bounds(
     stage: Stage, releases: Releases, delta: Reals, about: Reals, blocks: Index | int
 ) -> Answer:
-    """Bounds on the least epsilon >= 0 at each delta; `about`: near it, or NaN."""
+    """Bounds on the least epsilon >= 0 at each delta; `about` is an estimate, or NaN."""
     log_delta = xp.log(delta)
     nodes, planned = _planned(stage, releases, blocks, log_delta, None, about)
     curve = _curve(stage, releases, nodes, planned, blocks)
@@ -113,7 +113,7 @@ def epsilon_bounds(
 
 
 def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
-    """Chernoff's epsilon, with what no node stands for taken off delta: it falls with epsilon."""
+    """Chernoff's epsilon at delta less the mass beyond the nodes, which falls with epsilon."""
     first = least_epsilon(planned.bounds, log_delta)
     off = curve.errors
     tilted = xp.exp(xp.minimum(curve.held.tilt * (curve.held.epsilon - first), 600.0))
@@ -136,7 +136,7 @@ def _planned(
     epsilon: Reals | None,
     about: Reals | None = None,
 ) -> tuple[Nodes, Plan]:
-    """Nodes and contour for log delta at an epsilon, or near one of its own where that is None."""
+    """Nodes and contour for log delta at an epsilon, or at the saddle's epsilon if None."""
     if not stage.smooth:
         nodes = on_nodes(stage, releases, *placed(stage, releases, log_delta))
         return nodes, plan.saddle(releases, nodes, log_delta)
@@ -178,18 +178,18 @@ def _curve(
 
 
 class _Search(NamedTuple):
-    """Newton's method for where the sum and a part of its errors are the goal (lanes,)."""
+    """State of Newton's method for an epsilon at which the sum with its errors equals the goal."""
 
     at: Reals
     low: Reals
     high: Reals
-    off: Reals  # what the sum may be too low by
+    off: Reals  # bound on the deficit of the sum
     is_done: Bools
     rounds: Index | int
 
 
 def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
-    """Epsilons at which the sum is the goal, surely above, surely below; the error at the first."""
+    """Epsilon at which the sum equals the goal, safe ends around it, and the error there."""
     zero = xp.zeros_like(most)
 
     def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools, Reals]]:
@@ -213,7 +213,7 @@ def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search
     value, slope = curve.at(at)
     high, low = curve.off(at, value)
     gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
-    # An end goes a little beyond, so that it is safe.
+    # An end goes a little further, so that it is safe.
     beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.held.tilt + 4.0 * ULP * at
     end = xp.maximum(at + gap / slope + side * beyond, 0.0)
     is_low = value > goal

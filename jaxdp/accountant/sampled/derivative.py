@@ -1,4 +1,4 @@
-"""Derivatives of a batch's answers: of the contour's sum, with its nodes and contour held."""
+"""Derivatives of a batch's bounds: of the contour's sum, with nodes and contour fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxdp.accountant.sampled.law import Releases, Stage
 
 
 def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Releases, Reals]:
-    """Derivatives of log delta in every parameter, and in epsilon, where terms are centred."""
+    """Derivatives of log delta in every parameter, and in epsilon, at the centre of the terms."""
     lanes = releases.variance.size
     fixed = {"strip", "sign"} | ({"coin"} if releases.mixtures == 1 else set())
     moving = {name: x for name, x in releases._asdict().items() if name not in fixed}

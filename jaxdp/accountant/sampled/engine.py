@@ -1,8 +1,9 @@
 """Bounds on delta and epsilon of sampled Gaussians in few phases, beside plain Gaussians.
 
-A short sum (`BULK`) serves most lanes of a batch, a long one (`LONG`) the others, its number of
-blocks growing while a bracket is wide. A release that samples everything is a plain Gaussian.
-Derivatives are those of the contour's sum, with nodes and contour held, and of its inverse.
+A short sum (`BULK`) serves most lanes of a batch. A long one (`LONG`) serves the others; its number
+of blocks grows while a bracket is wide. A release that samples everything is a plain Gaussian.
+Derivatives are the derivatives of the contour's sum, with nodes and contour fixed, and of its
+inverse.
 """
 
 from __future__ import annotations
@@ -32,32 +33,32 @@ from jaxdp.accountant.sampled.releases import releases_of
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
 
-MOST_PHASES = 8  # of traced releases. chosen: beyond, the general contour costs less
-LARGEST_EPSILON = 1e9  # at which delta is bounded for larger ones. chosen
+MOST_PHASES = 8  # of traced releases. chosen: beyond, the general contour is faster
+LARGEST_EPSILON = 1e9  # largest epsilon at which delta is evaluated. chosen
 
-# A bulk, and what is not one: many points, in blocks of which few may do.
+# A short sum over a sharp law, and a long one over a smooth law, in up to `blocks` blocks.
 BULK = Stage(nodes=64, points=16, start=-8.7, depth=20.0, height=0.0)
 LONG = Stage(nodes=256, points=256, start=-9.5, depth=28.0, height=7.0, blocks=64)
 BLOCKS = (1, 4, 16, 64)
-# Bytes that the lanes of one step may take. chosen: a CPU's cache, and a part of an accelerator's
+# Bytes of the lanes of one step. chosen: a CPU's cache, and a part of an accelerator's
 MEMORY = {"cpu": 2**27, "other": 2**31}
-# Lanes that NumPy answers in a process before they are compiled. measured: 1.5 ms a lane for .6
+# Lanes that NumPy evaluates before a program is compiled. measured: 1.5 ms a lane, compiled .6
 MOST_ON_HOST = 2**13
-FEW = 64  # lanes that begin with the long stage: it settles more. chosen: a compilation is saved
-ARRAYS = 24  # of a lane's nodes at once. measured
-MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are no faster
-GUESSED = 1.0  # width of a bracket whose middle is a guess, nats or parts of epsilon. chosen
+FEW = 64  # lanes up to which a batch begins with the long stage. chosen: it saves a compilation
+ARRAYS = 24  # of a lane's nodes in memory at once. measured
+MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are not faster
+GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 
 class Batch(NamedTuple):
-    """Releases with the axes of `Releases` reversed, and the value that is asked at (lanes,)."""
+    """Releases with the axes of `Releases` reversed, and epsilon or delta (lanes,)."""
 
     releases: Releases
     value: Reals
 
 
 def serves(terms: Terms) -> bool:
-    """True of sampled Gaussians, traced ones in few phases, beside Gaussians not sampled."""
+    """True for sampled Gaussians, traced ones in few phases, beside Gaussians not sampled."""
     sampled = [term for term in terms if not is_gaussian(term)]
     phases = sum(term.count.shape[-1] for term in sampled)
     most = np.inf if checks.all_concrete(terms) else MOST_PHASES
@@ -68,7 +69,7 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
     """The stages in turn, the second one for brackets wider than `near`."""
     function = {"log delta": log_bounds, "epsilon": epsilon_bounds}[question]
     bulk, long = (partial(function, stage) for stage in (BULK, LONG))
-    # Below the least unit Chernoff's bounds are all that a contour says.
+    # Below the least unit a contour only has Chernoff's bounds.
     least = LEAST_UNIT if question == "log delta" else -np.inf
     return (
         Step(bulk, more_than=FEW),
@@ -94,7 +95,7 @@ def log_bounds(
 def epsilon_bounds(
     stage: Stage, terms: Terms, delta: Lanes, known: LogBounds, blocks: Index | int
 ) -> LogBounds:
-    """Bounds on the least epsilon >= 0 at each delta: safe above."""
+    """Bounds on the least epsilon >= 0 at each delta; the upper one is safe."""
     releases, log_hit = releases_of(terms)
     inside = (delta > 0) & (delta < 1)
     safe = xp.where(inside, delta, 0.5)
@@ -117,7 +118,7 @@ def _sum_of(releases: Releases) -> Reals:
 
 
 def at_once(stage: Stage) -> int:
-    """Number of lanes that one step takes: a power of two."""
+    """Number of lanes in one step: a power of two."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (stage.nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
     return int(
@@ -126,13 +127,13 @@ def at_once(stage: Stage) -> int:
 
 
 class _OnHost:
-    """Lanes that NumPy has answered in this process."""
+    """Number of lanes that NumPy has evaluated in this process."""
 
     lanes = 0
 
     @classmethod
     def takes(cls, lanes: int) -> bool:
-        """True of few lanes, and of more until a compilation would have paid."""
+        """True for few lanes, and for more until a compilation would have paid."""
         cls.lanes += lanes
         return lanes <= FEW or cls.lanes <= MOST_ON_HOST
 
@@ -140,7 +141,7 @@ class _OnHost:
 def _bounds(
     question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
 ) -> LogBounds:
-    """Bounds of one stage; known lanes a fixed number a call, so that few shapes are compiled."""
+    """Bounds of one stage; concrete lanes in packs of one size, so that few shapes compile."""
     if not checks.all_concrete(lanes, guess):
         return _differentiable(question, stage, lanes, guess, blocks)
     size = guess.size
@@ -155,7 +156,7 @@ def _bounds(
         with kernel():
             return program(lanes, guess, xp.asarray(blocks, xp.int32))
 
-    # In two threads the same would be compiled twice.
+    # Two threads would compile the same program twice.
     found = [answered(*calls[0]), *in_threads(answered, calls[1:])]
     return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
 
@@ -174,7 +175,7 @@ def _stage_and_slopes(
     guess: Reals,
     blocks: Index | int,
 ) -> tuple[LogBounds, Batch | None]:
-    """Bounds of one stage for lanes, some at a time; slopes of both in every parameter."""
+    """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
     size = guess.size
     chunk = min(at_once(stage), size)
 
@@ -190,7 +191,7 @@ def _stage_and_slopes(
         if not with_slopes:
             return bounds, None
         of_releases, of_epsilon = log_delta_slopes(stage, releases, answer.held)
-        if question == "epsilon":  # It does not fall below 0.
+        if question == "epsilon":  # epsilon does not fall below 0
             falls = answer.upper > 0
             of_releases = Releases(*(xp.where(falls, -x / of_epsilon, 0.0) for x in of_releases))
             of_epsilon = xp.where(falls, 1.0 / (of_epsilon * lanes.value), 0.0)
@@ -206,7 +207,7 @@ def _stage_and_slopes(
 def _differentiable(
     question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
 ) -> LogBounds:
-    """Bounds of traced lanes, the upper ones with their slopes."""
+    """Bounds of traced lanes; the upper ones carry their slopes."""
 
     @jax.custom_jvp
     def bounds_of(lanes: Batch) -> LogBounds:

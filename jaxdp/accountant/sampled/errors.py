@@ -1,10 +1,12 @@
 """Error bounds of a contour's sum, on either side.
 
-* quadrature: of a transform on nodes dx apart at a height y, e^(-2 pi (y - d) / dx) of the moduli
-  at a height d below it and as much from above; what an end cuts off, its modulus;
-* truncation: |phi(t)| <= sum |W_j| e^(-t Im l_j) at any height falls in t and bounds what is left;
-* rounding of phi, n |phi|^(n - 1) times, and of its power's turn;
-* aliased terms, by Chernoff's bounds at other tilts; losses that no node stands for.
+* quadrature: a transform on nodes dx apart at a height y has an error of e^(-2 pi (y - d) / dx)
+  times the sum of moduli at a height d below it, and the same from above; an end of the nodes adds
+  its modulus;
+* truncation: |phi(t)| <= sum |W_j| e^(-t Im l_j), which falls in t, bounds the remainder at any
+  height;
+* rounding: of phi, times n |phi|^(n - 1), and of the angle of its power;
+* aliasing: Chernoff's bounds at other tilts; and the probability of losses beyond the nodes.
 
 Source: Trefethen & Weideman, SIAM Review 56, 2014.
 """
@@ -24,17 +26,17 @@ from jaxdp.accountant.sampled.cumulant import CUMULANT, Bounds
 from jaxdp.accountant.sampled.law import Nodes, Releases, Stage, log_beyond_ends, loss_above
 from jaxdp.accountant.sampled.plan import Plan
 
-STRIP = 0.95  # of the height up to which the loss is analytic. chosen
-LOWEST = 0.02  # height of a bulk's nodes, at least. chosen
-HIGHEST = 1.9  # and of its bound on truncation, at most. chosen: e^(1.9^2 / 2) = 6
-BELOW = 1.5  # height of a bulk's bound on quadrature below the real axis. measured
-ABOVE = (1.0, 3.0)  # and above: beyond the contour, and at least. measured
-# Heights of bounds of a smooth law above its line, in nodes, and of its truncation, in parts of
-# those that serve a Gaussian body best.
+STRIP = 0.95  # share of the height up to which the loss is analytic. chosen
+LOWEST = 0.02  # least height of a bulk's nodes. chosen
+HIGHEST = 1.9  # largest height of a bulk's truncation bound. chosen: e^(1.9^2 / 2) = 6
+BELOW = 1.5  # height of a bulk's quadrature bound below the real axis. measured
+ABOVE = (1.0, 3.0)  # height of the one above: over the contour, and at least. measured
+# Heights of a smooth law's bounds above its line, in nodes; and of its truncation bounds, over the
+# best height for a Gaussian body. chosen
 RISES = (2.0, 3.5, 5.0, 6.5)
 FALLS = (0.3, 1.0, 3.0)
-MOST_FALL = 2.0  # nodes, up to which those may lie. chosen
-OF_ALL = 4.0  # quadrature of psi and 1 on both lines, in parts of one. derived
+MOST_FALL = 2.0  # largest height of the truncation bounds, in nodes. chosen
+OF_ALL = 4.0  # quadrature errors of psi and of 1, on both lines, over one. derived
 TURN = 40.0  # ulps of an angle and a modulus. derived
 
 
@@ -42,12 +44,12 @@ class Errors(NamedTuple):
     """Errors of a contour's sum in its unit, at the epsilon of its terms (lanes,)."""
 
     log_scale: Reals
-    noise: Reals  # of either side, but for e^log_scale
-    lost: Reals  # above, at every epsilon
-    tilted_lost: Reals  # above, falling with e^(-tilt epsilon)
+    noise: Reals  # error on either side, over e^log_scale
+    lost: Reals  # deficit of the sum at every epsilon
+    tilted_lost: Reals  # deficit that falls with e^(-tilt epsilon)
     bounds: Bounds
     period: Reals
-    relative: Reals  # of delta: public coins whose probabilities are a little off
+    relative: Reals  # relative error of delta from errors of public coins' probabilities
 
 
 def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Reals:
@@ -59,7 +61,7 @@ def height_of(stage: Stage, releases: Releases, plan: Plan, nodes: Nodes) -> Rea
 
 
 def _height_of_fall(stage: Stage, releases: Releases, plan: Plan) -> Reals:
-    end = 2.0 * xp.pi * stage.points / plan.period  # of one block
+    end = 2.0 * xp.pi * stage.points / plan.period  # height at the end of one block
     most = xp.minimum(HIGHEST, 0.9 * releases.strip)
     return xp.clip(end * plan.spread, LOWEST, xp.maximum(most, LOWEST))
 
@@ -69,7 +71,7 @@ class Parts(NamedTuple):
 
     of_phi: Reals  # error of phi that does not depend on t (phases, lanes)
     quadrature: Reals  # of phi (phases, lanes)
-    of_turn: Reals  # or over |p + i t| (phases, lanes)
+    of_turn: Reals  # error of phi over |p + i t| (phases, lanes)
     wander: Reals  # sum |W l| (phases, lanes)
     turning: Reals  # relative error of the scale (lanes,)
     truncation: Reals  # (lanes,)
@@ -94,7 +96,7 @@ def parts(
 
 
 def noise_of(stage: Stage, releases: Releases, held: Held, common: Parts, block: Block) -> Reals:
-    """Quadrature and rounding of the terms of a block (lanes,)."""
+    """Quadrature and rounding errors of the terms of a block (lanes,)."""
     slope = transform.rounding(stage.points) * common.wander
     t = block.t[:, None]
     of_turn = (xp.abs(releases.power(held.tilt)) + t) * common.of_turn
@@ -113,12 +115,12 @@ class Row(NamedTuple):
 
     total: Reals
     turns: Reals  # bound on sum |w (e^(z l) - 1)| over |z|
-    damped: Reals  # with e^(-t Im l) at the end of the contour
-    ends: Reals  # the outermost
+    damped: Reals  # sum of moduli damped by e^(-t Im l) at the end of the contour
+    ends: Reals  # moduli of the outermost nodes
 
 
 def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Row:
-    """Rows of some curves: heights and slopes (rows, nodes or 1, phases, lanes)."""
+    """Sums along some curves: heights and slopes (rows, nodes or 1, phases, lanes)."""
     stride = 2 if stage.smooth else 1
     x, power = nodes.x[::stride], releases.power(held.tilt)
     end = held.step * stage.points * held.blocks
@@ -139,7 +141,7 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
         untilted = xp.exp(xp.clip(-power * across, 0.0, LARGEST_LOG))
         turns = xp.sum(modulus * xp.hypot(across, up) * untilted, 0)
         damped = xp.sum(modulus * xp.exp(xp.minimum(-end * up, LARGEST_LOG)), 0)
-        # Of an angle that is not known nothing is.
+        # An unknown angle has an infinite bound.
         turns, damped = (xp.where(xp.isnan(x), xp.inf, x) for x in (turns, damped))
         ends = releases.by_mixture(modulus)[:, xp.asarray([0, -1])]
         return Row(xp.sum(modulus, 0), turns, damped, xp.sum(ends, (0, 1)))
@@ -168,7 +170,7 @@ def _of_bulk(stage, releases, nodes, plan, held, line, end):
 
 
 def _of_smooth(stage, releases, nodes, plan, held, line, end):
-    """The same of a law with a smooth top, by bounds on every other node."""
+    """Quadrature, truncation and ends of a law with a smooth top, by bounds on every other node."""
     spacing, strip = nodes.spacing, STRIP * releases.strip
     rises = stage.height + xp.asarray((*RISES, -stage.height))[:, None, None]
     heights = rises * spacing  # the last is the real axis, below the contour
@@ -190,7 +192,7 @@ def _of_smooth(stage, releases, nodes, plan, held, line, end):
     truncated = xp.sum(releases.number * falls, 0)
     others = xp.sum(releases.number * xp.log(row.damped[count + 1 :]), 1)
     truncated = xp.minimum(truncated, xp.min(others, 0))
-    # The law goes on beyond its last node, or where it does not fall there, ends sharply.
+    # The law goes on beyond its last node; where it does not fall there, it ends sharply.
     main = releases.by_mixture(main)
     does_fall = (main[:, -1] <= 0.5 * main[:, -2]) & (main[:, 0] <= 0.5 * main[:, 1])
     does_fall, last = xp.all(does_fall, 0), xp.sum(main[:, 0] + main[:, -1], 0)
@@ -201,10 +203,10 @@ def _of_smooth(stage, releases, nodes, plan, held, line, end):
 
 
 def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]:
-    """Heights and slopes of curves that rise like the loss, which damps small ones most.
+    """Heights and slopes of curves that rise like the loss, so that small losses are damped most.
 
-    Their height is end times the mean of a m e^u, a = 1 / (1 + m^2) and parts of it, up to
-    `MOST_FALL` nodes: to first order a body's exponent is left what the variance of l has.
+    The height is end times the mean of a m e^u, a = 1 / (1 + m^2), and shares of it (`FALLS`), up
+    to `MOST_FALL` nodes. To first order the curve keeps a body's exponent at the variance of l.
     """
     x, most = nodes.x[::2], MOST_FALL * nodes.spacing
     mean, share = releases.mean, releases.coin * releases.share
@@ -216,7 +218,7 @@ def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]
 
 
 def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
-    """log of a bound on the share that a smooth top keeps, at a height of so many nodes."""
+    """log of a bound on the share that a smooth top keeps, at a height of `rise` nodes."""
     tables = top.tables(stage.nodes, stage.height)
     below, above = (xp.asarray(x[::stride])[:, None, None] for x in (tables.below, tables.above))
     square = (rise / top.WIDTH) ** 2
@@ -226,7 +228,7 @@ def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
 def lost(
     stage: Stage, releases: Releases, nodes: Nodes, plan: Plan, line: Line
 ) -> tuple[Reals, Reals]:
-    """Mass beyond the nodes, in the unit: as it is, and tilted at the plan's epsilon."""
+    """Mass beyond the nodes, in the unit: untilted, and tilted at the plan's epsilon."""
     log_number = xp.log(xp.maximum(releases.number, 1e-300))
     ends = []
     for tilt in (xp.zeros_like(plan.tilt), plan.tilt):
@@ -246,7 +248,7 @@ def lost(
 
 
 def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
-    """Errors of the sum `value` at an epsilon, in the contour's unit: too high, too low by."""
+    """Bounds on excess and deficit of the sum `value` at an epsilon, in the contour's unit."""
     move = epsilon - held.epsilon
     log_scale = errors.log_scale - held.tilt * move
     scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))

@@ -1,8 +1,10 @@
-"""About the epsilon of a batch of few hits, where a Chernoff bound of the whole law is far above.
+"""Estimate of epsilon if samples rarely hold the record: Chernoff's bound is then far above it.
 
 Below a cut of the noise lies a body A, which most releases add to; D is the rest of one release's
-law. Of n releases A^n and (A + D)^n - A^n have Chernoff bounds of their own, at tilts of their own,
-and epsilon is about the least at which both are delta, of all cuts.
+law. For n releases, A^n and (A + D)^n - A^n have separate Chernoff bounds, each at its best tilt.
+The estimate is the least epsilon, over all cuts, at which both bounds are delta. It has no stated
+error: the contour bounds delta.
+
 Source: one big jump: Foss, Korshunov & Zachary, Heavy-Tailed and Subexponential Distributions.
 """
 
@@ -21,9 +23,9 @@ from jaxdp.accountant.sampled.cumulant import (
 )
 from jaxdp.accountant.sampled.law import Nodes, Releases
 
-CUTS = 32  # chosen: half a noise apart
-CHERNOFF_SLACK = 2.5  # nats that a Chernoff bound gives away. measured: 2 to 3
-NOTHING = -1e30  # log of what is not there
+CUTS = 32  # of the law. chosen: half a noise apart
+CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 2 to 3
+NOTHING = -1e30  # log of an absent mass. chosen: far below any other
 
 
 class Parts(NamedTuple):
@@ -33,12 +35,12 @@ class Parts(NamedTuple):
     log: Reals  # (tilts, 2, cuts, lanes)
 
     def epsilon(self, log_delta: Reals) -> Reals:
-        """About the least epsilon >= 0 at log delta."""
+        """Estimate of the least epsilon >= 0 at log delta."""
         each = (self.log - (log_delta + CHERNOFF_SLACK)) / self.whole.tilts[:, None, None]
         return xp.maximum(_least_of_worse(each), 0.0)
 
     def log_delta(self, epsilon: Reals) -> Reals:
-        """About log delta at an epsilon."""
+        """Estimate of log delta at an epsilon."""
         each = self.log - (self.whole.tilts * epsilon)[:, None, None]
         return xp.minimum(_least_of_worse(each), 0.0) - CHERNOFF_SLACK
 
@@ -50,7 +52,7 @@ def _least_of_worse(each: Reals) -> Reals:
 
 
 def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
-    """Chernoff's bounds at `tilts` (tilts, lanes), of the whole and with the law cut."""
+    """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
     power, largest = releases.power(tilts), xp.max(xp.abs(nodes.loss), 0)
     psi, below, above = log_psi_in_parts(nodes, power, CUTS, releases.sign < 0)
     whole = log_bound(releases, tilts, power, psi, largest)

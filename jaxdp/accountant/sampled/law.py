@@ -1,13 +1,13 @@
-"""Privacy loss of one sampled Gaussian on the nodes of a batch: lanes are the last axis.
+"""Privacy loss of one sampled Gaussian on the nodes of a batch; lanes are the last axis.
 
-With x in units of the noise, m_i >= 0 what the records of a user add and s_i its probability, the
-ratio of sum_i s_i N(m_i, 1) to N(0, 1) is r = sum_i s_i e^(m_i x - m_i^2 / 2), m_0 = 0; l is its
-logarithm. "remove" draws x from the mixture and its loss is l, "add" draws x from N(0, 1) and its
-loss is -l. Both have their moments E e^(theta loss) from one function, psi(p) = E_N(0,1) e^(p l),
-at p = 1 + theta or -theta. Where a public coin decides which of several mixtures a release is, psi
-is the mean of theirs: their nodes, at the same places, lie one after the other.
+Identity: with x in units of the noise, m_i >= 0 the sum of the records of a user and s_i its
+probability, the ratio of sum_i s_i N(m_i, 1) to N(0, 1) is r = sum_i s_i e^(m_i x - m_i^2 / 2), m_0
+= 0, and l is its logarithm. "remove" draws x from the mixture and has the loss l. "add" draws x
+from N(0, 1) and has the loss -l. Both have their moments E e^(theta loss) from one function, psi(p)
+= E_N(0,1) e^(p l), at p = 1 + theta or -theta. If a public coin selects one of several mixtures,
+psi is the mean of their psi: their nodes, at the same places, lie one after the other.
 
-l is analytic for |Im x| < `strip`. What no node stands for is bounded by `log_beyond_ends`.
+l is analytic for |Im x| < `strip`. `log_beyond_ends` bounds the mass beyond the nodes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.sampled import top
 from jaxdp.dominating_pair.public_coin import COIN
 
-LARGE = 600.0  # of u, from where e^u is left out of sums. derived: e^709 is the largest double
-LEAST_FALL = 30.0  # nats below the mode of the last node, at least. chosen
-LEAST_TOP = 8.7  # derived: N(0, 1) has 2e-18 above
-MOST_SPREAD = (
-    1.8  # y^2 Var m up to which an angle is found. derived: the cosines stay positive at 2
-)
+LARGE = 600.0  # u above which sums omit e^u. derived: e^709 is the largest double
+LEAST_FALL = 30.0  # least depth of the last node below the mode, nats. chosen
+LEAST_TOP = 8.7  # least top, in units of the noise. derived: N(0, 1) has 2e-18 above
+MOST_SPREAD = 1.8  # largest y^2 Var m with a known angle. derived: cosines are positive up to 2
 
 
 class Releases(NamedTuple):
@@ -37,11 +35,11 @@ class Releases(NamedTuple):
     Mixtures are arrays (components, mixtures, phases, lanes) without the component of no record.
     """
 
-    mean: Reals  # what the records add, in units of the noise
-    share: Reals  # its probability in the mixture
-    miss: Reals  # (mixtures, phases, lanes): probability that no record takes part
+    mean: Reals  # sum of the records, in units of the noise
+    share: Reals  # probability of the component in the mixture
+    miss: Reals  # (mixtures, phases, lanes): probability that no record is sampled
     coin: Reals  # (mixtures, phases, lanes): probability of the mixture
-    strip: Reals  # half the width of where all losses of a phase are analytic
+    strip: Reals  # half the width of the strip where all losses are analytic
     number: Reals
     sign: Reals  # 1: the record is removed, -1: added
     variance: Reals  # (lanes,): mu^2 of the Gaussians that are not sampled
@@ -53,7 +51,7 @@ class Releases(NamedTuple):
 
     @property
     def largest_mean(self) -> Reals:
-        """The largest that records add (phases, lanes)."""
+        """The largest sum of records (phases, lanes)."""
         return xp.max(self.mean, (0, 1))
 
     @property
@@ -63,37 +61,37 @@ class Releases(NamedTuple):
 
     @property
     def log_hits(self) -> Reals:
-        """log of how many samples hold a record, in expectation (lanes,)."""
+        """log of the expected number of samples that hold a record (lanes,)."""
         hits = xp.sum(self.number * xp.sum(self.coin * xp.sum(self.share, 0), 0), 0)
         return xp.log(xp.maximum(hits, 1e-300))
 
     @property
     def log_coin_error(self) -> Reals:
-        """log of the factor of delta that public coins may hide: one of P and Q a release."""
+        """log of delta's largest relative error from public coins: P's or Q's in each release."""
         return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
 
     def power(self, tilt: Reals) -> Reals:
-        """The power of the ratio at a tilt of the loss: (..., phases, lanes) of (..., lanes)."""
+        """The power of the ratio at a tilt of the loss: (..., phases, lanes) from (..., lanes)."""
         return 0.5 * (1.0 + self.sign) + self.sign * tilt[..., None, :]
 
     def on_all(self, x: Reals) -> Reals:
-        """Values of nodes (nodes, phases, lanes) for the nodes of all mixtures."""
+        """Values at nodes (nodes, phases, lanes), repeated for the nodes of all mixtures."""
         return xp.tile(x, (self.mixtures, 1, 1)) if x.shape[0] > 1 else x
 
     def by_mixture(self, x: Reals) -> Reals:
-        """Values of the nodes of all mixtures as (mixtures, nodes, phases, lanes)."""
+        """Values at the nodes of all mixtures as (mixtures, nodes, phases, lanes)."""
         return x.reshape(self.mixtures, -1, *x.shape[1:])
 
 
 class Stage(NamedTuple):
-    """Size and place of the nodes and points by which a batch is inverted."""
+    """Number and place of the nodes and points of one inversion."""
 
     nodes: int
     points: int  # of a block
     start: float  # first node, in units of the noise
-    depth: float  # nats below delta of what lies above the top
-    height: float  # of its nodes, in their spacing, where the law ends in a smooth top; 0: sharply
-    blocks: int = 1  # at most
+    depth: float  # nats below delta of the mass above the top
+    height: float  # height of the nodes over their spacing, with a smooth top; 0: sharp
+    blocks: int = 1  # largest number of blocks
 
     @property
     def smooth(self) -> bool:
@@ -102,7 +100,7 @@ class Stage(NamedTuple):
 
     @property
     def log_rise(self) -> float:
-        """log of what a smooth top may gain on the nodes' line."""
+        """log of the largest growth of a smooth top on the nodes' line."""
         return (self.height / top.WIDTH) ** 2
 
 
@@ -137,7 +135,7 @@ def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Node
 
 
 def _log_share(share: Reals) -> Reals:
-    """log of a probability, whose slope is 0 where it is 0."""
+    """log of a probability, with slope 0 where the probability is 0."""
     some = share > 0
     return xp.where(some, xp.log(xp.where(some, share, 1.0)), -xp.inf)
 
@@ -164,8 +162,9 @@ def _loss(releases: Releases, x: Reals) -> Reals:
 def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Reals]:
     """Real and imaginary part of the loss at x + i height, on the nodes of all mixtures.
 
-    The imaginary part is continuous along every vertical line: of one component its angle lies
-    within pi, of several it is y E m and what is left of it, and NaN where that might be more.
+    The imaginary part is continuous along every vertical line. For one component its angle lies
+    within pi. For several components it is y E m plus a remainder, and NaN where the remainder can
+    exceed pi.
     """
     u, share = xp.minimum(_exponents(releases, x), LARGE), releases.share[:, :, None]
     mean = releases.mean[:, :, None]
@@ -195,7 +194,7 @@ def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Real
 def log_beyond_ends(
     stage: Stage, releases: Releases, nodes: Nodes, tilt: Reals
 ) -> tuple[Reals, Reals]:
-    """log of E e^(p l) below and above what the nodes stand for, bounds (phases, lanes)."""
+    """log of bounds on E e^(p l) below and above the range of the nodes (phases, lanes)."""
     power, mean, share = releases.power(tilt), releases.mean, releases.share
     ends = []
     for at, side in ((0, -1.0), (-1, 1.0)):
@@ -220,6 +219,6 @@ def log_beyond_ends(
 
 
 def _log_normal_below(x: Reals) -> Reals:
-    """Bound on log P[N(0, 1) < x]: the density over |x|, or half of e^(-x^2 / 2), below 0."""
+    """Bound on log P[N(0, 1) < x] for x < 0: the density over |x|, or half of e^(-x^2 / 2)."""
     share = xp.maximum(-x * np.sqrt(2.0 * np.pi), 2.0)
     return xp.where(x < 0, -0.5 * x * x - xp.log(share), 0.0)

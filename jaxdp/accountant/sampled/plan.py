@@ -1,9 +1,10 @@
 """Tilt and period of every lane's contour.
 
-Nothing that is bounded elsewhere depends on the choice. A bulk of many hits takes the tilt at which
-the saddlepoint approximation of delta meets its target; other lanes take, of many tilts, the one
-whose sum needs fewest points and whose terms are least above delta.
-Source: Daniels, Annals of Mathematical Statistics 25, 1954, for the approximation.
+No bound depends on the choice, only its width. With many samples that hold the record, a lane takes
+the tilt at which the saddlepoint approximation of delta meets its target. Other lanes take, of many
+tilts, the one whose sum needs fewest points and whose terms are least above delta.
+
+Source of the approximation: Daniels, Annals of Mathematical Statistics 25, 1954.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from jaxdp.accountant.sampled.cumulant import (
 from jaxdp.accountant.sampled.law import Nodes, Releases, Stage
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
-TRUNCATED = 22.0  # nats below delta of what is left of the sum. chosen
-# Tilts of bounds beside a saddle's: spreads above it, and parts of it below.
+TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
+# Other tilts beside a saddle's: above it, in inverse deviations; below, over the saddle's. chosen
 ABOVE = np.asarray([0.0, 2.0, 4.0, 6.0, 9.0])[:, None]
 BELOW = np.asarray([1e-300, 0.3, 0.65])[:, None]
 # Tilts among which the best is taken. chosen: 1e6 releases of all, or one at q = 1e-7
 TILTS = np.append(1e-300, np.exp(np.arange(-2.5, 16.1, 0.45)))
 NEWTON_STEPS = 14  # measured: from the central limit to the saddle
-LARGE_TERMS = 13.0  # nats above delta that cost digits. derived: e^13 40 ULP is 4e-9
-LARGEST_TERMS = 26.0  # nats above delta that leave none. derived
+LARGE_TERMS = 13.0  # nats above delta of terms that lose digits. derived: e^13 40 ULP is 4e-9
+LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
-REACHES = 5  # rounds that find where a transform has fallen. measured
-LEAST_UNIT = -700.0  # of the logarithm of a unit: below, Chernoff bounds are all. chosen
+REACHES = 5  # rounds of `_height_of_fall`. measured
+LEAST_UNIT = -700.0  # least log of a unit; below, only Chernoff's bounds serve. chosen
 
 
 class Plan(NamedTuple):
@@ -44,8 +45,8 @@ class Plan(NamedTuple):
 
     tilt: Reals
     period: Reals
-    epsilon: Reals  # about where it serves
-    log_unit: Reals  # about log delta there
+    epsilon: Reals  # estimate of epsilon
+    log_unit: Reals  # estimate of log delta there
     bounds: Bounds  # of the law on its nodes
     spread: Reals  # (phases, lanes), of l at the tilt of a saddle
 
@@ -61,7 +62,7 @@ class _Saddle(NamedTuple):
 
 
 def saddle(releases: Releases, nodes: Nodes, log_delta: Reals) -> Plan:
-    """The tilt at which the saddlepoint approximation is log delta, by Newton's method."""
+    """The tilt at which the saddlepoint approximation equals log delta, by Newton's method."""
 
     def newton(_: Index | int, state: _Saddle) -> _Saddle:
         tilt = xp.exp(state.next)
@@ -96,7 +97,7 @@ def _mean(releases: Releases, found: Moments, tilt: Reals) -> Reals:
 
 
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
-    """The least period at which aliased terms are small enough, on both sides (..., lanes)."""
+    """The least period with small aliased terms on both sides (..., lanes)."""
     tilt_column = tilt[..., None, :]
     gap = bounds.tilts - tilt_column
     reach = (excess + ALIASED) / xp.where(gap == 0, 1.0, xp.abs(gap))
@@ -106,17 +107,17 @@ def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
 
 
 class Target(NamedTuple):
-    """Sum for which a tilt is sought."""
+    """Size and place of the sum for which a tilt is searched."""
 
     points: Index | int  # of the sum
-    epsilon: Reals  # where it is taken
+    epsilon: Reals  # at which the sum is evaluated
     log_unit: Reals  # of delta there
 
 
 def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target: Target) -> Plan:
-    """The best of `TILTS`, by every other node."""
+    """The best of `TILTS`, estimated on every other node."""
     tilts, excess = bounds.tilts, bounds.log - bounds.tilts * target.epsilon - target.log_unit
-    # The first tilt is 0: it bounds images alone.
+    # The first tilt is 0: it only bounds aliased terms.
     tilt, scale = tilts[1:], excess[1:]
     power = releases.power(tilt)
     exponent = half.log_weight + power[:, None] * half.loss
@@ -141,7 +142,7 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
 
 
 def _height_of_fall(releases: Releases, weight: Reals, loss: Reals, fall: Reals) -> Reals:
-    """The t at which |phi|^n has fallen by `fall` nats: t^2 E min(l^2, 2 / t^2) / 2 n is that."""
+    """The t at which |phi|^n falls by `fall` nats, estimated by t^2 E min(l^2, 2 / t^2) / 2."""
     square = loss * loss
 
     def narrow(_: Index | int, inverse: Reals) -> Reals:

@@ -1,4 +1,4 @@
-"""The sampled Gaussians of a composition as arrays of lanes, whatever scheme draws them."""
+"""The sampled Gaussians of a composition as arrays of lanes, for any sampling scheme."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxdp._numeric.elementary import log1m, log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
 from jaxdp.accountant.sampled.law import Releases
 
-# Step of means that do not move. derived: its strip is a number
+# Step of means that are 0. derived: its strip is a number
 _LEAST_STEP = 1e-300
 
 
@@ -55,7 +55,7 @@ def _phases(term: Term) -> Releases:
         xp.stack([xp.broadcast_to(x, shape) for x in parts], -1)
         for parts in zip(*((m.missed, m.share, m.step, m.added) for m in mixtures), strict=True)
     )
-    # Of a coin that decides the direction as well nothing is known here.
+    # A coin that also decides the direction is not supported: NaN.
     is_added = added > 0
     sign = xp.where(xp.all(is_added, -1), -1.0, xp.where(xp.any(is_added, -1), xp.nan, 1.0))
     strip = xp.pi / xp.maximum(xp.max(step, -1), _LEAST_STEP)
@@ -63,7 +63,7 @@ def _phases(term: Term) -> Releases:
 
 
 def _padded(phases: Releases, mixtures: int, components: int) -> Releases:
-    """The phases with mixtures and components of no probability."""
+    """The phases padded with mixtures and components of probability 0."""
     mean, share = (_to(_to(x, components, -1), mixtures, -2) for x in (phases.mean, phases.share))
     miss, coin = (_to(x, mixtures, -1) for x in (phases.miss, phases.coin))
     return phases._replace(mean=mean, share=share, miss=miss, coin=coin)

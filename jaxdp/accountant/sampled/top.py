@@ -1,7 +1,7 @@
 """The smooth top of a law: a factor erfc(z) / 2 that falls within a few nodes of the last ones.
 
-Its place and width are whole numbers of nodes, so that one table serves every lane. Off the real
-axis |erfc(a + i b)| <= e^(b^2) erfc(a), as the integral of e^(-(s + i b)^2) says.
+Its place and width are whole numbers of nodes, so one table serves every lane. Off the real axis
+|erfc(a + i b)| <= e^(b^2) erfc(a), by the integral of e^(-(s + i b)^2).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _LEGENDRE_NODES = 200  # of a table of erfc. measured: 1e-15
 
 
 class Tables(NamedTuple):
-    """log of erfc(z) / 2, the share that is kept, at every node."""
+    """log of erfc(z) / 2, the share that the top keeps, at every node."""
 
     below: np.ndarray  # on the real axis
-    above: np.ndarray  # of the share that is not
-    modulus: np.ndarray  # on the line
+    above: np.ndarray  # log of the share that the top removes
+    modulus: np.ndarray  # of the share kept, on the nodes' line
     angle: np.ndarray
 
 
 @functools.cache
 def tables(nodes: int, height: float) -> Tables:
-    """The table of so many nodes, whose line is `height` nodes above the real axis."""
+    """Tables of `nodes` nodes, whose line is `height` nodes above the real axis."""
     distance = (np.arange(nodes) - (nodes - 1 - BEYOND)) / WIDTH
     below, above = (np.real(_log_half_erfc(x + 0j)) for x in (distance, -distance))
     line = _log_half_erfc(distance + 1j * (height / WIDTH))

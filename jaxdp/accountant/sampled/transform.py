@@ -1,8 +1,8 @@
 """Transforms of a batch: S_k = sum_j W_j (e^(i k h l_j) - 1), k = 0, 1, ..., in real arithmetic.
 
-What is summed are differences from 1, so that rounding is a part of k h sum |W_j l_j|, however
-little of the mass moves. Complex numbers are pairs of arrays (nodes, phases, lanes). Many points
-come in blocks, each one matrix product of near and far powers.
+The sum runs over differences from 1, so its rounding error scales with k h sum |W_j l_j|, even if
+little mass moves. Complex numbers are pairs of arrays (nodes, phases, lanes). Many points come in
+blocks, each one matrix product of near and far powers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from jaxdp.accountant.sampled.law import Stage
 
 Pair: TypeAlias = tuple[Reals, Reals]
 
-AT_ONCE = 128  # points up to which one scan is less than a matrix product. measured
-PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp down to -37
-BLOCK_PRODUCTS = 72.0  # of the turns of a block, a far and a near one. derived: 64 blocks
+AT_ONCE = 128  # points up to which one scan is faster than a matrix product. measured
+PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp from -37
+BLOCK_PRODUCTS = 72.0  # ulps of a block's turns, a far and a near one. derived: 64 blocks
 
 
 class Powers(NamedTuple):
-    """Weights and losses, and where points come in blocks powers less one, lanes first."""
+    """Weights and losses; if points come in blocks, powers less one, lanes first."""
 
     weight: Pair
     loss: Pair
@@ -30,11 +30,11 @@ class Powers(NamedTuple):
     flat: Pair | None  # weights (phases and lanes, nodes)
     near: Reals | None  # (phases and lanes, parts, count, nodes)
     far: Reals | None
-    first: Reals | None  # of the first points of blocks
+    first: Reals | None  # powers at the first points of blocks
 
 
 def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
-    """Tables that every block of points needs. They end in a loop, so that XLA keeps them."""
+    """Tables that every block of points needs, built in a loop so that XLA keeps them."""
     if stage.points <= AT_ONCE:
         return Powers(weight, loss, step, None, None, None, None)
     size = _near(stage.points)
@@ -85,7 +85,7 @@ def _joined(a, b) -> Pair:
 
 
 def rounding(points: int) -> float:
-    """Error of a sum in parts of k h sum |W_j l_j|."""
+    """Error of a sum over k h sum |W_j l_j|."""
     steps = points if points <= AT_ONCE else _near(points) + points // _near(points)
     return ULP * (PRODUCT + steps + BLOCK_PRODUCTS)
 
@@ -98,12 +98,12 @@ def turn_less_one(loss: Pair, step: Reals) -> Pair:
 
 
 def _near(points: int) -> int:
-    """Neighbours that share a far power: a power of two near the root."""
+    """Number of points that share a far power: a power of two near the root."""
     return 1 << ((points.bit_length() - 1) // 2)
 
 
 def _flat(pair: Pair) -> Pair:
-    """(phases and lanes, nodes)."""
+    """The pair as one array each (phases and lanes, nodes)."""
     re, im = (x.reshape(x.shape[0], -1).T for x in pair)
     return re, im
 
@@ -122,7 +122,7 @@ def _by_scan(weight: Pair, turn: Pair, points: int) -> Pair:
 
 
 def _powers(turn: Pair, count: int) -> Pair:
-    """(1 + turn)^k - 1, k < count. A scan: XLA makes doubled tables anew for each half."""
+    """(1 + turn)^k - 1, k < count, by a scan: XLA would rebuild doubled tables for each half."""
     c, s = turn
 
     def step(state: Pair, _: None) -> tuple[Pair, Pair]:
