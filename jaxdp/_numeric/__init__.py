@@ -1,1 +1,1 @@
-"""Mathematics without privacy."""
+"""Numerical functions without privacy: tails, series, roots and quadrature."""

@@ -1,7 +1,8 @@
-"""Tails of the binomial law, relative to their own size, in log space.
+"""Tails of the binomial law, accurate relative to their own size, in log space.
 
-P[Bin(n, q) >= k] = I_q(k, n - k + 1), the regularised incomplete beta function, by its continued
-fraction, which converges fast on the far side of the mean; the other tail is 1 minus that.
+P[Bin(n, q) >= k] = I_q(k, n - k + 1), the regularised incomplete beta function. Its continued
+fraction converges fast on the far side of the mean; the other tail is 1 minus the far one.
+
 Sources: Press et al., Numerical Recipes, 2007, section 6.4; Loader, Fast and Accurate Computation
 of Binomial Probabilities, 2000 (the saddle-point form of the probability, which loses no digits).
 """
@@ -15,7 +16,7 @@ from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1m, log1p
 
-# log k! less Stirling's (k + 1/2) log k - k + log sqrt(2 pi), 1 <= k < 16; 0 stands for k = 0.
+# log k! less Stirling's (k + 1/2) log k - k + log sqrt(2 pi), 1 <= k < 16; 0 at k = 0. derived
 _STIRLING = np.array(
     [
         *(0.0, 0.08106146679532726, 0.0413406959554093, 0.02767792568499834, 0.02079067210376509),
@@ -26,11 +27,11 @@ _STIRLING = np.array(
 )
 # Coefficients of the series of that error in 1 / k, 1 / k^3, ... derived: B_2j / (2 j (2 j - 1))
 _SERIES = (1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0)
-# Steps of the continued fraction at most. derived: it needs about sqrt(n) next to the mean
+# Largest number of steps of the continued fraction. derived: near the mean it needs about sqrt(n)
 _MOST_STEPS = 20_000
-# Relative change of the fraction at which it has converged.
+# Relative change of the fraction at which it has converged. chosen: below an ulp
 _CONVERGED = 0.25 * ULP
-# Least size of a denominator. chosen: it is never met but by an exact 0
+# Least size of a denominator. chosen: only an exact 0 is smaller
 _TINY = 1e-290
 
 
@@ -66,7 +67,7 @@ def _tails(n: Reals, k: Reals, q: Reals) -> tuple[Reals, Reals]:
 
 @_tails.defjvp
 def _tails_jvp(primals: tuple[Reals, Reals, Reals], tangents: tuple[Reals, Reals, Reals]):
-    """d P[Bin(n, q) >= k] / dq = k P[Bin(n, q) = k] / q; n and k are held."""
+    """d P[Bin(n, q) >= k] / dq = k P[Bin(n, q) = k] / q, with n and k fixed."""
     n, k, q = primals
     above, below = _tails(n, k, q)
     inside = (k > 0) & (k <= n) & (q > 0) & (q < 1)
@@ -126,11 +127,11 @@ def _log_probability(n: Reals, k: Reals, q: Reals, is_q: Bools) -> Reals:
 
 
 def _deviance(x: Reals, mean: Reals) -> Reals:
-    """x log(x / mean) + mean - x >= 0, without a difference of what is nearly equal."""
+    """x log(x / mean) + mean - x >= 0, without a difference of nearly equal numbers."""
     excess = (mean - x) / x
     near = xp.abs(excess) < 0.1
     safe = xp.where(near, excess, 0.0)
-    # off - log(1 + off) by its series.
+    # The series of u - log(1 + u), u = `off`.
     series = xp.zeros_like(safe)
     for power in range(24, 1, -1):
         series = series * safe + (1.0 if power % 2 == 0 else -1.0) / power

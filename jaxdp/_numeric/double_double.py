@@ -1,7 +1,7 @@
 """Sums of two doubles: 32 digits, for differences of nearly equal numbers.
 
-The parts of order one ulp carry no derivative: values are exact, derivatives those of the
-leading parts.
+Values are exact. Derivatives are the derivatives of the leading parts; the parts of order one ulp
+carry none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, lifted, product_gap, round_up, two_sum
 
-# The residual of a quotient below this has partial products that underflow.
+# Least quotient whose residual has no partial products that underflow. chosen: far above 1e-308
 _LEAST = 1e-280
 
 
@@ -83,15 +83,16 @@ def quotient_up(a: Reals, b: Reals) -> Reals:
 
 
 def dot_up(x: Reals, y: Reals) -> Double:
-    """The sum of x y >= 0 along the last axis, 0 times anything being 0; not below it.
+    """Sum of x y >= 0 along the last axis, with 0 times infinity = 0; never below the exact sum.
 
-    It is the sum where no product and no partial sum is rounded, else 1e-31 of it above at most.
+    The result is exact if no product and no partial sum is rounded. Otherwise it exceeds the exact
+    sum by at most 1e-31 of it.
     """
     value = xp.where(x == 0, 0.0, x * y)
     usable = (value > _LEAST) & xp.isfinite(value)
     parts = (xp.where(usable, v, 1.0) for v in (value, x, y))
     errors = [xp.where(usable, -product_gap(*parts), 0.0)]
-    # Here the error of a product may underflow.
+    # Here the error of a product can underflow.
     value = xp.where(usable | (x == 1), value, round_up(value, 1))
     while value.shape[-1] > 1:
         even = value.shape[-1] // 2 * 2

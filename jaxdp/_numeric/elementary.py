@@ -1,7 +1,7 @@
 """Logarithms and exponentials near their cancellation points.
 
-XLA's CPU `log1p` was measured 223 ulp off on (-1/2, 0); these are within a few ulp, for
-every backend, because they use only +, *, /, exp and log.
+XLA's CPU `log1p` has a measured error of 223 ulp on (-1/2, 0). The functions here have errors of a
+few ulp on every backend, because they use only +, *, /, exp and log.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def log_probability(p: Reals) -> Reals:
 def expm1_minus(x: Reals) -> Reals:
     """exp(x) - 1 - x. Relative error: 16 ulp.
 
-    |x| <= 1: the Taylor series, 20 terms (remainder 1e-21); else directly.
+    For |x| <= 1 by the Taylor series, 20 terms (remainder 1e-21); otherwise directly.
     """
     near = xp.abs(x) <= 1.0
     t = xp.where(near, x, 0.0)
@@ -76,12 +76,12 @@ def expm1_minus(x: Reals) -> Reals:
 
 
 def round_up(value: Reals, ulps: int) -> Reals:
-    """A little more than `value`: by `ulps` units of its last place (less, if negative)."""
+    """`value` increased by `ulps` units of its last place (decreased, if negative)."""
     return value * (1.0 + ulps * ULP * xp.sign(value))
 
 
 def lifted(value: Reals, positive: Bools) -> Reals:
-    """`value`, and the least normal number where it underflowed though it is `positive`."""
+    """`value`, or the least normal number where `value` underflowed although it is `positive`."""
     return xp.where(positive & (value < LEAST_NORMAL), LEAST_NORMAL, value)
 
 
@@ -101,7 +101,8 @@ def product_gap(c: Reals, a: Reals, b: Reals) -> Reals:
 def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     """a + b and its rounding error, exactly (Dekker, Numer. Math. 18, 1971).
 
-    Which is the larger is not known to a compiler: XLA makes (1 + x) - 1 of constants into x.
+    The order of a and b must be unknown to the compiler: XLA simplifies (1 + x) - 1 with constants
+    to x.
     """
     first_is_larger = xp.abs(a) >= xp.abs(b)
     larger, smaller = xp.where(first_is_larger, a, b), xp.where(first_is_larger, b, a)
@@ -110,8 +111,8 @@ def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
 
 
 def log_add(a: Reals, b: Reals) -> Reals:
-    """log(e^a + e^b), whose derivative is a number where one of them, or both, are 0."""
-    empty_a, empty_b = a == -xp.inf, b == -xp.inf  # NaN is not empty
+    """log(e^a + e^b), with finite derivatives where e^a, e^b or both are 0."""
+    empty_a, empty_b = a == -xp.inf, b == -xp.inf  # False for NaN
     either = empty_a | empty_b
     both = xp.logaddexp(xp.where(either, 0.0, a), xp.where(either, 0.0, b))
     return xp.where(either, xp.where(empty_a, b, a), both)

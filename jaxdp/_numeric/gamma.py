@@ -1,7 +1,7 @@
 """Upper incomplete gamma functions of order s = 1 - beta in (0, 1], and their differences.
 
-Gamma(s, x) = int_x^inf e^-z z^-beta dz. At beta = 0 it is e^-x, so everything that vanishes with
-beta is formed as a difference from there and keeps its relative accuracy.
+Gamma(s, x) = int_x^inf e^-z z^-beta dz. At beta = 0 it is e^-x. Every quantity that vanishes with
+beta is computed as a difference from there, which keeps its relative accuracy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RECIPROCAL_GAMMA = (
     1.1866922547516003e-18,
     1.4123806553180318e-18,
 )
-# Below _EDGE (for the smaller argument) and _REACH (for the larger) the series is used.
+# The series serve smaller arguments below _EDGE, and larger arguments below _REACH. chosen
 _EDGE = 1.0
 _REACH = 1.5
 # (-1)^k / k! and k, from the last term of the exponential series to the first.
@@ -67,25 +67,25 @@ def gamma_excess(beta: Reals) -> Reals:
 
 
 class GammaPair(NamedTuple):
-    """Incomplete gammas at A, B = A + gap; all but `lower` times exp(A) if A >= 1 (`scaled`)."""
+    """Incomplete gammas at A and B = A + gap; if A >= 1, times exp(A) except `lower`."""
 
-    scaled: Reals  # A where the values are scaled, else 0
+    scaled: Reals  # A where the values are multiplied by exp(A), else 0
     lower: Reals  # gamma(s, A), where A < 1
     upper: Reals  # Gamma(s, A)
     far: Reals  # e^gap Gamma(s, B)
     difference: Reals  # upper - far >= 0
-    error: Reals  # of the difference, in ulp
+    error: Reals  # error of the difference, in ulp
 
 
 def gamma_pair(beta: Reals, a: Reals, log_a: Reals, gap: Reals, growth: Reals) -> GammaPair:
     """Gamma(s, A) and e^gap Gamma(s, A + gap), s = 1 - beta, and their difference.
 
-    `log_a` = log A and `growth` = log(B / A) are arguments of their own, so the difference keeps
-    its relative accuracy as gap / A -> 0 and as A underflows. Relative error: 1e-14.
+    `log_a` = log A and `growth` = log(B / A) are separate arguments, so the difference keeps its
+    relative accuracy as gap / A -> 0 and as A underflows. Relative error: 1e-14.
     """
     small = a < _EDGE
     both_small = small & (a + gap < _REACH)
-    # The series, and what it leaves: Gamma(s, x) = e^-x - W(x) + Gamma(s) - 1.
+    # The series, from Gamma(s, x) = e^-x - W(x) + Gamma(s) - 1.
     low_a = xp.where(small, a, 0.5)
     low_gap = xp.where(both_small, gap, 0.25)
     low_b = low_a + low_gap
@@ -135,8 +135,8 @@ def _change(
 ) -> Reals:
     """(B^s - B) - (A^s - A), given A^s and A^s - A.
 
-    Four forms: for A near B or not (then the derivatives of log A, which are large as A -> 0, do
-    not cancel), and for beta near 0 or s near 0.
+    There are four forms. Where A is near B, a separate form avoids cancellation of the derivatives
+    of log A, which are large as A -> 0. Each case has forms for beta near 0 and for s near 0.
     """
     apart = (1.0 - beta) * growth > 0.5
     log_b = xp.where(apart, xp.log(xp.where(apart, a + gap, 1.0)), log_a + growth)
@@ -150,7 +150,7 @@ def _change(
 
 
 def _sums(order: Reals, a: Reals, b: Reals) -> tuple[Reals, ...]:
-    """S(a), S(b), their divided difference; the same for T.
+    """S(a), S(b) and their divided difference; the same for T.
 
     S(x) = sum (-x)^k / (k! (s + k)), T(x) = sum (-x)^k / (k! (s + k) (k + 1)).
     """

@@ -1,9 +1,9 @@
 """Sums of the normal density over the integers, to full relative accuracy at every scale.
 
-With s the scale, p(k) = exp(-k^2 / (2 s^2)) / Z. Tails over the mass where they begin:
-tau(n) = P[T >= n] / p(n), n >= 0. A narrow or steep tail is summed; the others are the integral
-and the Euler-Maclaurin series, s R(x) + 1/2 + sum_j B_2j / (2j)! s^-n He_n(x), n = 2j - 1,
-x = n / s, with R the Mills ratio and He the Hermite polynomials.
+With s the scale, p(k) = exp(-k^2 / (2 s^2)) / Z. Tails are relative to the mass where they begin:
+tau(n) = P[T >= n] / p(n), n >= 0. A narrow or steep tail is summed. The others are the integral and
+the Euler-Maclaurin series, s R(x) + 1/2 + sum_j B_2j / (2j)! s^-n He_n(x), n = 2j - 1, x = n / s,
+with R the Mills ratio and He the Hermite polynomials.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp._numeric.series import NORMAL_REACH, normal_integral_over_density
 
-# A sum of this many terms reaches a relative remainder of 1e-17 where `is_short`.
+# Terms of a sum where `is_short`. derived: its relative remainder is 1e-17
 TERMS = Rule(np.arange(100.0), np.ones(100))
-# Scales up to this are summed term by term, and steep sums at any scale: n / scale^2 above _STEEP.
+# Scales up to _NARROW are summed term by term, and at any scale sums with n / scale^2 above _STEEP.
+# chosen
 _NARROW = 10.0
 _STEEP = 0.4
-# Below this step, sums over the integers are replaced by their Poisson dual.
+# 1 / scale below which sums over the integers are replaced by their Poisson dual. chosen
 WIDE = 1.25
-# The series' terms fall like (n / (2 pi s^2))^2j: below 1e-16 up to this n / s^2.
+# Largest n / s^2 of the series. derived: its terms fall like (n / (2 pi s^2))^2j, to below 1e-16
 FLAT = 0.8
 # B_2j / (2j)!, j = 1, ..., 10.
 _BERNOULLI = (
@@ -75,7 +76,7 @@ def correction(x: Reals, step: Reals) -> Reals:
 
 
 def correction_pair(x: Reals, width: Reals, step: Reals) -> tuple[Reals, Reals]:
-    """`correction` at x + width, and what it exceeds the one at x by, accurate for width -> 0."""
+    """`correction` at x + width, and its excess over `correction` at x, accurate for width -> 0."""
     near, far, square = step * x, step * (x + width), step * step
 
     def raise_order(state: tuple[Reals, ...], point: tuple[Reals, Reals]):

@@ -1,10 +1,10 @@
 """The Mills ratio of the normal law and its differences, to full relative accuracy.
 
-R(t) = Q(t) / phi(t) = sqrt(pi/2) exp(t^2/2) erfc(t / sqrt 2), Q the upper tail, phi the density.
-On [0, inf] it is one polynomial: (t + 5) R(t) = H(y), y = (t - 5) / (t + 5) in [-1, 1]
-(the mapping is that of Shepherd & Laframboise, Math. Comp. 36, 1981; the coefficients are our
-Chebyshev interpolation at 80 digits, degree 24, remainder 7e-18 of values in [1, 6.3]).
-One polynomial has exact divided differences, so R(a) - R(b) never subtracts two close numbers.
+R(t) = Q(t) / phi(t) = sqrt(pi/2) exp(t^2/2) erfc(t / sqrt 2), Q the upper tail, phi the density. On
+[0, inf] it is one polynomial: (t + 5) R(t) = H(y), y = (t - 5) / (t + 5) in [-1, 1]. The mapping
+follows Shepherd & Laframboise, Math. Comp. 36, 1981. The coefficients are our Chebyshev
+interpolation at 80 digits, degree 24, remainder 7e-18 of values in [1, 6.3]. One polynomial has
+exact divided differences, so R(a) - R(b) never subtracts two close numbers.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class MillsPair(NamedTuple):
 def mills_pair(lower: Reals, width: Reals) -> MillsPair:
     """The Mills ratio at `lower` >= 0 and `lower + width`, and the (non-negative) difference.
 
-    `width` >= 0 is an argument of its own, so the difference keeps full relative accuracy as
-    width -> 0. Relative error of all three: 8e-15 measured, for lower, width in [1e-12, 1e6].
+    `width` >= 0 is a separate argument, so the difference keeps full relative accuracy as width ->
+    0. Relative error of all three: 8e-15 measured, for lower, width in [1e-12, 1e6].
     """
     u_lower = 1.0 / (lower + _SHIFT)
     u_upper = 1.0 / (lower + width + _SHIFT)

@@ -1,4 +1,4 @@
-"""Power series, summed from their last term, and those that several files need."""
+"""Power series, summed from their last term, for use in several modules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import math
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 
-# Taylor coefficients of (sinh(x) / x - 1) / x^2 in x^2. derived: at |x| = 2 below an ulp is left
+# Taylor coefficients of (sinh(x) / x - 1) / x^2 in x^2. derived: the error at |x| = 2 is below an
+# ulp
 _SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
-# |x| up to which the normal integral is summed. derived: 14 terms leave less than an ulp
+# Largest |x| of the normal integral's series. derived: 14 terms have an error below an ulp
 NORMAL_REACH = 0.75
 # Coefficients 1 / (2k + 1)!! of x^2k in it.
 _NORMAL = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
@@ -30,7 +31,7 @@ def sinhc_excess(x: Reals) -> Reals:
 
 
 def normal_integral_over_density(x: Reals) -> Reals:
-    """The integral of exp((x^2 - t^2) / 2) over t in [0, x], for |x| <= 0.75, cut there.
+    """The integral of exp((x^2 - t^2) / 2) over t in [0, x], for |x| <= 0.75, clipped there.
 
     It is x sum_k x^(2k) / (2k + 1)!!, all terms positive. Relative error: 4 ulp.
     """

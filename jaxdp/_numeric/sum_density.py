@@ -1,12 +1,12 @@
 """Density of the logarithm of a sum of positive independent variables, by doubling.
 
-With L = log(e^A + e^B), D = A - B has Jacobian 1, and of integrals of positive terms
+Identity: with L = log(e^A + e^B), the difference D = A - B has Jacobian 1, so
 
-    h_(n+m)(l) = int h_n(a) h_m(b(a)) (e^l / e^b) da,   b(a) = log(e^l - e^a),
+    h_(n+m)(l) = int h_n(a) h_m(b(a)) (e^l / e^b) da,   b(a) = log(e^l - e^a).
 
-so that both tails keep their relative accuracy. log h is known at nodes uniform in v, where
-l = centre + 4 width sinh(v), and read by Lagrange's polynomial between them. After each step the
-mass 1 and the mean of the sum, which are known, are restored.
+All terms are positive, so both tails keep their relative accuracy. log h is stored at nodes uniform
+in v, l = centre + 4 width sinh(v), and interpolated between them by Lagrange's polynomial. The mass
+1 and the mean of the sum are known; each step restores them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
 
-# Nodes that Lagrange's polynomial passes through. measured: 8 lose two digits, 12 gain none
+# Nodes of Lagrange's polynomial. measured: 8 lose two digits, 12 gain none
 _ORDER = 10
 _ALTERNATING = np.array([(-1.0) ** k * comb(_ORDER - 1, k) for k in range(_ORDER)])
-# Widths within which nodes are about uniform. chosen: a tail of jumps is 100 widths long
+# Widths within which nodes are nearly uniform. chosen: a tail of jumps is 100 widths long
 _STRETCH = 4.0
-# Standard deviations that are kept on the left, of the law itself. derived: 5e-31 lie beyond
+# Standard deviations on the left of the law that are kept. derived: 5e-31 lie beyond
 _LEFT = 11.5
-# And on the right, of the law whose density is e^l times as large. derived: 5e-26 lie beyond
+# The same on the right, of the law whose density is e^l times as large. derived: 5e-26 lie beyond
 _RIGHT = 10.5
-# log of a density that is none. chosen: no sum of such is seen, and slopes are numbers
+# log of a density of 0. chosen: negligible in any sum, and slopes stay finite
 _LEAST = -1e4
 
 
@@ -73,7 +73,7 @@ class LogDensity(NamedTuple):
         return xp.log(_STRETCH * self.width * xp.cosh(v))
 
     def read(self, v: Reals) -> Reals:
-        """log density at v; beyond the nodes it goes on falling as it did in l."""
+        """log density at v; beyond the nodes it falls with its last slope in l."""
         n = self.values.shape[-1]
         free = (v - self.low) / self.step
         inside = xp.clip(free, 0.0, n - 1.0)
@@ -92,7 +92,7 @@ class LogDensity(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """Nodes of a density, and points of each integral."""
+    """Number of nodes of a density, and of points of each integral."""
 
     nodes: int
     points: int
@@ -103,11 +103,11 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
 
     Args:
         sigma: (L,) lanes, above 0.
-        spread: (L,) by how much wider than needed the nodes reach: lanes that differ in it alone
-            differ by what their nodes miss.
-        steps: n, known.
+        spread: (L,) factor on the range of the nodes. Two lanes that differ only in it differ
+            by the error of their nodes.
+        steps: n, concrete.
 
-    The error of both tails, relative: 1e-9 at 160 nodes and 64 points, 1e-5 at most.
+    Relative error of both tails: 1e-9 at 160 nodes and 64 points, 1e-5 at most.
     """
     density = _single(sigma, spread, resolution.nodes)
     if steps == 1:
@@ -130,7 +130,7 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
 def _scanned(
     single: LogDensity, sigma: Reals, spread: Reals, bits: Reals, points: int
 ) -> LogDensity:
-    """The same as one loop, for traced lanes."""
+    """`log_normal_sum` as one loop, for traced lanes."""
 
     def step(state: tuple[LogDensity, Reals], bit: Reals) -> tuple[tuple[LogDensity, Reals], None]:
         density, count = state
@@ -172,7 +172,7 @@ def _empty(centre: Reals, width: Reals, left: Reals, right: Reals, nodes: int) -
 def _doubled(
     density: LogDensity, sigma: Reals, spread: Reals, count: Reals, points: int
 ) -> LogDensity:
-    """The sum of two independent ones of this density, of `count` variables in all."""
+    """The sum of two independent variables of this density; it has `count` variables in all."""
 
     def lane(density: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
         result = _frame(density, density, _jump(sigma, spread), spread)
@@ -191,11 +191,11 @@ def _with_one_more(
     count: Reals,
     points: int,
 ) -> LogDensity:
-    """The sum with one more variable, of `count` in all."""
+    """The sum with one more variable; it has `count` variables in all."""
 
     def lane(density: LogDensity, single: LogDensity, sigma: Reals, spread: Reals) -> LogDensity:
         result = _frame(density, single, _jump(sigma, spread), spread)
-        # Side by side: one program of both.
+        # Side by side, so that one program serves both.
         smaller = jax.tree.map(lambda x, y: xp.stack([x, y]), density, single)
         larger = jax.tree.map(lambda x: x[::-1], smaller)
         halves = vmap(_half, (0, 0, None, None))(smaller, larger, result.nodes[0], points)
@@ -233,9 +233,9 @@ def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
 
 
 def _restored(density: LogDensity, values: Reals, count: Reals) -> LogDensity:
-    """The density with mass 1 and mean of e^l `count`: mixed with e^l times itself.
+    """The density with mass 1 and mean of e^l `count`, mixed with e^l times itself.
 
-    Where that is no small correction only its mass is restored.
+    Where this correction is not small, only the mass is restored.
     """
     values = xp.maximum(values, _LEAST)
     place, dl = density.nodes
