@@ -1,1 +1,1 @@
-"""Dominating pairs: what an accountant must know of one release in one adjacency direction."""
+"""Dominating pairs: the laws by which an accountant describes one release in one direction."""

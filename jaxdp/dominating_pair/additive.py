@@ -1,4 +1,4 @@
-"""The pair of a noise that is added to an answer which neighbouring inputs move by `shift`."""
+"""The pair of additive noise, for an answer that neighbouring inputs move by `shift`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import along_last, expanded, of_law, on_integers
 from jaxdp.noise.structure import Lattice, Singularities
 
-# Multiples of the unit of a staircase on either side of 0. chosen: shifts of 64 sensitivities.
+# Multiples of a staircase's unit on either side of 0. chosen: shifts of 64 sensitivities
 _MULTIPLES = 64
 
 
 @final
 @pytree
 class Additive(DominatingPair):
-    """P is the law of the noise, Q that of the noise moved by `shift`: any `Noise`, none sampled.
+    """P is the law of the noise, Q the law of the noise moved by `shift`; any `Noise`, not sampled.
 
-    Exchanged it is the same, as the noise is symmetric.
+    The exchanged pair is the same, because the noise is symmetric.
     """
 
     noise: Noise
@@ -111,7 +111,7 @@ def gaussian_ratio(noise: Noise, shift: Reals) -> Reals | None:
 
 
 def _certain_where(endless: Bools, law: Law) -> Law:
-    """The law, and an infinite loss with certainty where the shift is endless."""
+    """The law, or a certain infinite loss where the shift is infinite."""
 
     def choose(value: float, x: Reals) -> Reals:
         return xp.where(endless[..., None] if x.ndim > endless.ndim else endless, value, x)
@@ -141,7 +141,7 @@ def _law_of_levels(
     columns = cast(Additive, expanded(pair))
     multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
     delta = xp.exp(columns.log_delta(unit * multiple))
-    # Of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
+    # Tails of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
     tails = (delta[..., :-1] - delta[..., 1:]) / (
         xp.exp(unit * multiple[..., :-1]) * xp.expm1(xp.where(unit > 0, unit, 1.0))
     )
@@ -149,9 +149,10 @@ def _law_of_levels(
     losses = unit * multiple[..., 1:-1]
     log_up = xp.maximum(xp.log(under_q) + losses, LEAST_FINITE)
     log_down = log_up - losses
-    # Of the levels beyond: P of those above is delta there and their Q, which is P of those below.
+    # The levels beyond the last: P of the levels above is delta there plus their Q, which equals P
+    # of the levels below.
     last_tail = tails[..., -1:]
-    # A product with what overflows is none where nothing is left.
+    # Without mass beyond, the product with an overflowing exponential must be 0.
     grown = xp.exp(xp.where(last_tail > 0, unit, 0.0) * _MULTIPLES)
     left_out = delta[..., -2:-1] + last_tail * (1.0 + grown)
     level = 1.0 - xp.sum(xp.exp(log_up) + xp.exp(log_down), axis=-1, keepdims=True) - left_out

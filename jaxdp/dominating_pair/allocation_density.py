@@ -1,7 +1,7 @@
 """Density of the loss of a random allocation, log(S / t) under Q, with the error of its logarithm.
 
-Known ratios are run again with more nodes where two runs differ by too much; a traced one carries
-the derivative of its nodes, found beside them by a forward pass.
+Concrete ratios are run again with more nodes where two runs differ by too much. A traced ratio
+carries the derivative of its nodes, from a forward pass beside them.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp._numeric.sum_density import LogDensity, Resolution, log_normal_sum
 
-# Nodes of a density and points of its integrals. measured: 1e-11 of delta mostly
+# Nodes of a density and points of its integrals. measured: 1e-11 of delta in most cases
 _FEW = Resolution(200, 80)
-# Those of lanes that the few leave doubtful. measured: 1e-8 of delta at worst
+# The same for lanes whose first error is too large. measured: 1e-8 of delta at worst
 _MANY = Resolution(320, 144)
-# Nodes that are kept. measured: read between them it is off by less than the density itself
+# Nodes that are kept. measured: interpolation errors are below the density's own
 KEPT = 320
-# By how much wider the nodes of the second run reach.
+# Factor on the range of the nodes of the second run. chosen
 _WIDER = 1.25
-# Share of what it differs by that is stated as the error. derived: of Lagrange's polynomial through
-# 10 nodes the second run's is 1.25^10 = 9 times as large; measured: 6.6 times at least
+# Share of the difference of both runs that is stated as the error. derived: with Lagrange's
+# polynomial through 10 nodes the second run's error is 1.25^10 = 9 times as large; measured: 6.6
+# times at least
 _SHARE = 0.3
-# Relative error of a density beyond which twice the nodes are taken. chosen: below 1e-6 of delta
+# Relative error of a density above which more nodes are used. chosen: below 1e-6 of delta
 _DOUBTFUL = 5e-8
-# Least log mass of nodes whose errors count there. chosen: no smaller delta is asked for mostly
+# Least log mass of nodes whose errors count in this. chosen: smaller deltas are rare
 _SEEN = -37.0
-# Stretches of nodes whose largest error is kept. chosen: 5 nodes each
+# Stretches of nodes whose largest errors are kept. chosen: 5 nodes each
 STRETCHES = 64
-# Relative error where two runs agree. chosen: above the rounding of a read
+# Relative error where two runs agree. chosen: above the rounding of an interpolation
 _ROUNDING = 1e-12
-# Ratio beyond which the record's step is taken for known. chosen: no delta is small there
+# Ratio above which a fixed step bounds the pair. chosen: no delta is small there
 _LARGEST_RATIO = 12.0
-# And the least, to which a pair lifts smaller ones are lifted. chosen: the loss keeps its digits
+# Least ratio; a pair raises smaller ones to it. chosen: the loss keeps its digits
 LEAST_RATIO = 1e-4
 
 
 class Lane(NamedTuple):
-    """One pair's density under Q, the errors of its logarithm, and what lies beyond."""
+    """One pair's density under Q, the errors of its logarithm, and the log masses beyond."""
 
     density: LogDensity
     errors: Reals  # (STRETCHES,)
@@ -60,7 +61,7 @@ class Lane(NamedTuple):
 
 
 def known_lanes(ratio: Reals, steps: int) -> Lane:
-    """Lanes of known ratios (L,): those that are doubtful by more nodes."""
+    """Lanes of concrete ratios (L,); lanes with a large error use more nodes."""
     density, error = _density(ratio, steps, _FEW)
     index = np.flatnonzero(np.asarray(_largest_error(density, error)) > _DOUBTFUL)
     density, error = _reduced(density, error)
@@ -102,7 +103,7 @@ def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
 
 
 def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensity, Reals]:
-    """The density of each lane, and what that of a coarser run differs by at its nodes."""
+    """The density of each lane, and its difference to a coarser run at its nodes."""
     size = ratio.size
     safe = xp.minimum(ratio, _LARGEST_RATIO)
     spread = xp.concatenate([xp.ones(size), xp.full(size, _WIDER)])
@@ -111,7 +112,7 @@ def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensi
     error = _difference(fine, coarse)
     if steps == 1 or (checks.is_concrete(ratio) and bool(xp.all(ratio <= _LARGEST_RATIO))):
         return fine, error
-    # A step that is known: its law is one log-normal's, moved as the sum is divided.
+    # A fixed step: its law is one log-normal's, shifted as the sum is divided by t.
     single = log_normal_sum(ratio, xp.ones(size), 1, resolution)
     single = single._replace(centre=single.centre + np.log(steps))
     large = ratio > _LARGEST_RATIO
@@ -132,7 +133,7 @@ def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
 @partial(compiled, static_argnums=())
 @vmap
 def _largest_error(density: LogDensity, error: Reals) -> Reals:
-    """The largest error where either law has mass."""
+    """The largest error at nodes where either law has mass."""
     place, dl = density.nodes
     mass = density.values + xp.log(dl)
     larger = xp.maximum(mass, mass + place - density.centre)
@@ -144,7 +145,7 @@ def _largest_error(density: LogDensity, error: Reals) -> Reals:
 def _reduced(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
     """The density at the nodes that are kept, and the largest errors of its stretches.
 
-    What reading between those nodes misses is one of them.
+    The errors include the interpolation error between these nodes.
     """
     step = (density.high - density.low) / (KEPT - 1.0)
     v = density.low + step * xp.arange(1.0 * KEPT)

@@ -1,11 +1,11 @@
 """Privacy profile of a random allocation from its density, by integrals of positive terms.
 
-Of a law with density f of losses, T(e) = int_e (1 - e^(e - L)) f dL, between the edges of panels
+For a law with density f of losses, T(e) = int_e (1 - e^(e - L)) f dL. Between the edges of panels
 
     T(e) = int_e^(L_j) (1 - e^(e - L)) f dL + (1 - e^(e - L_j)) F(L_j) + e^(e - L_j) T(L_j)
 
-with F the mass beyond, so that any number of e cost one panel each, and T is convex in e^e: every
-panel has one error of its density.
+with F the mass beyond. Each e costs one panel. T is convex in e^e, since every panel has one error
+of its density.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from jaxdp.noise.base import mirrored_log_delta
 
 # Points of a panel's integral. measured: 1e-14 of it
 _POINTS = 12
-# log of no mass. chosen: no sum sees it, and slopes are numbers
+# log of no mass. chosen: negligible in any sum, and slopes stay finite
 _NOTHING = -1e4
-# Nodes of the density from one edge to the next.
+# Nodes of the density from one edge to the next. derived
 _NODES = KEPT // STRETCHES
 
 
 class Panels(NamedTuple):
-    """Edges of the panels of one direction (P + 1,) in the order of losses, and what is beyond.
+    """Edges of the panels of one direction (P + 1,) in the order of losses, and their tails.
 
-    A first axis, of 2: with the errors of the density added, and taken off.
+    The first axis, of size 2, holds the tails with the errors of the density added and subtracted.
     """
 
     edge: Reals  # v
@@ -44,9 +44,9 @@ class Panels(NamedTuple):
 
 
 def log_deltas(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Reals:
-    """Bounds on log delta at any epsilons (...,): (..., 2), above and below."""
+    """Upper and lower bounds on log delta at any epsilons (...,): (..., 2)."""
     size, backward = xp.abs(epsilon), epsilon < 0
-    # delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
+    # delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
     value = _log_tails(lane, panels, size, added ^ backward)
     mirrored = mirrored_log_delta(value, size[..., None], 1.0) + 8.0 * ULP
     return xp.minimum(xp.where(backward[..., None], mirrored, value), 0.0)
@@ -83,7 +83,7 @@ def _one_way(lane: Lane, added: bool) -> Panels:
 
 
 def _from_each_on(logs: Reals) -> Reals:
-    """log of the sums of the last terms along the last axis, of each and all that follow it."""
+    """log of the sums of each term along the last axis and all that follow it."""
     later = np.triu(np.ones((STRETCHES, STRETCHES), bool))
     return logsumexp(xp.where(later[None], logs[:, None], _NOTHING), axis=-1)
 
@@ -93,7 +93,7 @@ def _with_end(x: Reals) -> Reals:
 
 
 def _log_tails(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Reals:
-    """log T at epsilons >= 0 (...,): (..., 2), with what lies beyond the nodes, and without."""
+    """log T at epsilons >= 0 (...,): (..., 2), with the mass beyond the nodes, and without."""
     density, sign = lane.density, xp.where(added, -1.0, 1.0)
     start = xp.clip(density.at_place(sign * epsilon), density.low, density.high)
     stretch = xp.floor((start - density.low) / density.step / _NODES).astype(int)

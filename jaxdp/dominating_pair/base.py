@@ -1,4 +1,4 @@
-"""The protocol of a dominating pair: two laws P and Q that no neighbouring inputs exceed.
+"""The protocol of a dominating pair: two laws P and Q that dominate all pairs of neighbours.
 
 The privacy loss is L = log dP / dQ under P. Compositions of pairs bound compositions of the
 mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS 2022).
@@ -18,12 +18,12 @@ from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.structure import Lattice, Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
-# Members that compute.
+# Members that compute, and divide by 0 in branches not taken.
 _QUIET = {"log_delta", "law", "support", "renyi", "profile_error", "log_hit"}
-# By how much masses may miss 1 in any law. measured: rounding makes 4e-13 of the package's own
+# Tolerance of a law's total mass. measured: rounding makes 4e-13 of the package's own
 MASS_ERROR = 1e-11
-# By how much a loss may miss its lattice, over 1 + its size. measured: differences of the package's
-# own log densities are 3e-13 off
+# Tolerance of a loss's distance to its lattice, over 1 + its size. measured: 3e-13 for differences
+# of the package's own log densities
 LATTICE_ERROR = 1e-12
 
 
@@ -36,23 +36,23 @@ class Law(NamedTuple):
     loss: Reals  # finite losses
     log_mass: Reals  # under P; -inf for no mass
     log_density: Reals  # of the loss under P; inf at atoms
-    check: tuple[Reals, Reals]  # losses and log masses of a second rule, whose nodes are others
-    log_left_out: Reals  # log of the probability that no node stands for, without their axis
+    check: tuple[Reals, Reals]  # losses and log masses of a second rule with other nodes
+    log_left_out: Reals  # log of the probability outside the nodes, without their axis
     log_infinite: Reals  # log P[L = inf], without the axis of nodes
-    largest: Reals  # no finite loss exceeds it, without the axis of nodes
+    largest: Reals  # upper bound on finite losses, without the axis of nodes
 
 
 class Support(NamedTuple):
-    """Where the loss of one release ends."""
+    """Upper end of the loss of one release."""
 
-    largest: Reals  # no finite loss exceeds it
+    largest: Reals  # upper bound on finite losses
     log_infinite: Reals  # log P[L = inf]
 
 
 class Mixture(NamedTuple):
-    """sum_i s_i N(m_i, 1) against N(0, 1), exchanged where `added` is 1; `share` times a release.
+    """sum_i s_i N(m_i, 1) against N(0, 1), exchanged where `added` is 1; `share` of the releases.
 
-    Arrays of the pair's shape, components along a last axis.
+    Arrays of the pair's shape, with components along a last axis.
     """
 
     mean: Reals  # m_i >= 0, without the component of mean 0
@@ -60,14 +60,14 @@ class Mixture(NamedTuple):
     missed: Reals  # probability of the component of mean 0
     step: Reals  # the m_i are multiples of it
     added: Reals
-    share: Reals  # probability that a public coin chooses this mixture
+    share: Reals  # probability with which a public coin selects this mixture
 
 
 class DominatingPair(abc.ABC):
-    """A pair of laws, as arrays of one shape; every engine asks for these members alone.
+    """A pair of laws, as arrays of one shape; the engines use only these members.
 
-    A final subclass is a pytree of arrays. Bad concrete values raise where it is made, bad traced
-    values make NaN.
+    A final subclass is a pytree of arrays. Bad concrete values raise in the constructor; bad traced
+    values give NaN.
     """
 
     def __init_subclass__(cls) -> None:
@@ -77,13 +77,13 @@ class DominatingPair(abc.ABC):
 
     @abc.abstractmethod
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log E_P[(1 - e^(epsilon - L))_+] of one release, every real epsilon; rounded up."""
+        """log E_P[(1 - e^(epsilon - L))_+] of one release at every real epsilon; rounded up."""
 
     @abc.abstractmethod
     def law(self) -> Law:
-        """The loss as nodes; engines add what it states to leave out, n releases n times.
+        """The loss as nodes; engines add the stated `log_left_out`, n releases n times.
 
-        Masses, infinite losses and what is left out add up to 1: see `is_whole`.
+        Masses, infinite losses and the probability left out add up to 1: see `is_whole`.
         """
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class DominatingPair(abc.ABC):
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity."""
 
     def support(self) -> Support:
-        """Largest finite loss and probability of an infinite one, those of `law`, without nodes."""
+        """Largest finite loss and probability of an infinite one, as in `law`, without nodes."""
         law = self.law()
         return Support(law.largest, law.log_infinite)
 
@@ -109,18 +109,18 @@ class DominatingPair(abc.ABC):
         return False
 
     def mixtures(self) -> tuple[Mixture, ...]:
-        """The mixtures of which a public coin chooses one; none if the pair is not such."""
+        """The mixtures from which a public coin selects one; empty for any other pair."""
         return ()
 
     def mean_distance(self) -> Reals | None:
         """Largest distance, in scales, between means of P and Q, mixtures of Gaussians; else None.
 
-        The pair is a randomised function of N(mu, 1) and N(0, 1), mu that distance.
+        The pair is a randomised function of N(mu, 1) and N(0, 1), with mu this distance.
         """
         return None
 
     def prepared(self) -> DominatingPair:
-        """The pair itself, or an equal one that has found what the answers of its members share."""
+        """The pair itself, or an equal one that holds its members' shared computations."""
         return self
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
@@ -128,10 +128,10 @@ class DominatingPair(abc.ABC):
         return xp.zeros(())
 
     def log_hit(self) -> Reals:
-        """log of the probability that a release touches the record: 0 unless a subclass says less.
+        """log of the probability that a release touches the record; 0 by default.
 
-        P and Q share a law of probability 1 - e^log_hit, so that n releases have
-        delta(epsilon) <= 1 - (1 - e^log_hit)^n at epsilon >= 0. The same of the exchanged pair.
+        P and Q share a law of probability 1 - e^log_hit, so n releases have delta(epsilon) <= 1 -
+        (1 - e^log_hit)^n at epsilon >= 0. The exchanged pair has the same probability.
         """
         return xp.zeros(())
 
@@ -145,14 +145,14 @@ def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals)
 
 
 def unexplained(law: Law) -> Reals:
-    """Distance of masses and infinite losses from 1, less what the law's two rules differ by."""
+    """Distance of the total mass from 1, less the difference of the law's two rules."""
     first, second = (xp.sum(xp.exp(x), axis=-1) for x in (law.log_mass, law.check[1]))
     missing = xp.abs(1.0 - first - xp.exp(law.log_infinite))
     return xp.maximum(missing - xp.abs(first - second), 0.0)
 
 
 def is_whole(law: Law) -> Bools:
-    """True where the masses add up to 1 less what the law leaves out; False for NaN."""
+    """True where the masses add up to 1 - exp(log_left_out); False for NaN."""
     missing = unexplained(law)
     return (missing <= xp.exp(law.log_left_out) + MASS_ERROR) | (
         (law.log_left_out >= 0) & ~xp.isnan(missing)
@@ -163,7 +163,7 @@ def off_lattice(law: Law, lattice: Lattice) -> Reals:
     """Largest distance of a loss that has mass from `lattice`, over 1 + its size; NaN for NaN."""
     unit = lattice.unit[..., None]
     anchor = 0.5 * lattice.odd[..., None] * unit
-    # Of a unit of 0 all losses are 0; an infinite one is none.
+    # For a unit of 0 all losses are 0; an infinite step stands for it.
     step = xp.where(unit > 0, unit, xp.inf)
 
     def of(loss: Reals, log_mass: Reals) -> Reals:
@@ -176,9 +176,9 @@ def off_lattice(law: Law, lattice: Lattice) -> Reals:
 
 
 def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
-    """True where no lattice is claimed, or every loss lies on it but for rounding.
+    """True where no lattice is declared, or every loss lies on it up to rounding.
 
-    Lower bounds count on it: on a wrong lattice they would lie above the truth.
+    Lower bounds rely on it: with a wrong lattice they would exceed the truth.
     """
     if not isinstance(singularities, Lattice):
         return xp.ones(law.loss.shape[:-1], bool)
@@ -187,9 +187,10 @@ def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
 
 
 def with_its_error(law: Law) -> Law:
-    """The law, with what its masses miss of 1 stated as left out: quadrature that fails says so.
+    """The law with the distance of its mass from 1 added to `log_left_out`.
 
-    At most all; rounding is none.
+    This reports a quadrature that fails. The probability left out is at most 1; a distance within
+    rounding adds 0.
     """
     missing = lax.stop_gradient(unexplained(law))
     missing = xp.where(missing <= MASS_ERROR, 0.0, xp.minimum(missing, 1.0))
@@ -207,13 +208,13 @@ def law_on(
     """Law from the loss, the log density of P and the loss's slope at the nodes of both rules.
 
     Args:
-        nodes: of `panels`, or of a noise.
-        loss, log_density, slope: at `nodes.x`; slope is that of the loss there.
+        nodes: from `panels`, or from a noise.
+        loss, log_density, slope: values at `nodes.x`; slope is the derivative of the loss.
         log_infinite: log of the probability of an infinite loss under P, without the axis of nodes.
-        largest: no finite loss exceeds it; inf where there is none.
+        largest: upper bound on finite losses; inf for unbounded ones.
 
     Returns:
-        A `Law`. What its masses miss of 1 is stated as left out.
+        A `Law`. The distance of its mass from 1 is included in `log_left_out`.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
@@ -227,7 +228,8 @@ def law_on(
     log_mass = log_density + xp.log(nodes.weight)
     of_loss = log_density - xp.log(xp.abs(slope))
     first = nodes.first
-    # Where the loss is constant at the end what lies beyond has that loss, and is no loss to phi.
+    # Where the loss is constant at the end, outputs beyond have that loss, so that phi leaves out
+    # none.
     level = xp.isfinite(largest) & xp.isinf(of_loss[..., 0])
     law = Law(
         loss[..., :first],
@@ -242,14 +244,14 @@ def law_on(
 
 
 def log_of_infinite(log_finite: Reals) -> Reals:
-    """log of the probability of an infinite loss from that of a finite one; -inf for none."""
+    """log of the probability of an infinite loss, from the log of a finite one's; -inf for none."""
     possible = log_finite < 0
     value = xp.where(possible, log1mexp(xp.where(possible, -log_finite, 1.0)), -xp.inf)
     return xp.where(xp.isnan(log_finite), xp.nan, value)
 
 
 def rounding_of_infinite(log_infinite: Reals, releases: Reals) -> Reals:
-    """Error of a composition's `log_of_infinite`, of so many releases; 0 where that is none."""
+    """Error of `log_of_infinite` for a composition of `releases` releases; 0 where it is -inf."""
     size = xp.abs(xp.where(log_infinite == -xp.inf, 0.0, log_infinite))
     return lax.stop_gradient(ULP * (16.0 + releases + 4.0 * size))
 

@@ -1,14 +1,16 @@
-"""Renyi divergences of a bounded range: of mechanisms whose losses differ by `bound` at most.
+"""Renyi divergences of a bounded range: mechanisms whose losses differ by `bound` at most.
 
-At a fixed t the worst loss of [t - bound, t] has the two values t and t - bound, since e^(s L) is
-convex in e^-L, whose mean is 1. The largest of its cumulants over t is, in closed form,
+Identity: at a fixed t the worst loss in [t - bound, t] has the two values t and t - bound, since
+e^(s L) is convex in e^-L, whose mean is 1. The largest of its cumulants over t is, in closed form,
 
     K(s) = (s + 1) l((s + 1) x) - s l(s x) - l(x), l(y) = log(sinh(y) / y), x = bound / 2.
 
-That is the integral of f''(u + v) over u in [0, s] and v in [0, 1], f(y) = y l(x y), and
-f''(y) / y falls: l' is concave and l'' falls. So the divergence over its order falls as well, from
-that of order 1, l(x) + x coth(x) - 1 <= bound^2 / 8. Proofs: ours; bound^2 / 8 is that of
-Cesar & Rogers, ALT 2021. At every order these compose adaptively, whatever t was chosen.
+K(s) is the integral of f''(u + v) over u in [0, s] and v in [0, 1], f(y) = y l(x y). f''(y) / y
+falls, because l' is concave and l'' falls. So the divergence over its order falls as well, starting
+from order 1, where it is l(x) + x coth(x) - 1 <= bound^2 / 8. These divergences compose adaptively
+at every order, for any choice of t.
+
+Sources: proofs ours; bound^2 / 8 from Cesar & Rogers, ALT 2021.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from jaxdp._numeric.series import horner, sinhc_excess
 
 # Taylor coefficients of (y cosh(y) - sinh(y)) / y^3 in y^2.
 _SLOPE = tuple(2.0 * k / math.factorial(2 * k + 1) for k in range(1, 16))
-_NEAR = 2.0  # |y| up to which series are summed. derived: the 16th term is below an ulp
+_NEAR = 2.0  # largest |y| of the series. derived: the 16th term is below an ulp
 
 
 @jitted
 def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
-    """K(s), s >= 0, rounded up: above it by at most 1e-14 max(s, 1 / s) of it, 1e-7 where s < 1.
+    """K(s), s >= 0, rounded up by at most 1e-14 max(s, 1 / s) of it, and 1e-7 where s < 1.
 
-    At most s (s + 1) `rho_of_range` and s bound; NaN where the bound is bad.
+    K(s) is at most s (s + 1) `rho_of_range` and at most s bound; NaN where the bound is bad.
     """
     bound, s = xp.broadcast_arrays(checks.guard(bound), s)
     endless = xp.isinf(bound)
@@ -45,7 +47,7 @@ def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
 
 @jitted
 def renyi_of_range(bound: Reals, order: Reals) -> Reals:
-    """The divergence of an order from 1 on: `rho_of_range` there, and the bound at infinity."""
+    """Renyi divergence of an order >= 1: `rho_of_range` at 1, and the bound at infinity."""
     bound, order = xp.broadcast_arrays(checks.guard(bound), order)
     inside = (order > 1) & (order < xp.inf)
     s = xp.where(inside, order - 1.0, 1.0)

@@ -1,11 +1,11 @@
-"""A loss of finitely many values, and the worst of all shifts of a piecewise-constant noise.
+"""Losses with finitely many values, and the worst shift of a piecewise-constant noise.
 
-A test between two laws P and Q has a false-positive rate Q(A) and a power P(A); the best ones are
-the concave hull of such points (Neyman & Pearson), whose edges are atoms of the loss: an edge that
-is b wide and a high has the loss log(a / b) with probability a under P. A hull that covers those
-of several pairs is a pair that is harder to hide than each of them, so that compositions of it
-bound every adaptive composition of them, whichever is chosen at every step (Zhu, Dong & Wang,
-AISTATS 2022). Masses are whole numbers, and so is every step of the hull.
+A test between two laws P and Q has a false-positive rate Q(A) and a power P(A). The best tests are
+the concave hull of these points (Neyman & Pearson), whose edges are atoms of the loss: an edge of
+width b and height a has the loss log(a / b) with probability a under P. If a hull covers the hulls
+of several pairs, its pair dominates each of them. Its compositions then bound every adaptive
+composition of these pairs, with any choice at every step (Zhu, Dong & Wang, AISTATS 2022). Masses
+are whole numbers, and so is every step of the hull: there is no rounding error.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.structure import Kinks, Singularities
 
-# A shift is known to this part of a cell. chosen: below an ulp of any double.
+# Resolution of a shift, as a part of a cell. chosen: below an ulp of any double
 _PART = 2**60
-# By how much losses and masses of a user may contradict each other. chosen: rounding of inputs
+# Tolerance for a contradiction of a user's losses and masses. chosen: rounding of inputs
 _LOSS_ERROR = 1e-9
-# Masses whose logarithm is taken. derived: the least normal number.
+# Least mass whose logarithm is taken. derived: the least normal number
 LEAST = 1e-307
 
 
@@ -43,8 +43,8 @@ LEAST = 1e-307
 class Finite(DominatingPair):
     """The loss takes the values losses[j], rising, with probability masses[j] under P.
 
-    Else it is infinite, with probability `infinite`; under Q, of which P has nothing with
-    probability `hidden`, it is minus that. All static: part of the program. Where `backward` is 1
+    It is +infinite with probability `infinite` under P, and -infinite with probability `hidden`
+    under Q, where P has no mass. All fields are static: part of the program. Where `backward` is 1
     the pair is exchanged. Made by `worst_of_shifts` and `PrivacyLoss.from_pmf`.
     """
 
@@ -79,7 +79,7 @@ class Finite(DominatingPair):
         return xp.where(backward > 0, values[1], values[0])
 
     def law(self) -> Law:
-        """The losses."""
+        """The atoms of the loss."""
         backward = (self.backward > 0)[..., None]
         losses = np.array(self.losses)
         log_masses = np.log(np.maximum(self.masses, LEAST))
@@ -93,7 +93,7 @@ class Finite(DominatingPair):
             xp.where(self.backward > 0, log_hidden, log_infinite),
             round_up(xp.where(self.backward > 0, -losses[0], losses[-1]), 2),
         )
-        # Masses that a user gave may miss 1 by their rounding.
+        # A user's masses can differ from a total of 1 by rounding.
         return with_its_error(law)
 
     def singularities(self) -> Singularities:
@@ -112,7 +112,8 @@ class Finite(DominatingPair):
 def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> Finite:
     """The pair whose loss is losses[j] with mass masses_p[j] under P and masses_q[j] under Q.
 
-    Host-side. What is missing of a total of 1 lies at infinity; `ValueError` for what is no law.
+    Host-side. Mass missing from a total of 1 becomes an infinite loss. Raises `ValueError` unless
+    both are laws with these losses.
     """
     if not all(map(checks.is_concrete, (losses, masses_p, masses_q))):
         raise ValueError("losses and masses must be known before tracing: they shape the program")
@@ -126,14 +127,14 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
     if not np.all(np.abs(np.log(p / q) - place) <= _LOSS_ERROR * (1.0 + np.abs(place))):
         raise ValueError("losses must be log(masses_p / masses_q)")
     infinite, hidden = map(_missing, (p, q))
-    # The larger loss of the two that are given: delta is no less than either's.
+    # The larger of the given and the computed loss: delta is then at least either one's.
     place = np.maximum(place, np.log(p / q))
     order = np.argsort(place)
     return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
 
 
 def _missing(masses: np.ndarray) -> float:
-    """Mass that a total of 1 lacks, rounded up; 0 where half an ulp of each mass explains it."""
+    """Mass missing from a total of 1, rounded up; 0 where half an ulp of each mass explains it."""
     lacks = 1 - sum(map(Fraction, masses.tolist()))
     if lacks < -_LOSS_ERROR:
         raise ValueError(f"masses must add up to at most 1, got {float(1 - lacks)}")
@@ -142,12 +143,12 @@ def _missing(masses: np.ndarray) -> float:
 
 
 def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finite:
-    """The least loss that dominates those of `noise` at every shift of at most `shift`.
+    """The least loss that dominates `noise` at every shift of size `shift` or less.
 
-    Both signs, every size: its delta is that of `noise.log_delta`, and it composes, whatever shift
-    each release has and even if it was chosen from the earlier ones. Host-side. Nothing is lost by
-    it on `optimal_noise`: at (1, .2), (1, .01), (3, .3) and (.2, .05) the deltas of 1 to 32
-    releases are those of the largest shift alone, to 1e-5.
+    It covers both signs and all sizes, and its delta equals `noise.log_delta`. It also composes:
+    every release can have another shift, chosen from the earlier releases. Host-side. The bound
+    loses nothing on `optimal_noise`: at (1, .2), (1, .01), (3, .3) and (.2, .05), the deltas of 1
+    to 32 releases equal the deltas of the largest shift alone, to 1e-5.
     """
     if not 0 <= shift < math.inf:
         raise ValueError(f"shift must lie in [0, inf), got {shift}")
@@ -183,7 +184,7 @@ def _roc(noise: Histogram, sign: int, k: int, share: int) -> set[tuple[int, int]
     pieces = [(moved(0), moved(k), _PART - share), (moved(0), moved(k + 1), share)]
     p = np.concatenate([a * s for a, _, s in pieces if s] + [[noise.atom_weight * _PART, 0]])
     q = np.concatenate([b * s for _, b, s in pieces if s] + [[0, noise.atom_weight * _PART]])
-    # The order of near ties is free: the hull takes care.
+    # Near ties can have any order: the hull corrects them.
     p_float, q_float = p.astype(float), q.astype(float)
     order = np.argsort(-p_float / np.maximum(p_float + q_float, 1.0), kind="stable")
     return set(zip(np.cumsum(q[order]).tolist(), np.cumsum(p[order]).tolist(), strict=True))
@@ -215,7 +216,7 @@ def _pair_of_hull(hull: list[tuple[int, int]], total: int) -> Finite:
 
 
 def _log_ratio(a: int, b: int) -> float:
-    """log(a / b) to an ulp or two, for whole numbers of any size."""
+    """log(a / b) to an ulp or two, for integers of any size."""
     ratio = Fraction(a, b)
     near = abs(ratio - 1) < Fraction(1, 2)
     return math.log1p(float(ratio - 1)) if near else math.log(ratio.numerator / ratio.denominator)
@@ -237,7 +238,7 @@ def _profile(
 ) -> tuple[np.ndarray | float, ...]:
     """The losses, delta there (of the finite part), the mass above times e^-loss, e^loss."""
     places = np.array([-math.inf, *losses])
-    # From the top: Q of what lies above, and delta, are sums of positive terms.
+    # From the largest loss down, Q of the losses above and delta are sums of positive terms.
     above, slopes = np.zeros(places.size), np.zeros(places.size)
     delta, mass = 0.0, 0.0
     for j in range(len(masses) - 1, -1, -1):
@@ -258,7 +259,7 @@ def _log_delta(
     index = xp.searchsorted(losses, epsilon, side="left")
     past_end = index >= losses.size
     index = xp.clip(index, 1, losses.size - 1)
-    # Each loss is known to 4 ulp.
+    # Each loss has an error of up to 4 ulp.
     place = losses[index]
     gap = xp.maximum(xp.where(past_end, 0.0, place + 4.0 * ULP * xp.abs(place) - epsilon), 0.0)
     finite = xp.where(past_end, 0.0, above[index] + slopes[index] * -xp.expm1(-gap))

@@ -1,4 +1,4 @@
-"""Batches of a fixed size, drawn without replacement, where one record is replaced."""
+"""Batches of a fixed size, sampled without replacement, where one record is replaced."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ from jaxdp.noise.structure import Kinks, Singularities
 @final
 @pytree
 class FixedBatch(DominatingPair):
-    """The pair whose profile is that of a record that a share `rate` of the samples replaces.
+    """The pair of a replaced record that is in a sample with probability `rate`.
 
     delta(e) = g delta_s(log(1 + (e^e - 1) / g)) at e >= 0, delta(-e) = 1 - e^-e + e^-e delta(e),
-    g the rate, delta_s that of log-concave noise at the `shift` s of the whole batch's answer. One
-    release attains it at every e; compositions are dominated, and need not attain it: the worse of
-    the compositions of "add" and of "remove" is no bound, as whoever chooses may turn around.
-    Exchanged it is the same. The loss is p(u) = log(1 - g + g e^u) or -p(u), u > 0 the loss of the
-    whole release, or 0 with probability (1 - g) (1 - 2 S(s / 2)), S the noise's survival function.
-    Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 9; composed, Zhu, Dong & Wang, AISTATS
+    with g the rate and delta_s the profile of log-concave noise at the `shift` s of the whole
+    batch's answer. One release attains this delta at every e. The pair dominates compositions but
+    need not be attained by them. The worse of the compositions of "add" and of "remove" is not a
+    bound, since an adversary can change direction between releases.
+
+    The exchanged pair is the same. The loss is p(u) = log(1 - g + g e^u) or -p(u), u > 0 the loss
+    of the whole release, or 0 with probability (1 - g) (1 - 2 S(s / 2)), S the noise's survival
+    function.
+
+    Sources: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 9; composed, Zhu, Dong & Wang, AISTATS
     2022, theorem 10.
     """
 
@@ -82,7 +86,7 @@ class FixedBatch(DominatingPair):
             return xp.concatenate([sign * x[..., part][..., ::-1], middle, x[..., part]], axis=-1)
 
         def rule(part: slice) -> tuple[Reals, Reals]:
-            # Above 0 the mass is that under Q times e^p.
+            # Above 0 the mass under P is the mass under Q times e^p.
             log_up = (mass + loss)[..., part]
             masses = xp.concatenate([mass[..., part][..., ::-1], log_atom, log_up], axis=-1)
             return both(loss, part, xp.zeros_like(log_atom), -1.0), masses
@@ -116,7 +120,7 @@ class FixedBatch(DominatingPair):
         return self
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and what they leave out, or bounds from the whole one."""
+        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
         return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
 
     def mean_distance(self) -> Reals | None:
@@ -130,7 +134,7 @@ class FixedBatch(DominatingPair):
 
     @property
     def _rate(self) -> Reals:
-        """The rate as it may have come through a transformation."""
+        """The rate; NaN where a transformation moved it out of [0, 1]."""
         return checks.guard(self.rate, 1.0)
 
     @property
@@ -140,10 +144,10 @@ class FixedBatch(DominatingPair):
         return sampled_largest(largest, self._rate, xp.zeros_like(self._rate))
 
     def _renyi_bound(self, order: Reals) -> Reals:
-        """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or of "remove".
+        """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or the bound by "remove".
 
-        The first is a coin that shows whether the record is hit. E[e^(s L)] is at most the moment
-        of "remove" of order a, and what the losses up to 0 add.
+        The first is a coin that reveals whether the record is sampled. For the second, E[e^(s L)]
+        is at most the moment of "remove" of order a, plus the contribution of losses up to 0.
         """
         rate = self._rate
         excess = xp.where(order > 1, order - 1.0, 1.0)
@@ -161,11 +165,11 @@ class FixedBatch(DominatingPair):
         return round_up(bound, 16)
 
     def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of what the places beyond the nodes add to a moment."""
+        """log of a bound on the moment from outputs beyond the nodes."""
         law = self.law()
         last_loss = xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf), axis=-1)
         rate, left_out = (xp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
-        # The loss of the whole release there: p(u) <= u.
+        # Loss of the whole release there: p(u) <= u.
         tail = log_moment_beyond(self._renyi_of_base, order, last_loss, rate, left_out)
         log_bound = (order - 1.0) * self._largest + log_left_out
         bounded = xp.where(self._largest < xp.inf, log_bound, xp.inf)

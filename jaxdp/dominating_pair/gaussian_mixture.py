@@ -21,9 +21,9 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import of_law
 from jaxdp.noise.structure import Singularities, Smooth
 
-# By how much probabilities may miss 1. chosen: far above the rounding of a sum
+# Tolerance of the sum of probabilities. chosen: far above the rounding of a sum
 _WHOLE = 1e-9
-# Places from the lowest mean to the highest between which nodes lie. chosen: 1536 nodes in all
+# Breaks of the nodes' panels from the lowest mean to the highest. chosen: 1536 nodes in all
 _BREAKS = 7
 
 
@@ -32,17 +32,17 @@ _BREAKS = 7
 class GaussianMixture(DominatingPair):
     """sum_i p_i N(a_i, scale^2) against sum_j q_j N(-b_j, scale^2), all a_i, b_j >= 0.
 
-    It dominates mixtures around any vectors whose norms are a_i and b_j, or smaller ones: of a
-    Gaussian a half-space is the test whose probability moves most (arXiv:2403.04867, theorem 3.8).
+    It dominates mixtures around any vectors with norms a_i and b_j or less: among all tests of a
+    Gaussian, a half-space moves the probability most (arXiv:2403.04867, theorem 3.8).
 
     Args:
-        sensitivities: the a_i, one a component: numbers, or arrays that broadcast (batches).
+        sensitivities: the a_i, one for each component: numbers, or arrays that broadcast (batches).
         probabilities: the p_i, of sum 1.
         scale: standard deviation of the noise.
         other_sensitivities, other_probabilities: the b_j and q_j; by default Q is N(0, scale^2).
 
-    `ValueError` for values out of range. One direction: `privacy_loss(pair, relation="add_remove")`
-    takes both.
+    Raises `ValueError` for values out of range. The pair has one direction: `privacy_loss(pair,
+    relation="add_remove")` takes both.
 
     >>> import jaxdp as dp
     >>> pair = dp.GaussianMixture([0.0, 1.0, 2.0], [0.81, 0.18, 0.01], 1.0)
@@ -79,7 +79,7 @@ class GaussianMixture(DominatingPair):
         other_sensitivities: Sequence[Any] = (),
         other_log_probabilities: Sequence[Any] = (),
     ) -> GaussianMixture:
-        """The mixture of weights by their logarithms, which are taken to add up to 1."""
+        """The mixture of weights by their logarithms, which are assumed to add up to 1."""
         zero = xp.zeros(())
         up = tuple(sensitivities), tuple(log_probabilities)
         down = tuple(other_sensitivities) or (zero,), tuple(other_log_probabilities) or (zero,)
@@ -96,7 +96,7 @@ class GaussianMixture(DominatingPair):
         other_log_probabilities: tuple[Any, ...],
         scale: Any,
     ) -> GaussianMixture:
-        """The mixture with these fields; `ValueError` for values out of range."""
+        """The mixture with these fields; raises `ValueError` for values out of range."""
         for means, logs in (
             (sensitivities, log_probabilities),
             (other_sensitivities, other_log_probabilities),
@@ -128,7 +128,7 @@ class GaussianMixture(DominatingPair):
         return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
 
     def support(self) -> Support:
-        """The limit of the loss far out; no loss is infinite."""
+        """The limit of the loss at infinity; no loss is infinite."""
         largest = round_up(self._sides().ends()[1], 4)
         return Support(largest, xp.full_like(largest, -xp.inf))
 
@@ -143,7 +143,7 @@ class GaussianMixture(DominatingPair):
         return GaussianMixture.of_logs(*down, self.scale, *up)
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and what they leave out, or by joint convexity."""
+        """Renyi divergence from nodes and `log_left_out`, or by joint convexity."""
 
         def beyond(order: Reals, log_left_out: Reals) -> Reals:
             return renyi_beyond(self._from_components, order, log_left_out)
@@ -151,14 +151,14 @@ class GaussianMixture(DominatingPair):
         return renyi_of_law(self, order, self._from_components, beyond)
 
     def mean_distance(self) -> Reals:
-        """Largest mean of one side and of the other, added."""
+        """Sum of the largest means of both sides, over components with weight."""
         up, log_up, down, log_down = self._sides()
         sides = ((up, log_up), (down, log_down))
         up, down = (xp.max(xp.where(log == -xp.inf, 0.0, x), axis=0) for x, log in sides)
         return up + down
 
     def log_hit(self) -> Reals:
-        """log of the probability that the means differ, where that of 0 is shared by both."""
+        """log of the probability that the means differ, if both sides share the mean 0."""
         sides = self._sides()
         log_moved = [
             logsumexp(xp.where(mean > 0, log_weight, -xp.inf), axis=0)
@@ -192,7 +192,7 @@ class GaussianMixture(DominatingPair):
 
 
 def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:
-    """Both sides of one length, so that they can be exchanged: by components without weight."""
+    """Store both sides padded to one length with components of weight 0, so that they exchange."""
     n = max(len(up[0]), len(down[0]))
     zero, nothing = xp.zeros(()), xp.full((), -xp.inf)
     assign(

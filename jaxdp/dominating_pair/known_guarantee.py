@@ -1,6 +1,6 @@
-"""The worst pairs of what is known of a mechanism: pure and approximate privacy, a bounded range.
+"""Worst pairs of a given guarantee: pure and approximate privacy, a bounded range.
 
-Compositions of them bound every adaptive composition of mechanisms that keep the guarantees.
+Their compositions bound every adaptive composition of mechanisms that satisfy the guarantees.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from jaxdp.guarantee.pure_profile import (
 from jaxdp.noise.nodes import CHECK_ORDER, ORDER
 from jaxdp.noise.structure import Kinks, Lattice, Singularities
 
-# Panels of the density of a bounded range. chosen: a range of 30 has panels of 1.
+# Panels of the density of a bounded range. chosen: width 1 for a range of 30
 _PANELS = 32
-# Largest range whose density is summed; a wider one counts as if all were told. measured: at this
-# one the masses add up to 1 - 6e-12
+# Largest range with a summed density; wider ones have only infinite losses. measured: here the
+# masses add up to 1 - 6e-12
 _LARGEST_RANGE = 1e3
 
 
 @final
 @pytree
 class Response(DominatingPair):
-    """The worst pair of (epsilon, delta)-differential privacy: randomised response, or all is told.
+    """The worst pair of (epsilon, delta)-DP: randomised response, or full disclosure.
 
-    The loss is infinite with probability `failure`, else +-bound, up with 1 / (1 + e^-bound).
-    Source: Kairouz, Oh & Viswanath, ICML 2015.
+    The loss is infinite with probability `failure`, else +-bound, with probability 1 / (1 +
+    e^-bound) for +bound. Source: Kairouz, Oh & Viswanath, ICML 2015.
     """
 
     bound: Reals  # epsilon, nats
@@ -55,7 +55,7 @@ class Response(DominatingPair):
         )
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """`ApproxDP.log_delta`, that of `PureDP` where nothing fails."""
+        """`ApproxDP.log_delta`; with failure 0, `PureDP.log_delta`."""
         epsilon = checks.real("epsilon", epsilon)
         bound, failure, epsilon = xp.broadcast_arrays(self.bound, self.failure, epsilon)
         bound, failure = checks.guard(bound), checks.guard(failure, 1.0)
@@ -81,7 +81,7 @@ class Response(DominatingPair):
         )
 
     def singularities(self) -> Singularities:
-        """Odd multiples of bound."""
+        """Odd multiples of `bound`."""
         unit = 2.0 * checks.guard(self.bound) + 0.0 * self.failure
         return Lattice(unit, xp.ones_like(unit))
 
@@ -90,7 +90,7 @@ class Response(DominatingPair):
         return self
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """log(p e^((a - 1) b) + (1 - p) e^(-(a - 1) b)) / (a - 1); infinite where it may fail."""
+        """log(p e^((a - 1) b) + (1 - p) e^(-(a - 1) b)) / (a - 1); infinite if failure > 0."""
         return renyi_of_law(self, order, lambda a: self.bound + 0.0 * a)
 
 
@@ -98,10 +98,10 @@ class Response(DominatingPair):
 @in_float64
 @pytree
 class RandomisedResponse(DominatingPair):
-    """The truth among `categories` with e^epsilon times the probability of each other answer.
+    """Randomised response: the truth has e^epsilon times the probability of each other category.
 
-    The loss is +-epsilon where either input's category is answered, and 0 elsewhere.
-    Source: Kairouz, Oh & Viswanath, JMLR 2016, section 4.
+    The loss is +-epsilon if the answer is either input's category, and 0 otherwise. Source:
+    Kairouz, Oh & Viswanath, JMLR 2016, section 4.
     """
 
     bound: Reals  # epsilon, nats
@@ -115,7 +115,7 @@ class RandomisedResponse(DominatingPair):
         )
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of 0 below epsilon = 0."""
+        """log of (e^b - e^epsilon)_+ / (e^b + k - 1), plus the share of loss 0 if epsilon < 0."""
         epsilon = checks.real("epsilon", epsilon)
         log_up, level = self._log_masses()
         b = checks.guard(self.bound)
@@ -157,12 +157,13 @@ class RandomisedResponse(DominatingPair):
 @final
 @pytree
 class BoundedRange(DominatingPair):
-    """The worst pair of a mechanism of bounded range b: density ~ e^(l / 2) of the loss, |l| <= b.
+    """The worst pair of a mechanism of bounded range b: loss density ~ e^(l / 2), |l| <= b.
 
-    Bounded range: the losses of two outputs differ by b at most, as those of the exponential
-    mechanism. The largest of the profiles of the pairs of losses t and t - b over 0 <= t <= b is
-    delta(e) = (e^(b / 2) - e^(e / 2))^2 / (e^b - 1) at |e| <= b, convex in e^e: a profile, of the
-    density e^((b + l) / 2) / (2 (e^b - 1)). t may be chosen anew at every step.
+    Bounded range: the losses of two outputs differ by b at most, as in the exponential mechanism.
+    The largest profile of the pairs of losses t and t - b over 0 <= t <= b is delta(e) = (e^(b / 2)
+    - e^(e / 2))^2 / (e^b - 1) at |e| <= b. It is convex in e^e, and so the profile of the density
+    e^((b + l) / 2) / (2 (e^b - 1)). t can be chosen anew at every step.
+
     Source: Durfee & Rogers, NeurIPS 2019; Dong, Durfee & Rogers, ICML 2020.
     """
 
@@ -207,12 +208,12 @@ class BoundedRange(DominatingPair):
         return self
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence of the worst fixed pair of losses t, t - b: less than this pair's."""
+        """Renyi divergence of the worst fixed pair of losses t, t - b; smaller than this pair's."""
         return renyi_of_range(self.bound, checks.real("order", order, 1.0))
 
 
 def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of [0, 1], cut into panels of equal length."""
+    """Nodes and weights on [0, 1], cut into panels of equal length."""
     x, w = gauss_legendre(order)
     return np.ravel((np.arange(_PANELS)[:, None] + x) / _PANELS), np.tile(w / _PANELS, _PANELS)
 

@@ -1,4 +1,4 @@
-"""delta of a mixture of Gaussians against another one, on opposite sides, from Mills ratios."""
+"""delta of one mixture of Gaussians against another, on opposite sides, from Mills ratios."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp.noise.base import mirrored_log_delta
 
-# Bisections of the place where the loss is epsilon. derived: to an ulp, and some
+# Bisections for the place where the loss is epsilon. derived: to below an ulp
 _BISECTIONS = 110
-# -log of the smallest weight that a bracket of that place allows for. chosen: no double is less
+# -log of the smallest weight that the bracket covers. chosen: below any double
 _LEAST_WEIGHT = 800.0
-# Ulps that a term of delta loses. measured: 1e-14 of delta, against 40 digits
+# Error of a term of delta in ulps. measured: 1e-14 of delta, against 40 digits
 _TERM_ULPS = 64.0
 
 
@@ -36,7 +36,7 @@ class Sides(NamedTuple):
         return Sides(self.down, self.log_down, self.up, self.log_up)
 
     def log_ratios(self, x: Reals) -> tuple[Reals, Reals]:
-        """log of P's density, and of Q's, over that of N(0, 1) at x."""
+        """log densities of P and of Q at x, over the density of N(0, 1)."""
         x = x[None]
         return (
             _log_ratio(self.up * x - 0.5 * self.up**2, self.log_up),
@@ -44,7 +44,7 @@ class Sides(NamedTuple):
         )
 
     def loss_slope(self, x: Reals) -> Reals:
-        """Slope of the difference of `log_ratios` in x: the means of each side, weighted."""
+        """Slope of the difference of `log_ratios` in x: the weighted means of both sides, added."""
         x = x[None]
         ahead = softmax(self.log_up + self.up * x - 0.5 * self.up**2, axis=0)
         behind = softmax(self.log_down - self.down * x - 0.5 * self.down**2, axis=0)
@@ -62,7 +62,7 @@ class Sides(NamedTuple):
 
 
 def _log_ratio(exponent: Reals, log_weight: Reals) -> Reals:
-    """log sum w e^exponent, relative to its own size near 0, as the weights add up to 1."""
+    """log sum w e^exponent, to full relative accuracy near 0, as the weights add up to 1."""
     near_terms = xp.exp(log_weight) * xp.expm1(xp.minimum(exponent, 1.0))
     excess = xp.sum(near_terms, axis=0)
     near = (xp.abs(excess) < 0.5) & (xp.max(exponent, axis=0) <= 1.0)
@@ -71,7 +71,7 @@ def _log_ratio(exponent: Reals, log_weight: Reals) -> Reals:
 
 
 def _weight(chosen: Bools, log_weight: Reals) -> Reals:
-    """log of the weights that are chosen; -inf for none."""
+    """log of the total weight of the chosen components; -inf for none."""
     return logsumexp(xp.where(chosen, log_weight, -xp.inf), axis=0)
 
 
@@ -79,12 +79,13 @@ def _weight(chosen: Bools, log_weight: Reals) -> Reals:
 def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     """log of P[X > t] - e^epsilon Q[X > t], L(t) = epsilon; rounded up.
 
-    With R the Mills ratio every term is positive, as P and e^epsilon Q have one density at t:
+    P and e^epsilon Q have the same density at t. With R the Mills ratio, every term is therefore
+    positive:
 
         sum_i p_i phi(t - a_i) (R(t - a_i) - R(t)) + e^epsilon sum_j q_j phi(t + b_j) (R(t) -
         R(t + b_j)).
 
-    delta(-e) = 1 - e^-e + e^-e times that of the exchanged pair at e.
+    delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
     """
     shape = xp.broadcast_shapes(epsilon.shape, *(x.shape[1:] for x in sides))
     sides = Sides(*(xp.broadcast_to(x, (x.shape[0], *shape)) for x in sides))
@@ -116,7 +117,7 @@ def _forward(sides: Sides, epsilon: Reals) -> Reals:
     terms = xp.concatenate([of_up, of_down])
     total = logsumexp(terms, axis=0)
     size = xp.max(xp.where(terms > -xp.inf, xp.abs(terms), 0.0), axis=0)
-    # Where t is off by an ulp the two densities differ, which R(t) multiplies.
+    # If t has an error of an ulp the two densities differ; R(t) multiplies the difference.
     p, q = sides.log_ratios(t)
     ulps = 16.0 * epsilon + 8.0 * xp.abs(sides.loss_slope(t)) * (1.0 + xp.abs(t))
     gap = ULP * ulps + xp.abs(p - q - epsilon)
@@ -127,7 +128,7 @@ def _forward(sides: Sides, epsilon: Reals) -> Reals:
 
 @_forward.defjvp
 def _forward_jvp(primals: tuple[Sides, Reals], tangents: tuple[Sides, Reals]):
-    """The derivative at the place t held, where delta is stationary."""
+    """The derivative with the place t fixed, where delta is stationary."""
     (sides, epsilon), (of_sides, of_epsilon) = primals, tangents
     value = _forward(sides, epsilon)
     inside = value > -xp.inf

@@ -11,15 +11,15 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair, is_whole
 
-# Of order - 1: divergences of smaller orders are that of this one. chosen: K / s keeps its digits.
+# Least order - 1; smaller ones use its divergence. chosen: K / s keeps its digits
 _LEAST_EXCESS = 2.0**-30
-# Of a moment: what two rules differ by where it is resolved. chosen: above their rounding
+# Difference of a moment by both rules, up to which it is resolved. chosen: above their rounding
 _RESOLVED = 1e-11
-# Exponents whose exponentials are numbers, with a mass beside them. derived: from the largest one
+# Largest exponent of a term with a mass beside it. derived: below the logarithm of any overflow
 _LARGEST_EXPONENT = 650.0
-# Relative error of a term. derived: an ulp of the exponents of loss and mass, and some
+# Relative error of a term. derived: a few ulps of the exponents of loss and mass
 _TERM_ERROR = 4.0 * _LARGEST_EXPONENT * ULP
-# Higher orders whose divergences bound what is left out, in parts of the order. chosen: octaves
+# Higher orders for the bound on the left-out moment, over the order. chosen: octaves
 _HIGHER = (1.5, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -29,18 +29,19 @@ def renyi_of_law(
     otherwise: Callable[[Reals], Reals],
     beyond: Callable[[Reals, Reals], Reals] | None = None,
 ) -> Reals:
-    """log E[e^((a - 1) L)] / (a - 1) of order a by nodes and what they leave out, or `otherwise`.
+    """log E[e^((a - 1) L)] / (a - 1) of order a by nodes and `log_left_out`, or `otherwise`.
 
-    Both are upper bounds, the second where it is less or the nodes do not resolve what lies between
-    them. `beyond`, of the order and the law's `log_left_out`, bounds the logarithm of what is left
-    out of the moment; none: all of it is the largest finite loss. Infinite where a loss is; of
-    infinite order the largest loss. NaN where the masses do not add up.
+    Both are upper bounds. The second applies where it is smaller, or where the nodes do not resolve
+    the integrand. `beyond` maps the order and `log_left_out` to a bound on the log of the left-out
+    moment; by default, all probability left out has the largest finite loss. The result is infinite
+    if a loss is infinite, the largest loss at infinite order, and NaN where the masses do not add
+    up.
     """
     order = checks.real("order", order, 1.0)
     law = pair.law()
     order = xp.broadcast_to(order, xp.broadcast_shapes(order.shape, law.largest.shape))
     excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-    # What Q has at L = -inf is missing of E[e^-L] = 1.
+    # E[e^-L] = 1 less the probability of Q at L = -inf.
     hidden = xp.exp(pair.reversed().law().log_infinite)
     rules = (law.loss, law.log_mass), law.check
     (nodal, rounding), (check, _) = (_divergence(*x, order, excess, hidden) for x in rules)
@@ -67,20 +68,20 @@ def renyi_of_law(
 def _divergence(
     loss: Reals, log_mass: Reals, order: Reals, excess: Reals, hidden: Reals
 ) -> tuple[Reals, Reals]:
-    """log E[e^(s L)] / s and its rounding error, by terms that are positive where they can be.
+    """log E[e^(s L)] / s and its rounding error, by positive terms where possible.
 
     As E[e^-L] = 1 - hidden, E[e^(s L) - 1] is E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + hidden).
     """
     exponent = excess[..., None] * loss
     has_mass = log_mass > -xp.inf
-    # Only what grows can overflow, and rounds: e^-x - 1 + x has the error of x.
+    # Only growing exponentials overflow or round: e^-x - 1 + x has the error of x.
     size = xp.max(xp.where(has_mass, xp.maximum(exponent, -loss), 0.0), axis=-1, initial=0.0)
     near = size < _LARGEST_EXPONENT
     mass = xp.where(has_mass, xp.exp(log_mass), 0.0)
     safe = xp.where(has_mass & near[..., None], loss, 0.0)
     first = xp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
     grown = xp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
-    # Of order 1 only the first is left.
+    # For order 1 only the first term remains.
     grown = xp.where(order == 1.0, 0.0, grown)
     summed = log1p(excess * (first + grown)) / excess
     far = logsumexp(log_mass + exponent, axis=-1) / excess
@@ -91,10 +92,10 @@ def _divergence(
 
 
 def renyi_beyond(divergence: Callable[[Reals], Reals], order: Reals, log_left_out: Reals) -> Reals:
-    """log of what places of probability e^log_left_out under P add to E[e^((a - 1) L)], at most.
+    """log of a bound on E[e^((a - 1) L)] over outputs of probability e^log_left_out under P.
 
-    By Hoelder's inequality, from a bound on the divergence of higher orders b:
-    E[e^(s L); A] <= E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
+    By Hoelder's inequality, from a bound on the divergence of higher orders b: E[e^(s L); A] <=
+    E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
     """
     excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
     bound = xp.full(order.shape, xp.inf)

@@ -1,4 +1,4 @@
-"""Poisson sampling of any pair: every record takes part with a probability of its own."""
+"""Poisson sampling of any pair: each record joins a sample independently."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_d
 from jaxdp.noise.nodes import expanded
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
-# e^loss is large from here on. chosen: less than an ulp is lost beside it.
+# Loss above which 1 is negligible beside e^loss. chosen: below an ulp
 _FAR = 40.0
 
 
@@ -38,8 +38,8 @@ class Poisson(DominatingPair):
     """Mixture (1 - q) Q + q P against Q of a base pair P, Q, exchanged where `added` is 1.
 
     added = 0: the record was there ("remove"); added = 1: "add". It dominates every neighbouring
-    pair under Poisson sampling. The base stays itself when it is exchanged.
-    Source: Zhu, Dong & Wang, AISTATS 2022, theorem 11.
+    pair under Poisson sampling. The base is not exchanged. Source: Zhu, Dong & Wang, AISTATS 2022,
+    theorem 11.
     """
 
     base: DominatingPair
@@ -55,7 +55,7 @@ class Poisson(DominatingPair):
         )
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """The base's at another epsilon: see `sampled_log_delta`."""
+        """The base's profile at another epsilon: see `sampled_log_delta`."""
         return sampled_log_delta(self.base, self._q, self.added, epsilon)
 
     def law(self) -> Law:
@@ -64,7 +64,7 @@ class Poisson(DominatingPair):
         law_q = base if exchanged is self.base else exchanged.law()
         q, added, _ = xp.broadcast_arrays(self._q, self.added, base.largest)
         support = self.support()
-        # Where the base's P has nothing: an atom at log(1 - q) under its Q.
+        # Where the base's P has no mass: an atom at log(1 - q) under its Q.
         log_only = xp.broadcast_to(law_q.log_infinite, q.shape)
         add = (added > 0)[..., None]
 
@@ -94,7 +94,7 @@ class Poisson(DominatingPair):
         return with_its_error(law)
 
     def support(self) -> Support:
-        """The base's under log(1 - q + q e^u); where it was added, losses of Q alone are finite."""
+        """The base's support under log(1 - q + q e^u); with "add", losses of Q alone are finite."""
         base, exchanged = self.base.support(), self.base.reversed()
         hidden = base if exchanged is self.base else exchanged.support()
         q, added, _ = xp.broadcast_arrays(self._q, self.added, base.largest)
@@ -106,7 +106,7 @@ class Poisson(DominatingPair):
         )
 
     def singularities(self) -> Singularities:
-        """The base's, moved as its losses are; a lattice is none any more."""
+        """The base's singularities, moved with its losses; a lattice does not remain one."""
         kind = self.base.singularities()
         if isinstance(kind, Smooth):
             return kind
@@ -119,12 +119,12 @@ class Poisson(DominatingPair):
         return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and what they leave out, or by `sampled_renyi`."""
+        """Renyi divergence from nodes and `log_left_out`, or by `sampled_renyi`."""
         beyond = self._log_moment_left_out if isinstance(self.base, Additive) else None
         return renyi_of_law(self, order, self._renyi_bound, beyond)
 
     def mixtures(self) -> tuple[Mixture, ...]:
-        """Two components where the base is Gaussian."""
+        """One mixture of two components if the base is Gaussian."""
         mean = self.base.mean_distance()
         if mean is None or not self.base.is_gaussian:
             return ()
@@ -132,21 +132,21 @@ class Poisson(DominatingPair):
         return (Mixture(mean[..., None], q[..., None], 1.0 - q, mean, self.added, xp.ones(())),)
 
     def mean_distance(self) -> Reals | None:
-        """The base's."""
+        """The mean distance of the base."""
         distance = self.base.mean_distance()
         return None if distance is None else xp.where(xp.isnan(self._q), xp.nan, distance)
 
     def log_hit(self) -> Reals:
-        """log of the sampling probability, and what the base says."""
+        """log of the sampling probability, plus the base's own."""
         return log_probability(self._q) + self.base.log_hit()
 
     @property
     def _q(self) -> Reals:
-        """The sampling probability as it may have come through a transformation."""
+        """The sampling probability; NaN where a transformation moved it out of [0, 1]."""
         return checks.guard(self.sampling_prob, 1.0)
 
     def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of what the places beyond the nodes add to a moment, at most."""
+        """log of a bound on the moment from outputs beyond the nodes."""
         base = self.base.law()
         largest = sampled_largest(base.largest, self._q, self.added)
         # At most the largest loss, if there is one; losses of "add" are that large there.
@@ -161,10 +161,10 @@ class Poisson(DominatingPair):
         return xp.where(self.added > 0, bounded, xp.minimum(removed, bounded))
 
     def _renyi_bound(self, order: Reals) -> Reals:
-        """Bound from the divergences of the whole release; of "add" its largest loss at most.
+        """Bound from the divergences of the whole release; for "add" also its largest loss.
 
-        Of a noise that is symmetric "add" diverges no more than "remove".
-        Source: Mironov, Talwar & Zhang 2019, theorem 5.
+        For symmetric noise, the divergence of "add" is at most the divergence of "remove". Source:
+        Mironov, Talwar & Zhang 2019, theorem 5.
         """
         q, exchanged = self._q, self.base.reversed().renyi(order)
         added = xp.minimum(exchanged, xp.where(q < 1, -log1p(-q), xp.inf))
@@ -176,7 +176,7 @@ class Poisson(DominatingPair):
         return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, removed), 64))
 
     def _renyi_of_base(self, order: Reals) -> Reals:
-        """Renyi divergence of the base, of orders along a new last axis."""
+        """Renyi divergences of the base, with orders along a new last axis."""
         return cast(DominatingPair, expanded(self.base)).renyi(order)
 
 

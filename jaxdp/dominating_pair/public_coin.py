@@ -1,4 +1,4 @@
-"""A public coin decides which of several pairs a release is: truncated Poisson samples are that."""
+"""A public coin selects one of several pairs for each release, as in truncated Poisson samples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jaxdp._numeric.elementary import ULP, log_add
 from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
-# Order - 1 below which a divergence is that of this one. chosen: as for other laws
+# Least order - 1; smaller ones use its divergence. chosen: as for other laws
 _LEAST_EXCESS = 2.0**-30
-# By which shares may miss 1, relative: the engine of mixtures adds as much to delta. derived
+# Relative tolerance of the sum of shares. derived: the engine of mixtures adds as much to delta
 COIN = 4e-12
 
 
@@ -26,8 +26,9 @@ COIN = 4e-12
 class PublicCoin(DominatingPair):
     """sum w_k P_k x {k} against sum w_k Q_k x {k}: pair k with probability e^log_shares[k].
 
-    It dominates a mechanism that draws k by the same law on both inputs and then keeps pair k, as
-    publishing k only helps: delta = sum w_k delta_k, and the law is the laws side by side.
+    It dominates a mechanism that samples k from the same law on both inputs and then satisfies pair
+    k, since publishing k cannot reduce the loss. delta = sum w_k delta_k, and the law consists of
+    the laws side by side.
     """
 
     pairs: tuple[DominatingPair, ...]
@@ -38,7 +39,7 @@ class PublicCoin(DominatingPair):
             raise ValueError(
                 f"log_shares must be one a pair, got {len(log_shares)} of {len(pairs)} pairs"
             )
-        # A sum of shares that were rounded up may lie above 1 by as much.
+        # A sum of shares that were rounded up can exceed 1 by as much.
         shares = (checks.real("log_shares", share, upper=1e-9) for share in log_shares)
         assign(self, pairs=tuple(pairs), log_shares=tuple(shares))
 
@@ -52,7 +53,7 @@ class PublicCoin(DominatingPair):
         return xp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
 
     def law(self) -> Law:
-        """The laws side by side, each with its share."""
+        """The laws side by side, each multiplied by its share."""
         laws = [pair.law() for pair in self.pairs]
         shape = xp.broadcast_shapes(*(law.largest.shape for law in laws))
         shape = xp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
@@ -96,7 +97,7 @@ class PublicCoin(DominatingPair):
         return Support(*(xp.broadcast_to(x, shape) for x in (largest, log_infinite)))
 
     def singularities(self) -> Singularities:
-        """Smooth where all are; else the atoms of all."""
+        """Smooth if all pairs are; otherwise the atoms of all."""
         kinds = [pair.singularities() for pair in self.pairs]
         if all(isinstance(kind, Smooth) for kind in kinds):
             return Smooth()
@@ -125,12 +126,12 @@ class PublicCoin(DominatingPair):
         return xp.where(order == xp.inf, largest, value)
 
     def mixtures(self) -> tuple[Mixture, ...]:
-        """Those of all pairs, if each is such, with their shares."""
+        """The mixtures of all pairs, with their shares; empty if some pair has none."""
         parts = [pair.mixtures() for pair in self.pairs]
         if not all(parts):
             return ()
         logs = xp.stack(xp.broadcast_arrays(*self.log_shares), -1)
-        # Shares that are rounded up add up to a little more than 1; others are no probabilities.
+        # Shares that are rounded up add up to a little more than 1; others are not probabilities.
         is_whole = xp.abs(xp.expm1(logsumexp(logs, axis=-1, keepdims=True))) <= COIN
         shares = xp.where(is_whole, softmax(logs), xp.nan)
         return tuple(
@@ -140,7 +141,7 @@ class PublicCoin(DominatingPair):
         )
 
     def mean_distance(self) -> Reals | None:
-        """The largest of all pairs."""
+        """The largest mean distance of all pairs."""
         distances = [pair.mean_distance() for pair in self.pairs]
         known = [x for x in distances if x is not None]
         return functools.reduce(xp.maximum, known) if len(known) == len(distances) else None

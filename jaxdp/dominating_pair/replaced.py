@@ -28,9 +28,9 @@ from jaxdp.noise.structure import Kinks, Singularities, Smooth
 class Replaced(DominatingPair):
     """(1 - q) g(x) + q g(x - shift) against (1 - q) g(x) + q g(x + shift), log-concave g.
 
-    It dominates: of the tests that g passes with some probability, one on a half-line is passed
-    with the largest probability at `shift` and with the least at -shift, over all contributions
-    that large; for the Gaussian in any dimension. Exchanged it is the same. Proof: ours.
+    It dominates all contributions of this size or less. Among the tests with the same probability
+    under g, a half-line has the largest probability at `shift` and the least at -shift; for the
+    Gaussian this holds in any dimension. The exchanged pair is the same. Proof: ours.
     """
 
     noise: Noise
@@ -89,7 +89,7 @@ class Replaced(DominatingPair):
         return self
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and what they leave out, or a bound from the whole one."""
+        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
         return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
 
     def mean_distance(self) -> Reals | None:
@@ -102,7 +102,7 @@ class Replaced(DominatingPair):
         return log_probability(checks.guard(self.sampling_prob, 1.0))
 
     def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of what the places beyond the nodes add to a moment; there Q >= (1 - q) g(x)."""
+        """log of a bound on the moment from outputs beyond the nodes; there Q >= (1 - q) g(x)."""
         reach = reach_of(self.noise)
         last_loss = self.noise.log_density(reach) - self.noise.log_density(reach + self.shift)
         q = checks.guard(self.sampling_prob, 1.0)
@@ -118,7 +118,7 @@ class Replaced(DominatingPair):
     def _renyi_bound(self, order: Reals) -> Reals:
         """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift.
 
-        Or, as Q >= (1 - q) g(x), the divergence of "remove" and -log(1 - q).
+        If smaller, as Q >= (1 - q) g(x), the divergence of "remove" plus -log(1 - q).
         """
         q = checks.guard(self.sampling_prob, 1.0)
         of_whole = self.noise.renyi(2.0 * self.shift, order)
@@ -130,13 +130,13 @@ class Replaced(DominatingPair):
         return xp.minimum(convex, round_up(removed, 4))
 
     def _renyi_of_base(self, order: Reals) -> Reals:
-        """Renyi divergence of the whole release, of orders along a new last axis."""
+        """Renyi divergences of the whole release, with orders along a new last axis."""
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
         return noise.renyi(shift, order)
 
 
 def require_log_concave(noise: Noise) -> None:
-    """ValueError unless `noise` has a log-concave density on all reals."""
+    """Raise `ValueError` unless `noise` has a log-concave density on all reals."""
     if not noise.log_concave:
         name = type(noise).__name__
         raise ValueError(

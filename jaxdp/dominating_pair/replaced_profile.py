@@ -12,9 +12,9 @@ from jaxdp.dominating_pair.poisson import log_mixed
 from jaxdp.dominating_pair.sampled_profile import sampled_largest
 from jaxdp.noise.base import Noise, mirrored_log_delta
 
-# Bisections of t. derived: to an ulp.
+# Bisections for t. derived: to an ulp
 _BISECTIONS = 70
-# log of t, in widths of the noise, where L meets epsilon. chosen: beyond, convexity bounds it.
+# Range of log t, in widths of the noise, where L = epsilon. chosen: beyond, convexity bounds it
 _LOG_REACH = (-40.0, 20.0)
 
 
@@ -22,18 +22,18 @@ _LOG_REACH = (-40.0, 20.0)
 def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """log of P[X > t] - e^epsilon Q[X > t] for the P and Q of `Replaced`, L(t) = epsilon.
 
-    L = log A+ - log A- is odd and rises. An upper bound, whose terms are small where delta is: with
-    the noise's delta_0 of the whole release at 2 shift, S the survival function, and any loss e_0,
+    L = log A+ - log A- is odd and rises. The result is an upper bound whose terms are small where
+    delta is. With the noise's delta_0 of the whole release at 2 shift, S the survival function, and
+    any loss e_0,
 
-        q (delta_0(e_0) + (e^e_0 - e^e) S(t + shift)) - (1 - q) (e^e - 1) S(t),
+        q (delta_0(e_0) + (e^e_0 - e^e) S(t + shift)) - (1 - q) (e^e - 1) S(t)
 
-    equal to delta where e_0 is the loss of the whole release in t. Never above q delta_0(epsilon),
-    which is joint convexity.
-    delta(-e) = 1 - e^-e + e^-e delta(e).
+    equals delta if e_0 is the loss of the whole release in t. The bound never exceeds q
+    delta_0(epsilon), by joint convexity. delta(-e) = 1 - e^-e + e^-e delta(e).
     """
     arguments = noise, sampling_prob, shift, epsilon
     shape = xp.broadcast_shapes(*(xp.shape(x) for x in jax.tree.leaves(arguments)))
-    # XLA takes long chains of operations on what is broadcast for a stuck rewrite.
+    # Without the barrier, XLA's rewrites of broadcast operands do not end.
     noise, q, shift, epsilon = lax.optimization_barrier(
         jax.tree.map(lambda x: xp.broadcast_to(x, shape), arguments)
     )
@@ -48,7 +48,7 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
 
 
 def replaced_largest(largest: Reals, sampling_prob: Reals) -> Reals:
-    """The largest loss, from that of the whole release: those of both directions add."""
+    """The largest loss, from the whole release's: the largest losses of both directions add up."""
     zero = xp.zeros_like(sampling_prob)
     sides = (sampled_largest(largest, sampling_prob, side) for side in (zero, zero + 1.0))
     return round_up(sum(sides, start=zero), 1)
@@ -67,7 +67,7 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
 
     start = tuple(xp.full_like(epsilon, end) for end in _LOG_REACH)
     high = lax.fori_loop(0, _BISECTIONS, halve, start)[1]
-    # delta is stationary in t, whose error is of no importance.
+    # delta is stationary in t, so the error of t does not matter.
     t = lax.stop_gradient(xp.where(epsilon == 0, 0.0, width * xp.exp(high)))
     top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
     loss = noise.log_density(t - shift) - noise.log_density(t + shift)

@@ -16,9 +16,9 @@ from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
-# By how much probabilities may miss 1, and Newton's inequalities. chosen: far above rounding
+# Tolerance of probabilities' sum and of Newton's inequalities. chosen: far above rounding
 _WHOLE = 1e-9
-# Components of a mixture whose nodes suffice. chosen: of more, the general contour's do
+# Largest number of components of a mixture. chosen: the general contour serves more
 MOST_COMPONENTS = 33
 
 
@@ -28,7 +28,7 @@ class SampledGroup(DominatingPair):
     """sum_k p_k N(k shift, scale^2) against N(0, scale^2), exchanged where `added` is 1.
 
     p_k is the probability that k records take part. Their number is a sum of independent
-    indicators, as binomial and hypergeometric ones are: all roots of sum p_k z^k are real, so that
+    indicators, as binomial and hypergeometric ones are. All roots of sum p_k z^k are then real, so
     the ratio of the densities has no zero at |Im x| < pi scale^2 / shift (factors e^(-a k^2) keep
     roots real: Laguerre; Polya & Schur, Crelle 144, 1914).
     """
@@ -57,10 +57,10 @@ class SampledGroup(DominatingPair):
     def from_fields(
         cls, noise: Gaussian, shift: Any, log_probabilities: tuple[Any, ...], added: Any
     ) -> SampledGroup:
-        """The pair with these fields; `ValueError` for values out of range.
+        """The pair with these fields; raises `ValueError` for values out of range.
 
-        Of a sum of indicators p_k^2 (1 - 1 / (k + 1)) (1 - 1 / (n - k + 1)) is at least
-        p_(k - 1) p_(k + 1): Newton's inequalities.
+        For a sum of indicators p_k^2 (1 - 1 / (k + 1)) (1 - 1 / (n - k + 1)) is at least p_(k - 1)
+        p_(k + 1): Newton's inequalities.
         """
         log_p = np.stack(np.broadcast_arrays(*(np.asarray(x) for x in log_probabilities)))
         with np.errstate(invalid="ignore"):
@@ -101,7 +101,7 @@ class SampledGroup(DominatingPair):
         return self._mixture().renyi(order)
 
     def mixtures(self) -> tuple[Mixture, ...]:
-        """One mixture, unless it has very many components."""
+        """One mixture; empty if it has more than `MOST_COMPONENTS` components."""
         if len(self.log_probabilities) > MOST_COMPONENTS:
             return ()
         ratio = ratio_of(self.shift, self.noise.scale)
@@ -110,7 +110,7 @@ class SampledGroup(DominatingPair):
         return (Mixture(means, xp.stack(some, -1), none, ratio, self.added, xp.ones(())),)
 
     def mean_distance(self) -> Reals:
-        """That of all records."""
+        """Mean distance if all records take part."""
         return self._mixture().mean_distance()
 
     def log_hit(self) -> Reals:

@@ -1,11 +1,12 @@
-"""Moments of a sampled release from those of the whole one: a binomial sum of positive terms.
+"""Moments of a sampled release from the whole release's: a binomial sum of positive terms.
 
-Under Q the ratio of a Poisson sample is 1 - q + q e^u, u the loss of the whole release. Of a whole
-order a its a-th moment is sum_k C(a, k) (1 - q)^(a - k) q^k E[e^(k u)]. Of any order a = j m, j
-whole, Minkowski's inequality in L^m bounds it by the m-th power of
-sum_k C(j, k) (1 - q)^(j - k) q^k E[e^(k m u)]^(1 / m): equal at m = 1, and at j = 1 the triangle
-inequality alone.
-Source: Mironov, Talwar & Zhang 2019 (arXiv:1908.10530), section 3.3, for whole orders; else ours.
+Under Q the ratio of a Poisson sample is 1 - q + q e^u, u the loss of the whole release. For an
+integer order a, its a-th moment is sum_k C(a, k) (1 - q)^(a - k) q^k E[e^(k u)]. For any order a =
+j m with integer j, Minkowski's inequality in L^m bounds it by the m-th power of sum_k C(j, k) (1 -
+q)^(j - k) q^k E[e^(k m u)]^(1 / m). The bound is exact at m = 1; at j = 1 it is the triangle
+inequality.
+
+Source: Mironov, Talwar & Zhang 2019 (arXiv:1908.10530), section 3.3, for integer orders; else ours.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p
 from jaxdp.noise.nodes import along_last
 
-# The largest whole order by its own sum. chosen: accountants ask for no higher one
+# Largest integer order with its own sum. chosen: accountants use no higher one
 WHOLE_TERMS = 1024
-# The largest j of other orders. measured: log moments of 30 are 4 % too large, 128 gain half of it
+# Largest j of other orders. measured: with 30, log moments are 4 % too large; 128 halve the error
 TERMS = 64
-# Orders beyond those of the terms whose Chernoff bounds of a tail are tried, in parts of the order.
-# chosen: nodes end at some hundred times the order that matters, or nearer
+# Orders beyond the terms' for Chernoff bounds of a tail, over the order. chosen: nodes end at some
+# hundred times the order that matters, or before
 _TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
-# Less 1, of the order that bounds order 1. chosen: K / s keeps all digits
+# Order - 1 of the order that bounds order 1. chosen: K / s keeps all digits
 NEXT_ORDER = 2.0**-30
 # log k! of 0 <= k <= WHOLE_TERMS.
 _LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, WHOLE_TERMS + 1.0)))])
-# The largest order that is multiplied. chosen: no product of two overflows
+# Largest order in products. chosen: the product of two does not overflow
 _LARGEST_ORDER = 1e150
 
-# Renyi divergence of the whole release, of orders above 1 along a new last axis.
+# Renyi divergence of the whole release, for orders above 1 along a new last axis.
 Divergence = Callable[[Reals], Reals]
 
 
@@ -44,12 +45,12 @@ class _Expansion(NamedTuple):
 
     k: Reals
     log_weight: Reals
-    error: Reals  # of log_weight
+    error: Reals  # error of log_weight
     stretch: Reals  # with the last axis
 
     def log_sum(self, log_norm: Reals) -> Reals:
         """log of the sum of weight_k e^log_norm_k, rounded up."""
-        # A term without weight has none beside an infinite moment either.
+        # A term without weight contributes 0 also with an infinite moment.
         absent = self.log_weight == -xp.inf
         exponent = xp.where(absent, -xp.inf, self.log_weight + log_norm)
         size = xp.where(xp.isfinite(exponent), xp.abs(exponent), 0.0)
@@ -62,8 +63,8 @@ class _Expansion(NamedTuple):
 def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
     """Upper bound on the divergence of (1 - q) Q + q P from Q of an order >= 1; 0 at q = 0.
 
-    Up to `WHOLE_TERMS` it is that of the next whole order, which is exact; beyond it is close where
-    no hit or nothing but hits matter.
+    Up to `WHOLE_TERMS` it is the exact divergence of the next integer order. Beyond, it is close if
+    the moment is dominated by samples that all miss or all hold the record.
     """
     stretched = triangle_renyi(renyi, order, q, TERMS)
     ceiling = xp.clip(xp.ceil(order), 2.0, WHOLE_TERMS)
@@ -72,7 +73,7 @@ def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
 
 
 def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) -> Reals:
-    """Upper bound on the same divergence by Minkowski's inequality, of a sum of so many `terms`."""
+    """Upper bound on the same divergence by Minkowski's inequality, with `terms` terms."""
     order = xp.maximum(order, 1.0 + NEXT_ORDER)
     return _log_moment(renyi, _expansion(order, q, terms)) / (order - 1.0)
 
@@ -80,10 +81,10 @@ def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) ->
 def log_moment_beyond(
     renyi: Divergence, order: Reals, last_loss: Reals, q: Reals, log_left_out: Reals
 ) -> Reals:
-    """log of the most that losses u > c = `last_loss` add to E[(1 - q + q e^u)^order] under Q.
+    """log of a bound on E[(1 - q + q e^u)^order; u > c] under Q, c = `last_loss`.
 
-    Every term of the sum by Chernoff's bound at the best order b that is not below its own:
-    E[e^(k u); u > c] <= E[e^(b u)] e^((k - b) c). P and Q have e^log_left_out there, at most.
+    Every term of the sum is bounded by Chernoff at the best order b >= its own: E[e^(k u); u > c]
+    <= E[e^(b u)] e^((k - b) c). P and Q have a probability of at most e^log_left_out there.
     """
     expansion = _expansion(order, q, TERMS)
     own_orders = expansion.k * expansion.stretch
@@ -118,7 +119,7 @@ def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _E
 
 
 def _log_moment(renyi: Divergence, expansion: _Expansion) -> Reals:
-    """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); those of k = 0 and k m = 1 are 0."""
+    """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); terms of k = 0 and k m = 1 are 0."""
     log_norm = _log_moment_of_whole(renyi, expansion.k * expansion.stretch) / expansion.stretch
     positive = log_norm > 0
     excess = log1mexp(xp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
@@ -129,7 +130,7 @@ def _log_moment(renyi: Divergence, expansion: _Expansion) -> Reals:
 
 
 def _log_moment_of_whole(renyi: Divergence, order: Reals) -> Reals:
-    """log E[e^(a u)] under Q; 0 of the orders 0 and 1."""
+    """log E[e^(a u)] under Q; 0 for the orders 0 and 1."""
     higher = order > 1.0
     safe = xp.where(higher, order, 2.0)
     return xp.where(higher, (safe - 1.0) * renyi(safe), 0.0)

@@ -1,4 +1,4 @@
-"""delta of one Poisson-sampled release, from that of the release without sampling."""
+"""delta of one Poisson-sampled release, from delta of the release without sampling."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair
 
-# epsilon from which on e^-epsilon is lost beside it. derived: half an ulp of 50.
+# epsilon above which e^-epsilon is negligible beside it. derived: half an ulp of 50
 _LARGE = 50.0
-# epsilon up to which e^epsilon is finite. derived: the largest double is e^709.
+# Largest epsilon with a finite e^epsilon. derived: the largest double is e^709
 _LARGEST = 700.0
-# ulps that the sums and logarithms of an argument lose. derived: a few for each
+# Error of the sums and logarithms of an argument, ulps. derived: a few for each
 _LOST = 8.0
 
 
@@ -22,9 +22,9 @@ def sampled_log_delta(
 ) -> Reals:
     """log delta of the pair `Poisson` of a base whose delta is delta_0; as exact, rounded up.
 
-    Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q). Added:
-    (1 - (1 - q) e^epsilon) delta_0(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0 from -log(1 - q)
-    on. Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
+    Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q). Added: (1 - (1
+    - q) e^epsilon) delta_0(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0 from -log(1 - q) on.
+    Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
     """
     return _sampled_log_delta(base, sampling_prob, added, checks.real("epsilon", epsilon))
 
@@ -33,13 +33,13 @@ def sampled_log_delta(
 def _sampled_log_delta(
     pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
 ) -> Reals:
-    # XLA takes the long chain of constants that a known epsilon leaves for a stuck rewrite.
+    # Without the barrier, XLA's rewrites of a long chain of constants do not end.
     base = pair.log_delta(lax.optimization_barrier(xp.zeros(())))
     q, added, epsilon, base = xp.broadcast_arrays(sampling_prob, added, epsilon, base)
     add = added > 0
     safe_q = xp.where(q > 0, q, 1.0)
     finite = xp.minimum(epsilon, _LARGEST)
-    # 1 - (1 - q) e^epsilon is q less this part of it, rounded down; of an added record.
+    # 1 - (1 - q) e^epsilon is q less this part of it, rounded down; for an added record.
     fallen = (1.0 - q) * xp.expm1(xp.where(add, finite, 0.0)) / safe_q
     fallen = fallen - (_LOST * ULP * xp.abs(fallen))
     inside = xp.where(add, fallen < 1.0, xp.expm1(finite) > -q)
@@ -50,7 +50,7 @@ def _sampled_log_delta(
     grown = xp.expm1(xp.where(large | add, 0.0, e)) / safe_q
     removed_at = xp.where(large, e - xp.log(safe_q), log1p(grown))
     e_base = xp.where(add, e - log1p(-fallen), removed_at)
-    # The argument is rounded down, by what its own sums lose: parts of it, but at log(1 - q).
+    # The argument is rounded down by the error of its own sums: relative to it, but at log(1 - q).
     steep = xp.maximum(-grown, 0.0) / (1.0 + grown)
     e_base = xp.where(e_base < xp.inf, e_base - _LOST * ULP * (xp.abs(e_base) + steep), e_base)
     value = pair.log_delta(e_base) + xp.log(safe_q) + xp.where(add, log1p(-fallen), 0.0)
@@ -66,8 +66,8 @@ def _sampled_log_delta(
 
 
 def sampled_largest(largest: Reals, sampling_prob: Reals, added: Reals) -> Reals:
-    """log(1 - q + q e^most) removed, -log(1 - q + q e^-most) added; rounded up."""
-    # XLA takes the long chain of constants that an infinite one leaves for a stuck rewrite.
+    """log(1 - q + q e^largest) removed, -log(1 - q + q e^-largest) added; rounded up."""
+    # Without the barrier, XLA's rewrites of a long chain of constants do not end.
     largest = lax.optimization_barrier(largest)
     largest, q, added = xp.broadcast_arrays(largest, sampling_prob, added)
     large = largest > 30.0
