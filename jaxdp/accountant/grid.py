@@ -81,7 +81,7 @@ class _Lane(NamedTuple):
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
-    """Bounds on log delta at epsilon >= 0 in one lane: parameters of shape (F,)."""
+    """Bounds on log delta at epsilon >= 0 in one lane, with parameters of shape (F,)."""
     plan = plan_at(table, epsilon, points)
     lane = _lane(_profiles(terms, points), table, plan, points)
     lower, upper = lane.lower(epsilon), lane.upper(epsilon)
@@ -101,7 +101,7 @@ def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINT
 
 
 def plan_at(table: Table, epsilon: Reals, points: int) -> Plan:
-    """The plan for epsilon, which includes the drifts."""
+    """The plan for an epsilon that includes the drifts."""
     return plan_of(table, epsilon - total(table.number, table.drift), points)
 
 
