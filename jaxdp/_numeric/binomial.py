@@ -131,7 +131,7 @@ def _deviance(x: Reals, mean: Reals) -> Reals:
     excess = (mean - x) / x
     near = xp.abs(excess) < 0.1
     safe = xp.where(near, excess, 0.0)
-    # The series of u - log(1 + u), u = `off`.
+    # The series of u - log(1 + u), u = `excess`.
     series = xp.zeros_like(safe)
     for power in range(24, 1, -1):
         series = series * safe + (1.0 if power % 2 == 0 else -1.0) / power

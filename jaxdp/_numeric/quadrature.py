@@ -93,9 +93,9 @@ def accumulate_exponentials(
     def add(state: tuple[Reals, Reals], points: tuple[Reals, Reals]):
         nodes, weights = points
         exponents, factors = term(nodes)
-        top = xp.maximum(state[0], xp.max(exponents, axis=0))
-        terms = weights * xp.exp(exponents - top[None]) * factors
-        return (top, state[1] * xp.exp(state[0] - top) + xp.sum(terms, axis=0)), None
+        largest = xp.maximum(state[0], xp.max(exponents, axis=0))
+        terms = weights * xp.exp(exponents - largest[None]) * factors
+        return (largest, state[1] * xp.exp(state[0] - largest) + xp.sum(terms, axis=0)), None
 
     # The start is below every exponent, so that the exponential of its difference is 0.
     start = xp.full_like(like, xp.finfo(xp.float64).min), xp.zeros_like(like)

@@ -219,8 +219,8 @@ def _frame(a: LogDensity, b: LogDensity, jump: Reals, spread: Reals) -> LogDensi
 def _half(a: LogDensity, b: LogDensity, places: Reals, points: int) -> Reals:
     """log of the integral over A <= B, at each l."""
     x, share = gauss_legendre(points)
-    top = xp.minimum(a.at_place(places - xp.log(2.0)), a.high)
-    width = xp.maximum(top - a.low, 0.0)
+    end = xp.minimum(a.at_place(places - xp.log(2.0)), a.high)
+    width = xp.maximum(end - a.low, 0.0)
     has_width = width > 0
     v = a.low + xp.where(has_width, width, 1.0)[:, None] * x[None]
     first, last = a.place(v), places[:, None]

@@ -22,7 +22,7 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
   `chernoff`.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
-* `evaluate` lays out batches and returns the worse direction. `ladder` runs the engines in turn:
-  NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `refusal` reports a law
+* `evaluate` lays out batches and returns the worse direction. `cascade` runs the engines in turn:
+  NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `consistency` reports a law
   that contradicts itself.
 """

@@ -63,7 +63,7 @@ class _Sums(NamedTuple):
     rounding: Reals
     excess: Reals
     shared: Reals
-    off: Reals
+    misplacement: Reals
     coupled: Reals  # number of releases off the grid
     size: Reals  # sum of the sizes of the terms of log_norm and of base
 
@@ -96,8 +96,8 @@ def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
     """log sum value e^(order loss), rounded up, without overflow at orders of 1e20."""
     largest = xp.max(xp.where(value > 0, loss, -xp.inf))
     weights = xp.exp(order * xp.minimum(loss - largest, 0.0))
-    top = order * largest
-    return top + xp.log(xp.sum(value * weights)) + 1e-11 + 4.0 * ULP * xp.abs(top)
+    log_scale = order * largest
+    return log_scale + xp.log(xp.sum(value * weights)) + 1e-11 + 4.0 * ULP * xp.abs(log_scale)
 
 
 def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
@@ -118,7 +118,7 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
         masses.rounding,
         masses.excess,
         on_grid * masses.shared,
-        on_grid * masses.off,
+        on_grid * masses.misplacement,
         1.0 - on_grid,
         lax.stop_gradient(1.0 + xp.abs(masses.log_norm) + plan.tilt * xp.abs(grid.base)),
     )
@@ -257,7 +257,7 @@ def finite_lower(total: Total, epsilon: Reals) -> Reals:
     """Lower bound on log delta of the finite losses (or -inf), at an epsilon without drifts."""
     unit, relative, offset = _unit(total, epsilon)
     sums = total.sums
-    weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.off))
+    weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.misplacement))
     misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
     error = error + (
         xp.sqrt(xp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)

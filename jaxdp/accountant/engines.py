@@ -39,8 +39,8 @@ from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import contour, ends, grid, profile
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
-from jaxdp.accountant.ladder import ALWAYS, Engine, Step
 from jaxdp.accountant.sampled import engine as sampled
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (

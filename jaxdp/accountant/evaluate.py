@@ -20,6 +20,7 @@ from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import engines, inverse, profile
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.cascade import Finish, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
     Term,
     Terms,
@@ -30,8 +31,7 @@ from jaxdp.accountant.composition import (
     reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.ladder import Enough, Finish, Step, answered
-from jaxdp.accountant.refusal import require_consistent
+from jaxdp.accountant.consistency import require_consistent
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,16 +52,18 @@ def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def log_delta(terms: Terms, epsilon: Reals, both: bool, enough: Enough | None = None) -> LogBounds:
+def log_delta(
+    terms: Terms, epsilon: Reals, both: bool, stop_when: StopWhen | None = None
+) -> LogBounds:
     """Bounds on log delta at every real epsilon, in the worse direction if `both` is true.
 
-    `enough` maps bounds to True where they need not be tighter; for concrete values and epsilons >=
-    0.
+    `stop_when` maps bounds to True where they need not be tighter. It serves concrete values at
+    epsilons >= 0.
     """
     if len(terms) == 1 and epsilon.ndim == 0 and terms[0].count.ndim == 1 and is_gaussian(terms[0]):
         with outside_traces() if checks.all_concrete(terms, epsilon) else nullcontext():
             return _of_gaussian(terms[0], epsilon)
-    return _log_delta_by_engines(terms, epsilon, both, enough)
+    return _log_delta_by_engines(terms, epsilon, both, stop_when)
 
 
 @partial(compiled, static_argnums=())
@@ -75,10 +77,10 @@ def _of_gaussian(term: Term, epsilon: Reals) -> LogBounds:
 
 @_outside_traces
 def _log_delta_by_engines(
-    terms: Terms, epsilon: Reals, both: bool, enough: Enough | None
+    terms: Terms, epsilon: Reals, both: bool, stop_when: StopWhen | None
 ) -> LogBounds:
     terms = with_one_gaussian(terms)
-    return _at_epsilon(engines.steps_of("log delta", terms), terms, epsilon, both, enough)
+    return _at_epsilon(engines.steps_of("log delta", terms), terms, epsilon, both, stop_when)
 
 
 @_outside_traces
@@ -99,14 +101,14 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 
 def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and by a search where these are wide."""
-    steps, ask = engines.steps_of("epsilon", terms), engines.searched_by(terms)
+    steps, search_steps = engines.steps_of("epsilon", terms), engines.searched_by(terms)
     # A width that no further engine would reduce needs no search.
     tolerance = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        finish = partial(inverse.searched_traced, ask[-1].engine) if ask else None
+        finish = partial(inverse.searched_traced, search_steps[-1].engine) if search_steps else None
         return _by_engines(inverse.width, steps, terms, delta, both, finish=finish)
     bounds = _by_engines(inverse.width, steps, terms, delta, both)
-    if not ask:
+    if not search_steps:
         return bounds
     shape, lanes, values = _as_lanes(terms, delta, False)
     bounds = inverse.searched(
@@ -114,7 +116,7 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         lanes,
         values,
         lambda part, values_at: _worst_of(inverse.chernoff_epsilon, part, values_at, both),
-        lambda part, values_at: _at_epsilon(ask, part, xp.asarray(values_at), both).upper,
+        lambda part, values_at: _at_epsilon(search_steps, part, xp.asarray(values_at), both).upper,
         tolerance,
     )
     return LogBounds(*(x.reshape(shape) for x in bounds))
@@ -155,7 +157,7 @@ def _at_epsilon(
     terms: Terms,
     epsilon: Reals,
     both: bool,
-    enough: Enough | None = None,
+    stop_when: StopWhen | None = None,
 ) -> LogBounds:
     """Bounds on log delta at every real epsilon; the exchanged pair gives negative epsilons."""
     shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
@@ -164,7 +166,7 @@ def _at_epsilon(
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(expanded, xp.broadcast_to(negative, shape))
-    bounds = _by_engines(_width, steps, terms, size, both, enough)
+    bounds = _by_engines(_width, steps, terms, size, both, stop_when)
     return bounds.mirrored(*(xp.broadcast_to(x, shape) for x in (negative, size)))
 
 
@@ -174,19 +176,19 @@ def _by_engines(
     terms: Terms,
     values: Lanes,
     both: bool,
-    enough: Enough | None = None,
+    stop_when: StopWhen | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
     """Bounds of the worse direction by the engines, in the batch's shape."""
     shape, terms, values = _as_lanes(terms, values, both)
 
     def of_lanes(bounds: LogBounds) -> Any:
-        assert enough is not None
+        assert stop_when is not None
         by_shape = LogBounds(*(x.reshape(shape) for x in bounds))
-        return np.broadcast_to(np.asarray(enough(by_shape)), shape).ravel()
+        return np.broadcast_to(np.asarray(stop_when(by_shape)), shape).ravel()
 
-    ask = None if enough is None else of_lanes
-    bounds = answered(steps, width, (terms, values), 2 if both else 1, ask, finish)
+    stop_lanes = None if stop_when is None else of_lanes
+    bounds = answered(steps, width, (terms, values), 2 if both else 1, stop_lanes, finish)
     lower, upper = (_worse_direction(x, shape, both) for x in bounds)
     return LogBounds(xp.minimum(lower, upper), upper)
 

@@ -111,13 +111,13 @@ def log_phi(law: Law, tilts: Reals) -> Reals:
     """log phi of one release at real tilts (T,)."""
     exponent = tilts[:, None] * law.loss[None]
     log_growth = law.log_mass[None] + xp.maximum(exponent, 0.0)
-    top = lax.stop_gradient(xp.maximum(xp.max(log_growth, axis=-1), 0.0))
-    sizes = xp.exp(log_growth - top[:, None]) * -xp.expm1(-xp.abs(exponent))
+    log_scale = lax.stop_gradient(xp.maximum(xp.max(log_growth, axis=-1), 0.0))
+    sizes = xp.exp(log_growth - log_scale[:, None]) * -xp.expm1(-xp.abs(exponent))
     excess = xp.sum(xp.where(exponent < 0, -sizes, sizes), axis=-1)
-    is_large = top > 0
+    is_large = log_scale > 0
     by_excess = log1p(xp.where(is_large, 0.0, excess))
-    by_top = top + xp.log(xp.where(is_large, excess + xp.exp(-top), 1.0))
-    return xp.where(is_large, by_top, by_excess)
+    by_scale = log_scale + xp.log(xp.where(is_large, excess + xp.exp(-log_scale), 1.0))
+    return xp.where(is_large, by_scale, by_excess)
 
 
 def cumulants(factors: Factors, tilts: Reals, loop: Callable[..., Any] = over_releases) -> Reals:

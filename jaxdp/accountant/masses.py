@@ -60,7 +60,7 @@ class Masses(NamedTuple):
     rounding: Reals  # of the tilted profile: how far it can lie below the true one
     excess: Reals  # of the tilted profile: how far it can lie above the true chords
     shared: Reals  # for losses on the grid: tilted mass that rounding moved by a step
-    off: Reals  # for losses on the grid: largest distance of a relevant loss from it
+    misplacement: Reals  # for losses on the grid: largest distance of a relevant loss from it
 
 
 def selected(swap: Bools, pair: DominatingPair, exchanged: DominatingPair) -> DominatingPair:
@@ -185,7 +185,7 @@ def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
         "rounding": rounding / total_mass,
         "excess": (xp.max(excess) + rounding + parts.raised) / total_mass,
         "shared": ON_GRID * shared / total_mass,
-        "off": ON_GRID * largest,
+        "misplacement": ON_GRID * largest,
     }
 
 

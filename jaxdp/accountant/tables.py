@@ -16,7 +16,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
-from jaxdp.accountant.refusal import require_consistent
+from jaxdp.accountant.consistency import require_consistent
 from jaxdp.dominating_pair.base import Law, is_on_lattice, is_whole, log_of_finite
 from jaxdp.noise.structure import Kinks, Lattice
 

@@ -1,10 +1,12 @@
 """Location of a composition's tilted loss: tilt, step and windows of the grid engine.
 
-From the cumulants K of the laws' nodes it computes the tilt theta, which is the saddle of exp(K(z)
-- z epsilon) / (z (z + 1)); Chernoff windows of the tilted total and of one release; and the step
-that spreads the longest window over all points. If every loss lies on one lattice, the step is its
-common unit. Otherwise the step divides the distance of the atoms of one release, so that both lie
-on its grid, and every other release has one atom on its own grid.
+From the cumulants K of the laws' nodes it computes
+
+* the tilt theta, the saddle of exp(K(z) - z epsilon) / (z (z + 1));
+* Chernoff windows of the tilted total and of one release;
+* the step that spreads the longest window over all points. If every loss lies on one lattice, the
+  step is its common unit. Otherwise the step divides the distance of the atoms of one release, so
+  that both lie on its grid, and every other release has one atom on its own grid.
 
 No value here needs to be exact: the mass outside of a window is bounded again, from the masses.
 Derivatives keep everything fixed but the step and the grids' places, which move with the atoms.
@@ -77,10 +79,12 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
     """The saddle of exp(K(z) - z epsilon) / (z (z + 1)) on z > 0, by bisection."""
     bound = total(facts.number, xp.maximum(facts.largest, facts.smallest))
     # The tilted masses of a bounded loss end before they can change by a factor e a step.
-    top = xp.where(bound < xp.inf, xp.clip(0.1 * points / bound, 1e-9, 1e20), xp.inf)
+    largest_tilt = xp.where(bound < xp.inf, xp.clip(0.1 * points / bound, 1e-9, 1e20), xp.inf)
     widest = xp.max(xp.where((facts.number > 0) & facts.lattice, facts.spacing, 0.0))
     gridded = xp.all(facts.lattice | (facts.number == 0)) & (widest > 0)
-    top = xp.minimum(top, xp.where(gridded, GROWTH / xp.where(gridded, widest, 1.0), xp.inf))
+    largest_tilt = xp.minimum(
+        largest_tilt, xp.where(gridded, GROWTH / xp.where(gridded, widest, 1.0), xp.inf)
+    )
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         middle = 0.5 * (ends[0] + ends[1])
@@ -89,7 +93,7 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
         rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
         return xp.where(rising, ends[0], middle), xp.where(rising, middle, ends[1])
 
-    ends = xp.asarray(LOG_TILTS[0]), xp.minimum(LOG_TILTS[1], xp.log(top))
+    ends = xp.asarray(LOG_TILTS[0]), xp.minimum(LOG_TILTS[1], xp.log(largest_tilt))
     return xp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
 
 
@@ -113,11 +117,11 @@ def _window(k_up: Reals, k_down: Reals, orders: Reals, bounds: tuple[Reals, Real
     high, low = (k_up + OUTSIDE) / row, -(k_down + OUTSIDE) / row
     high = xp.where(xp.isfinite(high), high, xp.inf)
     low = xp.where(xp.isfinite(low), low, -xp.inf)
-    top = xp.minimum(xp.min(high, axis=-1), bounds[1])
-    bottom = xp.maximum(xp.max(low, axis=-1), bounds[0])
+    upper = xp.minimum(xp.min(high, axis=-1), bounds[1])
+    lower = xp.maximum(xp.max(low, axis=-1), bounds[0])
     return _Window(
-        bottom,
-        xp.maximum(top, bottom),
+        lower,
+        xp.maximum(upper, lower),
         orders[xp.argmax(low, axis=-1)],
         orders[xp.argmin(high, axis=-1)],
     )

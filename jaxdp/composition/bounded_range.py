@@ -36,13 +36,13 @@ _ORDERS = (1e-12, 1e12)
 
 
 def log_delta(
-    terms: Terms, epsilon: Reals, both: bool, enough: evaluate.Enough | None = None
+    terms: Terms, epsilon: Reals, both: bool, stop_when: evaluate.StopWhen | None = None
 ) -> LogBounds:
     """Bounds on log delta at every real epsilon; -inf below where Renyi divergences gave it.
 
-    `enough`: as in `evaluate.log_delta`, of the worst pair's bounds.
+    `stop_when`: as in `evaluate.log_delta`, of the worst pair's bounds.
     """
-    pair = evaluate.log_delta(terms, epsilon, both, enough)
+    pair = evaluate.log_delta(terms, epsilon, both, stop_when)
     return _tighter(_compiled_log_delta, pair, terms, epsilon, both)
 
 
@@ -50,10 +50,10 @@ def log_delta(
 def rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
     """An upper bound on log delta at known epsilons >= 0, near where delta is not small."""
 
-    def enough(bounds: LogBounds) -> Any:
+    def stop_when(bounds: LogBounds) -> Any:
         return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
 
-    return log_delta(terms, xp.asarray(epsilon), both, enough).upper
+    return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:

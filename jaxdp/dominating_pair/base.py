@@ -182,8 +182,8 @@ def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
     """
     if not isinstance(singularities, Lattice):
         return xp.ones(law.loss.shape[:-1], bool)
-    off = off_lattice(law, singularities)
-    return ~(off > LATTICE_ERROR) & ~(singularities.unit < 0) | (singularities.unit == xp.inf)
+    distance = off_lattice(law, singularities)
+    return ~(distance > LATTICE_ERROR) & ~(singularities.unit < 0) | (singularities.unit == xp.inf)
 
 
 def with_its_error(law: Law) -> Law:

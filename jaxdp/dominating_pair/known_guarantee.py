@@ -160,9 +160,12 @@ class BoundedRange(DominatingPair):
     """The worst pair of a mechanism of bounded range b: loss density ~ e^(l / 2), |l| <= b.
 
     Bounded range: the losses of two outputs differ by b at most, as in the exponential mechanism.
-    The largest profile of the pairs of losses t and t - b over 0 <= t <= b is delta(e) = (e^(b / 2)
-    - e^(e / 2))^2 / (e^b - 1) at |e| <= b. It is convex in e^e, and so the profile of the density
-    e^((b + l) / 2) / (2 (e^b - 1)). t can be chosen anew at every step.
+    The largest profile of the pairs of losses t and t - b over 0 <= t <= b is
+
+        delta(e) = (e^(b / 2) - e^(e / 2))^2 / (e^b - 1),   |e| <= b.
+
+    It is convex in e^e, and so the profile of the density e^((b + l) / 2) / (2 (e^b - 1)). t can be
+    chosen anew at every step.
 
     Source: Durfee & Rogers, NeurIPS 2019; Dong, Durfee & Rogers, ICML 2020.
     """

@@ -42,9 +42,11 @@ def renyi_of_law(
     order = xp.broadcast_to(order, xp.broadcast_shapes(order.shape, law.largest.shape))
     excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
     # E[e^-L] = 1 less the probability of Q at L = -inf.
-    hidden = xp.exp(pair.reversed().law().log_infinite)
+    mass_at_minus_infinity = xp.exp(pair.reversed().law().log_infinite)
     rules = (law.loss, law.log_mass), law.check
-    (nodal, rounding), (check, _) = (_divergence(*x, order, excess, hidden) for x in rules)
+    (nodal, rounding), (check, _) = (
+        _divergence(*x, order, excess, mass_at_minus_infinity) for x in rules
+    )
     error = lax.stop_gradient(xp.abs(nodal - check) + rounding)
     resolved = (excess * error <= _RESOLVED) & xp.isfinite(nodal)
     nodal = nodal + error
@@ -66,11 +68,12 @@ def renyi_of_law(
 
 
 def _divergence(
-    loss: Reals, log_mass: Reals, order: Reals, excess: Reals, hidden: Reals
+    loss: Reals, log_mass: Reals, order: Reals, excess: Reals, mass_at_minus_infinity: Reals
 ) -> tuple[Reals, Reals]:
     """log E[e^(s L)] / s and its rounding error, by positive terms where possible.
 
-    As E[e^-L] = 1 - hidden, E[e^(s L) - 1] is E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + hidden).
+    With m = `mass_at_minus_infinity`, E[e^-L] = 1 - m, so E[e^(s L) - 1] is
+    E[e^(s L) - 1 - s L] + s (E[e^-L - 1 + L] + m).
     """
     exponent = excess[..., None] * loss
     has_mass = log_mass > -xp.inf
@@ -79,7 +82,7 @@ def _divergence(
     near = size < _LARGEST_EXPONENT
     mass = xp.where(has_mass, xp.exp(log_mass), 0.0)
     safe = xp.where(has_mass & near[..., None], loss, 0.0)
-    first = xp.sum(mass * expm1_minus(-safe), axis=-1) + hidden
+    first = xp.sum(mass * expm1_minus(-safe), axis=-1) + mass_at_minus_infinity
     grown = xp.sum(mass * expm1_minus(excess[..., None] * safe), axis=-1) / excess
     # For order 1 only the first term remains.
     grown = xp.where(order == 1.0, 0.0, grown)

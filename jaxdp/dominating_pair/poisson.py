@@ -96,12 +96,12 @@ class Poisson(DominatingPair):
     def support(self) -> Support:
         """The base's support under log(1 - q + q e^u); with "add", losses of Q alone are finite."""
         base, exchanged = self.base.support(), self.base.reversed()
-        hidden = base if exchanged is self.base else exchanged.support()
+        exchanged_support = base if exchanged is self.base else exchanged.support()
         q, added, _ = xp.broadcast_arrays(self._q, self.added, base.largest)
         largest = sampled_largest(base.largest, q, added)
-        is_hidden = (added > 0) & (hidden.log_infinite > -xp.inf)
+        has_exchanged_infinite = (added > 0) & (exchanged_support.log_infinite > -xp.inf)
         return Support(
-            xp.where(is_hidden, round_up(-log1p(-q), 8), largest),
+            xp.where(has_exchanged_infinite, round_up(-log1p(-q), 8), largest),
             xp.where(added > 0, -xp.inf, xp.log(q) + base.log_infinite),
         )
 

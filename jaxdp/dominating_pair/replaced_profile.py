@@ -69,16 +69,16 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     high = lax.fori_loop(0, _BISECTIONS, halve, start)[1]
     # delta is stationary in t, so the error of t does not matter.
     t = lax.stop_gradient(xp.where(epsilon == 0, 0.0, width * xp.exp(high)))
-    top, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
+    near, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
     loss = noise.log_density(t - shift) - noise.log_density(t + shift)
     loss, largest = lax.stop_gradient(xp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
     ended = loss >= largest * (1.0 - 8.0 * ULP)
-    gained = xp.exp(noise.log_delta(2.0 * shift, xp.where(ended, 0.0, loss)) - top)
+    gained = xp.exp(noise.log_delta(2.0 * shift, xp.where(ended, 0.0, loss)) - near)
     gained, loss = xp.where(ended, 0.0, gained), xp.where(ended, largest, loss)
-    gained = gained - (xp.exp(loss + far - top) * xp.expm1(epsilon - loss))
-    loss_part = xp.expm1(epsilon) * xp.exp(centre - top)
+    gained = gained - (xp.exp(loss + far - near) * xp.expm1(epsilon - loss))
+    loss_part = xp.expm1(epsilon) * xp.exp(centre - near)
     value = q * gained - (1.0 - q) * loss_part
     sizes = q * gained + (1.0 - q) * loss_part
-    value = value + ULP * (64.0 + 8.0 * xp.abs(top)) * sizes
-    log_tail = top + xp.log(value)
+    value = value + ULP * (64.0 + 8.0 * xp.abs(near)) * sizes
+    log_tail = near + xp.log(value)
     return xp.where(value > 0, round_up(log_tail, 4), xp.nan)

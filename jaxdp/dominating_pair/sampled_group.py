@@ -105,9 +105,9 @@ class SampledGroup(DominatingPair):
         if len(self.log_probabilities) > MOST_COMPONENTS:
             return ()
         ratio = ratio_of(self.shift, self.noise.scale)
-        none, *some = (xp.broadcast_to(xp.exp(x), ratio.shape) for x in self.log_probabilities)
-        means = xp.stack([k * ratio for k in range(1, len(some) + 1)], -1)
-        return (Mixture(means, xp.stack(some, -1), none, ratio, self.added, xp.ones(())),)
+        missed, *hits = (xp.broadcast_to(xp.exp(x), ratio.shape) for x in self.log_probabilities)
+        means = xp.stack([k * ratio for k in range(1, len(hits) + 1)], -1)
+        return (Mixture(means, xp.stack(hits, -1), missed, ratio, self.added, xp.ones(())),)
 
     def mean_distance(self) -> Reals:
         """Mean distance if all records take part."""

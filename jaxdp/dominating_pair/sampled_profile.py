@@ -22,8 +22,10 @@ def sampled_log_delta(
 ) -> Reals:
     """log delta of the pair `Poisson` of a base whose delta is delta_0; as exact, rounded up.
 
-    Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), 1 - e^epsilon below log(1 - q). Added: (1 - (1
-    - q) e^epsilon) delta_0(log(q e^epsilon / (1 - (1 - q) e^epsilon))), 0 from -log(1 - q) on.
+    * Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), and 1 - e^epsilon below log(1 - q).
+    * Added: c delta_0(log(q e^epsilon / c)) with c = 1 - (1 - q) e^epsilon, and 0 from -log(1 - q)
+      on.
+
     Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
     """
     return _sampled_log_delta(base, sampling_prob, added, checks.real("epsilon", epsilon))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
-from jaxdp.accountant import engines, evaluate, inverse, ladder
+from jaxdp.accountant import cascade, engines, evaluate, inverse
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.sampled import cumulant, curve, engine, errors, law
 from jaxdp.accountant.sampled.releases import releases_of
@@ -215,7 +215,7 @@ def test_schemes_are_in_the_brackets_of_the_contour(name):
     for relation in ("remove", "add"):
         terms = scheme_training(name, sigma, steps, relation).terms
         stages = engine.steps("epsilon", 1e-6)
-        here = ladder.answered(stages, inverse.width, (terms, delta), 1)
+        here = cascade.answered(stages, inverse.width, (terms, delta), 1)
         there = engines.epsilon_by_contour(terms, delta)
         assert np.all(here.lower <= there.upper * (1 + 1e-12))
         assert np.all(there.lower <= here.upper * (1 + 1e-12))

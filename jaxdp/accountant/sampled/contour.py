@@ -22,7 +22,7 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp.accountant.sampled import top, transform
+from jaxdp.accountant.sampled import cutoff, transform
 from jaxdp.accountant.sampled.cumulant import composed, log_psi
 from jaxdp.accountant.sampled.law import Releases, Stage, loss_above, on_nodes
 from jaxdp.accountant.sampled.transform import Pair, Powers
@@ -32,7 +32,7 @@ LEAST_LOG = -690.0  # log of a number above 0. derived: e^-708 is the least norm
 LARGEST_LOG = 600.0  # log above which a sum is unknown. derived: its square root can be squared
 
 
-class Held(NamedTuple):
+class FrozenContour(NamedTuple):
     """Nodes and contour of every lane, which stay fixed under differentiation."""
 
     x: Reals  # (nodes, phases, lanes)
@@ -65,32 +65,34 @@ class Block(NamedTuple):
     turned: Reals  # sum of the absolute values of all angles (points, lanes)
 
 
-def line(stage: Stage, releases: Releases, held: Held) -> Line:
+def line(stage: Stage, releases: Releases, frozen: FrozenContour) -> Line:
     """The part that all points of a contour share; differentiable in `releases`."""
-    real = on_nodes(stage, releases, held.x, held.spacing)
-    power = releases.power(held.tilt)
+    real = on_nodes(stage, releases, frozen.x, frozen.spacing)
+    power = releases.power(frozen.tilt)
     psi = log_psi(real, power)
-    loss = loss_above(releases, held.x, held.height)
-    weight = _weight_above(stage, releases, held, loss, psi)
-    powers = transform.prepared(weight, loss, held.step, stage)
-    scale = composed(releases, psi, held.tilt) - held.tilt * held.epsilon - held.log_unit
+    loss = loss_above(releases, frozen.x, frozen.height)
+    weight = _weight_above(stage, releases, frozen, loss, psi)
+    powers = transform.prepared(weight, loss, frozen.step, stage)
+    scale = composed(releases, psi, frozen.tilt) - frozen.tilt * frozen.epsilon - frozen.log_unit
     return Line(powers, psi, scale)
 
 
-def block(stage: Stage, releases: Releases, held: Held, found: Line, index: Index | int) -> Block:
+def block(
+    stage: Stage, releases: Releases, frozen: FrozenContour, found: Line, index: Index | int
+) -> Block:
     """The terms of the points of one block."""
     re, im = transform.transform(found.powers, stage.points, index)
     log_modulus, angle, size = _log_of_one_more(re, im)
     log_modulus, angle = lax.optimization_barrier((log_modulus, angle))
     k = xp.asarray(np.arange(1.0 * stage.points)[:, None]) + 1.0 * stage.points * index
-    t = held.step * k
+    t = frozen.step * k
     turns = releases.number * angle
     log_power = xp.sum(releases.number * log_modulus, 1) - 0.5 * releases.variance * t * t
-    own = releases.variance * t * (held.tilt + 0.5)
-    total = xp.sum(releases.sign * turns, 1) + own - t * held.epsilon
-    rule = xp.where(k == 0, 0.5, 1.0) * held.step / xp.pi
+    own = releases.variance * t * (frozen.tilt + 0.5)
+    total = xp.sum(releases.sign * turns, 1) + own - t * frozen.epsilon
+    rule = xp.where(k == 0, 0.5, 1.0) * frozen.step / xp.pi
     # Real and imaginary part of z (z + 1).
-    across, up = held.tilt * (held.tilt + 1.0) - t * t, t * (2.0 * held.tilt + 1.0)
+    across, up = frozen.tilt * (frozen.tilt + 1.0) - t * t, t * (2.0 * frozen.tilt + 1.0)
     weight = rule * lax.rsqrt(across * across + up * up)
     total = total - xp.arctan2(up, across)
     modulus = weight * xp.exp(xp.maximum(log_power, LEAST_LOG))
@@ -99,20 +101,22 @@ def block(stage: Stage, releases: Releases, held: Held, found: Line, index: Inde
     return Block(terms, t, weight, log_modulus, size, log_power, turned)
 
 
-def slope_of(held: Held, found: Block) -> Pair:
+def slope_of(frozen: FrozenContour, found: Block) -> Pair:
     """Terms of minus the derivative in epsilon: z times the terms."""
     (re, im), t = found.terms, found.t
-    return held.tilt * re - t * im, held.tilt * im + t * re
+    return frozen.tilt * re - t * im, frozen.tilt * im + t * re
 
 
-def _weight_above(stage: Stage, releases: Releases, held: Held, loss: Pair, psi: Reals) -> Pair:
+def _weight_above(
+    stage: Stage, releases: Releases, frozen: FrozenContour, loss: Pair, psi: Reals
+) -> Pair:
     """Tilted weights of nodes at the contour's height, divided by psi at the tilt."""
-    power = releases.power(held.tilt)
-    x, y = held.x, held.height
-    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(held.spacing) - psi
+    power = releases.power(frozen.tilt)
+    x, y = frozen.x, frozen.height
+    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(frozen.spacing) - psi
     angle = -x * y
     if stage.smooth:
-        tables = top.tables(stage.nodes, stage.height)
+        tables = cutoff.tables(stage.nodes, stage.height)
         log_modulus = log_modulus + xp.asarray(tables.modulus)[:, None, None]
         angle = angle + xp.asarray(tables.angle)[:, None, None]
     log_modulus = (releases.log_coin[:, None] + log_modulus).reshape(loss[0].shape)

@@ -75,8 +75,8 @@ def _parts(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
     rise = power[..., None, :, :] * nodes.loss
     exponent = nodes.log_weight + rise
     largest = lax.stop_gradient(xp.maximum(xp.max(exponent, -3), 0.0))
-    top = largest[..., None, :, :]
-    weight, base = xp.exp(exponent - top), xp.exp(nodes.log_weight - top)
+    largest_at_nodes = largest[..., None, :, :]
+    weight, base = xp.exp(exponent - largest_at_nodes), xp.exp(nodes.log_weight - largest_at_nodes)
     near = xp.abs(rise) < 1.0
     risen = xp.where(near, base * xp.expm1(xp.where(near, rise, 0.0)), weight - base)
     return weight, risen, largest
@@ -132,8 +132,8 @@ def log_bound(releases: Releases, tilt: Reals, power: Reals, psi: Psi, largest: 
     rounded = ULP * (CUMULANT + 8.0 * xp.abs(power) * largest)
     rounded = rounded * xp.minimum(xp.abs(psi.log), 1.0) + 4.0 * ULP * xp.abs(psi.log)
     share = psi.gap / xp.maximum(xp.abs(psi.log), 1e-300)
-    off = xp.where(share < MOST_GAP, psi.gap * share, xp.inf)
-    rounded = rounded + xp.where((power > 0) | (psi.gap <= rounded), 0.0, off)
+    error = xp.where(share < MOST_GAP, psi.gap * share, xp.inf)
+    rounded = rounded + xp.where((power > 0) | (psi.gap <= rounded), 0.0, error)
     rounded = xp.where(psi.gap < xp.inf, rounded, xp.inf)
     lost = xp.sum(xp.where(releases.number > 0, releases.number * rounded, 0.0), -2)
     lost = lost + releases.log_coin_error

@@ -8,7 +8,7 @@ from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.sampled import contour, errors, guess, plan
-from jaxdp.accountant.sampled.contour import Held
+from jaxdp.accountant.sampled.contour import FrozenContour
 from jaxdp.accountant.sampled.cumulant import every_other, least_epsilon, log_least_delta
 from jaxdp.accountant.sampled.errors import Errors
 from jaxdp.accountant.sampled.guess import Parts
@@ -19,7 +19,7 @@ from jaxdp.accountant.sampled.transform import Pair
 ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
 CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
 STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
-SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its top is high
+SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its cutoff is high
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 GOOD = 0.5  # largest relative error of a value that serves as a guess. chosen
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     lower: Reals
     upper: Reals
     guess: Reals
-    held: Held
+    frozen: FrozenContour
 
 
 class _Curve(NamedTuple):
@@ -41,11 +41,11 @@ class _Curve(NamedTuple):
     value: Pair  # terms of all blocks (blocks, points, lanes)
     slope: Pair
     errors: Errors
-    held: Held
+    frozen: FrozenContour
 
     def at(self, epsilon: Reals) -> tuple[Reals, Reals]:
         """The sum, and minus its slope."""
-        turn = self.held.step * (epsilon - self.held.epsilon)
+        turn = self.frozen.step * (epsilon - self.frozen.epsilon)
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
             first = self.stage.points * index * turn
@@ -57,34 +57,34 @@ class _Curve(NamedTuple):
             return sums
 
         sums = contour.over_blocks(
-            self.stage, self.held.blocks, of_block, xp.zeros((2, *turn.shape))
+            self.stage, self.frozen.blocks, of_block, xp.zeros((2, *turn.shape))
         )
-        log_scale = self.errors.log_scale - self.held.tilt * (epsilon - self.held.epsilon)
+        log_scale = self.errors.log_scale - self.frozen.tilt * (epsilon - self.frozen.epsilon)
         scale = xp.exp(xp.minimum(log_scale, contour.LARGEST_LOG))
         scale = xp.where(log_scale > contour.LARGEST_LOG, xp.inf, scale)
         scale = xp.where(log_scale < contour.LEAST_LOG, 0.0, scale)
         return scale * sums[0], scale * sums[1]
 
-    def off(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
+    def errors_at(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
         """Errors of the sum `value`: bounds on its excess and on its deficit."""
-        return errors.bounds_of_sum(self.errors, self.held, epsilon, value)
+        return errors.bounds_of_sum(self.errors, self.frozen, epsilon, value)
 
 
 def log_delta_bounds(
-    stage: Stage, releases: Releases, epsilon: Reals, about: Reals, blocks: Index | int
+    stage: Stage, releases: Releases, epsilon: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
-    """Bounds on log delta at epsilons >= 0; `about` is an estimate, or NaN."""
+    """Bounds on log delta at epsilons >= 0; `estimate` is an estimate, or NaN."""
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
         found = _law(stage, releases, log_delta)[1].log_delta(epsilon)
         return xp.clip(found, plan.LEAST_UNIT, -0.05)
 
     log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
-    log_delta = xp.clip(_or(about, log_delta), plan.LEAST_UNIT, -0.05)
+    log_delta = xp.clip(_or(estimate, log_delta), plan.LEAST_UNIT, -0.05)
     nodes, planned = _planned(stage, releases, blocks, log_delta, epsilon)
     curve = _curve(stage, releases, nodes, planned._replace(epsilon=epsilon), blocks)
     value, _ = curve.at(epsilon)
-    high, low = curve.off(epsilon, value)
+    high, low = curve.errors_at(epsilon, value)
     unit = planned.log_unit
     lost = curve.errors.lost + curve.errors.tilted_lost
     least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
@@ -93,31 +93,31 @@ def log_delta_bounds(
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)), 0.0)
     lower = xp.minimum(unit + _log(value - high), upper)
     found = xp.where(low < GOOD * value, unit + _log(value), xp.nan)
-    return Answer(_or(lower, -xp.inf), upper, found, curve.held)
+    return Answer(_or(lower, -xp.inf), upper, found, curve.frozen)
 
 
 def epsilon_bounds(
-    stage: Stage, releases: Releases, delta: Reals, about: Reals, blocks: Index | int
+    stage: Stage, releases: Releases, delta: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
-    """Bounds on the least epsilon >= 0 at each delta; `about` is an estimate, or NaN."""
+    """Bounds on the least epsilon >= 0 at each delta; `estimate` is an estimate, or NaN."""
     log_delta = xp.log(delta)
-    nodes, planned = _planned(stage, releases, blocks, log_delta, None, about)
+    nodes, planned = _planned(stage, releases, blocks, log_delta, None, estimate)
     curve = _curve(stage, releases, nodes, planned, blocks)
     goal = xp.exp(log_delta - planned.log_unit)
     most = _chernoff_epsilon(curve, planned, log_delta, goal)
-    root, lower, upper, off = _root_and_ends(curve, goal, most)
+    root, lower, upper, deficit = _root_and_ends(curve, goal, most)
     upper = xp.minimum(_or(upper, xp.inf), most)
     lower = xp.minimum(_or(lower, 0.0), upper)
-    found = xp.where(off < GOOD * goal, root, xp.nan)
-    return Answer(lower, upper, found, curve.held._replace(epsilon=root))
+    found = xp.where(deficit < GOOD * goal, root, xp.nan)
+    return Answer(lower, upper, found, curve.frozen._replace(epsilon=root))
 
 
 def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
     """Chernoff's epsilon at delta less the mass beyond the nodes, which falls with epsilon."""
     first = least_epsilon(planned.bounds, log_delta)
-    off = curve.errors
-    tilted = xp.exp(xp.minimum(curve.held.tilt * (curve.held.epsilon - first), 600.0))
-    share = (off.lost + off.tilted_lost * tilted) / goal
+    sum_errors = curve.errors
+    tilted = xp.exp(xp.minimum(curve.frozen.tilt * (curve.frozen.epsilon - first), 600.0))
+    share = (sum_errors.lost + sum_errors.tilted_lost * tilted) / goal
     kept = xp.where(share < 0.5, log1p(-xp.minimum(share, 0.5)), -xp.inf)
     return least_epsilon(planned.bounds, log_delta + kept)
 
@@ -134,7 +134,7 @@ def _planned(
     blocks: Index | int,
     log_delta: Reals,
     epsilon: Reals | None,
-    about: Reals | None = None,
+    estimate: Reals | None = None,
 ) -> tuple[Nodes, Plan]:
     """Nodes and contour for log delta at an epsilon, or at the saddle's epsilon if None."""
     if not stage.smooth:
@@ -143,7 +143,7 @@ def _planned(
     nodes, parts = _law(stage, releases, log_delta)
     if epsilon is None:
         start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
-        epsilon = start if about is None else _or(about, start)
+        epsilon = start if estimate is None else _or(estimate, start)
     unit = xp.clip(log_delta, plan.LEAST_UNIT, 0.0)
     target = plan.Target(stage.points * blocks, epsilon, unit)
     return nodes, plan.search(stage, releases, every_other(nodes), parts.whole, target)
@@ -155,17 +155,17 @@ def _curve(
     height = errors.height_of(stage, releases, planned, nodes)
     step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
     place = nodes.x, nodes.spacing, height, planned.tilt, step, epsilon, planned.log_unit
-    held = Held(*place, blocks)
-    line = contour.line(stage, releases, held)
-    common = errors.parts(stage, releases, nodes, planned, held, line)
+    frozen = FrozenContour(*place, blocks)
+    line = contour.line(stage, releases, frozen)
+    common = errors.parts(stage, releases, nodes, planned, frozen, line)
     empty = xp.zeros((stage.blocks, stage.points, *epsilon.shape))
 
     def of_block(index: Index | int, state: tuple[Pair, Pair, Reals]) -> tuple[Pair, Pair, Reals]:
-        found = contour.block(stage, releases, held, line, index)
-        noise = errors.noise_of(stage, releases, held, common, found)
+        found = contour.block(stage, releases, frozen, line, index)
+        noise = errors.noise_of(stage, releases, frozen, common, found)
         value, slope = (
             (updated(old[0], index, new[0]), updated(old[1], index, new[1]))
-            for old, new in ((state[0], found.terms), (state[1], contour.slope_of(held, found)))
+            for old, new in ((state[0], found.terms), (state[1], contour.slope_of(frozen, found)))
         )
         return value, slope, state[2] + noise
 
@@ -173,8 +173,8 @@ def _curve(
     value, slope, noise = contour.over_blocks(stage, blocks, of_block, state)
     lost = errors.lost(stage, releases, nodes, planned, line)
     relative = xp.expm1(xp.minimum(releases.log_coin_error, contour.LARGEST_LOG))
-    off = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
-    return _Curve(stage, value, slope, off, held)
+    sum_errors = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
+    return _Curve(stage, value, slope, sum_errors, frozen)
 
 
 class _Search(NamedTuple):
@@ -183,7 +183,7 @@ class _Search(NamedTuple):
     at: Reals
     low: Reals
     high: Reals
-    off: Reals  # bound on the deficit of the sum
+    deficit: Reals  # bound on the deficit of the sum
     is_done: Bools
     rounds: Index | int
 
@@ -199,22 +199,22 @@ def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]
             lambda x: _stepped(curve, goal, side, x),
             start,
         )
-        return xp.where(side == 0, found.at, at), (found.at, found.is_done, found.off)
+        return xp.where(side == 0, found.at, at), (found.at, found.is_done, found.deficit)
 
-    start = xp.minimum(curve.held.epsilon, most)
-    _, (at, done, off) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
+    start = xp.minimum(curve.frozen.epsilon, most)
+    _, (at, done, deficit) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
     lower, upper = xp.where(done[1], at[1], 0.0), xp.where(done[2], at[2], xp.inf)
-    return at[0], lower, upper, off[0]
+    return at[0], lower, upper, deficit[0]
 
 
 def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     """A step: on the logarithm within a bracket for the root, past the goal for an end."""
     at = state.at
     value, slope = curve.at(at)
-    high, low = curve.off(at, value)
+    high, low = curve.errors_at(at, value)
     gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
     # An end goes a little further, so that it is safe.
-    beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.held.tilt + 4.0 * ULP * at
+    beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.frozen.tilt + 4.0 * ULP * at
     end = xp.maximum(at + gap / slope + side * beyond, 0.0)
     is_low = value > goal
     low_end, high_end = xp.where(is_low, at, state.low), xp.where(is_low, state.high, at)
@@ -223,7 +223,7 @@ def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search
     middle = 0.5 * (low_end + high_end)
     root = xp.where(valid, at + move, middle)
     root = xp.where((root < low_end) | (root > high_end), middle, root)
-    is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.held.tilt)
+    is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
     is_done = xp.where(side == 0, is_near, side * gap <= 0)
     next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
     return _Search(next_, low_end, high_end, low, is_done, state.rounds + 1)

@@ -7,20 +7,22 @@ import jax
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.sampled import contour
-from jaxdp.accountant.sampled.contour import Held
+from jaxdp.accountant.sampled.contour import FrozenContour
 from jaxdp.accountant.sampled.law import Releases, Stage
 
 
-def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Releases, Reals]:
+def log_delta_slopes(
+    stage: Stage, releases: Releases, frozen: FrozenContour
+) -> tuple[Releases, Reals]:
     """Derivatives of log delta in every parameter, and in epsilon, at the centre of the terms."""
     lanes = releases.variance.size
     fixed = {"strip", "sign"} | ({"coin"} if releases.mixtures == 1 else set())
     moving = {name: x for name, x in releases._asdict().items() if name not in fixed}
 
     def value(moving: dict[str, Reals], epsilon: Reals) -> Reals:
-        return _log_sum(stage, releases._replace(**moving), held._replace(epsilon=epsilon))
+        return _log_sum(stage, releases._replace(**moving), frozen._replace(epsilon=epsilon))
 
-    leaves, tree = jax.tree.flatten((moving, held.epsilon))
+    leaves, tree = jax.tree.flatten((moving, frozen.epsilon))
     sizes = [x.size // lanes for x in leaves]
 
     def along(direction: Reals) -> Reals:
@@ -40,12 +42,12 @@ def log_delta_slopes(stage: Stage, releases: Releases, held: Held) -> tuple[Rele
     return jax.tree.map(xp.zeros_like, releases)._replace(**of_moving), of_epsilon
 
 
-def _log_sum(stage: Stage, releases: Releases, held: Held) -> Reals:
-    line = contour.line(stage, releases, held)
+def _log_sum(stage: Stage, releases: Releases, frozen: FrozenContour) -> Reals:
+    line = contour.line(stage, releases, frozen)
 
     def of_block(index: Index | int, total: Reals) -> Reals:
-        return total + xp.sum(contour.block(stage, releases, held, line, index).terms[0], 0)
+        return total + xp.sum(contour.block(stage, releases, frozen, line, index).terms[0], 0)
 
-    total = contour.over_blocks(stage, held.blocks, of_block, xp.zeros_like(held.epsilon))
+    total = contour.over_blocks(stage, frozen.blocks, of_block, xp.zeros_like(frozen.epsilon))
     positive = total > 0
     return line.log_scale + xp.where(positive, xp.log(xp.where(positive, total, 1.0)), xp.nan)

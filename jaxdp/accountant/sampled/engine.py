@@ -23,8 +23,8 @@ from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Index, Lanes, Reals
 from jaxdp.accountant.batches import few_sizes, of_platform
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
-from jaxdp.accountant.ladder import Step
 from jaxdp.accountant.sampled import curve
 from jaxdp.accountant.sampled.derivative import log_delta_slopes
 from jaxdp.accountant.sampled.law import Releases, Stage
@@ -183,14 +183,14 @@ def _stage_and_slopes(
         width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
         return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
 
-    def some(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
+    def of_chunk(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
         lanes, guess = at
         releases = Releases(*(x.T for x in lanes.releases))
         answer = _CURVES[question](stage, releases, lanes.value, guess, blocks)
         bounds = LogBounds(answer.lower, answer.upper)
         if not with_slopes:
             return bounds, None
-        of_releases, of_epsilon = log_delta_slopes(stage, releases, answer.held)
+        of_releases, of_epsilon = log_delta_slopes(stage, releases, answer.frozen)
         if question == "epsilon":  # epsilon does not fall below 0
             falls = answer.upper > 0
             of_releases = Releases(*(xp.where(falls, -x / of_epsilon, 0.0) for x in of_releases))
@@ -199,8 +199,8 @@ def _stage_and_slopes(
 
     with jax.numpy_rank_promotion("allow"):
         if chunk == size:
-            return some((lanes, guess))
-        found = lax.map(some, jax.tree.map(padded, (lanes, guess)))
+            return of_chunk((lanes, guess))
+        found = lax.map(of_chunk, jax.tree.map(padded, (lanes, guess)))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
 

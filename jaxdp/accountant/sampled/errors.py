@@ -20,8 +20,8 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1p
-from jaxdp.accountant.sampled import top, transform
-from jaxdp.accountant.sampled.contour import LARGEST_LOG, Block, Held, Line
+from jaxdp.accountant.sampled import cutoff, transform
+from jaxdp.accountant.sampled.contour import LARGEST_LOG, Block, FrozenContour, Line
 from jaxdp.accountant.sampled.cumulant import CUMULANT, Bounds
 from jaxdp.accountant.sampled.law import Nodes, Releases, Stage, log_beyond_ends, loss_above
 from jaxdp.accountant.sampled.plan import Plan
@@ -78,33 +78,37 @@ class Parts(NamedTuple):
 
 
 def parts(
-    stage: Stage, releases: Releases, nodes: Nodes, plan: Plan, held: Held, line: Line
+    stage: Stage, releases: Releases, nodes: Nodes, plan: Plan, frozen: FrozenContour, line: Line
 ) -> Parts:
     """The errors of a contour that do not depend on its points."""
-    end = held.step * stage.points * held.blocks
+    end = frozen.step * stage.points * frozen.blocks
     of_stage = _of_smooth if stage.smooth else _of_bulk
-    above, of_turn, truncated, edge = of_stage(stage, releases, nodes, plan, held, line, end)
+    above, of_turn, truncated, edge = of_stage(stage, releases, nodes, plan, frozen, line, end)
     wander = xp.sum(xp.hypot(*line.powers.weight) * xp.hypot(*line.powers.loss), 0)
     psi = xp.abs(line.log_psi)
     moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
-    scaled = xp.sum(releases.number * psi, 0) + held.tilt * held.epsilon
-    scaled = scaled + releases.variance * held.tilt * (held.tilt + 1.0)
+    scaled = xp.sum(releases.number * psi, 0) + frozen.tilt * frozen.epsilon
+    scaled = scaled + releases.variance * frozen.tilt * (frozen.tilt + 1.0)
     truncated = truncated - (0.5 * releases.variance * end * end)
-    points = stage.points * held.blocks - 1.0
-    truncation = xp.exp(xp.minimum(truncated, LARGEST_LOG)) / (xp.pi * held.step * points)
+    points = stage.points * frozen.blocks - 1.0
+    truncation = xp.exp(xp.minimum(truncated, LARGEST_LOG)) / (xp.pi * frozen.step * points)
     return Parts(edge + moved, above, of_turn, wander, 4.0 * ULP * scaled, truncation)
 
 
-def noise_of(stage: Stage, releases: Releases, held: Held, common: Parts, block: Block) -> Reals:
+def noise_of(
+    stage: Stage, releases: Releases, frozen: FrozenContour, common: Parts, block: Block
+) -> Reals:
     """Quadrature and rounding errors of the terms of a block (lanes,)."""
     slope = transform.rounding(stage.points) * common.wander
     t = block.t[:, None]
-    of_turn = (xp.abs(releases.power(held.tilt)) + t) * common.of_turn
+    of_turn = (xp.abs(releases.power(frozen.tilt)) + t) * common.of_turn
     quadrature = xp.minimum(common.quadrature, of_turn)
     of_phi = common.of_phi + quadrature + slope * t + 16.0 * ULP * block.size
     lost_power = xp.sum(releases.number * log1p(of_phi * xp.exp(-block.log_modulus)), 1)
     turning = ULP * (4.0 * block.turned + 4.0 * xp.abs(block.log_power) + TURN) + common.turning
-    turning = turning + 4.0 * ULP * block.t * (held.epsilon + releases.variance * (held.tilt + 1.0))
+    turning = turning + 4.0 * ULP * block.t * (
+        frozen.epsilon + releases.variance * (frozen.tilt + 1.0)
+    )
     power = xp.exp(xp.maximum(block.log_power, -690.0))
     each = xp.expm1(xp.minimum(lost_power + turning, LARGEST_LOG))
     return xp.sum(block.weight * power * each, 0)
@@ -119,11 +123,11 @@ class Row(NamedTuple):
     ends: Reals  # moduli of the outermost nodes
 
 
-def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Row:
+def _rows(stage, releases, nodes, frozen, line, curves: tuple[Reals, Reals]) -> Row:
     """Sums along some curves: heights and slopes (rows, nodes or 1, phases, lanes)."""
     stride = 2 if stage.smooth else 1
-    x, power = nodes.x[::stride], releases.power(held.tilt)
-    end = held.step * stage.points * held.blocks
+    x, power = nodes.x[::stride], releases.power(frozen.tilt)
+    end = frozen.step * stage.points * frozen.blocks
     spacing = nodes.spacing
     common = xp.log(stride * spacing) - line.log_psi - 0.5 * x * x - LOG_SQRT_2PI
     common = (releases.log_coin[:, None] + common).reshape(-1, *common.shape[1:])
@@ -133,7 +137,7 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
         across, up = loss_above(releases, x, height)
         grown = 0.5 * height * height
         if stage.smooth:
-            grown = grown + _top_bound(stage, height / spacing, stride)
+            grown = grown + _cutoff_bound(stage, height / spacing, stride)
         log = common + releases.on_all(grown) + power * across
         leaning = releases.on_all(xp.sqrt(1.0 + leaning * leaning))
         modulus = xp.exp(xp.minimum(log, LARGEST_LOG)) * leaning
@@ -149,28 +153,28 @@ def _rows(stage, releases, nodes, held, line, curves: tuple[Reals, Reals]) -> Ro
     return lax.map(each, curves)
 
 
-def _of_bulk(stage, releases, nodes, plan, held, line, end):
+def _of_bulk(stage, releases, nodes, plan, frozen, line, end):
     """Quadrature, truncation and ends of a law that ends sharply."""
     strip, spacing = releases.strip, nodes.spacing
     fall = _height_of_fall(stage, releases, plan)
-    rise = xp.minimum(STRIP * strip, xp.maximum(held.height + ABOVE[0], ABOVE[1]))
+    rise = xp.minimum(STRIP * strip, xp.maximum(frozen.height + ABOVE[0], ABOVE[1]))
     down = -xp.minimum(BELOW, 0.75 * strip)
     heights = xp.stack([rise, down, fall])[:, None]
-    row = _rows(stage, releases, nodes, held, line, (heights, xp.zeros_like(heights)))
-    above = xp.exp(-2.0 * xp.pi * (rise - held.height) / spacing) * row.total[0]
-    above = above + xp.exp(-2.0 * xp.pi * (held.height - down) / spacing) * row.damped[1]
+    row = _rows(stage, releases, nodes, frozen, line, (heights, xp.zeros_like(heights)))
+    above = xp.exp(-2.0 * xp.pi * (rise - frozen.height) / spacing) * row.total[0]
+    above = above + xp.exp(-2.0 * xp.pi * (frozen.height - down) / spacing) * row.damped[1]
     main = xp.hypot(*line.powers.weight)
     of_main = xp.sum(main * xp.exp(-end * line.powers.loss[1]), 0)
     falls = xp.log(xp.minimum(of_main, row.damped[2]))
     main = releases.by_mixture(main)
     edge = xp.maximum(xp.max(row.ends, 0), xp.sum(main[:, 0] + main[:, -1], 0))
-    edge = edge * (4.0 + 2.0 * held.height / spacing)
+    edge = edge * (4.0 + 2.0 * frozen.height / spacing)
     never = xp.full_like(above, xp.inf)
     return OF_ALL * above, never, xp.sum(releases.number * falls, 0), edge
 
 
-def _of_smooth(stage, releases, nodes, plan, held, line, end):
-    """Quadrature, truncation and ends of a law with a smooth top, by bounds on every other node."""
+def _of_smooth(stage, releases, nodes, plan, frozen, line, end):
+    """Quadrature, truncation and ends of a law with a smooth cutoff, from every other node."""
     spacing, strip = nodes.spacing, STRIP * releases.strip
     rises = stage.height + xp.asarray((*RISES, -stage.height))[:, None, None]
     heights = rises * spacing  # the last is the real axis, below the contour
@@ -179,7 +183,7 @@ def _of_smooth(stage, releases, nodes, plan, held, line, end):
     flat = xp.broadcast_to(flat, (len(rises), *nodes.x[::2].shape))
     rising = _rising(releases, nodes, end)
     curves = xp.concatenate([flat, rising[0]]), xp.concatenate([0.0 * flat, rising[1]])
-    row = _rows(stage, releases, nodes, held, line, curves)
+    row = _rows(stage, releases, nodes, frozen, line, curves)
     count = len(RISES)
     share = 2.0 * np.exp(-2.0 * np.pi * np.asarray(RISES))[:, None, None]
     below = np.exp(-2.0 * np.pi * stage.height)
@@ -217,11 +221,11 @@ def _rising(releases: Releases, nodes: Nodes, end: Reals) -> tuple[Reals, Reals]
     return height, height / (1.0 + ratio) * releases.largest_mean
 
 
-def _top_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
-    """log of a bound on the share that a smooth top keeps, at a height of `rise` nodes."""
-    tables = top.tables(stage.nodes, stage.height)
+def _cutoff_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
+    """log of a bound on the share that a smooth cutoff keeps, at a height of `rise` nodes."""
+    tables = cutoff.tables(stage.nodes, stage.height)
     below, above = (xp.asarray(x[::stride])[:, None, None] for x in (tables.below, tables.above))
-    square = (rise / top.WIDTH) ** 2
+    square = (rise / cutoff.WIDTH) ** 2
     return xp.minimum(square + below, xp.logaddexp(0.0, square + above))
 
 
@@ -247,20 +251,22 @@ def lost(
     return plain, tilted
 
 
-def bounds_of_sum(errors: Errors, held: Held, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
+def bounds_of_sum(
+    errors: Errors, frozen: FrozenContour, epsilon: Reals, value: Reals
+) -> tuple[Reals, Reals]:
     """Bounds on excess and deficit of the sum `value` at an epsilon, in the contour's unit."""
-    move = epsilon - held.epsilon
-    log_scale = errors.log_scale - held.tilt * move
+    move = epsilon - frozen.epsilon
+    log_scale = errors.log_scale - frozen.tilt * move
     scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
     noise = xp.where(log_scale > LARGEST_LOG, xp.inf, scale * errors.noise)
-    gap = errors.bounds.tilts - held.tilt
-    excess = errors.bounds.log - errors.bounds.tilts * epsilon - held.log_unit
+    gap = errors.bounds.tilts - frozen.tilt
+    excess = errors.bounds.log - errors.bounds.tilts * epsilon - frozen.log_unit
     turns = xp.abs(gap) * errors.period
     images = excess - turns - log1p(-xp.exp(-xp.maximum(turns, 1e-300)))
-    apart = 1e-9 * held.tilt
+    apart = 1e-9 * frozen.tilt
     above = xp.min(xp.where(gap > apart, images, xp.inf), 0)
     below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
     aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
-    lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-held.tilt * move, LARGEST_LOG))
+    lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-frozen.tilt * move, LARGEST_LOG))
     noise = noise + xp.abs(value) * errors.relative
     return noise + aliased, noise + lost

@@ -1,11 +1,17 @@
 """Privacy loss of one sampled Gaussian on the nodes of a batch; lanes are the last axis.
 
-Identity: with x in units of the noise, m_i >= 0 the sum of the records of a user and s_i its
-probability, the ratio of sum_i s_i N(m_i, 1) to N(0, 1) is r = sum_i s_i e^(m_i x - m_i^2 / 2), m_0
-= 0, and l is its logarithm. "remove" draws x from the mixture and has the loss l. "add" draws x
-from N(0, 1) and has the loss -l. Both have their moments E e^(theta loss) from one function, psi(p)
-= E_N(0,1) e^(p l), at p = 1 + theta or -theta. If a public coin selects one of several mixtures,
-psi is the mean of their psi: their nodes, at the same places, lie one after the other.
+Identity: with x in units of the noise, m_i >= 0 the sum of the records of a user, m_0 = 0, and s_i
+its probability, the ratio of sum_i s_i N(m_i, 1) to N(0, 1) is
+
+    r = sum_i s_i e^(m_i x - m_i^2 / 2),   l = log r.
+
+"remove" draws x from the mixture and has the loss l. "add" draws x from N(0, 1) and has the loss
+-l. Both have their moments E e^(theta loss) from one function, at p = 1 + theta or -theta:
+
+    psi(p) = E_N(0,1) e^(p l).
+
+If a public coin selects one of several mixtures, psi is the mean of their psi: their nodes, at the
+same places, lie one after the other.
 
 l is analytic for |Im x| < `strip`. `log_beyond_ends` bounds the mass beyond the nodes.
 """
@@ -20,12 +26,12 @@ from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp.accountant.sampled import top
+from jaxdp.accountant.sampled import cutoff
 from jaxdp.dominating_pair.public_coin import COIN
 
 LARGE = 600.0  # u above which sums omit e^u. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # least depth of the last node below the mode, nats. chosen
-LEAST_TOP = 8.7  # least top, in units of the noise. derived: N(0, 1) has 2e-18 above
+LEAST_CUTOFF = 8.7  # least upper cutoff, in units of the noise. derived: N(0, 1) has 2e-18 above
 MOST_SPREAD = 1.8  # largest y^2 Var m with a known angle. derived: cosines are positive up to 2
 
 
@@ -89,19 +95,19 @@ class Stage(NamedTuple):
     nodes: int
     points: int  # of a block
     start: float  # first node, in units of the noise
-    depth: float  # nats below delta of the mass above the top
-    height: float  # height of the nodes over their spacing, with a smooth top; 0: sharp
+    depth: float  # nats below delta of the mass above the cutoff
+    height: float  # height of the nodes over their spacing, with a smooth cutoff; 0: sharp
     blocks: int = 1  # largest number of blocks
 
     @property
     def smooth(self) -> bool:
-        """True where the law ends in a smooth top."""
+        """True where the law ends in a smooth cutoff."""
         return self.height > 0
 
     @property
     def log_rise(self) -> float:
-        """log of the largest growth of a smooth top on the nodes' line."""
-        return (self.height / top.WIDTH) ** 2
+        """log of the largest growth of a smooth cutoff on the nodes' line."""
+        return (self.height / cutoff.WIDTH) ** 2
 
 
 class Nodes(NamedTuple):
@@ -116,8 +122,8 @@ class Nodes(NamedTuple):
 def placed(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Reals, Reals]:
     """Places and spacing of nodes that leave out e^-depth of delta."""
     fall = xp.maximum(releases.log_hits - log_delta + stage.depth, LEAST_FALL)
-    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_TOP)
-    beyond = top.BEYOND if stage.smooth else 0
+    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_CUTOFF)
+    beyond = cutoff.BEYOND if stage.smooth else 0
     spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
     index = xp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
     return stage.start + spacing * index, spacing
@@ -128,7 +134,7 @@ def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Node
     log_weight = -0.5 * x * x - LOG_SQRT_2PI + xp.log(spacing)
     if stage.smooth:
         log_weight = (
-            log_weight + xp.asarray(top.tables(stage.nodes, stage.height).below)[:, None, None]
+            log_weight + xp.asarray(cutoff.tables(stage.nodes, stage.height).below)[:, None, None]
         )
     log_weight = releases.log_coin[:, None] + log_weight
     return Nodes(x, spacing, _loss(releases, x), log_weight.reshape(-1, *x.shape[1:]))
@@ -136,8 +142,8 @@ def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Node
 
 def _log_share(share: Reals) -> Reals:
     """log of a probability, with slope 0 where the probability is 0."""
-    some = share > 0
-    return xp.where(some, xp.log(xp.where(some, share, 1.0)), -xp.inf)
+    is_positive = share > 0
+    return xp.where(is_positive, xp.log(xp.where(is_positive, share, 1.0)), -xp.inf)
 
 
 def _exponents(releases: Releases, x: Reals) -> Reals:
@@ -209,7 +215,7 @@ def log_beyond_ends(
         ends.append(logsumexp(each, axis=0) if releases.mixtures > 1 else each[0])
     below, above = ends
     if stage.smooth:
-        tables = top.tables(stage.nodes, stage.height)
+        tables = cutoff.tables(stage.nodes, stage.height)
         cut = releases.on_all(xp.asarray(tables.above - tables.below)[:, None, None])
         terms = nodes.log_weight + cut + power * nodes.loss
         largest = xp.max(terms, 0)

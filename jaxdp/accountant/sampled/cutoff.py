@@ -1,7 +1,7 @@
-"""The smooth top of a law: a factor erfc(z) / 2 that falls within a few nodes of the last ones.
+"""The smooth upper cutoff of a law: a factor erfc(z) / 2 that falls within a few nodes.
 
-Its place and width are whole numbers of nodes, so one table serves every lane. Off the real axis
-|erfc(a + i b)| <= e^(b^2) erfc(a), by the integral of e^(-(s + i b)^2).
+Its place and width are whole numbers of nodes, near the last ones, so one table serves every lane.
+Off the real axis |erfc(a + i b)| <= e^(b^2) erfc(a), by the integral of e^(-(s + i b)^2).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 WIDTH = 2.7  # nodes. chosen
-BEYOND = int(6 * WIDTH)  # nodes above the middle of the top. derived: erfc(6) = 2e-17
+BEYOND = int(6 * WIDTH)  # nodes above the middle of the cutoff. derived: erfc(6) = 2e-17
 _LEGENDRE_NODES = 200  # of a table of erfc. measured: 1e-15
 
 
 class Tables(NamedTuple):
-    """log of erfc(z) / 2, the share that the top keeps, at every node."""
+    """log of erfc(z) / 2, the share that the cutoff keeps, at every node."""
 
     below: np.ndarray  # on the real axis
-    above: np.ndarray  # log of the share that the top removes
+    above: np.ndarray  # log of the share that the cutoff removes
     modulus: np.ndarray  # of the share kept, on the nodes' line
     angle: np.ndarray
 

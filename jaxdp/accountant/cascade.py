@@ -1,10 +1,10 @@
 """Runs the engines in turn on a batch, each on the lanes whose bracket is still wide.
 
-A batch is flat, (ways * lanes,), ordered by direction; the worse of the `ways` directions of a lane
-counts. In a wide lane the direction with the larger upper bound goes first. The other direction
-follows only if it can still be the worse one. Of all engines' bounds the highest lower bound and
-the lowest upper bound remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed
-size, in loops that end when no lane is wide; their slopes are the slopes of the upper bounds.
+A batch is flat, (directions * lanes,), ordered by direction; the worse direction of a lane counts.
+In a wide lane the direction with the larger upper bound goes first. The other direction follows
+only if it can still be the worse one. The highest lower bound and the lowest upper bound of all
+engines remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed size, in loops
+that end when no lane is wide; their slopes are the slopes of the upper bounds.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.mapped import in_traces
 
-# Terms and values of a batch, arrays (ways * lanes, n) and (ways * lanes,).
+# Terms and values of a batch, arrays (directions * lanes, n) and (directions * lanes,).
 Rows: TypeAlias = tuple[Terms, Lanes]
 # Maps terms, values, the bounds found before and a level of effort to bounds.
 Engine: TypeAlias = Callable[[Terms, Lanes, LogBounds, Any], LogBounds]
 # Maps bounds to the widths of their brackets.
 Width: TypeAlias = Callable[[LogBounds], Reals]
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
-Enough: TypeAlias = Callable[[LogBounds], Any]
+StopWhen: TypeAlias = Callable[[LogBounds], Any]
 # Last step for a traced lane: maps (bounds, terms, values) of its directions to bounds.
 Finish: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
@@ -63,18 +63,18 @@ def answered(
     steps: tuple[Step, ...],
     width: Width,
     rows: Rows,
-    ways: int,
-    enough: Enough | None = None,
+    directions: int,
+    stop_when: StopWhen | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
     """Bounds of every row; the rows of a second direction come last.
 
-    `enough` stops concrete lanes. Traced lanes that are wide after the last step end with `finish`.
+    `stop_when` ends concrete lanes. Traced lanes that are wide after the last step go to `finish`.
     """
     steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
     if checks.all_concrete(rows):
-        return _known(steps, width, rows, ways, enough)
-    return _traced(steps, width, rows, ways, finish)
+        return _known(steps, width, rows, directions, stop_when)
+    return _traced(steps, width, rows, directions, finish)
 
 
 def _unknown(values: Lanes) -> LogBounds:
@@ -82,35 +82,40 @@ def _unknown(values: Lanes) -> LogBounds:
     return LogBounds(-infinite, infinite)
 
 
-def _goes_on(step: Step, width: Width, known: LogBounds, ways: int, only_worst: bool) -> Bools:
-    """True for the rows (ways * lanes,) for which the step runs."""
+def _goes_on(
+    step: Step, width: Width, known: LogBounds, directions: int, only_worst: bool
+) -> Bools:
+    """True for the rows (directions * lanes,) for which the step runs."""
     if step.above == ALWAYS:
         return xp.ones(known.upper.shape, bool)
-    by_way = LogBounds(*(x.reshape(ways, -1) for x in known))
-    worst = LogBounds(*(xp.max(x, axis=0) for x in by_way))
+    by_direction = LogBounds(*(x.reshape(directions, -1) for x in known))
+    worst = LogBounds(*(xp.max(x, axis=0) for x in by_direction))
     is_wide = (width(worst) > step.above) & ~(worst.upper < step.least)
-    is_worst, is_better = by_way.upper == worst.upper[None], by_way.upper < worst.lower[None]
+    is_worst, is_better = (
+        by_direction.upper == worst.upper[None],
+        by_direction.upper < worst.lower[None],
+    )
     return (is_wide[None] & (is_worst if only_worst else ~is_better)).ravel()
 
 
 @np.errstate(all="ignore")  # of infinite bounds
 def _known(
-    steps: tuple[Step, ...], width: Width, rows: Rows, ways: int, enough: Enough | None
+    steps: tuple[Step, ...], width: Width, rows: Rows, directions: int, stop_when: StopWhen | None
 ) -> LogBounds:
     known: Any = jax.tree.map(np.array, _unknown(rows[1]))
 
-    def still_asked(step: Step, only_worst: bool) -> Any:
-        goes_on = np.asarray(_goes_on(step, width, known, ways, only_worst))
-        if enough is None or step.above == ALWAYS:
+    def still_wide(step: Step, only_worst: bool) -> Any:
+        goes_on = np.asarray(_goes_on(step, width, known, directions, only_worst))
+        if stop_when is None or step.above == ALWAYS:
             return goes_on
-        worst = LogBounds(*(x.reshape(ways, -1).max(axis=0) for x in known))
-        return goes_on & ~np.tile(np.asarray(enough(worst)), ways)
+        worst = LogBounds(*(x.reshape(directions, -1).max(axis=0) for x in known))
+        return goes_on & ~np.tile(np.asarray(stop_when(worst)), directions)
 
     for step in steps:
         for level in step.levels:
             tried = np.zeros(rows[1].shape, bool)
             for only_worst in (True, False):
-                at = np.flatnonzero(still_asked(step, only_worst) & ~tried)
+                at = np.flatnonzero(still_wide(step, only_worst) & ~tried)
                 if at.size == 0:
                     continue
                 tried[at] = True
@@ -123,7 +128,7 @@ def _known(
 
 
 def _traced(
-    steps: tuple[Step, ...], width: Width, rows: Rows, ways: int, finish: Finish | None
+    steps: tuple[Step, ...], width: Width, rows: Rows, directions: int, finish: Finish | None
 ) -> LogBounds:
     first = steps[0]
     if len(steps) == 1 and finish is None:
@@ -134,21 +139,23 @@ def _traced(
         result = _Result(_unknown(rows[1]), slopes)
         for index, step in enumerate(steps):
             is_for_all = step.above == ALWAYS or (index == 0 and len(step.levels) == 1)
-            go_on = _for_all if is_for_all else partial(_in_packs, width=width, ways=ways)
+            go_on = (
+                _for_all if is_for_all else partial(_in_packs, width=width, directions=directions)
+            )
             result = go_on(step, rows, result)
         bounds = result.bounds
         if finish is not None:
-            bounds = _finished(steps[-1], width, ways, finish, rows, bounds)
+            bounds = _finished(steps[-1], width, directions, finish, rows, bounds)
         return bounds, result.slopes
 
-    return in_traces(answer, ways, rows)
+    return in_traces(answer, directions, rows)
 
 
 def _for_all(step: Step, rows: Rows, result: _Result) -> _Result:
-    return _asked(step, step.levels[0], rows, result)
+    return _evaluated(step, step.levels[0], rows, result)
 
 
-def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) -> _Result:
+def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, directions: int) -> _Result:
     """The step's bounds for rows that are wide, one pack at a time."""
     size = rows[1].shape[0]
     pack = min(step.pack(), size)
@@ -159,17 +166,17 @@ def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) 
         def candidates(state: tuple[_Result, Bools]) -> Bools:
             result, tried = state
             first, others = (
-                _goes_on(step, width, result.bounds, ways, only_worst) & ~tried
+                _goes_on(step, width, result.bounds, directions, only_worst) & ~tried
                 for only_worst in (True, False)
             )
-            has_first = xp.any(first.reshape(ways, -1), axis=0)
-            return xp.where(xp.tile(has_first, ways), first, others)
+            has_first = xp.any(first.reshape(directions, -1), axis=0)
+            return xp.where(xp.tile(has_first, directions), first, others)
 
         def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
             at = xp.nonzero(candidates(state), size=pack, fill_value=size)[0]
             lanes = xp.minimum(at, size - 1)
             picked, before = jax.tree.map(lambda x: x[lanes], (rows, state[0]))
-            better = _asked(step, level, picked, before)
+            better = _evaluated(step, level, picked, before)
             merged = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), state[0], better)
             return merged, state[1].at[at].set(True, mode="drop")
 
@@ -179,7 +186,7 @@ def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, ways: int) 
     return lax.fori_loop(0, len(step.levels), at_level, result)
 
 
-def _asked(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
+def _evaluated(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
     """The tighter of the bounds before and the step's bounds; rows are independent."""
     if result.slopes is None:
         bounds = step.engine(*rows, result.bounds, level)
@@ -212,19 +219,19 @@ def _asked(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
 
 
 def _finished(
-    step: Step, width: Width, ways: int, finish: Finish, rows: Rows, bounds: LogBounds
+    step: Step, width: Width, directions: int, finish: Finish, rows: Rows, bounds: LogBounds
 ) -> LogBounds:
     """`finish` of every wide lane, one at a time, on the rows of its directions."""
-    lanes = bounds.upper.size // ways
+    lanes = bounds.upper.size // directions
 
     def go_on(state: tuple[LogBounds, Bools]) -> tuple[LogBounds, Bools]:
         bounds, open_lanes = state
         lane = xp.argmax(open_lanes)
-        at = lane + lanes * xp.arange(ways)
+        at = lane + lanes * xp.arange(directions)
         terms, values = jax.tree.map(lambda x: x[at], rows)
         better = finish(jax.tree.map(lambda x: x[at], bounds), terms, values)
         bounds = jax.tree.map(lambda x, y: x.at[at].set(y), bounds, better)
         return bounds, open_lanes.at[lane].set(False)
 
-    is_wide = _goes_on(step, width, bounds, ways, False).reshape(ways, -1).any(axis=0)
+    is_wide = _goes_on(step, width, bounds, directions, False).reshape(directions, -1).any(axis=0)
     return lax.while_loop(lambda state: xp.any(state[1]), go_on, (bounds, is_wide))[0]
