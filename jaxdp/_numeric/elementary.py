@@ -15,15 +15,16 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.series import horner
 
-# Natural logarithms of 2 and of sqrt(2 pi).
+# log 2. derived
 LOG_2 = float(np.log(2.0))
+# log sqrt(2 pi). derived
 LOG_SQRT_2PI = 0.9189385332046727417803297
-# Distance of 1 from the next double.
+# Distance of 1 from the next double. derived
 ULP = float(np.finfo(np.float64).eps)
 
-# Taylor coefficients of atanh(x) / x in x^2.
+# Taylor coefficients of atanh(x) / x in x^2. derived: at |x| = 1/3 the next term is 2e-19
 _ATANH_SERIES = tuple(1.0 / (2 * k + 1) for k in range(18))
-# Taylor coefficients of (e^t - 1 - t) / t^2.
+# Taylor coefficients of (e^t - 1 - t) / t^2. derived: at |t| = 1 the remainder is 1e-21
 _EXPM1_MINUS_SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 22))
 
 

@@ -17,7 +17,7 @@ from jaxdp._numeric.elementary import log1m, log1p
 from jaxdp._numeric.quadrature import accumulate, exponential_decay
 from jaxdp._numeric.series import horner
 
-# 1 / Gamma(1 + x) = 1 + sum c_k x^(k + 1), entire; the next term is below 1e-19 on [-1, 1].
+# 1 / Gamma(1 + x) = 1 + sum c_k x^(k + 1), entire. derived: the next term is < 1e-19 on [-1, 1]
 _RECIPROCAL_GAMMA = (
     0.5772156649015329,
     -0.6558780715202539,
@@ -47,12 +47,13 @@ _RECIPROCAL_GAMMA = (
     1.1866922547516003e-18,
     1.4123806553180318e-18,
 )
-# The series serve smaller arguments below _EDGE, and larger arguments below _REACH. chosen
+# Smaller argument up to which the series serves. chosen
 _EDGE = 1.0
+# Larger argument up to which the series serves. chosen
 _REACH = 1.5
-# (-1)^k / k! and k, from the last term of the exponential series to the first.
+# (-1)^k / k! and k, from the last term of the exponential series to the first. derived
 _BACKWARD = np.array([((-1.0) ** k / math.factorial(k), k) for k in range(23, -1, -1)]).T
-# Nodes of the integral for larger arguments, whose integrand decays like e^-t.
+# Nodes of the integral for larger arguments, whose integrand decays like e^-t. chosen
 _RULE = exponential_decay(0.25)
 
 

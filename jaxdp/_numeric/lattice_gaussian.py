@@ -22,15 +22,15 @@ from jaxdp._numeric.series import NORMAL_REACH, normal_integral_over_density
 
 # Terms of a sum where `is_short`. derived: its relative remainder is 1e-17
 TERMS = Rule(np.arange(100.0), np.ones(100))
-# Scales up to _NARROW are summed term by term, and at any scale sums with n / scale^2 above _STEEP.
-# chosen
+# Scale up to which tails are summed term by term. chosen
 _NARROW = 10.0
+# n / scale^2 above which tails are summed at any scale. chosen
 _STEEP = 0.4
 # 1 / scale below which sums over the integers are replaced by their Poisson dual. chosen
 WIDE = 1.25
 # Largest n / s^2 of the series. derived: its terms fall like (n / (2 pi s^2))^2j, to below 1e-16
 FLAT = 0.8
-# B_2j / (2j)!, j = 1, ..., 10.
+# B_2j / (2j)!, j = 1, ..., 10. derived
 _BERNOULLI = (
     0.08333333333333333,
     -0.001388888888888889,
@@ -43,10 +43,11 @@ _BERNOULLI = (
     8.586062056277845e-15,
     -2.174868698558062e-16,
 )
-# Coefficients of the Euler-Maclaurin series by order of derivative, even ones 0, and the orders.
+# Coefficients of the Euler-Maclaurin series by order of derivative, even ones 0. derived
 _COEFFICIENTS = np.array(
     [b for pair in zip(_BERNOULLI, (0.0,) * 10, strict=True) for b in pair][:-1]
 )
+# Their orders. derived
 _ORDERS = np.arange(float(len(_COEFFICIENTS)))
 
 

@@ -12,7 +12,7 @@ from jaxdp._core.types import Reals
 _SINHC = tuple(1.0 / math.factorial(2 * k + 1) for k in range(1, 16))
 # Largest |x| of the normal integral's series. derived: 14 terms have an error below an ulp
 NORMAL_REACH = 0.75
-# Coefficients 1 / (2k + 1)!! of x^2k in it.
+# Coefficients 1 / (2k + 1)!! of x^2k in it. derived
 _NORMAL = tuple(1.0 / math.prod(range(1, 2 * k + 2, 2)) for k in range(14))
 
 

@@ -28,6 +28,7 @@ from jaxdp._numeric.quadrature import gauss_legendre
 
 # Nodes of Lagrange's polynomial. measured: 8 lose two digits, 12 gain none
 _ORDER = 10
+# Barycentric weights of Lagrange's polynomial at uniform nodes. derived
 _ALTERNATING = np.array([(-1.0) ** k * comb(_ORDER - 1, k) for k in range(_ORDER)])
 # Widths within which nodes are nearly uniform. chosen: a tail of jumps is 100 widths long
 _STRETCH = 4.0

@@ -37,7 +37,7 @@ Finish: TypeAlias = Callable[[LogBounds, Terms, Lanes], LogBounds]
 
 # Traced lanes evaluated side by side. chosen: on a CPU padding costs as much as lanes
 PACK = {"cpu": 8, "other": 256}
-# Value of `Step.above` with which a step runs for every lane.
+# Value of `Step.above` with which a step runs for every lane. chosen: no width is negative
 ALWAYS = -1.0
 
 

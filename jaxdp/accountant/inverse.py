@@ -24,7 +24,8 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.tables import tabled
 
 NEAR = 1e-6  # width above which a search runs, relative where epsilon is large. chosen
-CLOSE = (1e-9, 1e-6)  # width at which a search stops: absolute, and relative to epsilon. chosen
+CLOSE = 1e-9  # width at which a search stops, plus RELATIVE times epsilon. chosen
+RELATIVE = 1e-6  # relative part of that width. chosen
 PACK = 8  # lanes searched at once. chosen: few shapes compile
 MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
 GROWTH = 64.0  # factor from one such end to the next. chosen
@@ -44,7 +45,7 @@ class Search(NamedTuple):
     @property
     def is_open(self) -> Bools:
         """True while the bracket is wider than the tolerance and steps remain."""
-        are_apart = self.high - self.low > CLOSE[0] + CLOSE[1] * xp.minimum(self.high, MOST)
+        are_apart = self.high - self.low > CLOSE + RELATIVE * xp.minimum(self.high, MOST)
         endless = (self.high == xp.inf) & (self.low >= MOST)
         return are_apart & ~endless & (self.steps < STEPS)
 
@@ -56,7 +57,7 @@ class Search(NamedTuple):
         chord = low + xp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
         without_chord = xp.where(low > 0, xp.sqrt(low) * xp.sqrt(high), 0.125 * high)
         epsilon = xp.where(xp.isnan(chord), xp.maximum(without_chord, low), chord)
-        near_end = xp.maximum(high - (CLOSE[0] + CLOSE[1] * high), 0.5 * (low + high))
+        near_end = xp.maximum(high - (CLOSE + RELATIVE * high), 0.5 * (low + high))
         epsilon = xp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
         epsilon = xp.where(self.steps == 0, near_end, epsilon)
         return xp.where(self.high < xp.inf, epsilon, xp.maximum(GROWTH * low, 1.0))

@@ -32,8 +32,9 @@ from jaxdp.accountant.factors import (
 
 # Square root of the number of points of a line. measured: 32 leave more lanes wide, 128 no fewer
 ROOT = 64
-# Heights at which both rules are compared, in units of the end: halvings of it, .75 and 1. chosen
+# Halvings of the end at which both rules are compared. chosen
 _HALVINGS = 10
+# Heights at which they are compared, in units of the end. chosen
 _CHECKED = np.array([0.0, *(2.0 ** np.arange(-_HALVINGS, 0.0)), 0.75, 1.0])
 # Radians between neighbouring nodes at which a panel's integral has no digit left. derived: the
 # error of 16 nodes for e^(i x) grows like the 32nd power of the turn.

@@ -28,9 +28,11 @@ from jaxdp.noise.gaussian import Gaussian
 
 # Relative width up to which bounds stay as they are. chosen: far below any stated error
 _NARROW = 1e-9
-# mu from which, and delta up to which, a Gaussian has epsilon >= mu^2 / 2. derived: there its delta
-# is at least 1/2 - 1 / (mu sqrt(2 pi))
-_LARGE_MU, _SMALL_DELTA = 2.0, 0.3
+# Least mu for which a Gaussian has epsilon >= mu^2 / 2 at every delta up to `_SMALL_DELTA`.
+# derived: at that epsilon delta is at least 1/2 - 1 / (mu sqrt(2 pi))
+_LARGE_MU = 2.0
+# Largest delta with that property. derived: 1/2 - 1 / (2 sqrt(2 pi)) is .3005
+_SMALL_DELTA = 0.3
 
 
 def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:

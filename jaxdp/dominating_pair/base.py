@@ -18,7 +18,7 @@ from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.structure import Lattice, Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
-# Members that compute, and divide by 0 in branches not taken.
+# Members that compute, and divide by 0 in branches not taken. derived
 _QUIET = {"log_delta", "law", "support", "renyi", "profile_error", "log_hit"}
 # Tolerance of a law's total mass. measured: rounding makes 4e-13 of the package's own
 MASS_ERROR = 1e-11

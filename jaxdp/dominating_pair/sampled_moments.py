@@ -31,7 +31,7 @@ TERMS = 64
 _TILTS = np.array([1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0])
 # Order - 1 of the order that bounds order 1. chosen: K / s keeps all digits
 NEXT_ORDER = 2.0**-30
-# log k! of 0 <= k <= WHOLE_TERMS.
+# log k! of 0 <= k <= WHOLE_TERMS. derived
 _LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, WHOLE_TERMS + 1.0)))])
 # Largest order in products. chosen: the product of two does not overflow
 _LARGEST_ORDER = 1e150

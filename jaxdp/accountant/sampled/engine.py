@@ -36,9 +36,11 @@ Question: TypeAlias = Literal["log delta", "epsilon"]
 MOST_PHASES = 8  # of traced releases. chosen: beyond, the general contour is faster
 LARGEST_EPSILON = 1e9  # largest epsilon at which delta is evaluated. chosen
 
-# A short sum over a sharp law, and a long one over a smooth law, in up to `blocks` blocks.
+# A short sum over a law that ends sharply. chosen
 BULK = Stage(nodes=64, points=16, start=-8.7, depth=20.0, height=0.0)
+# A long sum over a law with a smooth cutoff. chosen
 LONG = Stage(nodes=256, points=256, start=-9.5, depth=28.0, height=7.0, blocks=64)
+# Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
 # Bytes of the lanes of one step. chosen: a CPU's cache, and a part of an accelerator's
 MEMORY = {"cpu": 2**27, "other": 2**31}

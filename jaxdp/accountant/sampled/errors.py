@@ -30,11 +30,10 @@ STRIP = 0.95  # share of the height up to which the loss is analytic. chosen
 LOWEST = 0.02  # least height of a bulk's nodes. chosen
 HIGHEST = 1.9  # largest height of a bulk's truncation bound. chosen: e^(1.9^2 / 2) = 6
 BELOW = 1.5  # height of a bulk's quadrature bound below the real axis. measured
-ABOVE = (1.0, 3.0)  # height of the one above: over the contour, and at least. measured
-# Heights of a smooth law's bounds above its line, in nodes; and of its truncation bounds, over the
-# best height for a Gaussian body. chosen
-RISES = (2.0, 3.5, 5.0, 6.5)
-FALLS = (0.3, 1.0, 3.0)
+ABOVE = 1.0  # height of the bound above the real axis, over the contour. measured
+LEAST_ABOVE = 3.0  # the same over the real axis, at least. measured
+RISES = (2.0, 3.5, 5.0, 6.5)  # heights of a smooth law's bounds above its line, in nodes. chosen
+FALLS = (0.3, 1.0, 3.0)  # heights of its truncation bounds, over a Gaussian body's best. chosen
 MOST_FALL = 2.0  # largest height of the truncation bounds, in nodes. chosen
 OF_ALL = 4.0  # quadrature errors of psi and of 1, on both lines, over one. derived
 TURN = 40.0  # ulps of an angle and a modulus. derived
@@ -157,7 +156,7 @@ def _of_bulk(stage, releases, nodes, plan, frozen, line, end):
     """Quadrature, truncation and ends of a law that ends sharply."""
     strip, spacing = releases.strip, nodes.spacing
     fall = _height_of_fall(stage, releases, plan)
-    rise = xp.minimum(STRIP * strip, xp.maximum(frozen.height + ABOVE[0], ABOVE[1]))
+    rise = xp.minimum(STRIP * strip, xp.maximum(frozen.height + ABOVE, LEAST_ABOVE))
     down = -xp.minimum(BELOW, 0.75 * strip)
     heights = xp.stack([rise, down, fall])[:, None]
     row = _rows(stage, releases, nodes, frozen, line, (heights, xp.zeros_like(heights)))

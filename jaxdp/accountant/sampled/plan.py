@@ -27,8 +27,9 @@ from jaxdp.accountant.sampled.law import Nodes, Releases, Stage
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
 TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
-# Other tilts beside a saddle's: above it, in inverse deviations; below, over the saddle's. chosen
+# Other tilts above a saddle's, in inverse deviations from it. chosen
 ABOVE = np.asarray([0.0, 2.0, 4.0, 6.0, 9.0])[:, None]
+# Other tilts below a saddle's, over the saddle's. chosen
 BELOW = np.asarray([1e-300, 0.3, 0.65])[:, None]
 # Tilts among which the best is taken. chosen: 1e6 releases of all, or one at q = 1e-7
 TILTS = np.append(1e-300, np.exp(np.arange(-2.5, 16.1, 0.45)))
