@@ -1,11 +1,14 @@
 """Bounds on delta from the largest finite loss of a composition; they need no engine.
 
-With L the largest finite total loss and p the probability of an infinite one, at epsilon >= 0
+Identity: with L the largest finite total loss and p the probability of an infinite one, at epsilon
+>= 0
 
     p <= delta(epsilon) <= p + (1 - p) (1 - e^(epsilon - L))_+,
 
-so delta = p for epsilon >= L, and epsilon <= L wherever delta >= p. L is a sum of products of given
-numbers, added without error: if L is a double, as 1 + 2 is, the bound is exact there.
+so delta = p for epsilon >= L, and epsilon <= L wherever delta >= p.
+
+Error: L is a sum of products of given numbers, added without error: if L is a double, as 1 + 2 is,
+the bound is exact there. Chosen by `engines` for every lane, after the first engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Bounds of a single release from its own privacy profile."""
+"""Bounds of a single release from its own privacy profile.
+
+Identity: the composition of one release is its pair, so delta is `DominatingPair.log_delta`. Plain
+Gaussians compose to one release. Error: 2e-12 (1 + |log delta|), plus the pair's `profile_error`.
+Chosen by `engines` for single releases and plain Gaussians.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Bounds from the same Gaussians without sampling; sampling never increases the loss.
 
-A pair of mixtures of Gaussians is a randomised function of N(mu, 1) and N(0, 1), mu the largest
-distance between their means in units of the scale. A composition of such pairs is therefore at most
-as revealing as one Gaussian of their summed mu^2. This bound remains where the noise is so small
-beside a sensitivity, with losses of 10^6 nats and more, that no engine resolves the losses.
+Identity: a pair of mixtures of Gaussians is a randomised function of N(mu, 1) and N(0, 1), mu the
+largest distance between their means in units of the scale. A composition of such pairs is therefore
+at most as revealing as one Gaussian of their summed mu^2.
+
+Error: an upper bound without the gain of sampling. Chosen by `ends` where a bracket is wide: if the
+noise is so small beside a sensitivity, with losses of 10^6 nats and more, that no engine resolves
+the losses.
 """
 
 from __future__ import annotations

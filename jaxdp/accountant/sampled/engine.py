@@ -1,9 +1,10 @@
 """Bounds on delta and epsilon of sampled Gaussians in few phases, beside plain Gaussians.
 
-A short sum (`BULK`) serves most lanes of a batch. A long one (`LONG`) serves the others; its number
-of blocks grows while a bracket is wide. A release that samples everything is a plain Gaussian.
-Derivatives are the derivatives of the contour's sum, with nodes and contour fixed, and of its
-inverse.
+Identity: the inversion of `contour`. A short sum (`BULK`) serves most lanes of a batch. A long one
+(`LONG`) serves the others; its number of blocks grows while a bracket is wide. A release that
+samples everything is a plain Gaussian. Error: `errors`. Derivatives are the derivatives of the
+contour's sum, with nodes and contour fixed, and of its inverse. Chosen by `engines` first for
+sampled Gaussians (`serves`).
 """
 
 from __future__ import annotations
