@@ -1,4 +1,9 @@
-"""Plan of a contour: its tilt, its step, and the aliasing of the trapezoidal rule."""
+"""Plan of a contour: its tilt, its step, and the aliasing of the trapezoidal rule.
+
+The tilt is the saddle of the integrand, or the best tilt of Chernoff's bound on epsilon. The step
+is the largest with an aliasing error of at most e^-`_ALIASED` times delta's saddlepoint estimate.
+`log_aliasing` bounds this error, so only the bracket's width depends on the plan.
+"""
 
 from __future__ import annotations
 

@@ -1,26 +1,33 @@
 """The total loss of a composition as tilted masses: one FFT, and sums over them with their error.
 
-With a_i the tilted masses of the total at losses l_i = epsilon + y_i, and U = K(theta) - theta
-epsilon the logarithm of their unit,
+Identity: with a_i the tilted masses of the total at losses l_i = epsilon + y_i, and U = K(theta) -
+theta epsilon the logarithm of their unit,
 
     delta_U = e^U sum_i a_i w(y_i),   w(y) = e^(-theta y) (1 - e^-y)_+ <= w_max.
 
-Errors, in units of e^U. A tilted mass m that is misplaced in one factor changes delta by w_max m at
+Errors, in units of e^U: a tilted mass m that is misplaced in one factor changes delta by w_max m at
 most, since all other factors have mass 1. An error m of the tilted profile everywhere changes delta
 by m.
+
 * Windows: N points hold the total, which wraps around. Chernoff's bound, from the cumulant of the
   tilted masses themselves, bounds the mass outside.
 * The transform: its relative l2 error is below 8 u log2 N, u = 2^-53 (Higham, Accuracy and
   Stability, theorem 24.2). A power n of a factor <= 1 multiplies the factor's error by n and adds a
   rounding of 4 pi n u + 12 u. An l2 error E of a vector misplaces a mass of sqrt(N) E at most. It
   changes a sum with weights w by |w|_2 E at most.
-* The coupling: the chord law of the total is U = P + N, where N = sum N_i over the n releases whose
-  losses are not on the grid, and E[e^-N | P] = 1. Given P, each N_i takes two values h apart, so
-  log E e^(-s N_i) <= s (s - 1) h^2 / 8 for s outside of (0, 1): it is 0 at both ends and its second
-  derivative is at most h^2 / 4. At P = epsilon + y, N adds E (e^(-N - y) - 1)_+ for y > 0, where
-  (e^t - 1)_+ <= C e^((1 + lam) t), and E (1 - e^(-y - N))_+ for y < 0, where (1 - e^-t)_+ <= C
-  e^(lam t), both with C = lam^lam / (1 + lam)^(1 + lam). Since |P - epsilon| >= |U - epsilon| -
-  |N|, Jensen's inequality gives for every lam > 0
+* The coupling, which the lower bound subtracts. The chord law of the total is U = P + N, where N =
+  sum N_i over the n releases whose losses are not on the grid, and E[e^-N | P] = 1. Given P, each
+  N_i takes two values h apart. For s outside of (0, 1) then
+
+    log E e^(-s N_i) <= s (s - 1) h^2 / 8,
+
+  since it is 0 at both ends and its second derivative is at most h^2 / 4. At P = epsilon + y,
+
+    y > 0: N adds E (e^(-N - y) - 1)_+,   (e^t - 1)_+ <= C e^((1 + lam) t),
+    y < 0: N adds E (1 - e^(-y - N))_+,   (1 - e^-t)_+ <= C e^(lam t),
+
+  both with C = lam^lam / (1 + lam)^(1 + lam). As |P - epsilon| >= |U - epsilon| - |N|, Jensen's
+  inequality gives for every lam > 0
 
     0 <= delta_U - delta_P <= C exp(n lam (1 + lam) h^2 / 8 + lam m) E_U e^(-lam |U - epsilon|),
 
