@@ -1,8 +1,9 @@
 """Roots and minima on a bracket, elementwise, ending on the safe side.
 
 `bisect` halves a bracket, `secant_bracket` finds a root of an expensive residual in about a dozen
-evaluations, `zoom` finds a minimum on finer and finer grids. All run on known numbers and inside
-of traces. A residual passes where it is at most 0; the safe end of a bracket is expected to.
+evaluations, and `zoom` finds a minimum on finer and finer grids. All run on concrete values and
+inside of traces. A point is feasible if its residual is at most 0; the safe end of a bracket should
+be feasible.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ import jax
 from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Bools, Index, Reals
 
-# Halvings of a bracket. derived: to the last place from any two doubles, in logarithms too
+# Halvings of a bracket. derived: to the last place from any two doubles, also in log x
 _BISECTIONS = 64
-# Ulps by which a root gives way to its safe side, 4 times more after each check that fails.
-# chosen: two compilations of a profile differ by one or two ulps of its argument
+# Ulps by which a root moves to its safe side, 4 times more after each failed check. chosen: two
+# compilations of a profile differ by one or two ulps of its argument
 _GIVE_WAY = 4.0
-# Checks of a root at most. chosen: the last one gives way by 256 ulps
+# Largest number of checks of a root. chosen: the last one moves it by 256 ulps
 _CHECKS = 4
-# Largest step of log x until both sides are seen. chosen: far out slopes mislead
+# Largest step of log x until both signs are seen. chosen: slopes far from the root mislead
 _REACH = 3.0
 # Steps by secants before every other step halves the bracket. chosen: smooth residuals need fewer
 _SECANTS = 6
-# Steps of secants at most. chosen: halvings from any bracket need 90
+# Largest number of steps of secants. chosen: halvings from any bracket need 90
 _MOST_STEPS = 100
 # Share of a bracket that a step of the golden section keeps. derived: (sqrt(5) - 1) / 2
 _GOLDEN = 0.6180339887498949
-# Steps of it. derived: .618^60 = 3e-13 of the bracket is left
+# Steps of the golden section. derived: .618^60 = 3e-13 of the bracket remains
 _GOLDEN_STEPS = 60
 
 
 def bisect(
     passes: Callable[[Reals], Bools], good: Reals, bad: Reals, geometric: bool = False
 ) -> tuple[Reals, Reals]:
-    """(good, bad) after 64 halvings, next to each other: `passes` up to good, not from bad on."""
+    """Neighbouring (good, bad) after 64 halvings: `passes` holds up to good, not from bad on."""
 
     def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         good, bad = ends
@@ -57,12 +58,13 @@ def last_feasible(
 ) -> Reals:
     """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0; both ends > 0.
 
-    `residual` is monotone, falling towards `safe`; the arrays have one shape. 64 geometric
-    bisections keep an end with residual <= -slack, which is returned once residual <= 0 has been
-    checked anew. `slack` covers the rounding by which two compilations of `residual` differ; where
-    `residual` is steep, the end gives way towards `safe` by a few ulps. The result is `unsafe`
-    where that is feasible and `otherwise` where `safe` is not, NaN residuals included. The
-    derivative is the root's, by the implicit function theorem; 0 at a clamped end.
+    `residual` is monotone and falls towards `safe`; the arrays have one shape. 64 geometric
+    bisections keep an end with residual <= -slack. The end is returned after a new check of
+    residual <= 0. `slack` covers the rounding difference between two compilations of `residual`;
+    where `residual` is steep, the end also moves towards `safe` by a few ulps.
+
+    Returns `unsafe` if it is feasible, and `otherwise` if `safe` is not, NaN residuals included.
+    The derivative is the root's, by the implicit function theorem; it is 0 at a clamped end.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
@@ -93,7 +95,7 @@ class _State(NamedTuple):
     slope: Reals
     good: Reals
     bad: Reals
-    found: Reals  # the x that passes at `good`
+    found: Reals  # the feasible x at `good`
     done: Bools
     steps: Reals
 
@@ -108,11 +110,12 @@ def secant_bracket(
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    Secants in log x within the bracket, from a guess of the root. The ends are evaluated only where
-    the steps lead there; after 6 steps every other step halves the bracket. The result lies up to
-    4 `close`, relatively, on the safe side of the root, where the residual is at most 0. Infinite
-    where nothing passes. `slope`: of a residual that is nearly straight in log x, there; if given,
-    a secant's root is believed without a step to its other side.
+    Secants in log x within the bracket, from a guess of the root. The ends are evaluated only if
+    the steps reach them. After 6 steps, every other step halves the bracket. The relative distance
+    of the result to the root is at most 4 `close`, on the safe side, where the residual is at most
+    0. The result is infinite where no x is feasible. `slope` is the slope at the root of a residual
+    that is nearly straight in log x; if given, a secant's root is accepted without a step to its
+    other side.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
@@ -164,7 +167,7 @@ def _moved(
     step = xp.clip(aim - state.aim, -_REACH, _REACH)
     aim = xp.where(one_sided, state.aim + step, aim)
     aim = xp.where((aim - near) * inward >= 0, near, aim)
-    # Where even the end may pass it is looked at itself.
+    # If the far end itself may be feasible, it is evaluated.
     is_beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
     is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
     aim = xp.where(is_beyond, far, aim)
@@ -187,7 +190,8 @@ def zoom(
 ) -> tuple[Reals, Reals]:
     """(argument, value) of the least of a unimodal function over [low, high], elementwise.
 
-    A grid of `points` along a new first axis, then one between the neighbours of its best point.
+    Each round evaluates a grid of `points` along a new first axis. The next grid lies between the
+    neighbours of the best point.
     """
     shares = xp.linspace(0.0, 1.0, points).reshape((points,) + (1,) * xp.ndim(low))
 
@@ -206,10 +210,11 @@ def zoom(
 
 
 def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) -> Reals:
-    """The least of a unimodal `function` over [lower, upper] (0 < lower), elementwise.
+    """The least value of a unimodal `function` over [lower, upper] (0 < lower), elementwise.
 
-    Golden section in log x, 60 steps: the argument to 3e-13 log(upper / lower), the value to the
-    square of that. A value of the function's own, so that it is never below the true minimum.
+    Golden section in log x, 60 steps: the argument has an error of 3e-13 log(upper / lower), the
+    value of the order of its square. Every candidate is a value of the function, so the result is
+    never below the true minimum.
     """
 
     def shrink(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
@@ -225,7 +230,7 @@ def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) 
 
 
 def _of_known(residual: Callable[[Reals], Reals], *known: Reals) -> Callable[[Reals], Reals]:
-    """The residual, whose answers come to the host if the bracket is there."""
+    """The residual; if the bracket is on the host, its results are moved there."""
     if not on_host(known):
         return residual
     return lambda x: xp.asarray(jax.device_get(residual(x)))
