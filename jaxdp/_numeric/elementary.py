@@ -122,7 +122,11 @@ def log_add(a: Reals, b: Reals) -> Reals:
 def conversion_entropy(s: Reals) -> Reals:
     """log(1 + s) + s log(1 + 1 / s), s >= 0: minus log of the largest (1 - e^-y) e^(-s y), y >= 0.
 
-    Its use, the conversion of moments: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+    It bounds an expectation by a moment of order s, K(s) = log E[e^(s L)]:
+
+        E[(1 - e^(x - L))_+] <= e^(K(s) - s x - entropy).
+
+    Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
     """
     positive = s > 0
     safe = xp.where(positive, s, 1.0)
