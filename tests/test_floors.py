@@ -14,7 +14,7 @@ FLOORS = (
     ("_numeric",),
     ("noise",),
     ("guarantee",),
-    ("dominating_pair",),
+    ("dominating_pair", "risk"),
     ("accountant", "sampling"),
     ("released",),
     ("mechanism", "exponential_mechanism", "ledger"),
