@@ -131,36 +131,6 @@ def test_derivatives_on_both_sides_of_each_kink():
                 np.testing.assert_allclose(by_scale, float(truth), rtol=1e-9, atol=1e-300)
 
 
-def test_delta_records():
-    for row in records("discrete_gaussian", "ln_delta"):
-        noise = dp.DiscreteGaussian(row["params"]["sigma"])
-        value = float(noise.log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
-        assert -1e-19 <= oracle.relative_error(value, expected(row)) < 1e-12, row["id"]
-
-
-@pytest.mark.parametrize(
-    ("quantity", "method"),
-    [("var", dp.DiscreteGaussian.variance), ("mae", dp.DiscreteGaussian.mean_absolute)],
-)
-def test_moment_records(quantity, method):
-    for row in records("discrete_gaussian", quantity):
-        value = float(method(dp.DiscreteGaussian(row["params"]["sigma"])))
-        assert abs(oracle.relative_error(value, expected(row))) < 3e-14, row["id"]
-
-
-def test_normalisation_records():
-    for row in records("discrete_gaussian", "norm_const"):
-        value = np.exp(-float(dp.DiscreteGaussian(row["params"]["sigma"]).log_density(0.0)))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-15, row["id"]
-
-
-def test_renyi_records():
-    for row in records("discrete_gaussian", "rdp"):
-        noise = dp.DiscreteGaussian(row["params"]["sigma"])
-        value = float(noise.renyi(row["inputs"]["Delta"], row["inputs"]["alpha_order"]))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-14, row["id"]
-
-
 def test_composition_records():
     """The K-fold delta from the characteristic function: the sum of K draws is on the lattice."""
     for row in records("discrete_gaussian", "ln_delta_kfold"):

@@ -97,30 +97,6 @@ def test_epsilon_derivative_on_both_sides_of_each_kink():
                     np.testing.assert_allclose(float(slope(at)), float(truth), rtol=1e-8)
 
 
-def test_delta_records():
-    for row in records("discrete_laplace", "ln_delta"):
-        noise = dp.DiscreteLaplace(row["params"]["b"])
-        value = float(noise.log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
-        assert -1e-19 <= oracle.relative_error(value, expected(row)) < 1e-12, row["id"]
-
-
-@pytest.mark.parametrize(
-    ("quantity", "method"),
-    [("var", dp.DiscreteLaplace.variance), ("mae", dp.DiscreteLaplace.mean_absolute)],
-)
-def test_moment_records(quantity, method):
-    for row in records("discrete_laplace", quantity):
-        value = float(method(dp.DiscreteLaplace(row["params"]["b"])))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-14, row["id"]
-
-
-def test_renyi_records():
-    for row in records("discrete_laplace", "rdp"):
-        noise = dp.DiscreteLaplace(row["params"]["b"])
-        value = float(noise.renyi(row["inputs"]["Delta"], row["inputs"]["alpha_order"]))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-14, row["id"]
-
-
 def test_composition_record():
     """The K-fold delta from the characteristic function: K losses on one lattice."""
     for row in records("discrete_laplace", "ln_delta_kfold"):

@@ -10,22 +10,9 @@ from references import expected, records
 
 import jaxdp as dp
 
-QUANTITIES = {
-    "var": lambda n: n.variance(),
-    "mae": lambda n: n.mean_absolute(),
-    "fisher": lambda n: n.fisher_information(),
-}
-
 
 def noise_of(row):
     return dp.FlippedHuber(row["params"]["alpha"], row["params"]["gamma"])
-
-
-@pytest.mark.parametrize("quantity", QUANTITIES)
-def test_reference_moments(quantity):
-    for row in records("flipped_huber", quantity):
-        value = float(QUANTITIES[quantity](noise_of(row)))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-13, row["id"]
 
 
 def test_reference_normaliser():
@@ -36,10 +23,7 @@ def test_reference_normaliser():
         assert abs(oracle.relative_error(float(noise.log_density(0.0)), truth)) < 1e-14
 
 
-def test_reference_survival_and_quantile():
-    for row in records("flipped_huber", "ln_sf"):
-        value = float(noise_of(row).log_survival(row["inputs"]["t"]))
-        assert abs(oracle.relative_error(value, expected(row))) < 2e-13, row["id"]
+def test_reference_quantile():
     for row in records("flipped_huber", "isf"):
         p = float(row["inputs"]["p"])
         if p == 0:  # 1e-1000 is no double
@@ -53,31 +37,6 @@ def test_reference_survival_and_quantile():
         threshold = -noise.quantile(float(inputs["alpha_err"])) - inputs["Delta"]
         value = float(noise.log_survival(-threshold))
         assert abs(oracle.relative_error(value, expected(row))) < 1e-10, row["id"]
-
-
-@pytest.mark.long
-def test_no_centre_is_the_gaussian():
-    ours, normal = dp.FlippedHuber(0.0, 1.3), dp.Gaussian(1.3)
-    epsilon = np.array([-3.0, -0.1, 0.0, 0.2, 1.0, 40.0])
-    np.testing.assert_allclose(ours.log_delta(0.8, epsilon), normal.log_delta(0.8, epsilon), 1e-14)
-    np.testing.assert_allclose(ours.absolute_moment(3.5), normal.absolute_moment(3.5), 1e-13)
-    np.testing.assert_allclose(ours.fisher_information(), normal.fisher_information(), 1e-14)
-    u = np.array([1e-200, 0.3, 0.5, 0.9])
-    np.testing.assert_allclose(ours.quantile(u), normal.quantile(u), rtol=1e-13)
-    order = np.array([1.0, 1.1, 4.0, 1e3])
-    np.testing.assert_allclose(ours.renyi(0.8, order), normal.renyi(0.8, order), rtol=1e-14)
-    assert ours.zcdp(0.8)[0] < 1e-12
-
-
-def test_wide_centre_is_the_laplace():
-    """alpha, gamma -> inf at a fixed gamma^2 / alpha."""
-    ours, laplace = dp.FlippedHuber(1.3e8, 1.3e4), dp.Laplace(1.3)
-    epsilon = np.array([-3.0, 0.0, 0.2, 0.5])
-    np.testing.assert_allclose(ours.log_delta(0.8, epsilon), laplace.log_delta(0.8, epsilon), 1e-7)
-    np.testing.assert_allclose(ours.variance(), laplace.variance(), rtol=1e-13)
-    np.testing.assert_allclose(ours.quantile(0.01), laplace.quantile(0.01), rtol=1e-13)
-    np.testing.assert_allclose(ours.renyi(0.8, 4.0), laplace.renyi(0.8, 4.0), rtol=1e-7)
-    assert ours.log_delta(0.8, 0.8 / 1.3 + 1e-6) < -1e7
 
 
 def test_fisher_information_times_variance():

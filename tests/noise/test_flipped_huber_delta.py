@@ -12,7 +12,6 @@ from closed_forms import (
     flipped_huber_log_delta,
 )
 from references import expected, records
-from test_flipped_huber import noise_of
 
 import jaxdp as dp
 
@@ -28,16 +27,6 @@ def check(noise, shift, epsilon):
         error = oracle.relative_error(value, truth)
         assert 0 <= error < 1e-12, (alpha, gamma, shift, epsilon, regime, error)
     return regime
-
-
-def test_reference_log_delta():
-    for row in records("flipped_huber", "ln_delta"):
-        value = float(noise_of(row).log_delta(row["inputs"]["Delta"], row["inputs"]["eps"]))
-        truth = expected(row)
-        if truth > -1e-300:
-            assert truth <= value <= 0
-            continue
-        assert -1e-19 <= oracle.relative_error(value, truth) < 1e-12, row["id"]
 
 
 def test_the_design_on_the_plateau():

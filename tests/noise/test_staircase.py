@@ -48,22 +48,6 @@ def test_records_of_the_least_errors():
             close(value, expected(row), 2e-14)
 
 
-def test_records_of_the_moments():
-    for row in records("staircase", "var"):
-        close(noise_of(row).variance(), expected(row), 1e-14)
-    for row in records("staircase", "mae"):
-        close(noise_of(row).mean_absolute(), expected(row), 1e-14)
-
-
-def test_records_of_delta():
-    for row in records("staircase", "delta"):
-        value = noise_of(row).log_delta(row["inputs"]["Delta"], row["inputs"]["eps"])
-        truth = mp.log(expected(row))
-        error = (mp.mpf(float(value)) - truth) / abs(truth)
-        digits = mp.mpf(10) ** -20 / abs(truth)  # of the record
-        assert -digits <= error < 1e-12, row["id"]
-
-
 def log_delta_of_equal(noise, count, epsilon):
     """At the sensitivity the loss has three atoms: the composition is a trinomial sum."""
     unit = float(noise.epsilon)

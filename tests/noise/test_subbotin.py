@@ -9,31 +9,9 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from references import expected, records
 from subbotin_closed_form import POWERS, survival
 
 import jaxdp as dp
-
-
-@pytest.mark.parametrize(
-    ("quantity", "method"),
-    [
-        ("var", dp.Subbotin.variance),
-        ("mae", dp.Subbotin.mean_absolute),
-        ("fisher", dp.Subbotin.fisher_information),
-    ],
-)
-def test_moment_records(quantity, method):
-    for row in records("subbotin", quantity):
-        value = float(method(dp.Subbotin(row["params"]["xi"], row["params"]["p"])))
-        assert abs(oracle.relative_error(value, expected(row))) < 2e-14, row["id"]
-
-
-def test_survival_records():
-    for row in records("subbotin", "ln_sf"):
-        noise = dp.Subbotin(row["params"]["xi"], row["params"]["p"])
-        value = float(noise.log_survival(row["inputs"]["t"]))
-        assert abs(oracle.relative_error(value, expected(row))) < 1e-14, row["id"]
 
 
 @pytest.mark.parametrize("power", POWERS)
