@@ -153,7 +153,7 @@ class Mechanism:
         """`value` plus noise from a lattice, which may be published; see `release`."""
         if self.sampled:
             raise ValueError(
-                "sampling_prob must be 1 for a release: draw the sample, and release what it gives"
+                "sampling_prob must be 1 for a release: take the sample, and release its value"
             )
 
         def charge(sensitivity: Reals) -> None:

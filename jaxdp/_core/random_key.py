@@ -84,8 +84,8 @@ def checked_key(key: Any, *values: Any) -> Key:
     if dtype is None or not (words or jnp.issubdtype(dtype, jax.dtypes.prng_key)):
         told = type(key).__name__ if dtype is None else f"an array of {dtype}"
         raise ValueError(
-            "key must be a key of jax.random, such as jax.random.key(seed) or, for what is "
-            f"published, dp.secure_key(), got {told}"
+            "key must be a key of jax.random, such as jax.random.key(seed) or, for "
+            f"releases, dp.secure_key(), got {told}"
         )
     require_unshared(key, *values)
     return key
@@ -133,7 +133,7 @@ def _traces(value: Any) -> tuple[list[Any], Any]:
 
 def _undrawn() -> ValueError:
     return ValueError(
-        f"key must be given inside of {TRANSFORMATIONS}: a key that is drawn there is drawn once, "
-        "and all calls and entries would share its noise. Outside, split one and pass a key to "
-        "each: jax.vmap(f)(values, jax.random.split(dp.secure_key(), n))"
+        f"key must be given inside of {TRANSFORMATIONS}: a key that is made there is a constant, "
+        "and all calls and batch elements would share its noise. Split a key outside, and pass one "
+        "to each: jax.vmap(f)(values, jax.random.split(dp.secure_key(), n))"
     )

@@ -18,7 +18,7 @@ def first_axis(name: str, array: Any) -> int:
     shape = np.shape(array)
     if not shape:
         raise ValueError(
-            f"{name} must be an array whose first axis is that of the records, got one number"
+            f"{name} must be an array with the records along its first axis, got one number"
         )
     return shape[0]
 

@@ -65,8 +65,8 @@ def divergences(item: Item, order: ArrayLike) -> RDP:
     if isinstance(item, Mechanism) and item.sampled:
         if item.relation in ONE_DIRECTION:
             raise ValueError(
-                f"relation must be 'add_remove' or 'replace_one', got {item.relation!r}: what is "
-                "spent holds in both directions"
+                f"relation must be 'add_remove' or 'replace_one', got {item.relation!r}: a "
+                "running budget covers both directions"
             )
         return to_rdp(privacy_loss(item), order)
     return to_rdp(item, order)

@@ -69,7 +69,7 @@ class Ledger(Locked):
                 return
             stored = _read(file, self._path)[0].budget
         if budget is not None and Filter(budget).to_json() != Filter(stored).to_json():
-            raise ValueError(f"budget must be that of the ledger, {stored}, got {budget}")
+            raise ValueError(f"budget must equal the ledger's budget, {stored}, got {budget}")
 
     @property
     def budget(self) -> Currency:
@@ -127,7 +127,7 @@ class Ledger(Locked):
                 descriptor = os.open(self._path, flags, 0o600)
             except FileNotFoundError as error:
                 missing = self._path.parent if create else self._path
-                raise ValueError(f"path must be a ledger, there is no {missing}") from error
+                raise ValueError(f"path must be an existing ledger, found no {missing}") from error
             except (IsADirectoryError, NotADirectoryError) as error:
                 where = "a folder" if self._path.is_dir() else "inside a file"
                 raise ValueError(f"path must be a ledger, {self._path} is {where}") from error

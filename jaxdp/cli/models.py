@@ -68,7 +68,7 @@ def run(
         names, features, cells = _read(fit.file, fit.target)
         bounds = _bounds("feature-bounds", fit.feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
-            raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one a feature")
+            raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
         settings = {**options, "feature_bounds": bounds}
         if fit.model == "lasso":
             ends = (
@@ -87,7 +87,9 @@ def run(
 
 def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: list[str]) -> Any:
     if ends is None:
-        raise ValueError("give --target-bounds lower:upper, public: what is beyond is clipped")
+        raise ValueError(
+            "give --target-bounds lower:upper: public bounds, to which targets are clipped"
+        )
     targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(cells)])
     bounds = (ends[0].item(), ends[1].item())
     estimator = library().estimators.DPLasso(**settings, target_bounds=bounds)
@@ -179,7 +181,7 @@ def _number(cell: str, row: int, name: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise ValueError(f"{name} must be a number, and is none in record {row + 1}") from None
+        raise ValueError(f"{name} must be a number, and is not one in record {row + 1}") from None
 
 
 def _bounds(name: str, text: str) -> tuple[np.ndarray, np.ndarray]:

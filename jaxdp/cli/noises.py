@@ -53,7 +53,7 @@ def compare_families(
         table = library().compare((epsilon, delta), sensitivity, count, names, **options)
         if not table:
             raise ImpossibleError(
-                f"no noise keeps to epsilon {epsilon:g} at delta {delta:g}: raise one of them"
+                f"no noise satisfies epsilon {epsilon:g} at delta {delta:g}: raise one of them"
             )
         return table
 

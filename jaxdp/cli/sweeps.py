@@ -113,7 +113,7 @@ def _run_sweep(settings: dict[str, Any], as_json: bool) -> None:
     fixed = {name: axis.item() for name, axis in values.items() if name not in axes}
     to, points = settings.get("to"), int(np.prod([axis.size for axis in axes.values()]))
     if to is None and not as_json and points > MOST_ROWS:
-        raise ValueError(f"{points:,} points are no table: give --to grid.zarr, or --json")
+        raise ValueError(f"{points:,} points do not fit a table: give --to grid.zarr, or --json")
     swept = library().sweep(
         functools.partial(point, quantity, relation, fixed),
         axes,

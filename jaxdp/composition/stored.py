@@ -160,7 +160,7 @@ def _require_law(
     total = math.fsum(masses) + infinite
     fits = len(losses) == len(masses) and min(infinite, hidden, *masses) >= 0
     if not fits or not abs(total - 1.0) <= _MASS_ERROR or not all(map(math.isfinite, losses)):
-        raise ValueError(f"masses must be those of the losses and add up to 1, got {total}")
+        raise ValueError(f"masses must have the shape of the losses and add up to 1, got {total}")
     total_q = math.fsum(m * math.exp(-x) for x, m in zip(losses, masses, strict=True)) + hidden
     if not abs(total_q - 1.0) <= _MASS_ERROR:
         raise ValueError(f"masses times e^-loss must add up to 1 with hidden, got {total_q}")

@@ -187,7 +187,7 @@ def _clips(clip: ArrayLike, groups: int) -> Vector:
     if clips.ndim == 0:
         clips = jnp.full(groups, clips / np.sqrt(groups))
     if clips.shape != (groups,):
-        raise ValueError(f"clip must be a number or one a group, {groups}, got {clips.shape}")
+        raise ValueError(f"clip must be one number, or one per group, {groups}, got {clips.shape}")
     return checks.noise_scale("clip of each group", clips)
 
 
@@ -196,8 +196,8 @@ def require_floating(name: str, tree: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if not jnp.issubdtype(_dtype(leaf), jnp.floating):
             raise ValueError(
-                f"{name}{jax.tree_util.keystr(path)} must be of floating-point numbers, got "
-                f"{_dtype(leaf)}: convert it, or leave it out of what is trained"
+                f"{name}{jax.tree_util.keystr(path)} must contain floating-point numbers, got "
+                f"{_dtype(leaf)}: convert it, or do not train it"
             )
 
 

@@ -200,8 +200,8 @@ def _values_unsaid(features: Any) -> Iterator[None]:
         if found:
             what = "column" if len(found) == 1 else "columns"
             raise ValueError(
-                f"X must be numbers, and those in {what} {listed(found)} are not: encode text, as "
-                "sklearn.preprocessing.OneHotEncoder does with public categories, or drop it"
+                f"X must contain numbers only, got others in {what} {listed(found)}: drop these, "
+                "or encode them with sklearn.preprocessing.OneHotEncoder and public categories"
             ) from None
         if is_table:
             raise

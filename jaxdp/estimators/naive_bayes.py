@@ -69,7 +69,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             categories = [0] * matrix.shape[1]
         elif len(categories) != matrix.shape[1]:
             raise ValueError(
-                f"categories must be one a column, {matrix.shape[1]}, got {len(categories)}"
+                f"categories must be one per column, {matrix.shape[1]}, got {len(categories)}"
             )
         continuous = np.flatnonzero(np.asarray(categories) == 0)
         bounds = (-1.0, 1.0)

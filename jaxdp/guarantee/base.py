@@ -139,8 +139,8 @@ def require_both_directions(source: object) -> None:
     """ValueError where `source` knows what one of "add" and "remove" owes, and not the other."""
     if getattr(source, "relation", None) in ONE_DIRECTION:
         raise ValueError(
-            f"relation must be 'add_remove' here, got {getattr(source, 'relation', None)!r}: what "
-            "a test can do depends on both directions"
+            f"relation must be 'add_remove' here, got {getattr(source, 'relation', None)!r}: the "
+            "risk of a test depends on both directions"
         )
 
 

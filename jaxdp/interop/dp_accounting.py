@@ -56,7 +56,7 @@ class _Answers(Locked):
         if costs_everything(self._counts):
             raise ValueError("a NonPrivateDpEvent was composed: its loss is infinite")
         if not self._counts:
-            raise ValueError("nothing was composed: there is no loss")
+            raise ValueError("nothing was composed, so there is no privacy loss")
         for thing, _ in self._counts.values():
             if type(thing) in _WITHOUT_LOSS:
                 name = _WITHOUT_LOSS[type(thing)]

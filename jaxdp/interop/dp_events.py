@@ -228,7 +228,7 @@ def _mixture(event: Any, relation: Relation) -> Any:
     shares = np.asarray(checks.probability("sampling_probs", event.sampling_probs))
     if sizes.ndim != 1 or sizes.shape != shares.shape or abs(shares.sum() - 1.0) > _SUM_ERROR:
         raise ValueError(
-            f"sampling_probs must be one a sensitivity, {sizes.shape}, and add up to 1, got "
+            f"sampling_probs must match the sensitivities, {sizes.shape}, and add up to 1, got "
             f"{event.sampling_probs}"
         )
     shifts = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}

@@ -53,14 +53,14 @@ def unit_of(noise: Noise) -> Reals:
                 ("alpha", "gamma") if isinstance(noise, FlippedHuber) else ("offset", "scale")
             )
             raise ValueError(
-                f"{slope} must be at least {_LEAST_SHARE:g} {tail} to be drawn: below, use a "
-                "Gaussian"
+                f"{slope} must be at least {_LEAST_SHARE:g} {tail} to be sampled: below, "
+                "use a Gaussian"
             )
         unit = jnp.minimum(gamma, gamma * gamma / alpha)
     else:
         unit = noise.width if isinstance(noise, Histogram) else noise.scale  # pyright: ignore[reportAttributeAccessIssue]
     if checks.is_concrete(unit) and not np.isfinite(np.asarray(unit)).all():
-        raise ValueError("noise must have a finite scale to be drawn")
+        raise ValueError("noise must have a finite scale to be sampled")
     return unit
 
 

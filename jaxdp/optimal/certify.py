@@ -108,8 +108,8 @@ def certified(
         if all(k <= Fraction(d) for k, (_, d) in zip(deltas, shape.budgets, strict=True)):
             return program, solution, weights[:-1], int(weights[-1]), deltas
     raise ValueError(
-        f"budgets {shape.budgets} cannot be kept by weights of 2^-40: a larger delta or a "
-        "smaller epsilon can"
+        f"budgets {shape.budgets} cannot be satisfied by weights of 2^-40: use a larger "
+        "delta or a smaller epsilon"
     )
 
 

@@ -238,7 +238,7 @@ def _whole_table(
         exact = exact_table_delta(weights, points, epsilon)
         if exact <= Fraction(delta):
             return weights, exact, finished
-    raise ValueError(f"the budget ({epsilon}, {delta}) cannot be kept by weights of 2^-40")
+    raise ValueError(f"the budget ({epsilon}, {delta}) cannot be satisfied by weights of 2^-40")
 
 
 def _mixed(

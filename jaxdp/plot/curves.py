@@ -237,7 +237,7 @@ def compare(comparison: Sequence[Row], *, ax: Any = None) -> Any:
     ['Gaussian', 'Laplace']
     """
     if not comparison or not all(isinstance(row, Row) for row in comparison):
-        raise TypeError(f"comparison must be what dp.compare returned, got {comparison!r}")
+        raise TypeError(f"comparison must be a result of dp.compare, got {comparison!r}")
     ax = axes_of(ax)
     rows = comparison[::-1]
     names = [family_name(row.family) for row in rows]

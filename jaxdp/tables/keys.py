@@ -47,7 +47,7 @@ def entries_of(plan: Mapping[str, Any], noises: tuple[str, ...]) -> tuple[Entry,
     """The statistics of a plan, whose noise is one of `noises`."""
     tables = plan.get("release")
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
-        raise ValueError("plan: release must be a list of tables, one a statistic: [[release]]")
+        raise ValueError("plan: release must be a list of tables, one per statistic: [[release]]")
     default = _one_of("plan", {"noise": "gaussian", **plan}, "noise", noises)
     entries = tuple(_entries(tables, default, noises))
     names = [entry.name for entry in entries]
@@ -73,7 +73,7 @@ def require_known(place: str, table: object, keys: tuple[str, ...]) -> None:
         raise ValueError(f"{place} must be a table of keys, got {type(table).__name__}")
     for key in table:
         if key not in keys:
-            raise ValueError(f"{place}: {key} is no key: it may have {', '.join(keys)}")
+            raise ValueError(f"{place}: {key} is not a key: it can have {', '.join(keys)}")
 
 
 def number_of(

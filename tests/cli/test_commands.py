@@ -239,7 +239,7 @@ def test_a_bad_table_is_refused_and_no_value_is_told(run, table):
     known = [*options, "--feature-bounds", "-1:1", "--out", str(table / "model.json")]
     done = run("train", str(table / "data.csv"), *known, "--target", "y")
     assert done.exit_code == 2
-    assert done.stderr.strip() == "jaxdp train: label must be a number, and is none in record 1"
+    assert done.stderr.strip() == "jaxdp train: label must be a number, and is not one in record 1"
     assert run("train", str(table / "data.csv"), *known, "--target", "z").exit_code == 2
     assert run("train", str(table / "none.csv"), *known, "--target", "y").exit_code == 1
     (table / "empty.csv").write_text("")

@@ -95,7 +95,7 @@ def test_a_dry_run_reads_no_record_and_charges_nothing(run, files):
     ("old", "new", "said"),
     [
         ("epsilon = 1.0", "epsilon = -1.0", "plan: epsilon must lie in [0, 1e+100], got -1"),
-        ("upper = 100", "uper = 100", "plan: release 3: uper is no key"),
+        ("upper = 100", "uper = 100", "plan: release 3: uper is not a key"),
         ("delta = 1e-6", "delta = ", "Invalid value"),
         ('column = "age"', 'column = "ages"', "columns must hold 'ages', got age, town"),
     ],

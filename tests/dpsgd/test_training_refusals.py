@@ -63,8 +63,8 @@ def test_noise_ends_with_the_plans_steps_and_is_added_once():
 @pytest.mark.parametrize("leaf", [jnp.zeros(2, int), jnp.zeros(2, bool), jnp.zeros(2, complex)])
 def test_parameters_are_floating_point_numbers(leaf):
     params = {"w": jnp.zeros(2), "n": leaf}
-    with pytest.raises(ValueError, match=r"params\['n'\] must be of floating-point numbers, got"):
+    with pytest.raises(ValueError, match=r"params\['n'\] must contain floating-point numbers, got"):
         dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=1, dataset_size=9)
     five = jnp.zeros(5, leaf.dtype)
-    with pytest.raises(ValueError, match=f"params must be of floating-point .* {leaf.dtype}"):
+    with pytest.raises(ValueError, match=f"params must contain floating-point .* {leaf.dtype}"):
         dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), PLAN, optax.sgd(1.0), KEY)

@@ -101,11 +101,11 @@ def test_naive_bayes_names_columns_between_categorical_ones():
 def test_columns_of_text_are_named_and_no_value_is(values, names):
     table = pd.DataFrame({"age": FEATURES[:, 0], **dict.fromkeys(names, values)})
     listed = ", ".join(f"'{name}'" for name in names)
-    with pytest.raises(ValueError, match=f"in columns? {listed} are not.*OneHotEncoder") as caught:
+    with pytest.raises(ValueError, match=f"in columns? {listed}: drop.*OneHotEncoder") as caught:
         DPStandardScaler(**KNOWN, feature_bounds=(-1, 1)).fit(table)
     for secret in ("ern", "hun", "2020"):
         assert secret not in str(caught.value)
-    with pytest.raises(ValueError, match=r"column 1 are not.*OneHotEncoder|columns 1, 2 are not"):
+    with pytest.raises(ValueError, match=r"in column 1: drop.*OneHotEncoder|columns 1, 2: drop"):
         SSPLasso(**KNOWN, row_bound=1.0).fit(table.to_numpy().astype(str), SIGN)
 
 

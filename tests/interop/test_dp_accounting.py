@@ -34,7 +34,7 @@ def accountant(relation=ADD_OR_REMOVE):
         (MIXTURE(-1.0, [1.0], [1.0]), "standard_deviation must lie in"),
         (MIXTURE(1.0, [-1.0], [1.0]), "sensitivities must lie in"),
         (MIXTURE(1.0, [0.0, 1.0], [0.5, 0.6]), "add up to 1"),
-        (MIXTURE(1.0, [0.0, 1.0], [1.0]), "one a sensitivity"),
+        (MIXTURE(1.0, [0.0, 1.0], [1.0]), "must match the sensitivities"),
     ],
 )
 def test_bad_values_are_errors_of_value(event, why):

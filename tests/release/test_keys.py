@@ -78,7 +78,9 @@ TRACES = {
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.parametrize("draw", [release, drawn], ids=["release", "secure_key"])
 def test_no_key_is_drawn_inside_of_a_trace(draw, trace):
-    with pytest.raises(ValueError, match=r"^key must be given .* Outside, split one and pass"):
+    with pytest.raises(
+        ValueError, match=r"^key must be given .* Split a key outside, and pass one"
+    ):
         TRACES[trace](draw)(VALUES)
     assert not is_inside_trace()
 

@@ -75,7 +75,7 @@ def test_half_a_line_and_a_missing_file_are_refused(tmp_path):
         file.write("{")
     with pytest.raises(ValueError, match="ends within"):
         dp.Ledger(path)
-    with pytest.raises(ValueError, match="there is no"):
+    with pytest.raises(ValueError, match="found no"):
         dp.Ledger(tmp_path / "other")
     with pytest.raises(ValueError, match="budget must be that"):
         dp.Ledger(path.with_name("third"), dp.GDP(1.0)) and dp.Ledger(
@@ -147,7 +147,7 @@ def test_a_folder_is_no_ledger(tmp_path):
             dp.Ledger(tmp_path, budget)
         with pytest.raises(ValueError, match=r"path must be a ledger, .* is inside a file"):
             dp.Ledger(tmp_path / "file" / "ledger", budget)
-    with pytest.raises(ValueError, match=r"path must be a ledger, there is no .*missing$"):
+    with pytest.raises(ValueError, match=r"path must be an existing ledger, found no .*missing$"):
         dp.Ledger(tmp_path / "missing" / "ledger", dp.GDP(1.0))
     for kept in (dp.Filter(dp.GDP(1.0)), dp.Odometer(1e-6), dp.privacy_loss(dp.GDP(1.0))):
         with pytest.raises(ValueError, match=r"path must be a file, .* is a folder"):

@@ -72,7 +72,7 @@ def test_what_the_smoothness_cost_is_composed_exactly():
     assert alone.scales[0] < both.scales[0] < smaller.scales[0]
     by_hand = dp.privacy_loss(dp.GDP(np.sqrt(2 * both.rho))) + dp.privacy_loss(spent)
     np.testing.assert_allclose(both.log_delta(1.0), by_hand.log_delta(1.0), rtol=1e-9)
-    with pytest.raises(ValueError, match="beside what was spent"):
+    with pytest.raises(ValueError, match="beside the spent budget"):
         plan(spent=dp.PureDP(3.0))
 
 

@@ -51,7 +51,7 @@ def train(data, params=PARAMS):
         ((np.ones((4, 3)), np.ones(5)), r"data\[1\] must have .* 4, got 5"),
         ((X[:0], Y[:0]), r"data\[0\] must hold 1 record at least, got 0"),
         (X[:0], "data must hold 1 record at least, got 0"),
-        ((X, 1.0), r"data\[1\] must be an array whose first axis is that of the records"),
+        ((X, 1.0), r"data\[1\] must be an array with the records along its first axis"),
         ((), "data must hold an array"),
     ],
 )

@@ -68,7 +68,7 @@ BAD = {
     "pure": ({"delta": 0.0}, "plan: delta must be at least"),
     "level": ({"level": -1}, "plan: level must lie in"),
     "sure": ({"level": 1}, "plan: level must lie in"),
-    "unknown": ({"budget": 1.0}, "plan: budget is no key"),
+    "unknown": ({"budget": 1.0}, "plan: budget is not a key"),
     "ledger": ({"ledger": 3}, "plan: ledger must be a text"),
     "noise": ({"noise": "normal"}, "plan: noise must be one of gaussian, laplace"),
     "none": ({"release": []}, "plan: release must be a list"),
@@ -78,7 +78,7 @@ BAD = {
 }
 BAD_RELEASE = {
     "statistic": ({"statistic": "median"}, "statistic must be one of count, sum, mean"),
-    "spelling": (COUNT | {"wieght": 2.0}, "wieght is no key"),
+    "spelling": (COUNT | {"wieght": 2.0}, "wieght is not a key"),
     "weight": (COUNT | {"weight": 0}, r"weight must lie in \[1e-12, 1e\+12\]"),
     "nan": (COUNT | {"weight": float("nan")}, "weight must lie in"),
     "huge": (COUNT | {"weight": 10**400}, "weight must lie in"),

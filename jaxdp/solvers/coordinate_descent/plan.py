@@ -223,7 +223,7 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
     if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
-            f"{' beside what was spent' if spent is not None else ''}, got epsilon "
+            f"{' beside the spent budget' if spent is not None else ''}, got epsilon "
             f"{budget.epsilon}, delta {budget.delta}"
         )
     return _scaled(shaped, round_up(shape * factor, 8))

@@ -103,7 +103,7 @@ def sequence_of(
     if order == "cyclic":
         return jax.device_put((np.arange(passes * updates) % coordinates).reshape(passes, updates))
     if key is None:
-        raise ValueError(f"key must be given to draw the sequence of order {order!r}")
+        raise ValueError(f"key must be given to sample the sequence of order {order!r}")
     if order == "iid":
         return jax.random.randint(key_for("order", key), (passes, updates), 0, coordinates)
     if updates > coordinates:

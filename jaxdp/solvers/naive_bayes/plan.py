@@ -159,7 +159,9 @@ def plan(
 def _categories(categories: Sequence[int]) -> tuple[int, ...]:
     values = tuple(int(v) for v in categories)
     if not values or min(values) < 0:
-        raise ValueError(f"categories must be whole, 0 or more, one a column, got {categories}")
+        raise ValueError(
+            f"categories must be integers of at least 0, one per column, got {categories}"
+        )
     return values
 
 
