@@ -77,7 +77,7 @@ def test_half_a_line_and_a_missing_file_are_refused(tmp_path):
         dp.Ledger(path)
     with pytest.raises(ValueError, match="found no"):
         dp.Ledger(tmp_path / "other")
-    with pytest.raises(ValueError, match="budget must be that"):
+    with pytest.raises(ValueError, match="budget must equal the ledger"):
         dp.Ledger(path.with_name("third"), dp.GDP(1.0)) and dp.Ledger(
             path.with_name("third"), dp.GDP(2.0)
         )
