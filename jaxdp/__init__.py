@@ -1,6 +1,6 @@
 """jaxdp: a numerical privacy accountant in JAX. Importing it runs nothing and sets nothing.
 
-The stub `__init__.pyi` lists the public names, each of which is imported where it is first used.
+The stub `__init__.pyi` lists the public names, which are imported on first use.
 """
 
 from jaxdp._core.lazy import attach as _attach

@@ -1,4 +1,4 @@
-"""The exponential mechanism, as a guarantee: what is known of it is its bounded range."""
+"""The exponential mechanism, accounted for by its bounded range."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from jaxdp.noise.base import exp_up
 @in_float64
 @pytree
 class ExponentialMechanism:
-    """Draws an answer with probability ~ exp(epsilon score / (2 Delta)), or less telling.
+    """The exponential mechanism: an answer has probability ~ exp(epsilon score / (2 Delta)).
 
-    Delta is how far the score of one answer moves between neighbours. `epsilon` is the parameter
-    of pure privacy, in nats; batched. log ratios of two answers move by epsilon at most, so the
-    range is bounded by epsilon; where neighbours move every score the same way (monotone), weights
-    exp(epsilon score / Delta) have the same range and the same guarantee. It is better than
-    `PureDP(epsilon)`: `privacy_loss` composes what is known of bounded ranges, see
-    `composition.bounded_range`. `to_zcdp` and `to_rdp` take it. Bad input: `ValueError` when
-    concrete, NaN when traced.
+    Delta is the largest change of a score between neighbours, and `epsilon` the parameter of pure
+    privacy, in nats; batched. Log ratios of two answers change by at most epsilon, so the range is
+    bounded by epsilon. If neighbours move all scores in the same direction (monotone), weights
+    exp(epsilon score / Delta) have the same guarantee. It is tighter than `PureDP(epsilon)`:
+    `privacy_loss` composes bounded ranges, see `composition.bounded_range`. `to_zcdp` and `to_rdp`
+    accept it. `ValueError` for bad concrete input, NaN for traced.
     Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
     """
 

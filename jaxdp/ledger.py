@@ -1,4 +1,4 @@
-"""Ledger of what was spent, step by step: exact sums, and a file that resumes them."""
+"""Steps of a running budget: exact sums, and a text that resumes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE_CHARGE = "it is charged once, in Python, whatever the number of calls and en
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`count` releases, each of which cost `cost`, in the currency of the ledger."""
+    """`count` releases of cost `cost` each, in the currency of the ledger."""
 
     name: str
     cost: tuple[float, ...]
@@ -87,5 +87,5 @@ def to_hex(values: Sequence[float]) -> list[str]:
 
 
 def from_hex(values: Sequence[str]) -> tuple[float, ...]:
-    """`to_hex` undone."""
+    """The inverse of `to_hex`."""
     return tuple(float.fromhex(value) for value in values)

@@ -42,7 +42,7 @@ class Mechanism:
             "replace_one": one record is replaced, and the query moves by twice its contribution.
             "zero_out": the contribution becomes 0, the number of records does not change.
         sampling: a scheme of `dp.sampling`.
-        group_size: number of records of one user in which neighbours differ, where a theorem
+        group_size: neighbours differ in this number of records of one user, where a theorem
             covers it.
 
     A sampled replacement requires log-concave noise on the reals, see `dominating_pair.replaced`.
@@ -119,7 +119,7 @@ class Mechanism:
     def pairs(self) -> Pairs:
         """The dominating pairs that compose one release, with counts, in one direction.
 
-        The direction is that of the relation, or "remove" where both count.
+        The direction is "add" under the relation "add", else "remove".
         """
         if self.sampling is None or self.relation is None:
             return ((Additive(self.noise, self.sensitivity), 1),)
@@ -224,23 +224,23 @@ def release(
             sum of absolute values does; any noise covers its own batch, each entry a release.
         value: an array, or a tree of them, finite; whole numbers (an integer dtype) for noise on
             the integers. Beyond 2^61 multiples of the lattice, 2^28 scales, it is clipped.
-        key: of `jax.random`, one for each call. None draws one of ChaCha20 from the operating
-            system, as is right.
+        key: of `jax.random`, one for each call. None (recommended) reads one of ChaCha20 from the
+            operating system.
         granularity: a power of two that outputs are multiples of; None: 2^-32 of the scale.
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full.
 
     Returns:
-        A `Released`: the noisy value, and the guarantee of what was released. The rounding is in
-        its sensitivity, the draws' error in its delta.
+        A `Released`: the noisy value and its guarantee. The sensitivity includes the rounding, and
+        delta the sampling error.
 
-    Noises without a lattice (staircases, Subbotin's, your own), shapes that do not fit and values
-    that are not finite raise `ValueError`. A traced value that is no number counts as 0.
+    `ValueError` for noises without a lattice (staircases, Subbotin's, your own), shapes that do not
+    fit and values that are not finite. A traced NaN counts as 0.
 
-    Inside of `jit`, `vmap`, `grad` and loops a key must be passed, mapped as the value is: a key
-    that is drawn there, or a constant, gives all calls and entries the same noise, and differences
-    of what is released have none. Both raise `ValueError`, and so does a ledger there. JAX does not
-    show one key that is passed to an inner `jit` under `vmap(..., in_axes=(0, None))`, carried
-    unchanged by a loop, made from a constant inside of `jit`, or passed to every device: do not.
+    Inside of `jit`, `vmap`, `grad` and loops, pass a key that is mapped as the value is. Without
+    one, or with a constant, all calls and entries would share the same noise, which cancels in
+    differences: `ValueError`, also for a ledger there. Not detected, and to be avoided: one key
+    that is passed to an inner `jit` under `vmap(..., in_axes=(0, None))`, carried unchanged by a
+    loop, made from a constant inside of `jit`, or passed to every device.
     Source: the modules `released` and `noise.kernels.whole_draws`.
 
     >>> import jaxdp as dp

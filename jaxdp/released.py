@@ -1,12 +1,11 @@
 """Releases from a lattice: a value rounded to multiples of a power of two, and whole noise.
 
-The value is rounded to a multiple of g, a power of two about 2^-32 of the noise's scale, and a
-whole multiple of g is added, whose law is that of the noise at the multiples of g. Every output
-can come from every value, so its low bits tell nothing. Against the noise rounded to multiples of
-g, which is what the guarantee of the noise covers by post-processing, the law is off by at most
-(g / scale)^2 in total variation: the midpoint rule's error, (1 / 24) of the density's second
-derivative's integral (at most 2) and 1 / 4 of a kink's slope. The draw's own error is that of
-`noise.kernels.whole_draws`.
+The value is rounded to a multiple of g, a power of two about 2^-32 of the noise's scale. A whole
+multiple of g is added, with the noise's density at the multiples of g. Every output can come from
+every value, so its low bits reveal nothing. By post-processing, the guarantee covers the noise
+rounded to multiples of g. The drawn law differs from it by at most (g / scale)^2 in total
+variation: the midpoint rule's error, (1 / 24) of the integral of the density's second derivative
+(at most 2) and 1 / 4 of a kink's slope. `noise.kernels.whole_draws` states the sampler's own error.
 Source: Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
 """
 
@@ -45,11 +44,11 @@ _NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
 @in_float64
 @pytree
 class Released:
-    """A value that may be published, and the guarantee of what was released.
+    """A noisy value that may be published, and its guarantee.
 
-    value: noisy, multiples of `granularity`; whole numbers where the noise is on the integers.
-    mechanism: with the sensitivity that includes the rounding. sampling_error: total variation
-    between the law of all draws and that of the mechanism, which `log_delta` adds.
+    value: multiples of `granularity`; whole numbers if the noise is on the integers. mechanism: its
+    sensitivity includes the rounding. sampling_error: total variation between the drawn and the
+    exact law, which `log_delta` includes.
     is_secure_key: True if the bits came from ChaCha20.
     """
 
@@ -61,7 +60,7 @@ class Released:
 
     @property
     def guarantee(self) -> Drawn:
-        """What was released keeps: that of the mechanism, and what the draws add to delta."""
+        """The guarantee of the mechanism, with the sampling error."""
         return Drawn(self.mechanism, self.sampling_error)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
@@ -83,7 +82,7 @@ class Released:
 
 
 class Lattice(NamedTuple):
-    """Lattice of a release: it adds up multiples of `fine` and rounds to those of `coarse`."""
+    """Lattice of a release: sums are multiples of `fine`, outputs multiples of `coarse`."""
 
     fine: Reals
     coarse: Reals
@@ -100,7 +99,7 @@ def release(
     granularity: float | None,
     charge: Callable[[Reals], None],
 ) -> tuple[Any, Lattice, bool]:
-    """The noisy value, the lattice that it is of, and whether the key is secure.
+    """The noisy value, its lattice, and whether the key is secure.
 
     `charge` is called with the sensitivity, rounding included, before anything is drawn.
     """
@@ -239,15 +238,15 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
 
 
 def whole_noise_error(noise: Noise, draws: int) -> Reals:
-    """Total variation between the law of so many draws of `whole_noise` and that of the noise."""
+    """Total variation between the laws of `draws` draws of `whole_noise` and of the noise."""
     return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS)
 
 
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
 
-    The rounding is that of a release with granularity 1, so that the noise's guarantee holds, up to
-    a total variation of 2^-64 a draw. Scales below 2^32; `ValueError` for noises of other kinds.
+    It is rounded as a release with granularity 1, so the noise's guarantee holds up to a total
+    variation of 2^-64 a draw. Scales must be below 2^32; `ValueError` for noises without a lattice.
     """
     require_drawable(noise)
     if noise.on_integers:

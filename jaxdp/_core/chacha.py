@@ -1,10 +1,9 @@
 """ChaCha20 as a generator of `jax.random`: keys of 256 bits, for draws that no one may predict.
 
-The block function is that of RFC 8439, section 2.3: 16 words of state (4 constants, 8 of the key,
+The block function follows RFC 8439, section 2.3: 16 words of state (4 constants, 8 of the key,
 4 of the input) through ten double rounds, added to the state. The input words are a 64-bit
 counter, a purpose and 0: bits, children of `split` and of `fold_in`, and seeds come from
-disjoint inputs, so that no bit that is drawn says anything of a key. A draw that would need 2^32
-blocks (256 GiB) is refused.
+disjoint inputs, so no drawn bit reveals a key. A draw of 2^32 blocks (256 GiB) raises an error.
 
 The functions that JAX calls are compiled: outside of `jit` it calls them as they are, and a loop
 that is traced at each call is compiled at each call.

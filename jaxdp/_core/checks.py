@@ -129,7 +129,7 @@ def positive(name: str, value: ArrayLike) -> Reals:
 
 
 def nonnegative(name: str, value: ArrayLike) -> Reals:
-    """A sensitivity or what a guarantee holds: zero or more. A subnormal one is lifted."""
+    """A sensitivity or a parameter of a guarantee: zero or more. A subnormal one is lifted."""
     return real(name, value, 0.0, lift=True)
 
 
@@ -146,7 +146,7 @@ def zero_or_positive(name: str, value: ArrayLike, upper: float = np.inf) -> Real
 def probability(name: str, value: ArrayLike, *, lift: bool = False) -> Reals:
     """Probability as float64, known to lie in [0, 1] or to be NaN.
 
-    `lift` is for what must not be lost, see `real`; a target may become 0.
+    `lift`: see `real`; not for targets, which may become 0.
     """
     return real(name, value, 0.0, 1.0, lift=lift)
 
@@ -179,8 +179,8 @@ def positive_integer(name: str, value: Any) -> int:
 def noise_scale(name: str, value: Reals) -> Reals:
     """The scale of noise that a plan adds: at least 2^-969, so that the noise is there.
 
-    XLA on a CPU takes numbers below 2^-1022 for 0: noise of such a scale is none, and what is drawn
-    from a scale just above is mostly 0. A smaller traced scale becomes NaN; infinite is legal.
+    XLA on a CPU flushes numbers below 2^-1022 to 0, so draws at a scale just above are mostly 0. A
+    smaller traced scale becomes NaN; infinite is legal.
     """
     return real(name, value, _LEAST_SCALE)
 

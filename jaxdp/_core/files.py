@@ -19,7 +19,7 @@ _BY_DESCRIPTOR = "/proc/self/fd/{}"
 
 
 class Format(NamedTuple):
-    """The name of what a text holds, and the version of how it does."""
+    """The name and the version of a text format."""
 
     name: str
     version: int = 1

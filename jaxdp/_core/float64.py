@@ -1,8 +1,8 @@
 """Privacy arithmetic on a device with IEEE float64, in JAX's standard promotion of types.
 
 A TPU has no float64: XLA makes one of two float32 there, with 48 bits and the range of float32
-(1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds on one. So what is known
-is computed on the host's CPU, and what is traced cannot be compiled for a TPU.
+(1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds there. So concrete
+values are computed on the host's CPU, and traced values cannot be compiled for a TPU.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def in_float64(function: F) -> F:
 
 
 def default_platform() -> str:
-    """The platform of what is computed from uncommitted arrays: "cpu", "gpu" or "tpu"."""
+    """The platform that computes with uncommitted arrays: "cpu", "gpu" or "tpu"."""
     device = _default_device()
     return device if isinstance(device, str) else _platform_of(device)
 
@@ -185,7 +185,7 @@ def _as_jax(result: Any) -> Any:
 
 
 def _marked(result: Any, refused: str) -> Any:
-    """The result; what is traced of it no program for a TPU can hold."""
+    """The result, whose traced arrays cannot be compiled for a TPU."""
     if refused == "nothing" or checks.all_concrete(result):
         return result
     # What is known may be traced, too: into the program around it.
@@ -247,7 +247,7 @@ def _host() -> Device:
 
 
 def _standard_promotion() -> contextlib.AbstractContextManager[None]:
-    """Context in which types promote as the kernels were written for."""
+    """Context with the standard promotion of types, which the kernels assume."""
     return contextlib.nullcontext() if _is_standard() else jax.numpy_dtype_promotion("standard")
 
 

@@ -1,9 +1,9 @@
 """One source, two array libraries: NumPy for known numbers, `jax.numpy` for everything else.
 
 `xp` is what kernels compute with. Each function looks at its arguments: if one is a JAX array or
-is traced, the function of `jax.numpy` is called, else that of NumPy. Known numbers enter as NumPy
-arrays (`checks`), so a known question dispatches no operation of JAX and compiles nothing. `lax`
-has the loops: they run in Python if their state is NumPy's and no trace is open.
+is traced, it calls the function of `jax.numpy`, else the one of NumPy. Concrete numbers enter as
+NumPy arrays (`checks`), so a concrete query dispatches no operation of JAX and compiles nothing.
+`lax` has the loops: they run in Python if their state is NumPy's and no trace is open.
 
 Both libraries round to within 4 ulps (`tests/_core/test_namespace.py`); stated errors cover that.
 """

@@ -1,4 +1,4 @@
-"""Neighbouring relations: what two data sets differ in that a guarantee must not tell apart."""
+"""Neighbouring relations of data sets, and names of sampling schemes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Neighbours(NamedTuple):
     """Directions and distances of two neighbouring data sets under a relation."""
 
     directions: tuple[Literal["remove", "add"], ...]  # whose worst is reported
-    factor: float  # times what one record adds at most: how far a sum of all records moves
+    factor: float  # largest change of a sum over all records, in contributions of one record
     alias: str | None  # in dp_accounting.NeighboringRelation
 
 
@@ -39,7 +39,7 @@ WITH_OR_WITHOUT = (*ADD_REMOVE, "zero_out")
 
 
 def shift_factor(relation: str | None) -> float:
-    """Times what one record adds at most: how far a sum moves; 1 where no relation is stated."""
+    """Largest change of a sum, in contributions of a record; 1 without a relation."""
     return NEIGHBOURS[relation].factor if relation in NEIGHBOURS else 1.0
 
 

@@ -1,9 +1,9 @@
 """Compiled programs that outlive the functions that they were traced from.
 
-`jax.jit` compiles for one function object. A loss, or an optimiser, that is made anew for each call
-is another object, though it computes the same. Here it is traced, which takes what it reads at that
-moment, and programs of equal text are one. Arrays that a function closes over are arguments of its
-program: neither keys nor records are kept with it.
+`jax.jit` compiles for one function object. A loss or an optimiser that is created for each call is
+another object, though it computes the same. Here functions are traced, and programs of equal text
+are shared. Arrays that a function closes over become arguments of its program, so the program keeps
+neither keys nor records.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Traced:
 
     @property
     def is_text_alone(self) -> bool:
-        """False if Python is called back, or an object is told by its address alone."""
+        """False if Python is called back, or the text identifies an object by its address."""
         return not _ADDRESS.search(self.text) and "callback" not in self.text
 
 
 def shared_jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`jax.jit` whose program is that of any function which traces to the same text."""
+    """`jax.jit` that shares its program with functions that trace to the same text."""
     programs: dict[Any, tuple[Any, Traced]] = {}
 
     @functools.wraps(function)

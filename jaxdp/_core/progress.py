@@ -13,10 +13,10 @@ Item = TypeVar("Item")
 def shown(
     items: Iterable[Item], words: str, progress: bool | None, count: int | None = None
 ) -> Iterable[Item]:
-    """The items one by one, with a bar of tqdm where it is wanted and installed.
+    """The items one by one, with a bar of tqdm if requested and installed.
 
-    words: what the items are. progress: None wants it where stderr is a terminal. count: how many
-    there are, where `items` has no length.
+    words: name of the items. progress: None for a bar if stderr is a terminal. count: number of
+    items, if `items` has no length.
     """
     if not (sys.stderr.isatty() if progress is None else progress):
         return items
@@ -29,7 +29,7 @@ def shown(
 
 
 def _with_bar(items: Iterable[Item], bar: Any) -> Iterator[Item]:
-    """The items; rate and time left are those of the second on, as the first one compiles."""
+    """The items; the rate excludes the first item, which compiles."""
     with bar:
         for item in items:
             yield item

@@ -1,4 +1,4 @@
-"""Randomness that no one can guess."""
+"""Keys of cryptographically secure randomness."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def secure_key() -> Key:
     Returns:
         A typed key of `jax.random`, which all of it takes: split, fold_in, bits, normal, vmap, jit.
 
-    Keep it nowhere and use it once: whoever holds it takes the noise off. Inside of `jit`, `vmap`,
-    `grad`, loops and any other transformation: `ValueError`, since a key that is drawn there is
-    drawn once, for all calls and entries. Source: RFC 8439.
+    Do not store it, and use it once: anyone who has the key can subtract the noise. `ValueError`
+    inside of `jit`, `vmap`, `grad`, loops and other transformations, where one key would serve all
+    calls and entries. Source: RFC 8439.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -94,9 +94,9 @@ def checked_key(key: Any, *values: Any) -> Key:
 def require_unshared(key: Any, *values: Any) -> None:
     """`ValueError` for a key that is a constant of a transformation that traces one of `values`.
 
-    `values` are what the noise protects, and what scales it: all calls of `jit`, or all entries of
-    `vmap`, would have the same noise. Not noticed: one key that is passed through an inner `jit`,
-    carried by a loop or passed to every device.
+    `values` are the protected values and the noise's parameters: all calls of `jit`, or all entries
+    of `vmap`, would have the same noise. Not detected: one key that is passed through an inner
+    `jit`, carried by a loop or passed to every device.
     """
     for leaf in jax.tree.leaves(values):
         if not checks.is_concrete(leaf) and _is_shared(key, leaf):
@@ -120,7 +120,7 @@ def _is_shared(key: Any, value: Any) -> bool:
 
 
 def _traces(value: Any) -> tuple[list[Any], Any]:
-    """The traces that map or hold a value, and the last of them if it hides what the value is."""
+    """The traces that map or hold a value, and the last one if it hides the value."""
     traces = []
     while not checks.is_concrete(value):
         traces.append(getattr(value, "_trace", None))

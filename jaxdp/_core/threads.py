@@ -29,7 +29,7 @@ _SETTINGS = (
 class Locked:
     """Record that threads share: `with self._lock` goes around a look, a decision and an entry.
 
-    The lock is no part of the state: copies and pickles have one of their own.
+    The lock does not belong to the state: copies and pickles have their own.
     """
 
     def __init__(self) -> None:

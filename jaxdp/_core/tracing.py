@@ -16,7 +16,7 @@ _lifted = threading.local()
 
 
 def is_tracing() -> bool:
-    """True if what is computed now may be traced."""
+    """True if the current computation may be traced."""
     return get_opaque_trace_state() != _NO_TRACE
 
 
@@ -27,7 +27,7 @@ def is_inside_trace() -> bool:
 
 @contextlib.contextmanager
 def outside_traces() -> Iterator[None]:
-    """Context in which known values are computed, not traced into the trace around it."""
+    """Context that computes concrete values instead of tracing them into the outer trace."""
     if not is_tracing():
         yield
         return
@@ -49,7 +49,7 @@ def in_kernel() -> bool:
 
 @contextlib.contextmanager
 def kernel() -> Iterator[None]:
-    """Context in which NumPy computes known values of any size, and bad ones become NaN."""
+    """Context where NumPy computes concrete values of any size, and bad ones become NaN."""
     before, _kernel.running = in_kernel(), True
     try:
         with outside_traces(), np.errstate(all="ignore"):

@@ -1,9 +1,9 @@
-"""Compositions of the exponential mechanism by Renyi divergences, where those say more.
+"""Compositions of the exponential mechanism by Renyi divergences, if those are tighter.
 
-The worst pair of a bounded range lets an adversary choose anew at every release what is known of
-the range (`dominating_pair.known_guarantee.BoundedRange`), which costs a third of the variance; a
-Renyi divergence of a fixed order composes without that, and costs about two nats of log delta at
-the end. Few releases are the former's, many the latter's; both hold, and the better is reported.
+The worst pair of a bounded range lets an adversary choose the range's position anew at every
+release (`dominating_pair.known_guarantee.BoundedRange`), which costs a third of the variance. A
+Renyi divergence of a fixed order composes without that loss, and costs about two nats of log delta
+in the conversion. Both bounds hold, and the smaller is reported.
 """
 
 from __future__ import annotations

@@ -71,17 +71,17 @@ class PrivacyLoss(Saved):
         return xp.broadcast_shapes(*(term.shape for term in self.terms))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log of delta at `epsilon`, every real epsilon: an upper bound, never below the truth.
+        """Natural log of delta at any real `epsilon`: an upper bound, rounding included.
 
-        How far it may lie above is `log_delta_error`; docs/accuracy.md says what that is for which
-        composition, and `accountant.engines` how it is found. Differentiable in every parameter.
+        `log_delta_error` bounds its distance from the truth; docs/accuracy.md lists the error of
+        each kind of composition. Differentiable in every parameter.
         """
         return self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: ArrayLike) -> Reals:
         """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
-        Of delta this is the relative error. Infinite where no lower bound is known.
+        It is also the relative error of delta. Infinite if no lower bound is known.
         """
         bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
         error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP)
@@ -108,9 +108,9 @@ class PrivacyLoss(Saved):
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
-        Above the least one by at most the error of `log_delta` over its slope in epsilon, and 1e-9
-        in log delta. Infinite where nothing meets `delta`: the probability of an infinite loss
-        must, but for its rounding, (16 + releases + 4 |log delta|) ulp, which counts as met.
+        Its error is at most that of `log_delta` over its slope in epsilon, and 1e-9 in log delta.
+        Infinite if no epsilon satisfies `delta`, which must be at least the
+        probability of an infinite loss, up to (16 + releases + 4 |log delta|) ulp of rounding.
         """
         delta = checks.probability("delta", delta)
         return self._answer(bounded_range.epsilon, delta).upper
@@ -118,7 +118,7 @@ class PrivacyLoss(Saved):
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.
 
-        Of known values to 1e-10, from a few epsilons that are asked for outside of any trace.
+        Concrete values have an error of at most 1e-10, from a few batched evaluations.
         """
         fpr = checks.probability("fpr", fpr, lift=True)
         shape = xp.broadcast_shapes(self.shape, fpr.shape)
@@ -132,7 +132,7 @@ class PrivacyLoss(Saved):
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.
 
-        Of order 1 the Kullback-Leibler divergence, of infinite order the largest loss.
+        Order 1 is the Kullback-Leibler divergence, infinite order the largest loss.
         """
         order = checks.real("order", order, 1.0)
         return self._answer(bounded_range.renyi, order).upper
@@ -199,14 +199,13 @@ class PrivacyLoss(Saved):
         return cls(terms, relation)
 
     def __len__(self) -> int:
-        """The size of the first batch axis; a `TypeError` where there is none."""
+        """The size of the first batch axis; `TypeError` without one."""
         if not self.shape:
             raise TypeError("a single loss has no length: its batch has shape ()")
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        """True: a loss is a record, whatever the size of its batch."""
-        return True
+        return True  # for a batch of any size
 
     def __iter__(self) -> Iterator[PrivacyLoss]:
         """The losses along the first batch axis."""
@@ -274,16 +273,17 @@ def privacy_loss(
 
     Args:
         mechanism: a `Mechanism`; an `ExponentialMechanism`; a guarantee (PureDP, ApproxDP, GDP),
-            for the loss of the worst mechanism that keeps it; or a dominating pair
-            (`RandomisedResponse`, or one of your own), taken as it is.
-        relation: of a pair of your own; "add_remove" takes the worse of it and of the exchanged
+            for the loss of the worst mechanism that satisfies it; or a dominating pair, such as
+            `RandomisedResponse` or your own.
+        relation: of a dominating pair; "add_remove" reports the worse of the pair and the exchanged
             pair, None the pair in its one direction.
 
     Returns:
         A `PrivacyLoss`, batched like the mechanism.
 
-    Sampled coordinates that are summed are sampled independently. Of a `Histogram`: the worst of
-    all shifts at once, which bounds adaptive compositions too; its sensitivity is a known number.
+    Sampled coordinates that are summed are sampled independently. For a `Histogram`, whose
+    sensitivity is one concrete number, the loss covers all shifts at once, which also bounds
+    adaptive compositions.
 
     >>> import jaxdp as dp
     >>> loss = dp.privacy_loss(dp.Mechanism(dp.Gaussian(10.0), 1.0))

@@ -55,7 +55,7 @@ def to_plain(terms: Terms) -> list[dict[str, Any]]:
 
 
 def from_plain(rows: Any) -> Terms:
-    """`to_plain` undone; a `ValueError` for what it does not write, and for values out of range."""
+    """The inverse of `to_plain`; `ValueError` for other rows and for values out of range."""
     if not isinstance(rows, list) or not rows:
         raise ValueError("terms must be a list of at least one term")
     return tuple(_term(row) for row in rows)
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_compound(value: Any) -> bool:
-    """True for what is no plain number: arrays, and records."""
+    """True for arrays and records."""
     return isinstance(value, np.ndarray | jax.Array) or dataclasses.is_dataclass(value)
 
 

@@ -25,9 +25,9 @@ class Accountant(Locked):
 
     Neighbours differ by one record more or less. `register` makes it known to Opacus, after which
     `PrivacyEngine(accountant="jaxdp")` uses it. `history` is a list of (noise_multiplier,
-    sample_rate, steps), equal steps in a row as one entry; whoever sets it is checked when epsilon
-    is asked for. A step with a noise multiplier of 0 has epsilon 0 and delta `sample_rate`. Bad
-    input: `ValueError`.
+    sample_rate or scheme, steps), where consecutive equal steps are one entry; queries validate it.
+    A step with a noise multiplier of 0 has epsilon 0 and delta `sample_rate`. `ValueError` for bad
+    input.
 
     >>> import jaxdp as dp
     >>> accountant = dp.dpsgd.Accountant()
@@ -80,10 +80,10 @@ class Accountant(Locked):
         delta_error: Any = None,
         poisson: bool = True,
     ) -> float:
-        """The epsilon spent so far at `delta`, in nats; 0 before the first step.
+        """The epsilon of all recorded steps at `delta`, in nats; 0 before the first step.
 
-        `alphas`, `eps_error` and `delta_error` say how exact Opacus' own accountants are to be, and
-        change nothing. `poisson=False` is refused: of other samples this says nothing.
+        `alphas`, `eps_error` and `delta_error` are accuracies of Opacus' own accountants and have
+        no effect. `poisson=False` raises `ValueError`.
         """
         del alphas, eps_error, delta_error
         if not poisson:
@@ -92,7 +92,7 @@ class Accountant(Locked):
         return float(self.privacy_loss().epsilon(delta)) if self.history else 0.0
 
     def get_delta(self, epsilon: ArrayLike) -> float:
-        """The delta spent so far at `epsilon` >= 0; 0 before the first step."""
+        """The delta of all recorded steps at `epsilon` >= 0; 0 before the first step."""
         epsilon = checks.real("epsilon", epsilon, 0.0)
         return float(self.privacy_loss().delta(epsilon)) if self.history else 0.0
 
@@ -115,7 +115,7 @@ class Accountant(Locked):
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Hook that an Opacus optimiser calls after every step, with itself.
 
-        `sample_rate` is that of one batch; where an optimiser gathers several they add up.
+        `sample_rate` belongs to one batch; the rates of accumulated batches add up.
         """
 
         def hook(optimizer: Any) -> None:
@@ -127,13 +127,13 @@ class Accountant(Locked):
         return hook
 
     def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
-        """History and mechanism, in `destination` where one is given; the history is a copy."""
+        """History and mechanism, in `destination` if given; the history is a copy."""
         state = OrderedDict() if destination is None else destination
         state["history"], state["mechanism"] = list(self.history), self.mechanism()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
-        """Restore what `state_dict` gave, here or of an accountant of Opacus' own.
+        """Restore the result of `state_dict`, of this accountant or one of Opacus.
 
         `ValueError`, and no change, for anything else.
         """

@@ -1,4 +1,4 @@
-"""Arguments of questions about DP-SGD: names in other libraries, and an implausible delta."""
+"""Arguments of DP-SGD functions: names in other libraries, and implausible values of delta."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 def with_names(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose `TypeError` names our argument for that of another library."""
+    """The function, with a `TypeError` that translates argument names of other libraries."""
 
     parameters = inspect.signature(function).parameters
     others = {name: own for name, own in OTHER_NAMES.items() if name not in parameters}
@@ -75,7 +75,7 @@ def with_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def target_delta(delta: ArrayLike) -> Reals:
-    """The delta of a question; a warning where a known one is above .1."""
+    """The target delta; a warning if it is concrete and above .1."""
     target = checks.probability("delta", delta)
     if checks.is_concrete(target) and np.any(np.asarray(target) > _LARGEST_DELTA):
         warnings.warn(

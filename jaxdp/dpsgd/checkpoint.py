@@ -1,14 +1,14 @@
-"""A training of DP-SGD in a file, from which a killed one goes on and draws no noise anew.
+"""Checkpoint file of a DP-SGD training, which resumes with the same noise.
 
-The file holds the key, and the parameters and the optimiser's state of one step. It appears as a
-whole, with the key, before any noise is drawn, and is replaced as a whole after that: whatever a
-kill leaves is of one step. Steps that were made since are made again, with the same noise. A kill
-within a write may leave a hidden file beside it, which the next run removes.
+The file holds the key, the parameters and the optimiser's state after one step. It is written
+atomically, first with the key before any noise is drawn, so an interrupted run leaves the state of
+one step. Later steps are repeated with the same noise. An interrupted write can leave a hidden file
+beside it, which the next run removes.
 
-Refused: a file of another plan, key, loss, optimiser, first parameters or data, one that was
-changed, and a second run that begins at the same path at the same time. The loss and the optimiser
-are compared as the programs that JAX traces, if its version is the one that wrote the file. The
-noise of a step must meet one sum alone: go on from an older copy with nothing changed.
+`ValueError` for a file of another plan, key, loss, optimiser, first parameters or data, for a
+modified file, and for a second run that starts at the same path at the same time. The loss and the
+optimiser are compared as traced programs if the same version of JAX wrote the file. The noise of a
+step must be added to one sum only: if you resume from an older copy, change nothing.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Checkpoint:
     def reached(
         self, params: Any, state: Any, inputs: Callable[[], Mapping[str, str]] = dict
     ) -> tuple[int, Any, Any]:
-        """Steps made, parameters and state: those of the file, or the first ones, which make it.
+        """Steps made, parameters and state from the file; or the first ones, which start the file.
 
-        inputs: returns digests of all else that the training depends on, by argument.
+        inputs: returns digests of the other arguments of the training.
         """
         if self._path is None:
             return 0, params, state
@@ -70,7 +70,7 @@ class Checkpoint:
         return (0, params, state) if self._held is None else self._restored(params, state)
 
     def write(self, done: int, params: Any, state: Any) -> None:
-        """Put what `done` steps led to in the file's place."""
+        """Replace the file by the state after `done` steps."""
         self._write(done, params, state, replaces=True)
 
     def _write(self, done: int, params: Any, state: Any, *, replaces: bool) -> None:
@@ -100,7 +100,7 @@ class Checkpoint:
                 raise ValueError(f"{name} must be the one that {self._path} was started with")
 
     def _restored(self, params: Any, state: Any) -> tuple[int, Any, Any]:
-        """What the file holds, of the shapes and types of these."""
+        """Steps, parameters and state from the file, with the shapes and types of the arguments."""
         held = self._held or {}
         done, found = held.get("done"), held.get("leaves")
         leaves, structure = jax.tree.flatten((params, state))

@@ -1,4 +1,4 @@
-"""Digests of what a training computes with, by which its file knows the arguments again."""
+"""Digests of the arguments of a training, for its checkpoint file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def fingerprints(
     data: Any,
     optimizer: optax.GradientTransformation,
 ) -> dict[str, str]:
-    """A digest of each argument of `train`, and the version of JAX, by which functions are told.
+    """A digest of each argument of `train`, and the version of JAX.
 
-    A function is its program, with the arrays that it closes over; of an optimiser, its first state
-    as well, which may hold the learning rate.
+    A function is identified by its traced program and the arrays that it closes over; an optimiser
+    also by its first state, which may hold the learning rate.
     """
     example = jax.tree.map(lambda leaf: leaf[0], data)
     state = optimizer.init(params)

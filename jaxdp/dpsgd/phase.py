@@ -33,8 +33,8 @@ class Phase:
     Args:
         noise_multiplier: standard deviation of the noise on the sum of clipped gradients, divided
             by the clipping norm; above 0.
-        dataset_size, batch_size: number of records, and expected number of records in a step. Under
-            some schemes the size is public, and is that of the larger of two neighbours.
+        dataset_size, batch_size: number of records, and expected number of records in a step. Some
+            schemes require a public size, of the larger of two neighbours.
         sampling_prob: the expected share of the records in a step, in [0, 1], instead of
             batch_size.
         epochs: passes over the data, of 1 / sampling_prob steps each, rounded up to whole steps.

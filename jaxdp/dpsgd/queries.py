@@ -103,8 +103,8 @@ def noise_multiplier(
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
-        The noise multiplier, of the common shape of all arguments; with `phases`, the least factor
-        by which all their noise multipliers must be multiplied. It is exact to 1e-10 and lies
+        The noise multiplier, of the common shape of all arguments; with `phases`, the least common
+        factor of all their noise multipliers. It is exact to 1e-10 and lies
         between 1e-3 and 1e9, or is infinite if no noise there satisfies the budget. It is 0 where
         no noise is needed: epsilon is infinite, or delta is at least the probability that a record
         is sampled at all. Differentiable in the budget and in the numbers of the schedule.

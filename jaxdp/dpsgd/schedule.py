@@ -19,7 +19,7 @@ class Schedule(TypedDict, total=False):
     dataset_size, batch_size, epochs, sampling_prob, steps, sampling, batch_size_limit: see `Phase`.
     phases: a `Phase` or a list of phases, which compose, instead of all these. relation: the
     neighbouring relation, see `Mechanism`; by default "add_remove", one record more or less.
-    group_size: the number of records of one user, in which neighbours differ.
+    group_size: neighbours differ in this number of records of one user.
     """
 
     dataset_size: ArrayLike | None
@@ -58,7 +58,7 @@ def training_of(
 ) -> Training:
     """The training that the arguments describe; a noise multiplier unless there are phases.
 
-    `delta`: at which the error for shuffled batches states epsilon.
+    `delta`: for the epsilon in the error message for shuffled batches.
     """
     options = cast("Schedule", dict(schedule))
     for name in options.keys() - Schedule.__annotations__.keys():

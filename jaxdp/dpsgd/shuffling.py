@@ -89,7 +89,7 @@ def _bounds(scale: float, rate: float, steps: float, delta: float) -> tuple[floa
     cuts = xp.asarray(_THRESHOLDS)
 
     def log_below(mean: float) -> Reals:
-        """log P[the largest of all sums <= C], one of which has this mean."""
+        """log P[the largest of all sums <= C] if one sum has this mean."""
         log_others = log_normal_survival(-cuts) * (size - 1.0)
         return log_normal_survival(-(cuts - mean / scale)) + log_others
 

@@ -22,12 +22,12 @@ from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 
-# The false-positive rate at which an attack's power is told. chosen: that of Carlini et al., 2022
+# False-positive rate of the stated power. chosen: as in Carlini et al., 2022
 _FPR = 1e-3
-# Epsilons looked at for that power. chosen: each bounds it, the last to 1e-3
-_LOOKS = 18
+# Evaluations of that power. chosen: each is a bound, the last to 1e-3
+_EVALUATIONS = 18
 
-# What each relation calls neighbours, in words.
+# Neighbours under each relation, in words.
 _NEIGHBOURS = {
     "add_remove": "two data sets are neighbours if one holds one record more than the other "
     '("add_remove", the worse of the two directions)',
@@ -48,14 +48,14 @@ def statement(
     """Guarantee of a DP-SGD training and its conditions, in plain English.
 
     Args:
-        noise_multiplier, delta, schedule: as in `epsilon`, one known number each; relation:
+        noise_multiplier, delta, schedule: as in `epsilon`, one concrete number each; relation:
             "add_remove", "replace_one" or "zero_out".
 
     Returns:
-        Lines of text: neighbours, sampling, what is protected, epsilon and delta, mu, the advantage
-        and the power of a test of membership (rounded up), the conditions.
+        Lines of text: neighbours, sampling, protected data, epsilon and delta, mu, the advantage
+        and the power of a membership test (rounded up), and the conditions.
 
-    Of one known training; else `ValueError`.
+    `ValueError` for traced or batched arguments.
 
     >>> import jaxdp as dp
     >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
@@ -110,9 +110,9 @@ def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float)
     """Mu, advantage, and power at a small rate of false alarms."""
     lines = []
     if 0 < target < 1 and math.isfinite(epsilon):
-        mu = float(np.asarray(largest_gdp((epsilon, target)).mu).item())
+        mu = rounded_up(float(np.asarray(largest_gdp((epsilon, target)).mu).item()), 3)
         lines.append(
-            f"Strength: at this delta, Gaussian differential privacy with mu = {rounded_up(mu, 3)} "
+            f"Strength: at this delta, Gaussian differential privacy with mu = {mu} "
             "has the same epsilon; it is as hard as telling N(0, 1) from N(mu, 1) by one draw."
         )
     gain = float(np.asarray(advantage(loss)).item())
@@ -126,17 +126,16 @@ def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float)
 
 
 def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
-    """The least e^epsilon fpr + delta(epsilon) that is found: every epsilon bounds the power.
+    """The least e^epsilon fpr + delta(epsilon) found: every epsilon bounds the power.
 
-    Convex in e^epsilon, of which it has one minimum; one number at a time, which is compiled for
-    the epsilon already. `risk.tpr_at_fpr` is within 1e-3 of it.
+    It is convex in e^epsilon, with one minimum. `tpr_at_fpr` is within 1e-3 of it.
     """
 
     def bound(epsilon: float) -> float:
         return math.exp(epsilon) * _FPR + float(np.asarray(loss.delta(epsilon)).item())
 
     optimize = importlib.import_module("scipy.optimize")  # of JAX's own dependencies
-    options = {"bounds": (0.0, -math.log(_FPR)), "options": {"maxiter": _LOOKS}}
+    options = {"bounds": (0.0, -math.log(_FPR)), "options": {"maxiter": _EVALUATIONS}}
     least = optimize.minimize_scalar(bound, method="bounded", **options).fun
     return min(min(bound(0.0), float(least)) * (1.0 + 1e-15), 1.0)
 

@@ -50,25 +50,25 @@ def train(
     """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
 
     Args:
-        loss: loss(params, example) of one example, a tree like `data` without its leading axis.
-        params: the first ones.
-        data: a tree of arrays whose leading axis is that of the records, as many in each.
+        loss: loss(params, example) for one example, a tree like `data` without its leading axis.
+        params: the initial parameters.
+        data: a tree of arrays with a common leading axis of records.
         plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
-        key: of samples and noise; None draws one from the operating system.
-        part: how many per-example gradients are held at once.
+        key: of samples and noise; None reads one from the operating system.
+        part: number of per-example gradients in memory at once.
         every, callback: callback(steps made, params) after each `every` steps and the last one.
-        path: of a file that is replaced then. Where it exists, the training goes on from it and
-            ends the same, bit for bit. It holds the key: keep it as the records are kept.
+        path: of a checkpoint file, which is replaced then. If it exists, the training resumes from
+            it and ends the same, bit for bit. It holds the key: protect it as you do the records.
         progress: a bar of tqdm on stderr, if that is installed; None: on a terminal.
 
     Returns:
-        The parameters. Only they and those of callbacks are covered by `plan.privacy`, which holds
-        under adding or removing a record whatever their number, unless the scheme says it.
+        The parameters. `plan.privacy` covers them and the parameters of callbacks. It holds for any
+        number of records unless the scheme requires a public size.
 
-    Arrays of different lengths, no records, parameters that the plan was not made for or that are
-    no floating-point numbers, and a call inside of `jit` or `vmap` raise `ValueError`, before
-    anything is drawn. So does a file of another plan, key, loss, optimizer, data or first params.
+    `ValueError`, before anything is drawn, for arrays of different lengths, no records, parameters
+    of another plan or of another type than floating point, calls inside of `jit` or `vmap`, and a
+    file of another plan, key, loss, optimizer, data or initial parameters.
 
     >>> import jax
     >>> import jax.numpy as jnp

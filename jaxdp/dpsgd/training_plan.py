@@ -116,8 +116,8 @@ def plan(
         budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats, which includes the
             sampling error of the noise; None with a noise multiplier.
         params: the parameters, or their shapes.
-        clip: the norm C of all groups together, of which each gets C / sqrt(groups) (flat), or one
-            norm a group, in the order in which their labels first appear.
+        clip: the norm C of all groups together, C / sqrt(groups) for each group; or one norm a
+            group, in the order of the first appearance of their labels.
         noise_multiplier: noise over the clipping norm, instead of a budget.
         groups: "layer" (leaves that share all but the last key), "leaf", "all" (one group: global
             clipping), or a tree of labels like `params`.
@@ -212,7 +212,7 @@ def _leaves(params: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
 
 
 def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The group of each leaf, and how many parameters each group has."""
+    """The group of each leaf, and the number of parameters of each group."""
     require_floating("params", params)
     paths, structure = jax.tree_util.tree_flatten_with_path(params)
     if not paths:

@@ -21,7 +21,7 @@ from jaxdp.solvers.lattice import power_of_two
 
 # Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
 _BITS = 30
-# Noisy means by identity, while they live: what one `add_noise` passes to another in a chain.
+# Noisy means by identity, while they live: outputs of `add_noise`.
 _NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -35,12 +35,12 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         A transformation from leaves (examples, *shape of the parameter) to leaves of the
         parameters' shapes.
 
-    Other shapes raise `ValueError`: without its axis of examples a batch's own gradient would pass
-    as one example a row. A gradient that is not finite, or beyond 1e154 thresholds, counts as 0.
-    Examples are masked by gradients of 0. The sum of several parts of a batch is that of the batch:
-    clip the parts, add, then `add_noise`. Norms are those of float64, whatever the gradients'
-    precision, and entries are cut towards 0 to multiples of 2^-30 of the threshold, so that sums
-    are exact: one example moves the sum of up to 4e6 by no more than its own share, in any order.
+    `ValueError` for other shapes: without an axis of examples, the gradient of a batch would count
+    as one example a row. A gradient that is not finite, or above 1e154 thresholds, counts as 0.
+    Mask examples with gradients of 0. To clip a batch in parts, clip each part, add the sums, then
+    apply `add_noise`. Norms are computed in float64, and entries are truncated towards 0 to
+    multiples of 2^-30 of the threshold, so sums are exact: one example moves the sum of up to 4e6
+    examples by at most its own share, in any order.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
@@ -81,7 +81,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
 
 
 class NoiseState(NamedTuple):
-    """The key of the steps that are left, and how many were made."""
+    """The key of the remaining steps, and the number of steps made."""
 
     key: Key
     made: jax.Array
@@ -95,14 +95,14 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         key: of the noise: use it for one run, and keep it secret.
 
     Returns:
-        A transformation to (sum + noise) / expected batch. After the plan's last step, which ends
-        what is covered, it raises `ValueError`; under `jit` it returns NaN.
+        A transformation to (sum + noise) / expected batch. After the plan's last step it raises
+        `ValueError`; under `jit` it returns NaN.
 
-    The sum is rounded to a lattice, from which the noise comes: see `solvers.lattice`; all entries
-    of a step are one release. The mean is rounded to the parameters' precision. With a plan of
-    `release="float"` the noise is that of floating point, in float64 (in float32 a normal draw ends
-    at 5.4 deviations, which can be seen). Other shapes than the parameters', and means that another
-    `add_noise` of the chain passes on, raise `ValueError`.
+    The sum is rounded to the lattice of the noise, see `solvers.lattice`; all entries of a step are
+    one release. The mean is rounded to the parameters' precision. A plan with `release="float"`
+    uses floating-point noise in float64 (in float32 a normal draw ends at 5.4 deviations, which an
+    attacker can see). `ValueError` for other shapes than the parameters' and for the output of
+    another `add_noise`.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -166,7 +166,7 @@ def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
 
 
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
-    """The gradients are those of the plan's parameters, with a first axis of `examples` or not."""
+    """`ValueError` unless shapes match the plan, after an axis of examples if `examples`."""
     lead = ("examples",) if examples else ()
     batch = require_parameters("gradients", gradients, plan, lead)
     if examples:
@@ -176,7 +176,7 @@ def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
 def require_parameters(
     name: str, tree: Any, plan: Plan, lead: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The leaves by name: those of the plan's parameters, after the axes of `lead`."""
+    """The leaves by name; `ValueError` unless shapes match the plan after the axes of `lead`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if len(leaves) != len(plan.shapes):
         raise ValueError(

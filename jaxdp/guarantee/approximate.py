@@ -24,8 +24,8 @@ class ApproxDP(Guarantee):
     """delta(`epsilon`) <= `delta`, and nothing else is known.
 
     The worst mechanism reveals its input with probability `delta` and is randomised response
-    otherwise; delta elsewhere and the trade-off are its own, hence exact. Composition is that of
-    the worst mechanisms, loosened to one (epsilon, delta): epsilons add, 1 - delta multiplies.
+    otherwise, so delta elsewhere and the trade-off are exact. Compositions are loosened to one
+    (epsilon, delta): epsilons add, and 1 - delta multiplies.
     Source: Kairouz, Oh & Viswanath, ICML 2015.
     """
 
@@ -47,7 +47,7 @@ class ApproxDP(Guarantee):
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The inverse of `log_delta`: `epsilon` at its own `delta`, infinite below.
 
-        A `delta` that is that of this guarantee but for 32 ulp, a sum's rounding, counts as it.
+        A `delta` within 32 ulp of the guarantee's own, the rounding of a sum, counts as equal.
         """
         delta = checks.probability("delta", delta)
         return epsilon_of_approximate(self.epsilon_bound, self.delta_bound, delta)

@@ -37,18 +37,18 @@ class HasProfile(Protocol):
 
 @in_float64
 def advantage(source: HasProfile) -> Reals:
-    """The most by which a membership test's true-positive rate exceeds its false-positive rate.
+    """Largest difference of true-positive and false-positive rate of any membership test.
 
     Args:
-        source: whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that: a
-            guarantee, a mechanism or a privacy loss, batched as it is.
+        source: a guarantee, a mechanism, a privacy loss or another object with
+            `log_delta(epsilon)`; batched.
 
     Returns:
-        delta(0), the total variation, in [0, 1], from above: no test has 1 - fpr - fnr above it.
+        An upper bound on delta(0), the total variation, in [0, 1].
 
-    For a Gaussian of ratio mu it is 2 Phi(mu / 2) - 1. Of ZCDP and RDP it is what their trade-off
-    allows: 1 - 2 x, x the rate that is its own trade-off, as that is convex and symmetric. It is
-    the same in both directions.
+    For a Gaussian of ratio mu it is 2 Phi(mu / 2) - 1. For ZCDP and RDP it comes from the trade-off
+    function f, which is convex and symmetric: 1 - 2 x with f(x) = x. It is the same in both
+    directions.
     Source: Dong, Roth & Su, JRSS-B 84, 2022, for the trade-off; Kulynych et al., NeurIPS 2024, for
     the advantage.
 
@@ -70,13 +70,13 @@ def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
         prior: probability that the alternative is true, in [0, 1]; broadcasts with `source`.
 
     Returns:
-        The least prior fnr + (1 - prior) fpr, from below. Without a test it is m, below.
+        A lower bound on the least prior fnr + (1 - prior) fpr; m (below) without a test.
 
     prior fnr + (1 - prior) fpr >= m (1 - delta(e)), m = min(prior, 1 - prior), e = log((1 - m) /
     m): divide by m, and fnr + e^epsilon fpr >= 1 - delta(epsilon) by the definition of delta. It is
     the least error where delta is exact. For a Gaussian of ratio mu: m Phi(e / mu - mu / 2) + (1 -
-    m) Phi(-e / mu - mu / 2). Of ZCDP and RDP from their trade-off, to 4e-10. A `prior` outside [0,
-    1] or one direction alone: `ValueError`; NaN where a prior is traced.
+    m) Phi(-e / mu - mu / 2). For ZCDP and RDP it is computed from their trade-off, to 4e-10.
+    `ValueError` for a `prior` outside [0, 1] (traced: NaN) and for one direction alone.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.bayes_risk(dp.GDP(1.0), 0.5):.4f}")

@@ -1,4 +1,4 @@
-"""Base of every guarantee, and the budget that is asked of it."""
+"""Base class of guarantees, and budgets."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LARGEST_EPSILON = 1e30
 
 @in_float64
 class Guarantee(abc.ABC):
-    """A bound on what an adversary can learn. Kinds never mix: convert first (`to_gdp`, ...).
+    """A bound on an adversary's knowledge. To combine different kinds, convert (`to_gdp`, ...).
 
-    Parameters are arrays and broadcast; epsilon is in nats; bad input: `ValueError` when
-    concrete, NaN when traced.
+    Parameters are arrays and broadcast; epsilon is in nats. Bad concrete input raises `ValueError`,
+    bad traced input gives NaN.
     """
 
     def __init_subclass__(cls) -> None:
@@ -136,7 +136,7 @@ def require_profile(name: str, source: object) -> None:
 
 
 def require_both_directions(source: object) -> None:
-    """ValueError where `source` knows what one of "add" and "remove" owes, and not the other."""
+    """`ValueError` if `source` covers only one of the directions "add" and "remove"."""
     if getattr(source, "relation", None) in ONE_DIRECTION:
         raise ValueError(
             f"relation must be 'add_remove' here, got {getattr(source, 'relation', None)!r}: the "

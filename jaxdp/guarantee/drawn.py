@@ -1,7 +1,7 @@
-"""Guarantees of draws that are nearly exact: what their total variation adds to delta.
+"""Guarantees of samplers that are nearly exact: delta includes their total variation.
 
-If, whatever the records, the law of what is released is within eta in total variation of one that
-keeps (epsilon, delta), then P'(S) <= P(S) + eta <= e^epsilon Q(S) + delta + eta <= e^epsilon Q'(S)
+If the law of a release is within eta in total variation of a law that satisfies (epsilon, delta),
+for all records, then P'(S) <= P(S) + eta <= e^epsilon Q(S) + delta + eta <= e^epsilon Q'(S)
 + delta + (1 + e^epsilon) eta. The etas of several releases add up. A guarantee of delta = 0 becomes
 one of delta > 0.
 """
@@ -29,12 +29,11 @@ _ROUNDING = 1e-13
 @in_float64
 @pytree
 class Drawn:
-    """A guarantee, and what draws are off by: `log_delta` and `epsilon` have both.
+    """A guarantee with the sampling error of its noise, which `log_delta` and `epsilon` include.
 
-    exact: of exact draws, a guarantee, a mechanism or a `PrivacyLoss`. sampling_error: total
-    variation between the law of all draws and the exact one; 1 where nothing is known of it.
-    a + b composes, where b is another or a guarantee of exact draws, n * a repeats: exact parts
-    compose, errors add.
+    exact: the guarantee, mechanism or `PrivacyLoss` of an exact sampler. sampling_error: total
+    variation between the drawn and the exact law; 1 if it is unknown. `a + b` composes (b may be a
+    guarantee of an exact sampler), `n * a` repeats: exact parts compose, errors add.
     """
 
     exact: Any
@@ -94,18 +93,17 @@ class Drawn:
 
 
 def as_drawn(guarantee: Any) -> Drawn:
-    """The guarantee of exact draws where it does not say what they are off by."""
+    """The guarantee, with a sampling error of 0 unless it has its own."""
     return guarantee if isinstance(guarantee, Drawn) else Drawn(guarantee)
 
 
 @np.errstate(all="ignore")  # an epsilon of 1e6 is none
 def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
-    """The budget of exact draws with which draws of such an error keep `budget`.
+    """The budget that remains for an exact sampler.
 
-    delta less (1 + e^epsilon) sampling_error, rounded down; where that takes more than half of it,
-    `ValueError` (traced, a delta of NaN). Left as they are: a delta of 0, which only exact draws
-    meet; an infinite epsilon, which promises nothing; any budget where the error is 1 or more, that
-    of floating point.
+    delta - (1 + e^epsilon) sampling_error, rounded down. `ValueError` (traced: NaN) if that takes
+    more than half of delta. Unchanged are budgets with delta = 0, which only an exact sampler
+    satisfies, with an infinite epsilon, and for an error of 1 or more (floating point).
     """
     error = xp.asarray(sampling_error)
     epsilon, delta = budget.epsilon, budget.delta
@@ -115,7 +113,7 @@ def left_for_exact(budget: Budget, sampling_error: ArrayLike) -> Budget:
     if checks.all_concrete(unchanged, suffices) and not bool(xp.all(unchanged | suffices)):
         raise ValueError(
             f"budget must have a delta of at least 2 (1 + e^epsilon) {float(xp.max(error)):.1e}, "
-            "for what draws may be off in total variation: take a smaller epsilon (for a fit "
+            "to cover the sampling error (total variation): take a smaller epsilon (for a fit "
             "without privacy, estimators take epsilon=inf), got epsilon "
             f"{epsilon} and delta {delta}"
         )

@@ -72,9 +72,9 @@ class GDP(Guarantee):
 
     @classmethod
     def of_tree(cls, steps: int, noise_multiplier: ArrayLike) -> GDP:
-        """Guarantee of sums over a binary tree of so many leaves, each record in one of them.
+        """Guarantee of sums over a binary tree with `steps` leaves, each record in one leaf.
 
-        Restarted trees that hold every record once: that of the largest one.
+        For restarted trees that hold every record once, use the largest tree.
         """
         scale = checks.positive("noise_multiplier", noise_multiplier)
         return cls(quotient_up(xp.asarray(tree_sensitivity(steps)), scale))
@@ -111,14 +111,14 @@ class GDP(Guarantee):
 
 @in_float64
 def largest_gdp(budget: BudgetLike) -> GDP:
-    """The largest mu whose Gaussian guarantee keeps a budget.
+    """The largest mu whose Gaussian guarantee satisfies a budget.
 
     Args:
         budget: a `Budget` or (epsilon, delta), epsilon in nats; batched.
 
     Returns:
-        A `GDP`, from the safe side, by a few ulps. mu = 0 (infinite noise) where nothing in
-        (1e-300, 1e15) is feasible.
+        A `GDP`, rounded down by a few ulps. mu = 0 (infinite noise) if nothing in (1e-300, 1e15) is
+        feasible.
 
     Differentiable by the implicit function theorem.
     Source: s* of Muthukrishnan & Kalyani, the i.n.i.d. paper, (P2).

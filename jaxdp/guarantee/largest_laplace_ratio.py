@@ -7,7 +7,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp.guarantee.base import Budget
 
-# Sum of shift / scale at most. chosen: that of `largest_gdp`
+# Largest sum of shift / scale. chosen: as in `largest_gdp`
 _LARGEST_RATIO = 1e15
 
 

@@ -14,16 +14,16 @@ _ROUNDING = 1e-11
 
 
 def matrix_sensitivity(strategy: ArrayLike, min_sep: int = 1, participations: int = 1) -> float:
-    """Largest norm of C g for unit rows g of a record, which takes part at most so often.
+    """Largest norm of C g for unit rows g of a record that takes part several times.
 
     Args:
-        strategy: the matrix C, (queries, steps); known.
-        min_sep: steps between two participations, at least.
-        participations: of one record, at most.
+        strategy: the matrix C, (queries, steps); concrete.
+        min_sep: least number of steps between two participations.
+        participations: largest number of participations of one record.
 
-    Of rows g_i of norm 1 at steps i of a pattern |C g|^2 <= sum over i, j of |X_ij|, X = C^T C; its
-    maximum over patterns is bounded by that over i of the maxima over j, each by dynamic
-    programming. Exact where X has no entry min_sep or more off its diagonal (banded), and for one
+    If the rows g_i have norm 1 at the steps i of a pattern, |C g|^2 <= sum over i, j of |X_ij|, X =
+    C^T C. Dynamic programming bounds the maximum over patterns by maxima over j, then over i. Exact
+    where X has no entry min_sep or more off its diagonal (banded), and for one
     participation: the largest norm of a column. Rounded up.
     Source: Choquette-Choo et al., arXiv:2306.08153, section 4 and appendix.
     """

@@ -28,7 +28,7 @@ def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
 
 
 def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Reals:
-    """log of failure + (1 - failure) delta, delta that of `log_delta_of_pure`; rounded up."""
+    """log of failure + (1 - failure) delta with delta of `log_delta_of_pure`; rounded up."""
     pure = log_delta_of_pure(bound, epsilon)
     failure, pure = xp.broadcast_arrays(checks.guard(failure, 1.0), pure)
     value = xp.logaddexp(xp.log(failure), log1m(failure) + pure)
@@ -37,10 +37,10 @@ def log_delta_of_approximate(bound: Reals, failure: Reals, epsilon: Reals) -> Re
 
 @jitted
 def epsilon_of_approximate(bound: Reals, failure: ArrayLike, delta: Reals) -> Reals:
-    """The least epsilon >= 0 at which `log_delta_of_approximate` is log(delta); inf for none.
+    """The least epsilon >= 0 with `log_delta_of_approximate` = log(delta); infinite if none.
 
-    bound + log(1 - (1 + e^-bound) (delta - failure) / (1 - failure)), rounded up; a failure that is
-    delta but for 32 ulp, a sum's rounding, is met at `bound`.
+    bound + log(1 - (1 + e^-bound) (delta - failure) / (1 - failure)), rounded up. A failure within
+    32 ulp of delta, the rounding of a sum, gives `bound`.
     """
     bound, failure, delta = xp.broadcast_arrays(
         checks.guard(bound), checks.guard(xp.asarray(failure), 1.0), delta

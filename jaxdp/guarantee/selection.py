@@ -1,4 +1,4 @@
-"""Tuning: a mechanism repeated a random number of times, of which the best result is kept."""
+"""Tuning: the best result of a random number of runs of a mechanism."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def repeat_and_select(
 
             eps'(a) <= eps(a) + (1 + eta) ((1 - 1/b) eps(b) + log(1/gamma) / b) + log(m) / (a - 1),
 
-        or, Poisson, eps(a) + m delta + log(m) / (a - 1), delta that of `each` at log(a / (a - 1)).
+        or, Poisson, eps(a) + m delta + log(m) / (a - 1), with delta of `each` at log(a / (a - 1)).
 
-    As divergences rise with the order, order 1 has the least of all values; with gamma every order
-    has the least of those of the orders that are not below it. The choice must depend on the runs'
-    results alone, and every run be of one kind, with its setting drawn anew from one law. Source:
+    Divergences rise with the order, so each order gets the least value of all orders from it on
+    (Poisson: order 1 alone). The selection must depend on the results alone, and each run must draw
+    its setting independently from one distribution. Source:
     Papernot & Steinke, ICLR 2022, theorems 2 and 6.
 
     >>> import jaxdp as dp

@@ -26,21 +26,21 @@ from jaxdp.guarantee.base import require_both_directions
 # Ends of the search for epsilon, nats, and for the logit of a rate. derived: e^700 fits a double,
 # and a rate below e^-700 is reported as 0
 _LARGEST_EPSILON = 700.0
-# Points of the grid before a golden section. chosen: the supremum is that of one hump
+# Points of the grid before a golden section. chosen: the bound has one hump
 _GRID = 33
 # Share of an interval that golden section keeps. derived: (sqrt(5) - 1) / 2
 _GOLDEN = 0.6180339887498949
 # Its steps. derived: 88 times 0.618^70 is below 1e-12
 _GOLDEN_STEPS = 70
-# Epsilons of a dear profile that are asked for at once. chosen: two directions of them are 32 lanes
+# Epsilons of an expensive profile in one batch. chosen: two directions of them are 32 lanes
 _ASKED = 16
 # The least of them but 0. chosen: below it a bound changes by 1e-8
 _LEAST_ASKED = 1e-4
 # Rounds of them at most. derived: each is 7.5 times nearer, to 1e-9 of epsilon
 _ROUNDS = 12
-# Of a false-negative rate, at which a round is the last. chosen: no picture or attack shows it
+# Tolerance of a false-negative rate. chosen: no picture or attack shows it
 _CLOSE = 1e-10
-# Epsilons of a picture that are asked for at once, twice. chosen: lines .05 apart look smooth
+# Epsilons of a picture in each of two batches. chosen: lines .05 apart look smooth
 _LINES = 48
 # Rates on either side of the best, in equal ratios up to the end of [0, 1]. chosen: 20% a step
 _RATES = 160
@@ -54,18 +54,18 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
 
     Args:
         log_delta: maps an array of epsilons (nats) to log delta, elementwise; its batch broadcasts
-            with `fpr`. Not that of one direction ("add", "remove") alone.
+            with `fpr`. One direction ("add", "remove") alone raises `ValueError`.
         fpr: false-positive rates in [0, 1].
 
     Returns:
-        The false-negative rates, from below.
+        Lower bounds on the false-negative rates.
 
-    The greatest that was found of 1 - delta(e) - e^e fpr and, by symmetry of the profile, e^-e (1 -
-    delta(e) - fpr), e >= 0. Every e gives a bound and rounding is taken off, so the result holds
-    wherever `log_delta` is an upper bound. As a function of e^e, delta is convex: the supremum is
-    found to 1e-12 of e on [0, 700]. Where `log_delta` is a bound that is not convex a better e may
-    be missed, which only lowers the result. A bad concrete `fpr` and one direction: `ValueError`; a
-    bad traced one and a NaN delta: NaN.
+    The largest value found of 1 - delta(e) - e^e fpr and, by symmetry of the profile, e^-e (1 -
+    delta(e) - fpr), e >= 0. Every e gives a bound and rounding is subtracted, so the result holds
+    if `log_delta` is an upper bound. delta is convex in e^e: the supremum is found to 1e-12 of e on
+    [0, 700]. If `log_delta` is a bound that is not convex, the search can miss a better e, which
+    only lowers the result. `ValueError` for a bad concrete `fpr`; NaN for a bad traced one or
+    delta.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, 0.05):.4f}")
@@ -76,10 +76,10 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
 
 
 def tradeoff_of_known(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> Reals:
-    """`tradeoff_of_profile` of a dear profile of known values: of few epsilons, many in one call.
+    """`tradeoff_of_profile` for an expensive concrete profile, from few batched evaluations.
 
-    `log_delta` maps epsilons >= 0 (points, *axes of the rates). Every rate keeps the best of all
-    that is asked for it; points close in on it, 16 at once, until their bounds differ by 1e-10.
+    `log_delta` maps epsilons >= 0 of shape (points, *axes of the rates). Every rate keeps the best
+    bound found; 16 points at once bracket it until their bounds differ by 1e-10.
     """
     epsilon = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _ASKED - 1)])
     epsilon = epsilon.reshape(-1, *(1,) * fpr.ndim)

@@ -21,7 +21,7 @@ Counts: TypeAlias = dict[Hashable, tuple[Any, float]]
 
 
 class Selected(NamedTuple):
-    """The best of a random number of runs, whose mean and shape are those of dp_accounting."""
+    """The best of a random number of runs, with the mean and shape of dp_accounting."""
 
     mean: float
     shape: float
@@ -82,7 +82,7 @@ def key_of(thing: Any) -> tuple[Any, tuple[float, ...]]:
 
 
 def name_of(event: Any) -> str:
-    """The name of an event's class, or of that of dp_accounting from which it derives."""
+    """The name of an event's class, or of its base class in dp_accounting."""
     names = (
         x.__name__
         for x in type(event).__mro__

@@ -1,6 +1,6 @@
 """An accountant with the interface of Google's dp_accounting, on exact privacy losses.
 
-`Accountant` is made when it is first asked for, because its base class is dp_accounting's own.
+`Accountant` is created on first use, because its base class is dp_accounting's own.
 """
 
 from __future__ import annotations
@@ -117,26 +117,25 @@ def _accountant() -> type:
     class Accountant(_Answers, package.PrivacyAccountant):
         """A `dp_accounting.PrivacyAccountant` whose epsilon and delta are upper bounds.
 
-        Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse, what says
-        epsilon (and delta) of itself where dp_accounting has it (the exponential mechanism by its
-        bounded range, PermuteAndFlip as the worst of its epsilon), DiscreteGaussian (exact in one
-        dimension, else by its zCDP), MixtureOfGaussians, TruncatedSubsampledGaussian,
-        SampledWithoutReplacement of a Gaussian or a NonPrivate, SingleEpochTreeAggregation, ZCDp,
-        Poisson samples of a Laplace, of a DiscreteLaplace (records are added or removed), of
-        Gaussians or of a NonPrivate, compositions of all of these, RepeatAndSelect by
-        `repeat_and_select`, exact for one run. Any other is unsupported, and the error says which
-        and why. ZCDp and RepeatAndSelect bound Renyi divergences alone: what is composed with them
-        counts by its own divergences, and `privacy_loss` refuses. A noise multiplier of 0 has delta
+        Events: NoOp, NonPrivate, Gaussian, Laplace, DiscreteLaplace, RandomizedResponse,
+        EpsilonDelta, ExponentialMechanism (by its bounded range), PermuteAndFlip (by its epsilon),
+        DiscreteGaussian (exact in one dimension, else by its zCDP), MixtureOfGaussians,
+        TruncatedSubsampledGaussian, SampledWithoutReplacement of a Gaussian or a NonPrivate,
+        SingleEpochTreeAggregation, ZCDp, RepeatAndSelect (exact for one run), Poisson samples of a
+        Laplace, of a DiscreteLaplace (records are added or removed), of Gaussians or of a
+        NonPrivate, and compositions of these. The error for another event names it and the reason.
+        ZCDp and RepeatAndSelect bound Renyi divergences alone: with them, other events count by
+        their divergences, and `privacy_loss` raises `ValueError`. A noise multiplier of 0 has delta
         1 even in a sample, as in dp_accounting.
 
-        Relations: REPLACE_ONE moves a query by twice what adding or removing moves it; of Poisson
-        samples see `Mechanism`. REPLACE_SPECIAL replaces by a record that adds nothing
-        to a query. RandomizedResponse needs one of the two: exact under REPLACE_ONE, else taken
-        for the worst mechanism of its largest loss. What an event states is taken to hold for the
-        relation of the accountant.
+        Relations: REPLACE_ONE doubles the sensitivity of a query; for Poisson samples see
+        `Mechanism`. REPLACE_SPECIAL replaces a record by one that contributes nothing.
+        RandomizedResponse requires one of the two: it is exact under REPLACE_ONE, and bounded by
+        its largest loss under REPLACE_SPECIAL. Stated guarantees are assumed to hold under the
+        accountant's relation.
 
-        epsilon in nats; accuracy as in `PrivacyLoss.log_delta`. Bad parameters, counts and targets
-        raise `ValueError`.
+        epsilon is in nats, with the accuracy of `PrivacyLoss.log_delta`. `ValueError` for bad
+        parameters, counts and targets.
         """
 
         def __init__(self, neighboring_relation: Any = relations.ADD_OR_REMOVE_ONE):

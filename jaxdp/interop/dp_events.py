@@ -74,7 +74,7 @@ def collect(event: Any, relation: Relation, count: float | int, counts: Counts) 
 
 
 def _mechanism(event: Any, relation: Relation) -> Any:
-    """What an event that is no composition does, None for nothing."""
+    """The mechanism or guarantee of a single event, None for no release."""
     moves = NEIGHBOURS[relation].factor
     match name_of(event):
         case "NoOpDpEvent":

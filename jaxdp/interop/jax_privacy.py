@@ -1,4 +1,4 @@
-"""Privacy loss of what a batch selection strategy of jax_privacy draws."""
+"""Privacy loss of the batch selection strategies of jax_privacy."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def loss_from_strategy(
 
     Args:
         strategy: a CyclicPoissonSampling, BallsInBinsSampling, RandomAllocationSampling or
-            FixedBatchSampling, told by the name of its class and read by its fields: jax_privacy
-            need not be installed.
+            FixedBatchSampling, recognised by the name of its class: jax_privacy need not be
+            installed.
         noise_multiplier: independent Gaussian noise of every iteration over the clipping norm.
         relation: as in `Mechanism`.
-        dataset_size: of the larger of two neighbours, public; needed where batches are cut or of
-            one size.
+        dataset_size: public size of the larger of two neighbours; required for batches that are
+            truncated or of a fixed size.
 
     Returns:
-        That of the group with the most iterations where `cycle_length` cuts records into groups,
-        each of which stays with its own: ceil(iterations / cycle_length) steps of a cyclic Poisson
-        sample, as many epochs of balls in bins; random allocation to the fewest steps of a group.
+        The loss of the group with the most iterations, if `cycle_length` splits the records into
+        groups: ceil(iterations / cycle_length) steps of a cyclic Poisson sample, as many epochs of
+        balls in bins; random allocation to the fewest steps of a group.
 
-    Groups of equal size (`partition_type`) change with a record more or less: "add_remove" is
-    refused there, and cut batches from groups of random size always. So is any other strategy, with
-    replacement among them: `ValueError`.
+    `ValueError` for groups of equal size (`partition_type`) under "add_remove", since one record
+    changes them; for truncated batches from groups of random size; and for other strategies, such
+    as sampling with replacement.
 
     >>> import jaxdp as dp
     >>> class BallsInBinsSampling:
@@ -57,7 +57,7 @@ def loss_from_strategy(
 
 
 def _scheme_of(strategy: Any, relation: str, dataset_size: int | None) -> tuple[Scheme, int]:
-    """The scheme, and how many releases of it one record may take part in."""
+    """The scheme, and the number of its releases that one record may take part in."""
     name = type(strategy).__name__
     readers = {
         "CyclicPoissonSampling": _cyclic_poisson,
@@ -88,7 +88,7 @@ def _balls_in_bins(strategy: Any, relation: str, size: int | None) -> tuple[Sche
 
 
 def _random_allocation(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
-    """Fewer steps bound more: they are those of more of which some are public."""
+    """The fewest steps of a group bound the others, in which some steps are public."""
     del size
     groups, _ = _groups(strategy, relation)
     steps = _positive_integer(strategy, "iterations") // groups

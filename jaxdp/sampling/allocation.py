@@ -136,8 +136,8 @@ class BallsInBins(Scheme):
         epochs: number of passes over all bins, which together are one release; above 0.
 
     A record's bin is drawn once: exactly one epoch at noise divided by sqrt(epochs). Bins vary in
-    size: do not truncate them. Relations are those of `RandomAllocation`. Source: arXiv:2412.16802;
-    jax_privacy's `BallsInBinsSampling`.
+    size: do not truncate them. It supports the relations of `RandomAllocation`. Source:
+    arXiv:2412.16802; jax_privacy's `BallsInBinsSampling`.
 
     >>> import jaxdp as dp
     >>> scheme = dp.sampling.BallsInBins(235, 15)

@@ -34,7 +34,7 @@ Batch: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class TrainingSizes(NamedTuple):
-    """Sizes from which a scheme and its number of steps are made by `Scheme.of`."""
+    """Sizes of a training, for `Scheme.of`."""
 
     rate: Reals  # batch_size / dataset_size, or sampling_prob
     dataset_size: ArrayLike | None
@@ -74,7 +74,7 @@ class TrainingSizes(NamedTuple):
         return cls(rate, dataset_size, batch_size, batch_size_limit, epochs, count)
 
     def step_count(self) -> Reals:
-        """The steps, or those of all epochs rounded up; exact for sizes."""
+        """The number of steps; epochs are rounded up to whole steps, exactly if sizes are given."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
@@ -99,7 +99,7 @@ def steps_of_epochs(epochs: Reals, rate: Reals) -> Reals:
 
 
 class Wording(NamedTuple):
-    """What a privacy statement says about a scheme."""
+    """Sentences of a privacy statement about a scheme."""
 
     sampling: str  # how batches are drawn, after "where"
     conditions: tuple[str, ...]
@@ -119,7 +119,7 @@ class Scheme(abc.ABC):
 
     @abc.abstractmethod
     def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """`ValueError`, which names what is allowed, unless a theorem covers the release."""
+        """`ValueError` with the supported arguments, unless a theorem covers the release."""
 
     @abc.abstractmethod
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
@@ -135,11 +135,11 @@ class Scheme(abc.ABC):
 
     @abc.abstractmethod
     def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
-        """Largest Euclidean shift of a release, whatever is sampled, in contributions."""
+        """Largest Euclidean shift of a release over all samples, in contributions."""
 
     @abc.abstractmethod
     def releases(self, steps: Reals) -> Reals:
-        """The number of releases in so many steps; `ValueError` (traced: NaN) if not whole."""
+        """The number of releases in `steps` steps; `ValueError` (traced: NaN) if not whole."""
 
     @abc.abstractmethod
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:

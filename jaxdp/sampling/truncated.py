@@ -58,7 +58,7 @@ class FullBatch(NamedTuple):
 @in_float64
 @pytree
 class TruncatedPoisson(Scheme):
-    """A Poisson sample of which at most `batch_size_limit` records are kept, drawn uniformly.
+    """A Poisson sample, reduced to `batch_size_limit` records by a uniform choice if it is larger.
 
     Args:
         sampling_prob: probability of each record to be sampled, independently.
@@ -186,7 +186,7 @@ def zeroed_in_full_batch(noise: Noise, sensitivity: Reals, rate: Reals) -> Gauss
 def truncated_batch(
     key: Key, records: int, sampling_prob: ArrayLike, batch_size_limit: int
 ) -> tuple[jax.Array, jax.Array]:
-    """A Poisson sample of which at most `batch_size_limit` records are kept, drawn uniformly.
+    """A Poisson sample, reduced to `batch_size_limit` records by a uniform choice if it is larger.
 
     Args:
         key: of the draw; use it once and keep it secret.
