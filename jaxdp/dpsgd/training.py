@@ -76,7 +76,7 @@ def train(
     >>> import jaxdp as dp
     >>> params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
     >>> plan = dp.dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
-    ...     records=100)
+    ...     dataset_size=100)
     >>> def loss(params, x):
     ...     return jnp.sum((params["w"] - x) ** 2)
     >>> key = jax.random.key(0)

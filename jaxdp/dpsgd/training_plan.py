@@ -129,7 +129,8 @@ def plan(
             required, roughly and public: the noisy sum is divided by the expected batch size.
             relation: "add_remove", "add", "remove" or "zero_out".
 
-    `ValueError` for a budget that no noise satisfies.
+    Returns:
+        A `Plan`. `ValueError` for a budget that no noise satisfies.
     Source: Muthukrishnan & Kalyani, section VI-C; Abadi et al., CCS 2016; He et al., ICLR 2023.
 
     >>> import jax.numpy as jnp

@@ -45,7 +45,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
     >>> plan = dp.dpsgd.plan((1.0, 1e-5), {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=0.1,
-    ...     steps=10, records=100)
+    ...     steps=10, dataset_size=100)
     >>> clipping = dp.dpsgd.clip_groups(plan)
     >>> total, _ = clipping.update({"w": jnp.array([[3.0, 4.0], [0.0, 0.5]])}, clipping.init(None))
     >>> print(total["w"].round(4))
@@ -109,7 +109,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     >>> import jaxdp as dp
     >>> params = {"w": jnp.zeros(2)}
     >>> plan = dp.dpsgd.plan((1.0, 1e-5), params, clip=1.0, sampling_prob=0.1, steps=10,
-    ...     records=100)
+    ...     dataset_size=100)
     >>> noising = dp.dpsgd.add_noise(plan, jax.random.key(0))
     >>> mean, state = noising.update(params, noising.init(params))
     >>> mean["w"].shape, int(state.made)

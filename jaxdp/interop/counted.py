@@ -14,10 +14,14 @@ from jaxdp._core.neighbours import NEIGHBOURS, Relation
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.guarantee.approximate import ApproxDP
 
-# An event that costs everything.
-EVERYTHING = ApproxDP(0.0, 1.0)
 # Things with their counts, by structure and parameters.
 Counts: TypeAlias = dict[Hashable, tuple[Any, float]]
+
+
+@functools.cache
+def everything() -> ApproxDP:
+    """The guarantee of an event that costs everything."""
+    return ApproxDP(0.0, 1.0)
 
 
 class Selected(NamedTuple):
@@ -48,7 +52,7 @@ def add(counts: Counts, thing: Any, count: float | int) -> None:
 
 def costs_everything(counts: Counts) -> bool:
     """True if an event that costs everything was counted."""
-    return key_of(EVERYTHING) in counts
+    return key_of(everything()) in counts
 
 
 def loss_of(counts: Counts) -> PrivacyLoss:

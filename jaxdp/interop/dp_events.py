@@ -17,12 +17,12 @@ from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.interop.counted import (
-    EVERYTHING,
     Counts,
     Selected,
     UnsupportedError,
     add,
     costs_everything,
+    everything,
     holds_non_private,
     name_of,
 )
@@ -80,7 +80,7 @@ def _mechanism(event: Any, relation: Relation) -> Any:
         case "NoOpDpEvent":
             return None
         case "NonPrivateDpEvent":
-            return EVERYTHING
+            return everything()
         case "GaussianDpEvent":
             return _noisy(Gaussian, event.noise_multiplier, moves)
         case "LaplaceDpEvent":
@@ -102,7 +102,7 @@ def _mechanism(event: Any, relation: Relation) -> Any:
         case "ZCDpEvent":
             xi, rho = _number("xi", event.xi), _number("rho", event.rho)
             if math.inf in (xi, rho):
-                return EVERYTHING
+                return everything()
             return ZCDP(xi, rho) if max(xi, rho) > 0 else None
         case "TruncatedSubsampledGaussianDpEvent":
             return _truncated(event, relation)
@@ -135,7 +135,7 @@ def _noisy(
 ) -> Any:
     scale = _number("noise_multiplier", noise_multiplier)
     if scale == 0:
-        return EVERYTHING
+        return everything()
     if scale == math.inf:
         return None
     return Mechanism(noise(scale), sensitivity, sampling=scheme, relation=relation)
@@ -169,7 +169,7 @@ def _discrete_laplace(event: Any, moves: float) -> Any:
     sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
     if sensitivity == 0 or parameter == math.inf:
         return None
-    return Mechanism(DiscreteLaplace(_DOWN / parameter), sensitivity) if parameter else EVERYTHING
+    return Mechanism(DiscreteLaplace(_DOWN / parameter), sensitivity) if parameter else everything()
 
 
 def _response(event: Any, relation: Relation) -> Any:
@@ -184,7 +184,7 @@ def _response(event: Any, relation: Relation) -> Any:
     if buckets == 1 or p == 1:
         return None
     if p == 0:
-        return EVERYTHING
+        return everything()
     if relation == "replace_one":
         # log((1 - p + p / k) / (p / k)), rounded up.
         bound = math.log1p(buckets * (1.0 - p) / p) * _UP
@@ -208,11 +208,11 @@ def _discrete_gaussian(event: Any, moves: float) -> Any:
     if sensitivity == 0 or sigma == math.inf:
         return None
     if sigma == 0:
-        return EVERYTHING
+        return everything()
     if event.dimension == 1:
         return Mechanism(DiscreteGaussian(sigma), sensitivity)
     rho = 0.5 * (sensitivity / sigma) ** 2 * _UP
-    return ZCDP(0.0, rho) if rho < math.inf else EVERYTHING
+    return ZCDP(0.0, rho) if rho < math.inf else everything()
 
 
 def _mixture(event: Any, relation: Relation) -> Any:
@@ -235,7 +235,7 @@ def _mixture(event: Any, relation: Relation) -> Any:
     if not shifts or deviation == math.inf:
         return None
     if deviation == 0:
-        return EVERYTHING
+        return everything()
     if len(shifts) > 1:
         order = np.argsort(sizes)
         return GaussianMixture(list(sizes[order]), list(shares[order] / shares.sum()), deviation)
@@ -252,7 +252,7 @@ def _selected(event: Any, relation: Relation) -> Any:
     run: Counts = {}
     collect(event.event, relation, 1, run)
     if costs_everything(run):
-        return EVERYTHING
+        return everything()
     return Selected(float(mean), float(shape), run) if run else None
 
 
@@ -265,7 +265,7 @@ def _sampled(event: Any, relation: Relation) -> Any:
         return None
     if costs_everything(inner):
         # dp_accounting takes noise of scale 0 for non-private even in a sample: delta is 1.
-        return ApproxDP(0.0, rate) if holds_non_private(event) else EVERYTHING
+        return ApproxDP(0.0, rate) if holds_non_private(event) else everything()
     drawn: Relation = "replace_one" if relation == "replace_one" else "add_remove"
     things = list(inner.values())
     if all(_is_gaussian(thing) for thing, _ in things):
