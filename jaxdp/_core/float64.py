@@ -93,6 +93,8 @@ def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_calls, "is_plain", False) and not is_tracing():
+            return function(*args, **kwargs)  # concrete numbers within such a call
         taken = args[unmade:], kwargs
         leaves, structure = tree_flatten(taken)
         # A function may read what is traced around it.
@@ -131,12 +133,12 @@ _calls = threading.local()
 @contextlib.contextmanager
 def _outermost() -> Iterator[bool]:
     """True in a call of a user's, False in what that calls."""
-    depth = getattr(_calls, "depth", 0)
-    _calls.depth = depth + 1
+    depth, was_plain = getattr(_calls, "depth", 0), getattr(_calls, "is_plain", False)
+    _calls.depth, _calls.is_plain = depth + 1, _is_only_cpu()
     try:
         yield depth == 0 and not in_kernel()
     finally:
-        _calls.depth = depth
+        _calls.depth, _calls.is_plain = depth, was_plain
 
 
 def to_host(tree: Any, takes: Callable[[list[Any]], bool]) -> tuple[Any, bool]:
