@@ -10,8 +10,8 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-# Half a minute to a minute and a half each, mostly compilation.
-SLOW = ("choosing_a_noise", "dp_sgd_accounting", "dp_sgd_training", "optimal_noise", "quickstart")
+# The others take 11 to 90 CPU seconds.
+QUICK = ("optimal_noise",)
 
 
 # Trained on substitutes if the data sets are missing: other names are printed.
@@ -33,7 +33,7 @@ def shown(path, notebook):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem in SLOW else ())
+        pytest.param(p, id=p.stem, marks=() if p.stem in QUICK else pytest.mark.long)
         for p in NOTEBOOKS
     ],
 )
