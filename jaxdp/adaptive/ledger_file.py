@@ -149,7 +149,7 @@ def _read(file: BinaryIO, path: Path) -> tuple[Filter, str]:
             written = body.pop("digest")
             digest = _digest(digest, body)
             if written != digest:
-                raise ValueError(f"digest must be that of the lines so far: {path} was changed")
+                raise ValueError(f"digest must match the lines: {path} was changed")
             rows.append(body)
         if rows[0]["format"] != _FORMAT or rows[0]["version"] != _VERSION:
             raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {path}")

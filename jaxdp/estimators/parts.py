@@ -24,10 +24,10 @@ _STACKING = "its final estimator learns from predictions for the records, withou
 _REASONS = {
     "StackingClassifier": _STACKING,
     "StackingRegressor": _STACKING,
-    "OneVsOneClassifier": "each fit tells how many records its two classes have",
+    "OneVsOneClassifier": "each fit reveals the number of records of its two classes",
     "ClassifierChain": _CHAIN,
     "RegressorChain": _CHAIN,
-    "_ConstantPredictor": "it tells of every record that it is, or is not, of one class",
+    "_ConstantPredictor": "it reveals whether every record is of one class",
 }
 _PUBLIC_ENCODERS = ("OneHotEncoder", "OrdinalEncoder")
 
@@ -117,16 +117,16 @@ def _reason(estimator: Any) -> str:
             f"is used, count {fits} times privacy_"
         )
     if name in _REASONS:
-        return f": {_REASONS[name]}, so that the sum of its parts is not what it cost"
+        return f": {_REASONS[name]}, so that its cost is not the sum of its parts"
     if getattr(estimator, "costs_privacy", name in (*_ADDED_UP, "ColumnTransformer")):
         return " that is not fitted: fit it first"
     settings = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
     around = any(hasattr(value, "costs_privacy") for value in settings)
     if around or hasattr(estimator, "estimators_"):
         return (
-            " around private estimators, of which it is not known how often they saw a record, "
-            "and what else was learned: give the fitted ones that it holds, each as often as it "
-            "was fitted; or use one-vs-rest, multi-output, voting or bagging without bootstrap"
+            " around private estimators, and how often they saw a record is unknown: pass the "
+            "fitted estimators inside, each as often as it was fitted; or use one-vs-rest, "
+            "multi-output, voting or bagging without bootstrap"
         )
     return (
         ", which learns from the records without noise: use DPStandardScaler or PublicScaler, or "

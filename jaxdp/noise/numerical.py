@@ -182,9 +182,8 @@ class NumericalNoise(Noise):
         wrong = _faults(_once(self))
         for fault, where in wrong.items():
             if checks.is_concrete(where) and bool(xp.any(where)):
-                raise ValueError(
-                    f"{fault}: that of {type(self).__name__} is not{_suspects(self, fault)}"
-                )
+                suspects = _suspects(self, fault)
+                raise ValueError(f"{fault}: not so in {type(self).__name__}{suspects}")
         return ~xp.any(xp.stack(list(wrong.values())), axis=0)
 
 
@@ -276,6 +275,6 @@ def _contradictions(noise: NumericalNoise) -> dict[str, Bools]:
     return {
         _NO_NUMBER: xp.any(xp.isnan(height), axis=-1),
         "log_density must be even and concave": ~xp.all(falls & even[..., 1:], axis=-1),
-        "log_density must be that of a mass of 1": ~whole,
-        "log_survival must be that of log_density's own tail": ~xp.all(same, axis=-1),
+        "log_density must have a mass of 1": ~whole,
+        "log_survival must be the tail of log_density": ~xp.all(same, axis=-1),
     }

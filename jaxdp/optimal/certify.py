@@ -94,8 +94,8 @@ def certified(
         if not solution.feasible and safe_law(shape) is None:
             raise ValueError(
                 f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
-                f"sensitivity, keeps the budgets; a support of {_needed(shape.budgets):g} "
-                "sensitivities or more is enough"
+                f"sensitivity, satisfies the budgets; use {_needed(shape.budgets):g} "
+                "sensitivities or more"
             )
         masses, atom = solution.masses, solution.atom
         # A delta near the solver's tolerances may look infeasible to it where it is not.

@@ -134,10 +134,7 @@ def _best_table(
         laws = _solved(program, rough, cost, costs, cap, deadline)
         if laws is None:
             least_cap = _part_losses(costs, solved(target_delta, None)[0]).max()
-            raise ValueError(
-                f"cap must be larger: no law keeps it and the budget, got {cap}, and "
-                f"{least_cap:.6g} is enough"
-            )
+            raise ValueError(f"cap must be at least {least_cap:.6g} for this budget, got {cap}")
         return laws
 
     weights, exact_delta, finished = _whole_table(solved, exact, budget)

@@ -113,7 +113,7 @@ def _columns(
         array = np.asarray(column)
         if name in points or name == STATUS:
             raise _ShapeError(
-                f"function must not return what is named as an axis is, or {STATUS}, got {name}"
+                f"function must not return a result named as an axis or {STATUS}, got {name}"
             )
         if array.shape != (size,):
             raise _ShapeError(

@@ -195,7 +195,7 @@ def _delta_left(queries: tuple[Query, ...], epsilon: float, delta: float) -> flo
     lost_delta = error * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-6)
     if not delta >= 2.0 * lost_delta:
         raise ValueError(
-            f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, for what draws "
-            f"of the lattice may be off, got {delta}"
+            f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, because of "
+            f"the sampling error of the lattice, got {delta}"
         )
     return delta - lost_delta

@@ -115,7 +115,7 @@ def test_given_categories_cost_nothing():
     [
         (StackingClassifier([("a", BAYES), ("b", BAYES)], cv=2), SIGN, "final estimator learns"),
         (BaggingClassifier(BAYES, n_estimators=2), SIGN, "a record several times"),
-        (OneVsOneClassifier(BAYES), THREE, "how many records its two classes have"),
+        (OneVsOneClassifier(BAYES), THREE, "number of records of its two classes"),
         (ClassifierChain(BAYES, cv=3), np.column_stack([SIGN, 1 - SIGN]), "does not keep"),
         (VotingClassifier([("a", BAYES), ("b", LogisticRegression())]), SIGN, "without noise"),
         (VotingRegressor([("a", LASSO), ("b", LinearRegression())]), SIGN, "without noise"),

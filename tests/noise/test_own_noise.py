@@ -49,13 +49,13 @@ def claimed(**wrong):
 
 # What is wrong, and what the error says.
 FAULTS = {
-    "no log of the scale": ({"factor": 0.9}, "must be that of a mass of 1"),
-    "too little mass": ({"factor": 1e-3}, "must be that of a mass of 1"),
-    "too much mass": ({"factor": 1.0001}, "must be that of a mass of 1"),
+    "no log of the scale": ({"factor": 0.9}, "must have a mass of 1"),
+    "too little mass": ({"factor": 1e-3}, "must have a mass of 1"),
+    "too much mass": ({"factor": 1.0001}, "must have a mass of 1"),
     "not even": ({"offset": 0.01}, "must be even and concave"),
     "not concave": ({"bump": 0.3}, "must be even and concave"),
-    "tails": ({"stretch": 1.001}, "log_survival must be that of log_density's own tail"),
-    "between the kinks": ({"inner": 1e-3}, "log_survival must be that of log_density's own tail"),
+    "tails": ({"stretch": 1.001}, "log_survival must be the tail of log_density"),
+    "between the kinks": ({"inner": 1e-3}, "log_survival must be the tail of log_density"),
 }
 
 RELEASES = {
@@ -73,7 +73,7 @@ def released(noise, name="plain"):
 def test_compositions_refuse_it(fault):
     wrong, said = FAULTS[fault]
     loss = 100 * dp.privacy_loss(released(claimed(**wrong)))
-    with pytest.raises(ValueError, match=f"{said}: that of Claimed is not"):
+    with pytest.raises(ValueError, match=f"{said}: not so in Claimed"):
         loss.epsilon(1e-6)
 
 
@@ -114,7 +114,7 @@ def test_calibration_refuses_it(count):
         one = released(Claimed(scale, *(jnp.array(x) for x in (0.9, 0.0, 1.0, 0.0, 0.0))))
         return one if count == 1 else count * dp.privacy_loss(one)
 
-    with pytest.raises(ValueError, match="must be that of a mass of 1"):
+    with pytest.raises(ValueError, match="must have a mass of 1"):
         dp.calibrate(build, (1.0, 1e-6))
 
 
@@ -158,5 +158,5 @@ def test_a_scale_out_of_range_is_named(scale):
         ):
             with pytest.raises(ValueError, match=named):
                 ask()
-    with pytest.raises(ValueError, match=r"must be that of a mass of 1: that of Claimed is not$"):
+    with pytest.raises(ValueError, match=r"must have a mass of 1: not so in Claimed$"):
         claimed(factor=0.9).log_delta(0.1, 0.5)

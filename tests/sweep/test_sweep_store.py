@@ -222,5 +222,5 @@ def test_sweeps_are_written_as_netcdf(tmp_path):
 def test_status_is_a_name_of_its_own():
     with pytest.raises(ValueError, match="axes must not be named status"):
         sweep(lambda status: status, {"status": [1.0]})
-    with pytest.raises(ValueError, match="must not return what is named as an axis is, or status"):
+    with pytest.raises(ValueError, match="must not return a result named as an axis or status"):
         sweep(lambda scale: {"status": scale}, {"scale": [1.0]})

@@ -196,8 +196,8 @@ def plan(
 def _counts(records: int | None, passes: int) -> tuple[int, int]:
     if records is None:
         raise ValueError(
-            "records must be the public number of records: where n is private, the mean gradient "
-            "is no sum, and no sensitivity holds"
+            "records must be the public number of records: with a private n, the mean gradient has "
+            "no known sensitivity"
         )
     records = checks.positive_integer("records", records)
     return records, checks.positive_integer("passes", passes)

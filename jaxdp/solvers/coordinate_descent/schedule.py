@@ -56,7 +56,7 @@ def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
         )
     if isinstance(smoothness, Smoothness) and smoothness.origin == "released" and spent is None:
         raise ValueError(
-            "spent must be what the released smoothness cost, the second value of "
+            "spent must be the cost of the released smoothness, the second value of "
             "private_smoothness, got None; or account for it elsewhere and pass .as_public()"
         )
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness

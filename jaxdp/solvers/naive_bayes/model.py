@@ -222,6 +222,6 @@ def _require_codes(name: str, codes: np.ndarray, limits: np.ndarray) -> None:
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         raise ValueError(
-            f"{name} must be whole codes in [0, {limits[column] - 1}], and those of categorical "
-            f"column {column} are not: they are of records, and not printed"
+            f"{name} must be whole codes in [0, {limits[column] - 1}] in categorical column "
+            f"{column}; other codes were found, which are not printed: they belong to records"
         )
