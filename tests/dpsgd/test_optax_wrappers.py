@@ -1,0 +1,105 @@
+"""Tests of optax's wrappers around the transformations of DP-SGD, and of clear errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxdp as dp
+
+PARAMS = {"w": jnp.zeros(3), "b": jnp.zeros(2)}
+SIZES = {"clip": 1.0, "dataset_size": 1000, "batch_size": 100, "steps": 20}
+KEYS = jax.random.split(jax.random.key(0), 3)
+GRADIENTS = {
+    "w": jax.random.normal(KEYS[0], (8, 3)),
+    "b": jax.random.normal(KEYS[1], (8, 2)),
+}
+TRAINED = {"w": True, "b": False}
+
+
+@pytest.fixture(scope="module", name="plan")
+def _plan():
+    return dp.dpsgd.plan((2.0, 1e-5), PARAMS, **SIZES)
+
+
+def chain(plan, last):
+    return optax.chain(dp.dpsgd.clip_groups(plan), dp.dpsgd.add_noise(plan, KEYS[2]), last)
+
+
+def updated(optimizer, gradients=GRADIENTS, params=PARAMS):
+    return optimizer.update(gradients, optimizer.init(params), params)[0]
+
+
+def assert_same(found, expected):
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def rate(learning_rate):
+    return optax.inject_hyperparams(optax.sgd)(learning_rate=learning_rate)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        rate(0.5),
+        optax.apply_if_finite(optax.sgd(0.5), 3),
+        optax.flatten(optax.sgd(0.5)),
+        optax.MultiSteps(optax.sgd(0.5), 1).gradient_transformation(),
+    ],
+    ids=["inject_hyperparams", "apply_if_finite", "flatten", "MultiSteps"],
+)
+def test_wrappers_of_the_optimiser_change_nothing(plan, last):
+    assert_same(updated(chain(plan, last)), updated(chain(plan, optax.sgd(0.5))))
+
+
+def test_a_batch_in_parts_is_one_step(plan):
+    last = optax.chain(dp.dpsgd.add_noise(plan, KEYS[2]), optax.sgd(0.5))
+    parts = optax.MultiSteps(last, 4, use_grad_mean=False).gradient_transformation()
+    optimizer = optax.chain(dp.dpsgd.clip_groups(plan), parts)
+    state = optimizer.init(PARAMS)
+    for start in range(0, 8, 2):
+        part = jax.tree.map(lambda x, start=start: x[start : start + 2], GRADIENTS)
+        found, state = optimizer.update(part, state, PARAMS)
+        if start < 6:
+            assert_same(found, jax.tree.map(jnp.zeros_like, PARAMS))
+    expected = updated(chain(plan, optax.sgd(0.5)))
+    # Clipped entries are cut to multiples of 2^-30, and a root may round to the next one.
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-9), found, expected)
+
+
+def test_apply_if_finite_around_everything_is_an_error(plan):
+    optimizer = optax.apply_if_finite(chain(plan, optax.sgd(0.5)), 3)
+    for update in (optimizer.update, jax.jit(optimizer.update)):
+        with pytest.raises(ValueError, match="key must be an argument"):
+            update(GRADIENTS, optimizer.init(PARAMS), PARAMS)
+
+
+def test_a_partition_trains_a_part():
+    plan = dp.dpsgd.plan((2.0, 1e-5), {"w": PARAMS["w"]}, **SIZES)
+    inner = chain(plan, optax.sgd(0.5))
+    parts = {"train": inner, "freeze": optax.set_to_zero()}
+    found = updated(optax.partition(parts, {"w": "train", "b": "freeze"}))
+    assert not np.any(found["b"])
+    only = {"w": GRADIENTS["w"]}
+    assert_same({"w": found["w"]}, updated(inner, only, {"w": PARAMS["w"]}))
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda x: optax.masked(x, TRAINED),
+        lambda x: optax.partition({True: x, False: optax.set_to_zero()}, TRAINED),
+        lambda x: optax.flatten(x),
+    ],
+    ids=["masked", "partition", "flatten"],
+)
+def test_a_plan_of_other_leaves_is_an_error(plan, wrapped):
+    with pytest.raises(ValueError, match="must have the plan's 2 leaves, got 1"):
+        updated(wrapped(chain(plan, optax.sgd(0.5))))
+
+
+def test_multi_steps_around_everything_is_an_error(plan):
+    optimizer = optax.MultiSteps(chain(plan, optax.sgd(0.5)), 4).gradient_transformation()
+    with pytest.raises(ValueError, match=r"must have shape \(examples, 2\)"):
+        updated(optimizer)
