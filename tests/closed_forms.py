@@ -67,6 +67,12 @@ def flipped_huber_boundaries(alpha: float, gamma: float, shift: float) -> list[f
     return [float(v) for v in values]
 
 
+def offset_gaussian_boundaries(offset: float, scale: float, shift: float) -> list[float]:
+    """The epsilon between the regimes."""
+    d = mp.mpf(shift) / mp.mpf(scale)
+    return [float(d * (d / 2 + mp.mpf(offset) / mp.mpf(scale)))]
+
+
 def offset_gaussian_log_delta(offset: float, scale: float, shift: float, epsilon: float) -> mp.mpf:
     with mp.workdps(_digits(offset / scale, shift / scale, 1 + abs(epsilon))):
         h, d, e = mp.mpf(offset) / mp.mpf(scale), mp.mpf(shift) / mp.mpf(scale), mp.mpf(epsilon)

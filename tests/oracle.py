@@ -245,3 +245,12 @@ def relative_error(value: float, truth: mp.mpf) -> float:
     if truth == -mp.inf:
         return 0.0 if value == -float("inf") else float("inf")
     return float((mp.mpf(float(value)) - truth) / abs(truth)) if truth else float(value)
+
+
+def check_upper_bound(value: float, truth: mp.mpf, at: object, limit: float = 1e-12) -> None:
+    """log delta is not below the truth, and close; where delta is 1 to every double it is 1."""
+    if truth > -1e-290:
+        assert truth <= value <= 0, at
+    else:
+        error = relative_error(value, truth)
+        assert -1e-30 <= error < limit, (at, error)

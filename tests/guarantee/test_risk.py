@@ -127,12 +127,12 @@ def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
 
 
 def test_bayes_risk_of_concentrated_privacy():
-    kind, fpr = dp.ZCDP(0.0, 0.5), np.linspace(0.01, 0.99, 401)
+    kind, fpr = dp.ZCDP(0.0, 0.5), np.linspace(0.01, 0.99, 197)
     fnr = np.asarray(kind.tradeoff(fpr))
     for prior in (0.2, 0.9):
         least = np.min(prior * fnr + (1 - prior) * fpr)
         risk = float(dp.bayes_risk(kind, prior))
         assert risk <= least
-        assert risk == pytest.approx(least, abs=1e-5)
+        assert risk == pytest.approx(least, abs=5e-5)
     bad = jax.jit(lambda r: dp.advantage(dp.ZCDP(0.0, r)))(np.nan)
     assert not bad <= 1

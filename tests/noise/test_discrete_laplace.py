@@ -38,11 +38,7 @@ def check(scale: float, shift: float, epsilon: np.ndarray) -> None:
     value = np.asarray(dp.DiscreteLaplace(scale).log_delta(shift, epsilon))
     for e, v in zip(epsilon, value, strict=True):
         truth = log_delta(scale, shift, float(e))
-        if truth > -1e-307:
-            assert truth <= v <= 0
-            continue
-        error = oracle.relative_error(float(v), truth)
-        assert -1e-30 <= error < 1e-12, (scale, shift, e, v, truth)
+        oracle.check_upper_bound(float(v), truth, (scale, shift, e))
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 7.3, 1e4, 1e9])
