@@ -1,5 +1,7 @@
 """Tests of optax's wrappers around the transformations of DP-SGD, and of clear errors."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ def chain(plan, last):
     return optax.chain(dp.dpsgd.clip_groups(plan), dp.dpsgd.add_noise(plan, KEYS[2]), last)
 
 
-def updated(optimizer, gradients=GRADIENTS, params=PARAMS):
+def updated(optimizer, gradients: Any = GRADIENTS, params: Any = PARAMS) -> Any:
     return optimizer.update(gradients, optimizer.init(params), params)[0]
 
 
@@ -57,7 +59,7 @@ def test_a_batch_in_parts_is_one_step(plan):
     last = optax.chain(dp.dpsgd.add_noise(plan, KEYS[2]), optax.sgd(0.5))
     parts = optax.MultiSteps(last, 4, use_grad_mean=False).gradient_transformation()
     optimizer = optax.chain(dp.dpsgd.clip_groups(plan), parts)
-    state = optimizer.init(PARAMS)
+    found, state = None, optimizer.init(PARAMS)
     for start in range(0, 8, 2):
         part = jax.tree.map(lambda x, start=start: x[start : start + 2], GRADIENTS)
         found, state = optimizer.update(part, state, PARAMS)
