@@ -15,6 +15,7 @@ from jaxdp import Noise
 # Chance that a correct sampler fails `check_sampler`: once in a million keys.
 FALSE_ALARM = 1e-6
 SCALES = (0.3, 1.0, 7.5)
+KEY = jax.random.key(7)
 SMOOTH = ((1.0, 1.0, 0.4), (2.0, 0.5, 0.01), (0.7, 1.5, -0.8), (1.0, 4.0, 1.0))
 
 
@@ -42,7 +43,7 @@ class Case:
     def points(self) -> tuple[tuple[float, float], ...]:
         """(scale, shift)."""
         if self.lattice:
-            return ((1.0, 1.0), (0.5, 3.0), (3.0, 2.0), (20.0, 1.0))
+            return ((1.0, 1.0), (0.5, 3.0), (3.0, 2.0), (20.0, 1.0), (0.7, 5.0))
         ratios = ((1.0, 1.0), (0.5, 1e-3), (3.0, 4.0), (0.25, 17.0), (8.0, 0.125))
         return tuple((scale, ratio * scale) for scale, ratio in ratios)
 
@@ -142,7 +143,7 @@ def check_moments(case: Case) -> None:
 
 def check_sampler(case: Case) -> None:
     noise = case.family(2.5)
-    draws = np.asarray(noise.sample(jax.random.key(7), (200_000,)))
+    draws = np.asarray(noise.sample(KEY, (200_000,)))
 
     def cdf(x: np.ndarray) -> np.ndarray:
         return -np.expm1(np.asarray(noise.log_survival(x)))
@@ -154,6 +155,8 @@ def check_sampler(case: Case) -> None:
         rest = len(draws) - counts[often].sum(), len(draws) * (1 - chances[often].sum())
         observed, wanted = [*counts[often], rest[0]], [*chances[often] * len(draws), rest[1]]
         assert stats.chisquare(observed, wanted, sum_check=False).pvalue > FALSE_ALARM
+        far = np.asarray(case.family(np.array([0.01, 1e6, 1e14])).sample(KEY, (2000, 3)))
+        assert np.all((far == np.round(far)) & (abs(far) < 2.0**53))
     else:
         assert stats.kstest(draws, cdf).pvalue > FALSE_ALARM
     scales = np.array([1.0, 10.0])

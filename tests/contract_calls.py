@@ -1,5 +1,7 @@
 """What every noise must do with limits, bad input and the transformations of JAX."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,17 @@ def check_bad_input_is_never_private(case: Case) -> None:
     for order in (0.999, 0.5, np.nan):
         with pytest.raises(ValueError, match="order must lie in"):
             noise.renyi(1.0, order)
+
+
+def check_shifts_of_a_lattice_are_whole(case: Case) -> None:
+    if not case.lattice:
+        return
+    noise = case.family(1.0)
+    answers = partial(noise.log_delta, epsilon=1.0), partial(noise.renyi, order=2.0)
+    for answer in (*answers, noise.zcdp, noise.pure_epsilon, noise.structure):
+        with pytest.raises(ValueError, match=r"shift must be whole, got 1\.5"):
+            answer(1.5)
+        assert np.isnan(jax.tree.leaves(jax.jit(answer)(1.5))[-1])
 
 
 def check_limits(case: Case) -> None:

@@ -136,4 +136,4 @@ def test_contract(check, case):
 
 
 def test_the_contract_has_all_its_checks():
-    assert len(CHECKS) == 15
+    assert len(CHECKS) == 16
