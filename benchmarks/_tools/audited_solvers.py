@@ -113,7 +113,7 @@ def bayes(noise: str, relation: str) -> Case:
         return naive_bayes.release(records[rows], labels[rows], plan, key)
 
     pair = (first, other if relation == "replace_one" else first[:-1])
-    return Case(mechanism, pair, plan.privacy, DELTA, HOST_TRIALS)
+    return Case(mechanism, pair, plan.guarantee, DELTA, HOST_TRIALS)
 
 
 def exponential(relation: str) -> Case:

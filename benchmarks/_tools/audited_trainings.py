@@ -51,7 +51,7 @@ def steps(noise: str, allocation: str) -> Case:
     pair = there, jax.tree.map(jnp.zeros_like, there)
     mechanism = lambda data, keys: jax.tree.leaves(drawn(data, keys))  # noqa: E731
     chunked = lambda data, keys: [np.asarray(x) for x in mechanism(data, keys)]  # noqa: E731
-    return Case(chunked, pair, plan.privacy, DELTA, 2 * TRIALS, 2 * TRIALS)
+    return Case(chunked, pair, plan.guarantee, DELTA, 2 * TRIALS, 2 * TRIALS)
 
 
 def scheme(
@@ -89,7 +89,7 @@ def scheme(
         return map(plan.sampling.draw(key, records), range(count))
 
     pair = len(values), len(values) - 1
-    return Case(mechanism, pair, plan.privacy, DELTA, TRIALS)
+    return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS)
 
 
 def poisson_ratio(logs: np.ndarray) -> float:
@@ -149,7 +149,7 @@ def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.OneRunAudit:
     return dp.audit_one_run(
         training,
         CANARIES,
-        claim=plan.privacy,
+        claim=plan.guarantee,
         delta=delta,
         confidence=1.0 - ONE_RUN_FALSE_ALARM,
         key=key,

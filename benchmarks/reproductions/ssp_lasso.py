@@ -17,13 +17,13 @@ class SSPLasso(LinearRegressor):
 
     row_bound: public; rows (x, y), or (x, 1, y) with an intercept, longer than that are shortened
     (too long ones cost accuracy, never privacy). Nothing else is to be tuned: the baseline of
-    `DPLasso` where there are few features. `privacy_.exact` is a GDP. See
+    `DPLasso` where there are few features. `guarantee_.exact` is a GDP. See
     `sufficient_statistics`, and `estimators.base` for what all estimators promise.
     """
 
     coef_: np.ndarray
     intercept_: float
-    privacy_: Drawn
+    guarantee_: Drawn
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SSPLasso(LinearRegressor):
         values = np.asarray(theta)
         if not np.isfinite(values).all():
             raise ValueError(f"budget must be one that Gaussian noise can meet, got {budget}")
-        self.privacy_ = self._spent(spent)
+        self.guarantee_ = self._spent(spent)
         self.coef_ = values[:-1] if intercept else values
         self.intercept_ = float(values[-1]) if intercept else 0.0
         return self

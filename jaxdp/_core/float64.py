@@ -53,10 +53,9 @@ _REFUSAL = (
 def in_float64(function: F) -> F:
     """The function, or the public methods of the class, computed in IEEE float64.
 
-    Known arguments that would be computed on a TPU are taken to the host's CPU; the result stays
-    there, uncommitted, as a TPU would round it: JAX moves it to where it is used. Other arguments
-    that are committed to one device, the result is committed there too. Traced arguments pass
-    through an identity that cannot be compiled for a TPU: `ValueError`. Draws are left alone.
+    Concrete arguments on a TPU are moved to the host's CPU, where the result stays, uncommitted. If
+    other arguments are committed to one device, so is the result. Traced arguments pass through an
+    identity that cannot be compiled for a TPU: `ValueError`. Draws are not changed.
     """
     if inspect.isclass(function):
         _wrap_methods(function)

@@ -14,6 +14,7 @@ step must be added to one sum only: if you resume from an older copy, change not
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,11 +23,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from jaxdp._core.files import Format, remove_partials, sealed, unsealed, write_atomically
+from jaxdp._core.programs import Traced
 from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
-from jaxdp.dpsgd.fingerprints import digest_of, words_of
 from jaxdp.dpsgd.training_plan import Plan
 
 _FORMAT = Format("training by DP-SGD", version=2)
@@ -154,3 +156,43 @@ def _as_json(leaf: Any) -> dict[str, Any]:
     array = words_of(leaf)
     data = base64.b64encode(array.tobytes()).decode()
     return {"kind": kind, "dtype": array.dtype.name, "shape": list(array.shape), "bytes": data}
+
+
+def fingerprints(
+    loss: Callable[[Any, Any], jax.Array],
+    params: Any,
+    data: Any,
+    optimizer: optax.GradientTransformation,
+) -> dict[str, str]:
+    """A digest of each argument of `train`, and the version of JAX.
+
+    A function is identified by its traced program and the arrays that it closes over; an optimiser
+    also by its first state, which may hold the learning rate.
+    """
+    example = jax.tree.map(lambda leaf: leaf[0], data)
+    state = optimizer.init(params)
+    gradient = Traced.of(jax.grad(loss), params, example)
+    update = Traced.of(optimizer.update, params, state, params)
+    return {
+        "params": digest_of(params),
+        "data": digest_of(data),
+        "loss": digest_of(gradient.consts, gradient.portable_text),
+        "optimizer": digest_of((update.consts, state), update.portable_text),
+        "jax": jax.__version__,
+    }
+
+
+def digest_of(tree: Any, text: str = "") -> str:
+    """SHA-256 of a text and of all arrays of a tree: types, shapes and every bit."""
+    digest = hashlib.sha256(text.encode())
+    for leaf in jax.tree.leaves(tree):
+        array = words_of(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def words_of(leaf: Any) -> np.ndarray:
+    """An array on the host; a key by its words."""
+    is_key = jnp.issubdtype(getattr(leaf, "dtype", np.float64), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)

@@ -19,8 +19,7 @@ from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import Key
-from jaxdp.dpsgd.checkpoint import Checkpoint
-from jaxdp.dpsgd.fingerprints import fingerprints
+from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.training_plan import Plan, require_floating
 from jaxdp.dpsgd.transformations import (
     NoiseState,
@@ -63,8 +62,8 @@ def train(
         progress: a bar of tqdm on stderr, if that is installed; None: on a terminal.
 
     Returns:
-        The parameters. `plan.privacy` covers them and the parameters of callbacks. It holds for any
-        number of records unless the scheme requires a public size.
+        The parameters. `plan.guarantee` covers them and the parameters of callbacks. It holds for
+        any number of records unless the scheme requires a public size.
 
     `ValueError`, before anything is drawn, for arrays of different lengths, no records, parameters
     of another plan or of another type than floating point, calls inside of `jit` or `vmap`, and a

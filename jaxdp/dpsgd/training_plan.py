@@ -60,7 +60,7 @@ class Plan:
     release: str = static(default="lattice")
 
     @property
-    def privacy(self) -> Drawn:
+    def guarantee(self) -> Drawn:
         """Guarantee of all steps together: their `PrivacyLoss`, and the sampling error."""
         return Drawn(self._loss(self.noise_multiplier), self.sampling_error)
 
@@ -82,7 +82,7 @@ class Plan:
         training = training_of(
             None, {"phases": phase, "relation": self.relation, "group_size": self.group_size}
         )
-        return statement_of(training, self.privacy, delta, noise)
+        return statement_of(training, self.guarantee, delta, noise)
 
     def _loss(self, noise_multiplier: Reals) -> PrivacyLoss:
         """The exact privacy loss of all steps."""

@@ -5,17 +5,17 @@
 * Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not private
 and is not stored: a fitted estimator holds released and public numbers only.
 * No `sample_weight`: a weight scales the influence of one record, and n weights leak.
-* `privacy_` is the cost of `fit`: `delta(epsilon)` and `epsilon(delta)` include the sampling error,
-`privacy_.exact` does not. It assumes that nobody knows the noise. A fixed integer `random_state` is
-for tests: anyone who guesses it can subtract the noise. `fit` warns of it
+* `guarantee_` is the cost of `fit`: `delta(epsilon)` and `epsilon(delta)` include the sampling
+error, `guarantee_.exact` does not. It assumes that nobody knows the noise. A fixed integer
+`random_state` is for tests: anyone who guesses it can subtract the noise. `fit` warns of it
 (`FixedRandomStateWarning`), `privacy_text_` mentions it, and it is neither printed nor pickled
 after `fit` (`get_params`, `clone` and the text of a pipeline show it, as scikit-learn demands).
 None uses the operating system's bits; so does a `RandomState`, because copies of it would share
 their noise.
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
-`privacy_` gives no guarantee. Values are clipped all the same.
+`guarantee_` gives no guarantee. Values are clipped all the same.
 * Noise is drawn from a lattice, as in `dp.release`. `release="float"` draws floating-point noise,
-for research: `privacy_text_` mentions it, and `privacy_` gives no guarantee.
+for research: `privacy_text_` mentions it, and `guarantee_` gives no guarantee.
 * No message prints a value of a record.
 """
 
@@ -79,7 +79,7 @@ class DPEstimator(_base.BaseEstimator):
     delta: Any
     random_state: Any
     n_features_in_: int
-    privacy_: Drawn
+    guarantee_: Drawn
 
     def _budget(self) -> Budget:
         """epsilon in (0, inf], delta in [0, 1), each one concrete number."""
@@ -109,10 +109,10 @@ class DPEstimator(_base.BaseEstimator):
 
     @property
     def privacy_text_(self) -> str:
-        """Description of `privacy_` in words, with its assumptions."""
+        """Description of `guarantee_` in words, with its assumptions."""
         if not self._is_private():
             return "no guarantee: epsilon is infinite, and the fit has no noise"
-        kind = type(self.privacy_.exact).__name__
+        kind = type(self.guarantee_.exact).__name__
         text = f"delta {self.delta:g} at epsilon {self.epsilon:g}; at other epsilons see {kind}"
         if getattr(self, "release", "lattice") == "float":
             text = (
@@ -131,8 +131,8 @@ class DPEstimator(_base.BaseEstimator):
         if isinstance(self.random_state, int | np.integer):
             warnings.warn(
                 "random_state is a fixed integer: anyone who guesses it can subtract the noise, "
-                "fits that share it share their noise, and privacy_ does not hold then; use it in "
-                "tests, and None for records",
+                "fits that share it share their noise, and guarantee_ does not hold then; use it "
+                "in tests, and None for records",
                 FixedRandomStateWarning,
                 stacklevel=3,
             )
@@ -144,7 +144,7 @@ class DPEstimator(_base.BaseEstimator):
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
-        if "privacy_" in state:
+        if "guarantee_" in state:
             return state | {"random_state": HIDDEN if self._is_seeded() else None}
         return state
 
@@ -250,7 +250,7 @@ def total_privacy(*fitted: Any) -> Drawn:
     """
     parts = [part for estimator in fitted for part in private_parts(estimator)]
     if not parts:
-        raise ValueError("fitted must hold an estimator with privacy_: fit it first")
+        raise ValueError("fitted must hold an estimator with guarantee_: fit it first")
     return composed(parts)
 
 

@@ -19,7 +19,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
     target_bounds: public (lower, upper) of y, clipped to them. Unless given, y should be about
         centred with a deviation of about 1: other units cost accuracy, never privacy.
     scaling_share: share of the budget (of mu^2, or of epsilon where the noise is not Gaussian) that
-        releases centres and deviations of the bounded columns (`solvers.scaling`); `privacy_` has
+        releases centres and deviations of the bounded columns (`solvers.scaling`); `guarantee_` has
         it inside. Columns are measured from there, and M_j is the deviation squared. With 0 they
         are the middle and half the width of the bounds.
     smoothness: public M_j of the uncentred features, instead of all that; `feature_bounds` then
@@ -31,7 +31,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
     release: "lattice", or "float": noise in floating point, for research; `privacy_text_` says so.
     random_state: None for randomness of the operating system; see `estimators.base`.
 
-    Fitted: coef_, intercept_, n_iter_ (passes), plan_, privacy_, the guarantee spent, and
+    Fitted: coef_, intercept_, n_iter_ (passes), plan_, guarantee_, the guarantee spent, and
     privacy_text_. n is public, as is the number of features. Accuracy with defaults:
     benchmarks/bench_estimators.py. Source: Mangold et al., ICML 2022; defaults and scales are ours.
     """

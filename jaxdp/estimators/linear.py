@@ -63,7 +63,7 @@ class DPLinearEstimator(DPEstimator):
     coef_: np.ndarray
     intercept_: Any
     n_iter_: int
-    privacy_: Drawn
+    guarantee_: Drawn
     plan_: Plan
 
     def _descend(
@@ -77,7 +77,7 @@ class DPLinearEstimator(DPEstimator):
         classes: np.ndarray | None = None,
         target_bounds: Any = None,
     ) -> tuple[np.ndarray, float]:
-        """Coefficients and intercept by coordinate descent; sets `privacy_` and `plan_`."""
+        """Coefficients and intercept by coordinate descent; sets `guarantee_` and `plan_`."""
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         budget, intercept = self._budget(), bool(self.fit_intercept)
@@ -106,7 +106,7 @@ class DPLinearEstimator(DPEstimator):
                 f"{'step or clip must be smaller' if chosen else self._scaled_by()}: the "
                 "coefficients are not finite"
             )
-        self.privacy_ = self._spent(self.plan_.guarantee)
+        self.guarantee_ = self._spent(self.plan_.guarantee)
         self.n_iter_ = self.plan_.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if intercept else (theta, 0.0)
         return weights, float(constant + target_center - weights @ x_center)

@@ -35,9 +35,9 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     classes: the labels, public; any other label in y raises `ValueError`. Without it they are taken
     from y, and you declare the set of labels public. Two classes take one fit. More classes take
     one each, against the rest, which compose exactly: with Gaussian noise each gets a k-th of the
-    budget's mu^2, with other noise epsilon / k and delta / k; `privacy_` has their composition. M_j
-    is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|. All else as
-    in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of more
+    budget's mu^2, with other noise epsilon / k and delta / k; `guarantee_` has their composition.
+    M_j is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|. All else
+    as in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of more
     `estimators_`, a fit each, in place of plan_.
     """
 
@@ -120,7 +120,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])
         self.intercept_ = np.concatenate([model.intercept_ for model in self.estimators_])
         self.n_iter_ = max(model.n_iter_ for model in self.estimators_)
-        self.privacy_ = self._spent(composed(model.privacy_ for model in self.estimators_))
+        self.guarantee_ = self._spent(composed(model.guarantee_ for model in self.estimators_))
         return self
 
     def _part(self, fits: int, coordinates: int) -> tuple[float, float]:

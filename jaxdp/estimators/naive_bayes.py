@@ -26,7 +26,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     classes: the labels, public. None takes the labels of `y` and assumes that they are public.
     noise, levels, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
 
-    After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `privacy_`.
+    After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `guarantee_`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             least_variance=self.least_variance,
         )
         self.class_count_ = np.asarray(self.model_.class_counts)
-        self.privacy_ = self._spent(self.plan_.privacy)
+        self.guarantee_ = self._spent(self.plan_.guarantee)
         return self
 
     def predict_joint_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803

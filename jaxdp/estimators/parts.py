@@ -34,7 +34,7 @@ _PUBLIC_ENCODERS = ("OneHotEncoder", "OrdinalEncoder")
 
 def private_parts(estimator: Any) -> list[Drawn]:
     """The guarantees of one fitted estimator, or of those within it; `ValueError` where unknown."""
-    privacy = getattr(estimator, "privacy_", None)
+    privacy = getattr(estimator, "guarantee_", None)
     if isinstance(privacy, Drawn):
         return [privacy]
     name = _name_in_sklearn(estimator)
@@ -68,7 +68,7 @@ def _require_no_repeats(ensemble: Any) -> None:
     if ensemble.bootstrap:
         raise ValueError(
             f"fitted holds a {kind} with bootstrap=True: a bag may hold a record several times, "
-            "and its fit costs as often what its privacy_ states. Fit it with bootstrap=False"
+            "and its fit costs as often what its guarantee_ states. Fit it with bootstrap=False"
         )
     if getattr(ensemble, "_sample_weight", None) is not None:
         raise ValueError(
@@ -114,7 +114,7 @@ def _reason(estimator: Any) -> str:
         return (
             f": it made {fits} fits, kept one, and chose by scores of records without noise, for "
             "which no guarantee holds. Search on public records and fit once; or, where no score "
-            f"is used, count {fits} times privacy_"
+            f"is used, count {fits} times guarantee_"
         )
     if name in _REASONS:
         return f": {_REASONS[name]}, so that its cost is not the sum of its parts"

@@ -38,8 +38,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
 
     After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
-    `explained_variance_ratio_`, `mean_`, `n_components_`, `privacy_` (`privacy_.exact` is a `GDP`).
-    The variances are private estimates and may be negative, as may the remainder of the total.
+    `explained_variance_ratio_`, `mean_`, `n_components_`, `guarantee_` (`guarantee_.exact` is a
+    `GDP`). The variances are private estimates and may be negative, as may the remainder of the
+    total.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.explained_variance_ = np.asarray(values)
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
-        self.privacy_ = self._spent(Drawn(level, error))
+        self.guarantee_ = self._spent(Drawn(level, error))
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803

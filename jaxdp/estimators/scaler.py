@@ -59,12 +59,12 @@ class DPStandardScaler(_Affine):
 
     See `solvers.scaling`: in units of half the width of the bounds, where the noise is as large as
     1/3 (means) or 1/9 (variances), half of the release is a guess: the middle of the bounds, and a
-    third of half their width. `privacy_.exact` is a GDP. The private estimator behind it has the
+    third of half their width. `guarantee_.exact` is a GDP. The private estimator behind it has the
     public feature_bounds (-limit, limit), and `total_privacy` adds up what both cost. `DPLasso` and
     `DPLogisticRegression` scale by themselves.
     """
 
-    privacy_: Drawn
+    guarantee_: Drawn
 
     def __init__(
         self,
@@ -101,5 +101,5 @@ class DPStandardScaler(_Affine):
             relation="replace_one",
         )
         self.limit_ = limit
-        self.privacy_ = self._spent(Drawn(level, error))
+        self.guarantee_ = self._spent(Drawn(level, error))
         return self

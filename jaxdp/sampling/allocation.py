@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.pytree import assign, pytree, static
@@ -32,7 +31,6 @@ from jaxdp.sampling.base import (
 
 
 @final
-@in_float64
 @pytree
 class RandomAllocation(Scheme):
     """Each record takes part in `selected` of `steps` steps, drawn anew in every epoch.
@@ -126,7 +124,6 @@ class RandomAllocation(Scheme):
 
 
 @final
-@in_float64
 @pytree
 class BallsInBins(Scheme):
     """Each record joins one of `steps` bins, which are the steps of each of `epochs` epochs.

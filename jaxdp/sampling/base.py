@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.random_key import key_for
@@ -111,6 +112,9 @@ class Scheme(abc.ABC):
     A release is one draw of the scheme: a step, or an epoch where the steps of an epoch depend on
     each other. A subclass holds all that the package knows about a scheme.
     """
+
+    def __init_subclass__(cls) -> None:
+        in_float64(cls)
 
     @classmethod
     @abc.abstractmethod

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree
@@ -40,7 +39,6 @@ from jaxdp.sampling.base import (
 
 
 @final
-@in_float64
 @pytree
 class Poisson(Scheme):
     """Every record takes part with probability `sampling_prob`, independently.

@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
@@ -55,7 +54,6 @@ class FullBatch(NamedTuple):
 
 
 @final
-@in_float64
 @pytree
 class TruncatedPoisson(Scheme):
     """A Poisson sample, reduced to `batch_size_limit` records by a uniform choice if it is larger.

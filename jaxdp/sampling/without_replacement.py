@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.pytree import assign, pytree
@@ -41,7 +40,6 @@ from jaxdp.sampling.truncated import zeroed_in_full_batch
 
 
 @final
-@in_float64
 @pytree
 class WithoutReplacement(Scheme):
     """Exactly `batch_size` of `dataset_size` records, drawn uniformly, anew in every release.

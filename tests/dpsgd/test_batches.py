@@ -116,7 +116,7 @@ def quadratic(params, x):
 def test_training_runs_what_is_accounted(scheme):
     params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
     plan = dpsgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, dataset_size=100)
-    assert float(plan.privacy.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
+    assert float(plan.guarantee.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
     assert float(plan.expected_batch) == pytest.approx(20.0)
     trained = dpsgd.train(quadratic, params, data, plan, optax.sgd(0.1), jax.random.key(0), part=8)
     assert np.all(np.isfinite(trained["w"]))

@@ -53,7 +53,7 @@ def test_scales_cost_what_the_accountant_is_told():
         np.testing.assert_allclose(spent, made.noise_multiplier**-2, rtol=1e-12)
         # A thousand steps at 1/100: 1.562666, as the README's calibration has it.
         np.testing.assert_allclose(made.noise_multiplier, 1.562666, rtol=1e-6)
-        assert made.privacy.delta(1.0) <= 1e-6
+        assert made.guarantee.delta(1.0) <= 1e-6
 
 
 @pytest.mark.long
@@ -64,7 +64,7 @@ def test_laplace_scales_cost_what_the_accountant_is_told():
         np.testing.assert_allclose(
             jnp.sum(moved / made.scales), 1.0 / made.noise_multiplier, rtol=1e-12
         )
-        assert made.privacy.delta(1.0) <= 1e-6
+        assert made.guarantee.delta(1.0) <= 1e-6
 
 
 @pytest.mark.long

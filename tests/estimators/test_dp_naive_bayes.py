@@ -54,7 +54,7 @@ def test_mixed_columns_text_labels_and_the_budget():
         epsilon=1.0, delta=1e-6, feature_bounds=(-6.0, 6.0), categories=[2, 0]
     ).fit(features, labels)
     assert list(model.classes_) == ["no", "yes"]
-    assert 0.999e-6 < model.privacy_.delta(1.0) <= 1e-6
+    assert 0.999e-6 < model.guarantee_.delta(1.0) <= 1e-6
     # .8915 at a budget of 1e6; at 1 .8913 on average of 20 keys, standard deviation .0002.
     assert model.score(features, labels) > 0.88
     np.testing.assert_allclose(model.predict_proba(features).sum(axis=1), 1.0, rtol=1e-12)

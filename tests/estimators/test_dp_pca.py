@@ -49,10 +49,10 @@ def test_it_spends_its_budget_exactly():
     features, _ = flat_cloud(50)
     for share in (0.0, 0.3):
         fitted = dp.DPPCA(2, **KNOWN, mean_share=share).fit(features)
-        assert 0.999e-6 < fitted.privacy_.delta(1.0) <= 1e-6
+        assert 0.999e-6 < fitted.guarantee_.delta(1.0) <= 1e-6
         # Six columns: the upper triangle, and their means.
         stated = lattice.sampling_error(21 + (6 if share else 0), "lattice")
-        np.testing.assert_allclose(fitted.privacy_.sampling_error, stated, rtol=1e-12)
+        np.testing.assert_allclose(fitted.guarantee_.sampling_error, stated, rtol=1e-12)
 
 
 def test_mean_and_moment_cost_what_privacy_says(monkeypatch):
@@ -83,7 +83,7 @@ def test_mean_and_moment_cost_what_privacy_says(monkeypatch):
     moved = np.linalg.norm(fits[0][0] - fits[2][0])
     np.testing.assert_allclose(moved, 2 * 1.0 / 2, rtol=1e-12)  # what its noise is scaled to
     total = np.hypot(seen["mu"], float(made.ratio))
-    np.testing.assert_allclose(total, float(fitted.privacy_.exact.mu), rtol=1e-12)
+    np.testing.assert_allclose(total, float(fitted.guarantee_.exact.mu), rtol=1e-12)
 
 
 def test_a_wide_budget_gives_scikit_learns_components():
@@ -119,7 +119,9 @@ def test_in_a_pipeline():
     pair = make_pipeline(dp.DPPCA(3, **KNOWN), dp.DPPCA(2, **KNOWN)).fit(features)
     assert pair.transform(features).shape == (500, 2)
     spent = total_privacy(pair)
-    np.testing.assert_allclose(spent.exact.mu, np.sqrt(2.0) * pair[0].privacy_.exact.mu, rtol=1e-12)
+    np.testing.assert_allclose(
+        spent.exact.mu, np.sqrt(2.0) * pair[0].guarantee_.exact.mu, rtol=1e-12
+    )
 
 
 def test_noise_is_fresh_unless_a_seed_is_asked_for():

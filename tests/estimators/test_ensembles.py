@@ -57,8 +57,8 @@ def squares(fitted):
 
 def fits_inside(fitted):
     """mu^2 of every private fit that a walk over all attributes finds."""
-    if hasattr(fitted, "privacy_"):
-        return [float(fitted.privacy_.exact.mu) ** 2]
+    if hasattr(fitted, "guarantee_"):
+        return [float(fitted.guarantee_.exact.mu) ** 2]
     steps = [step for _, step in getattr(fitted, "steps", [])]
     held = [*getattr(fitted, "estimators_", []), *steps]
     return [x for part in held for x in fits_inside(part)]
@@ -104,7 +104,7 @@ def test_given_categories_cost_nothing():
     """And those that are found in the records have no guarantee."""
     coded = np.column_stack([SIGN, FEATURES[:, 1:]])
     fitted = make_pipeline(ENCODER, clone(BAYES)).fit(coded, SIGN)
-    assert total_privacy(fitted) is fitted[-1].privacy_
+    assert total_privacy(fitted) is fitted[-1].guarantee_
     found = clone(fitted).set_params(columntransformer__onehotencoder__categories="auto")
     with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
         total_privacy(found.fit(coded, SIGN))

@@ -32,7 +32,7 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     # The count is not private: a fitted estimator does not hold it.
     assert set(vars(wild)) == set(vars(clipped))
     assert set(vars(wild)) - set(wild.get_params()) == {
-        "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "privacy_",
+        "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "guarantee_",
     }  # fmt: skip
 
 
@@ -72,12 +72,12 @@ def test_values_computed_from_the_records_need_a_budget():
 def test_released_scales_are_paid_from_the_budget():
     features, targets = regression()
     model = dp.DPLasso(**UNIT, scaling_share=0.2, step=1.0).fit(features, targets)
-    assert isinstance(model.privacy_.exact, dp.GDP)
-    assert 1e-5 * (1 - 1e-9) < float(model.privacy_.delta(1.0)) <= 1e-5
+    assert isinstance(model.guarantee_.exact, dp.GDP)
+    assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
     spent = float(model.plan_.spent.exact.mu)
-    assert spent == pytest.approx(0.2**0.5 * float(model.privacy_.exact.mu), rel=1e-12)
+    assert spent == pytest.approx(0.2**0.5 * float(model.guarantee_.exact.mu), rel=1e-12)
     rest = float(np.sqrt(2.0 * model.plan_.rho))
-    assert np.hypot(rest, spent) == pytest.approx(float(model.privacy_.exact.mu), rel=1e-12)
+    assert np.hypot(rest, spent) == pytest.approx(float(model.guarantee_.exact.mu), rel=1e-12)
     # M_j = 1/3 for a uniform feature.
     np.testing.assert_allclose(1.0 / np.asarray(model.plan_.steps[:3]), 1 / 3, atol=0.05)
     public = dp.DPLasso(**UNIT, scaling_share=0.0, step=1.0).fit(features, targets)
@@ -158,8 +158,8 @@ def test_an_infinite_epsilon_has_no_noise_and_promises_nothing(estimator):
     for _ in range(2):
         with pytest.warns(NotPrivateWarning, match="no noise and no privacy"):
             fits.append(clone(estimator).fit(features, targets))
-    assert float(fits[0].privacy_.delta(1e6)) == 1.0
-    assert "nothing" in fits[0].privacy_text_
+    assert float(fits[0].guarantee_.delta(1e6)) == 1.0
+    assert "no guarantee" in fits[0].privacy_text_
     assert float(total_privacy(*fits).epsilon(0.5)) == np.inf
     name = "predict" if hasattr(estimator, "predict") else "transform"
     one, two = (getattr(fit, name)(features) for fit in fits)

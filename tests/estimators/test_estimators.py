@@ -57,12 +57,12 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     model = dp.DPLasso(**UNIT, alpha=1e-3).fit(features, targets)
     np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5], atol=0.1)
     assert model.intercept_ == pytest.approx(0.25, abs=0.1)
-    assert isinstance(model.privacy_.exact, dp.GDP)
-    assert 1e-5 * (1 - 1e-9) < float(model.privacy_.delta(1.0)) <= 1e-5
-    assert float(model.privacy_.epsilon(1e-5)) <= 1.0
+    assert isinstance(model.guarantee_.exact, dp.GDP)
+    assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
+    assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
     # Two statistics of each of three columns, and four coordinates a pass.
     stated = lattice.sampling_error(2 * 3 + 4 * model.n_iter_, "lattice")
-    np.testing.assert_allclose(model.privacy_.sampling_error, stated, rtol=1e-12)
+    np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)
 
@@ -72,12 +72,12 @@ def test_a_logistic_regression_of_three_classes_composes_its_fits():
     features, targets = regression()
     labels = np.array(["a", "b", "c"])[np.digitize(targets, [-0.1, 0.6])]
     model = dp.DPLogisticRegression(**UNIT).fit(features, labels)
-    each = [float(one.privacy_.exact.mu) for one in model.estimators_]
-    assert float(model.privacy_.exact.mu) == pytest.approx(3**0.5 * each[0], rel=1e-12)
+    each = [float(one.guarantee_.exact.mu) for one in model.estimators_]
+    assert float(model.guarantee_.exact.mu) == pytest.approx(3**0.5 * each[0], rel=1e-12)
     assert np.ptp(each) < 1e-12
-    errors = [float(one.privacy_.sampling_error) for one in model.estimators_]
-    np.testing.assert_allclose(model.privacy_.sampling_error, sum(errors), rtol=1e-12)
-    assert 1e-5 * (1 - 1e-6) < float(model.privacy_.delta(1.0)) <= 1e-5
+    errors = [float(one.guarantee_.sampling_error) for one in model.estimators_]
+    np.testing.assert_allclose(model.guarantee_.sampling_error, sum(errors), rtol=1e-12)
+    assert 1e-5 * (1 - 1e-6) < float(model.guarantee_.delta(1.0)) <= 1e-5
     assert model.score(features, labels) > 0.8
     assert model.coef_.shape == (3, 3)
     assert model.intercept_.shape == (3,)
@@ -127,7 +127,7 @@ def test_defaults_learn_electricity():
         with pytest.warns(BoundsWarning):
             model.fit(features, labels)
         assert model.score(features, labels) > least
-        assert float(model.privacy_.delta(epsilon)) <= float(len(labels)) ** -2
+        assert float(model.guarantee_.delta(epsilon)) <= float(len(labels)) ** -2
 
 
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")

@@ -33,7 +33,7 @@ def test_the_fits_of_a_search_have_no_total():
         total_privacy(search)
     labels = np.digitize(targets, [0.0, 0.4])
     many = OneVsRestClassifier(dp.DPLogisticRegression(**UNIT)).fit(features, labels)
-    one = next(iter(many.estimators_)).privacy_
+    one = next(iter(many.estimators_)).guarantee_
     assert float(total_privacy(many).exact.mu) == pytest.approx(
         3**0.5 * float(one.exact.mu), rel=1e-12
     )
@@ -49,7 +49,7 @@ def test_a_pipeline_with_a_public_scaler_costs_what_the_model_costs():
     pipeline.fit(moved, targets)
     np.testing.assert_allclose(pipeline[0].transform(moved), features, atol=1e-12)
     assert pipeline.score(moved, targets) > 0.9
-    assert total_privacy(pipeline) is pipeline[1].privacy_
+    assert total_privacy(pipeline) is pipeline[1].guarantee_
     with pytest.warns(BoundsWarning, match="1 of 3 values"):
         assert pipeline[0].transform([[100.0, 0.0, 1.0]])[0, 0] == 1.0
 
@@ -68,15 +68,15 @@ def test_a_pipeline_with_a_private_scaler_adds_up():
     np.testing.assert_allclose(scaler.center_, 0.0, atol=0.05)
     total = total_privacy(pipeline)
     assert isinstance(total.exact, dp.GDP)
-    each = [step.privacy_.exact.mu for step in (scaler, model)]
+    each = [step.guarantee_.exact.mu for step in (scaler, model)]
     np.testing.assert_allclose(total.exact.mu, np.hypot(*each))
-    assert float(scaler.privacy_.delta(0.5)) <= 1e-6
-    errors = [step.privacy_.sampling_error for step in (scaler, model)]
+    assert float(scaler.guarantee_.delta(0.5)) <= 1e-6
+    errors = [step.guarantee_.sampling_error for step in (scaler, model)]
     np.testing.assert_allclose(total.sampling_error, sum(errors), rtol=1e-12)
     assert errors[0] > 6 * 2.0**-74
     assert float(total.epsilon(2e-6)) < 1.0
     assert np.abs(scaler.transform(features)).max() <= 2.5
-    with pytest.raises(ValueError, match="with privacy_"):
+    with pytest.raises(ValueError, match="with guarantee_"):
         total_privacy(make_pipeline(PublicScaler((-1, 1))))
     with pytest.raises(ValueError, match="delta must be positive"):
         DPStandardScaler(**{**private, "delta": 0.0}, feature_bounds=(-4, 4)).fit(features)

@@ -30,10 +30,10 @@ PLANS = {
     "dp_sgd": lambda: (
         dpsgd.plan(
             BUDGET, {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=1.0, steps=2, dataset_size=100
-        ).privacy
+        ).guarantee
     ),
     "naive_bayes": lambda: (
-        naive_bayes.plan(BUDGET, classes=2, categories=[3, 0], relation="add_remove").privacy
+        naive_bayes.plan(BUDGET, classes=2, categories=[3, 0], relation="add_remove").guarantee
     ),
 }
 
@@ -64,7 +64,7 @@ def test_what_was_spent_before_has_errors_of_its_own(large_errors):
 
 def test_budgets_that_draws_do_not_keep_are_refused():
     for budget in ((60.0, 1e-6), (1.0, 1e-22)):
-        with pytest.raises(ValueError, match="what draws may be off"):
+        with pytest.raises(ValueError, match="to cover the sampling error"):
             covariance.plan(budget, dimension=2, **KNOWN)
     # Of floating point nothing is known, and nothing is taken off.
     research = covariance.plan(BUDGET, dimension=2, **KNOWN, release="float").guarantee

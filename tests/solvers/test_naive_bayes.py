@@ -61,10 +61,10 @@ def test_no_neighbour_costs_more_than_the_plan(relation, family):
         moved = vectors
     if family == "gaussian":
         spent = max(np.linalg.norm(m) for m in moved)
-        allowed = float(made.privacy.exact.mu)
+        allowed = float(made.guarantee.exact.mu)
     else:
         spent = max(np.abs(m).sum() for m in moved)
-        terms = made.privacy.exact.terms
+        terms = made.guarantee.exact.terms
         allowed = sum(float((t.pair.renyi(np.inf) * t.count).sum()) for t in terms)
     assert 0.7 * allowed <= spent <= allowed * (1.0 + 1e-12)
 
@@ -80,7 +80,7 @@ def test_no_two_values_move_both_sums_further_than_the_plan(relation, levels):
     size = np.linalg.norm(moves, axis=-1).max()
     furthest = size if relation == "add_remove" else max(gap, np.sqrt(2.0) * size)
     counts = (2.0 if relation == "replace_one" else 1.0) / float(made.count_noise.scale) ** 2
-    allowed = np.sqrt(float(made.privacy.exact.mu) ** 2 - counts) * float(made.sum_noise.scale)
+    allowed = np.sqrt(float(made.guarantee.exact.mu) ** 2 - counts) * float(made.sum_noise.scale)
     assert furthest <= allowed * (1 + 1e-9)
     assert levels < 64 or furthest > 0.95 * allowed
 
@@ -97,9 +97,9 @@ def test_counts_add_up_to_the_number_of_records_where_it_is_public():
 def test_gaussian_plan_meets_the_budget_exactly():
     for relation in SOLVER_RELATIONS:
         made = make_plan(relation=relation, categories=(3, 2, 0, 0, 0))
-        spent = float(made.privacy.delta(1.0))
+        spent = float(made.guarantee.delta(1.0))
         assert 0.999e-6 < spent <= 1e-6
-        assert isinstance(made.privacy.exact, dp.GDP)
+        assert isinstance(made.guarantee.exact, dp.GDP)
 
 
 def test_pure_budgets_need_no_accountant():
@@ -117,7 +117,7 @@ def test_pure_budgets_need_no_accountant():
 @pytest.mark.parametrize("family", ["discrete_gaussian", "discrete_laplace"])
 def test_lattice_noises_are_calibrated_by_the_composed_loss(family):
     made = make_plan(noise=family, categories=(3, 2, 0))
-    assert 0.99e-6 < made.privacy.delta(1.0) <= 1e-6
+    assert 0.99e-6 < made.guarantee.delta(1.0) <= 1e-6
     assert made.square_levels == made.levels
 
 
@@ -125,7 +125,7 @@ def test_gaussians_of_your_own():
     noises = {"counts": dp.Gaussian(20.0), "sums": dp.Gaussian(20_000.0)}
     made = make_plan(noise=noises, relation="replace_one")
     mu = np.sqrt(4 / 20.0**2 + (2048 + np.sqrt(2)) ** 2 / 20_000.0**2)
-    np.testing.assert_allclose(made.privacy.exact.mu, mu, rtol=1e-12)
+    np.testing.assert_allclose(made.guarantee.exact.mu, mu, rtol=1e-12)
     with pytest.raises(ValueError, match="noise does not keep the budget"):
         make_plan(budget=dp.Budget(0.1, 1e-6), noise=noises)
 
@@ -134,7 +134,7 @@ def test_gaussians_of_your_own():
 def test_noise_of_your_own_is_composed_and_refused_above_the_budget():
     once = dp.optimal_integer_noise(dp.Budget(0.3, 1e-3))
     made = make_plan(budget=dp.Budget(1.0, 3e-3), noise={"counts": once}, categories=(3, 4))
-    assert made.privacy.delta(1.0) <= 3e-3
+    assert made.guarantee.delta(1.0) <= 3e-3
     # (1, .1) for each of three statistics, as published, is not (1, .1) for the model.
     published = dp.optimal_integer_noise(dp.Budget(1.0, 0.1))
     with pytest.raises(ValueError, match="noise does not keep the budget"):

@@ -71,8 +71,8 @@ def test_the_estimator():
     model = SSPLasso(epsilon=1.0, delta=1e-6, row_bound=2.0, alpha=1e-3, random_state=0)
     model.fit(features, targets)
     np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5], atol=0.05)
-    assert isinstance(model.privacy_.exact, dp.GDP)
-    assert float(model.privacy_.delta(1.0)) <= 1e-6
+    assert isinstance(model.guarantee_.exact, dp.GDP)
+    assert float(model.guarantee_.delta(1.0)) <= 1e-6
     assert model.score(features, targets) > 0.95
     bad = SSPLasso(epsilon=1.0, delta=0.0, row_bound=2.0)
     with pytest.raises(ValueError, match="budget must be one"):

@@ -79,7 +79,7 @@ class Plan:
         return _sampling_error((self.count_noise, self.sum_noise), self.classes, self.categories)
 
     @property
-    def privacy(self) -> Drawn:
+    def guarantee(self) -> Drawn:
         """Guarantee of all tables and sums, a GDP for Gaussian noise, sampling error included."""
         together = isinstance(self.sum_noise, Gaussian)
         parts = _releases(self.categories, self.levels, self.relation, together)
@@ -168,7 +168,7 @@ def _categories(categories: Sequence[int]) -> tuple[int, ...]:
 def _require_kept(calibrated: Plan, budget: Budget) -> None:
     """The noises that were given keep the budget together."""
     exact_budget = left_for_exact(budget, calibrated.sampling_error)
-    delta = calibrated.privacy.exact.delta(budget.epsilon)
+    delta = calibrated.guarantee.exact.delta(budget.epsilon)
     if not bool(delta <= exact_budget.delta):
         raise ValueError(
             f"noise does not keep the budget: delta({budget.epsilon}) of all statistics is "
