@@ -10,7 +10,6 @@ Sources: arXiv:2502.08202 and arXiv:2412.16802 for the pair; the densities are o
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from jaxdp.dominating_pair.allocation_density import (
     traced_lane,
 )
 from jaxdp.dominating_pair.allocation_profile import Panels, log_deltas, panels_of
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support
+from jaxdp.dominating_pair.base import DelegatingPair, DominatingPair, Law, Support
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.structure import Singularities, Smooth
 
@@ -102,24 +101,8 @@ class _Prepared(DominatingPair):
         return renyi_of_law(self, order, of_one_step, beyond)
 
 
-class AnyAllocation(DominatingPair):
-    """An allocation that delegates its members to `prepared`."""
-
-    @abc.abstractmethod
-    def prepared(self) -> _Prepared:
-        """See `DominatingPair.prepared`."""
-
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of one release, an upper bound; see `DominatingPair.log_delta`."""
-        return self.prepared().log_delta(epsilon)
-
-    def profile_error(self, epsilon: ArrayLike) -> Reals:
-        """Error of `log_delta` in nats; see `DominatingPair.profile_error`."""
-        return self.prepared().profile_error(epsilon)
-
-    def law(self) -> Law:
-        """The nodes of the density."""
-        return self.prepared().law()
+class _AnyAllocation(DelegatingPair):
+    """An allocation: what its density need not be known for."""
 
     def support(self) -> Support:
         """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
@@ -134,14 +117,10 @@ class AnyAllocation(DominatingPair):
         """The ratio."""
         return self.ratio  # pyright: ignore[reportAttributeAccessIssue]
 
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence of an order >= 1."""
-        return self.prepared().renyi(order)
-
 
 @final
 @pytree
-class Allocation(AnyAllocation):
+class Allocation(_AnyAllocation):
     """A random allocation of a concrete ratio by the nodes of its density; made by `allocation`."""
 
     centre: Reals
@@ -168,7 +147,7 @@ class Allocation(AnyAllocation):
 
 @final
 @pytree
-class TracedAllocation(AnyAllocation):
+class TracedAllocation(_AnyAllocation):
     """A random allocation of a traced ratio, whose density is computed at every use."""
 
     ratio: Reals

@@ -11,7 +11,7 @@ from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Singularities, Support
+from jaxdp.dominating_pair.base import DelegatingPair, Mixture
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
@@ -24,7 +24,7 @@ MOST_COMPONENTS = 33
 
 @final
 @pytree
-class SampledGroup(DominatingPair):
+class SampledGroup(DelegatingPair):
     """sum_k p_k N(k shift, scale^2) against N(0, scale^2), exchanged where `added` is 1.
 
     p_k is the probability that k records take part. Their number is a sum of independent
@@ -76,29 +76,9 @@ class SampledGroup(DominatingPair):
             )
         return cls(noise, shift, log_probabilities, added)
 
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """See `GaussianMixture.log_delta`."""
-        return self._mixture().log_delta(epsilon)
-
-    def law(self) -> Law:
-        """See `GaussianMixture.law`."""
-        return self._mixture().law()
-
-    def support(self) -> Support:
-        """See `GaussianMixture.support`."""
-        return self._mixture().support()
-
-    def singularities(self) -> Singularities:
-        """Smooth."""
-        return self._mixture().singularities()
-
     def reversed(self) -> SampledGroup:
         """`added` exchanged."""
         return SampledGroup(self.noise, self.shift, self.log_probabilities, 1.0 - self.added)
-
-    def renyi(self, order: ArrayLike) -> Reals:
-        """See `GaussianMixture.renyi`."""
-        return self._mixture().renyi(order)
 
     def mixtures(self) -> tuple[Mixture, ...]:
         """One mixture; empty if it has more than `MOST_COMPONENTS` components."""
@@ -109,15 +89,8 @@ class SampledGroup(DominatingPair):
         means = xp.stack([k * ratio for k in range(1, len(hits) + 1)], -1)
         return (Mixture(means, xp.stack(hits, -1), missed, ratio, self.added, xp.ones(())),)
 
-    def mean_distance(self) -> Reals:
-        """Mean distance if all records take part."""
-        return self._mixture().mean_distance()
-
-    def log_hit(self) -> Reals:
-        """log of the probability that a record takes part."""
-        return self._mixture().log_hit()
-
-    def _mixture(self) -> GaussianMixture:
+    def prepared(self) -> GaussianMixture:
+        """The same as a mixture on both sides."""
         means = tuple(k * self.shift for k in range(len(self.log_probabilities)))
         is_added = self.added > 0
         none = (0.0, *[-xp.inf] * (len(means) - 1))
