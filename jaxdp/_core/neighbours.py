@@ -47,4 +47,3 @@ def shift_factor(relation: str | None) -> float:
 Sampling: TypeAlias = Literal[
     "poisson", "truncated", "without_replacement", "random_allocation", "balls_in_bins"
 ]
-SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)

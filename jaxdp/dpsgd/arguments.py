@@ -36,6 +36,7 @@ OTHER_NAMES = {
     "num_samples": "dataset_size",
     "number_of_examples": "dataset_size",
     "source_dataset_size": "dataset_size",
+    "records": "dataset_size",
     "expected_batch_size": "batch_size",
     "sample_size": "batch_size",
     "truncated_batch_size": "batch_size_limit",
