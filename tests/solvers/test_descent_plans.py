@@ -126,7 +126,7 @@ def test_a_budget_that_no_noise_meets():
     ("arguments", "message"),
     [
         ({"smoothness": Smoothness(SMOOTHNESS, "records")}, "computed from the records"),
-        ({"smoothness": Smoothness(SMOOTHNESS, "released")}, "spent must be what"),
+        ({"smoothness": Smoothness(SMOOTHNESS, "released")}, "spent must be the cost"),
         ({"smoothness": [1.0, -1.0]}, "smoothness"),
         ({"smoothness": 1.0}, "smoothness"),
         ({"clip": 0.0}, "clip"),
