@@ -8,9 +8,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from jaxdp._core.namespace import xp
 from jaxdp._numeric import double_double, elementary, series
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
-from jaxdp._numeric.search import last_feasible, least_value
+from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
 
 
 def sinhc_truth(x):
@@ -173,3 +174,49 @@ def test_least_value_is_never_below_the_minimum():
     assert np.all(found >= 2.0)
     np.testing.assert_allclose(found, 2.0, atol=1e-14)
     assert np.isnan(least_value(lambda x: x * jnp.nan, jnp.ones(1), 2 * jnp.ones(1))[0])
+
+
+RESIDUALS = {
+    "straight": lambda x, root: np.log(root) - xp.log(x),
+    "a cliff beyond the root": lambda x, root: root - x - 1e3 * xp.maximum(x - 1.001 * root, 0.0),
+    "flat, then steep": lambda x, root: xp.sign(root - x) * xp.abs(root / x - 1.0) ** 3,
+    "infinite": lambda x, root: xp.where(x > 1.5 * root, -xp.inf, (root - x) / root),
+}
+
+
+@pytest.mark.parametrize("shape", RESIDUALS)
+@np.errstate(all="ignore")
+def test_secants_end_on_the_safe_side(shape):
+    roots = np.array([1e-8, 0.3, 2.0, 7e8])
+    ends = np.full(4, 1e12), np.full(4, 1e-10)
+    evaluations = []
+
+    def residual(x):
+        evaluations.append(x)
+        return RESIDUALS[shape](x, roots)
+
+    found = secant_bracket(residual, *ends)
+    assert np.all(found >= roots)
+    np.testing.assert_allclose(found, roots, rtol=3e-11)
+    assert len(evaluations) < 90
+    traced = jax.jit(lambda *x: secant_bracket(lambda y: RESIDUALS[shape](y, roots), *x))(*ends)
+    assert np.all(traced >= roots)
+    np.testing.assert_allclose(traced, roots, rtol=3e-11)
+
+
+@np.errstate(all="ignore")
+def test_secants_where_nothing_or_all_passes():
+    safe, unsafe = np.full(2, 1e3), np.full(2, 1e-3)
+    assert np.all(np.isinf(secant_bracket(lambda x: x * 0.0 + 1.0, safe, unsafe)))
+    assert np.all(np.isinf(secant_bracket(lambda x: x * np.nan, safe, unsafe)))
+    np.testing.assert_allclose(secant_bracket(lambda x: -x, safe, unsafe), 1e-3, rtol=1e-10)
+
+
+def test_bisection_and_zoom():
+    good, bad = bisect(lambda x: x * x <= 2.0, np.zeros(1), np.full(1, 9.0))
+    assert good[0] ** 2 <= 2.0 < bad[0] ** 2
+    assert bad[0] - good[0] <= 4.5e-16
+    centre = np.array([0.1, 0.7])
+    place, value = zoom(lambda x: (x - centre[None]) ** 2, np.zeros(2), np.ones(2), 16, 12)
+    np.testing.assert_allclose(place, centre, atol=1e-9)
+    np.testing.assert_allclose(value, 0.0, atol=1e-18)
