@@ -21,11 +21,11 @@ from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
     Batch,
+    Known,
     Pairs,
     Scheme,
     TrainingSizes,
     Wording,
-    require_known,
     step_key,
 )
 
@@ -53,6 +53,7 @@ class RandomAllocation(Scheme):
     0.8580
     """
 
+    known = Known(WITH_OR_WITHOUT)
     steps: int = static()
     selected: int = static()
 
@@ -68,10 +69,6 @@ class RandomAllocation(Scheme):
         """See `Scheme.of`."""
         bins, epochs = _bins_and_epochs(training)
         return cls(bins), epochs * bins
-
-    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """See `Scheme.require`."""
-        require_known(self, noise, relation, group_size, relations=WITH_OR_WITHOUT)
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a block of steps; see `Scheme.pairs`."""
@@ -143,6 +140,7 @@ class BallsInBins(Scheme):
     15.10
     """
 
+    known = Known(WITH_OR_WITHOUT)
     epochs: Reals
     steps: int = static()
 
@@ -155,10 +153,6 @@ class BallsInBins(Scheme):
         """See `Scheme.of`."""
         bins, epochs = _bins_and_epochs(training)
         return cls(bins, epochs), epochs * bins
-
-    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """See `Scheme.require`."""
-        require_known(self, noise, relation, group_size, relations=WITH_OR_WITHOUT)
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair; see `Scheme.pairs`."""

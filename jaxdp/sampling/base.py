@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias, final
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.replaced import require_log_concave
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 
@@ -106,12 +107,22 @@ class Wording(NamedTuple):
     conditions: tuple[str, ...]
 
 
+class Known(NamedTuple):
+    """Relations under which theorems cover a scheme."""
+
+    relations: tuple[str, ...]
+    groups: tuple[str, ...] = ()  # under which a user may have several records
+    any_noise: tuple[str, ...] = ()  # under which a single record allows noise that is not Gaussian
+
+
 class Scheme(abc.ABC):
     """A distribution of the records that take part in each release: a pytree that broadcasts.
 
     A release is one draw of the scheme: a step, or an epoch where the steps of an epoch depend on
     each other. A subclass holds all that the package knows about a scheme.
     """
+
+    known: ClassVar[Known]
 
     def __init_subclass__(cls) -> None:
         in_float64(cls)
@@ -121,9 +132,31 @@ class Scheme(abc.ABC):
     def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
         """The scheme of `sampling="..."` for these sizes, and the number of steps."""
 
-    @abc.abstractmethod
+    @final
     def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
         """`ValueError` with the supported arguments, unless a theorem covers the release."""
+        name, (relations, groups, any_noise) = type(self).__name__, self.known
+        if relation not in relations:
+            raise ValueError(
+                f"relation must be one of {', '.join(relations)} for {name}, got {relation!r}: "
+                "no dominating pair is known of the others"
+            )
+        if group_size > 1 and relation not in groups:
+            raise ValueError(
+                f"group_size must be 1 for {name} under {relation!r}, got {group_size}: relations "
+                f"whose groups are known: {', '.join(groups) or 'none'}"
+            )
+        if group_size > MOST_GROUP_SIZE:
+            raise ValueError(f"group_size must lie in [1, {MOST_GROUP_SIZE}], got {group_size}")
+        free = group_size == 1 and relation in any_noise
+        if not free and not isinstance(noise, Gaussian):
+            raise ValueError(
+                f"noise must be Gaussian for {name} under {relation!r} with group_size "
+                f"{group_size}, got {type(noise).__name__}: relations of single records that allow "
+                f"any noise: {', '.join(any_noise) or 'none'}"
+            )
+        if relation == "replace_one":
+            require_log_concave(noise)
 
     @abc.abstractmethod
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
@@ -161,45 +194,6 @@ class Scheme(abc.ABC):
     def takes_all(self) -> bool:
         """True if every record is known to take part in every release."""
         return False
-
-
-def require_known(
-    scheme: Scheme,
-    noise: Noise,
-    relation: Relation,
-    group_size: int,
-    *,
-    relations: tuple[str, ...],
-    groups: tuple[str, ...] = (),
-    any_noise: tuple[str, ...] = (),
-) -> None:
-    """`ValueError` unless a theorem covers the scheme under this relation.
-
-    `groups`: relations under which a user may have several records; `any_noise`: relations under
-    which a single record allows noise that is not Gaussian.
-    """
-    name = type(scheme).__name__
-    if relation not in relations:
-        raise ValueError(
-            f"relation must be one of {', '.join(relations)} for {name}, got {relation!r}: "
-            "no dominating pair is known of the others"
-        )
-    if group_size > 1 and relation not in groups:
-        allowed = f"{', '.join(groups)}" if groups else "none"
-        raise ValueError(
-            f"group_size must be 1 for {name} under {relation!r}, got {group_size}: relations "
-            f"whose groups are known: {allowed}"
-        )
-    if group_size > MOST_GROUP_SIZE:
-        raise ValueError(f"group_size must lie in [1, {MOST_GROUP_SIZE}], got {group_size}")
-    free = group_size == 1 and relation in any_noise
-    if not free and not isinstance(noise, Gaussian):
-        allowed_noise = ", ".join(any_noise) or "none"
-        raise ValueError(
-            f"noise must be Gaussian for {name} under {relation!r} with group_size {group_size}, "
-            f"got {type(noise).__name__}: relations of single records that allow any noise: "
-            f"{allowed_noise}"
-        )
 
 
 def require_neighbour_size(dataset_size: Reals, records: int) -> None:

@@ -22,18 +22,18 @@ from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
-from jaxdp.dominating_pair.replaced import Replaced, require_log_concave
+from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
     Batch,
+    Known,
     Pairs,
     Scheme,
     TrainingSizes,
     Wording,
     in_parts,
-    require_known,
     step_key,
 )
 
@@ -54,6 +54,7 @@ class Poisson(Scheme):
     3.9930
     """
 
+    known = Known(RELATIONS, RELATIONS, RELATIONS)
     sampling_prob: Reals
 
     def __init__(self, sampling_prob: ArrayLike):
@@ -64,13 +65,6 @@ class Poisson(Scheme):
     def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
         """See `Scheme.of`."""
         return cls(training.rate), training.step_count()
-
-    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """See `Scheme.require`."""
-        known = {"relations": RELATIONS, "groups": RELATIONS, "any_noise": RELATIONS}
-        require_known(self, noise, relation, group_size, **known)
-        if relation == "replace_one":
-            require_log_concave(noise)
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""

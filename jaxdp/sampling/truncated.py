@@ -30,11 +30,11 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
     MOST_RECORDS,
     Batch,
+    Known,
     Pairs,
     Scheme,
     TrainingSizes,
     Wording,
-    require_known,
     require_neighbour_size,
     step_key,
 )
@@ -80,6 +80,7 @@ class TruncatedPoisson(Scheme):
     2.3853
     """
 
+    known = Known(RELATIONS, any_noise=ADD_REMOVE)
     sampling_prob: Reals
     batch_size_limit: Reals
     dataset_size: Reals
@@ -103,11 +104,6 @@ class TruncatedPoisson(Scheme):
         """Probability of a full batch, and the rate of the record there."""
         q = checks.guard(self.sampling_prob, 1.0)
         return _full_batch(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
-
-    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """See `Scheme.require`."""
-        known = {"relations": RELATIONS, "any_noise": ADD_REMOVE}
-        require_known(self, noise, relation, group_size, **known)
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""

@@ -28,11 +28,11 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
     MOST_RECORDS,
     Batch,
+    Known,
     Pairs,
     Scheme,
     TrainingSizes,
     Wording,
-    require_known,
     require_neighbour_size,
     step_key,
 )
@@ -62,6 +62,7 @@ class WithoutReplacement(Scheme):
     7.8170
     """
 
+    known = Known(RELATIONS, groups=ADD_REMOVE, any_noise=ADD_REMOVE)
     batch_size: Reals
     dataset_size: Reals
 
@@ -81,11 +82,6 @@ class WithoutReplacement(Scheme):
         if training.batch_size is None:
             raise ValueError("batch_size must be given with sampling='without_replacement'")
         return cls(training.batch_size, size), training.step_count()
-
-    def require(self, noise: Noise, relation: Relation, group_size: int) -> None:
-        """See `Scheme.require`."""
-        known = {"relations": RELATIONS, "groups": ADD_REMOVE, "any_noise": ADD_REMOVE}
-        require_known(self, noise, relation, group_size, **known)
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""
