@@ -82,10 +82,10 @@ def checked_key(key: Any, *values: Any) -> Key:
     dtype = getattr(key, "dtype", None)
     words = dtype == np.uint32 and key.ndim > 0
     if dtype is None or not (words or jnp.issubdtype(dtype, jax.dtypes.prng_key)):
-        told = type(key).__name__ if dtype is None else f"an array of {dtype}"
+        found = type(key).__name__ if dtype is None else f"an array of {dtype}"
         raise ValueError(
             "key must be a key of jax.random, such as jax.random.key(seed) or, for "
-            f"releases, dp.secure_key(), got {told}"
+            f"releases, dp.secure_key(), got {found}"
         )
     require_unshared(key, *values)
     return key

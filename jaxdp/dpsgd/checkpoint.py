@@ -46,12 +46,12 @@ class Checkpoint:
         self._path = None if path is None else Path(path)
         self._plan, self._steps = digest_of(plan, str(jax.tree.structure(plan))), plan.steps
         self._inputs: Mapping[str, str] = {}
-        self._held = self._read()
-        if self._held is None:
+        self._stored = self._read()
+        if self._stored is None:
             self.key = secure_key() if key is None else key
             return
-        self.key = self._array(self._held.get("key"))
-        if key is not None and _as_json(key) != self._held["key"]:
+        self.key = self._array(self._stored.get("key"))
+        if key is not None and _as_json(key) != self._stored["key"]:
             raise ValueError(f"key must be the one that {path} was started with, or None")
 
     def reached(
@@ -64,12 +64,12 @@ class Checkpoint:
         if self._path is None:
             return 0, params, state
         self._inputs = inputs()
-        if self._held is None:
+        if self._stored is None:
             self._begin(params, state)
         else:
-            self._require_inputs(self._held.get("inputs"))
+            self._require_inputs(self._stored.get("inputs"))
         remove_partials(self._path)
-        return (0, params, state) if self._held is None else self._restored(params, state)
+        return (0, params, state) if self._stored is None else self._restored(params, state)
 
     def write(self, done: int, params: Any, state: Any) -> None:
         """Replace the file by the state after `done` steps."""
@@ -91,20 +91,20 @@ class Checkpoint:
         except FileExistsError as error:
             raise ValueError(f"path must be free, another run began at {self._path}") from error
 
-    def _require_inputs(self, held: Any) -> None:
-        if not isinstance(held, dict) or held.keys() != self._inputs.keys():
+    def _require_inputs(self, stored: Any) -> None:
+        if not isinstance(stored, dict) or stored.keys() != self._inputs.keys():
             raise self._malformed("its inputs are not those of a training")
-        is_same_jax = held.get("jax") == self._inputs.get("jax")
+        is_same_jax = stored.get("jax") == self._inputs.get("jax")
         for name, digest in self._inputs.items():
             if name == "jax" or (name in _TRACED and not is_same_jax):
                 continue
-            if held[name] != digest:
+            if stored[name] != digest:
                 raise ValueError(f"{name} must be the one that {self._path} was started with")
 
     def _restored(self, params: Any, state: Any) -> tuple[int, Any, Any]:
         """Steps, parameters and state from the file, with the shapes and types of the arguments."""
-        held = self._held or {}
-        done, found = held.get("done"), held.get("leaves")
+        stored = self._stored or {}
+        done, found = stored.get("done"), stored.get("leaves")
         leaves, structure = jax.tree.flatten((params, state))
         if type(done) is not int or not 0 <= done <= self._steps or not isinstance(found, list):
             raise self._malformed("its number of steps or its arrays are missing")

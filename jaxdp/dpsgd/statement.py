@@ -102,7 +102,7 @@ def statement_of(
 
 def _described(phase: Phase, noise: str) -> str:
     count, scale = (float(np.asarray(x).item()) for x in (phase.steps, phase.noise_multiplier))
-    how = phase.sampling.wording().sampling
+    how = phase.sampling.statement().sampling
     return f"{count:,.0f} steps with {noise} multiplier {scale:g}, where {how}"
 
 
@@ -141,7 +141,7 @@ def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
 
 
 def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:
-    sampling = [text for phase in phases for text in phase.sampling.wording().conditions]
+    sampling = [text for phase in phases for text in phase.sampling.statement().conditions]
     users = "one record is one user; for a user with k records the guarantee is weaker"
     if group_size > 1:
         users = f"no user has more than {group_size} records"

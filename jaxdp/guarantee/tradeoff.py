@@ -33,9 +33,9 @@ _GOLDEN = 0.6180339887498949
 # Its steps. derived: 88 times 0.618^70 is below 1e-12
 _GOLDEN_STEPS = 70
 # Epsilons of an expensive profile in one batch. chosen: two directions of them are 32 lanes
-_ASKED = 16
+_BATCH = 16
 # The least of them but 0. chosen: below it a bound changes by 1e-8
-_LEAST_ASKED = 1e-4
+_LEAST_EPSILON = 1e-4
 # Rounds of them at most. derived: each is 7.5 times nearer, to 1e-9 of epsilon
 _ROUNDS = 12
 # Tolerance of a false-negative rate. chosen: no picture or attack shows it
@@ -75,26 +75,26 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
     return _tradeoff(_as_tree(log_delta), checks.probability("fpr", fpr, lift=True))
 
 
-def tradeoff_of_known(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> Reals:
+def tradeoff_of_concrete(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> Reals:
     """`tradeoff_of_profile` for an expensive concrete profile, from few batched evaluations.
 
     `log_delta` maps epsilons >= 0 of shape (points, *axes of the rates). Every rate keeps the best
     bound found; 16 points at once bracket it until their bounds differ by 1e-10.
     """
-    epsilon = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _ASKED - 1)])
+    epsilon = np.concatenate([[0.0], np.geomspace(_LEAST_EPSILON, _LARGEST_EPSILON, _BATCH - 1)])
     epsilon = epsilon.reshape(-1, *(1,) * fpr.ndim)
     fnr = np.zeros(())
     for _ in range(_ROUNDS):
         value = np.asarray(best_of_supports(xp.asarray(epsilon), log_delta(epsilon), fpr))
         fnr = np.maximum(fnr, np.max(value, axis=0))
-        top = np.argmax(value, axis=0)[None]
-        sides = np.maximum(top - 1, 0), np.minimum(top + 1, _ASKED - 1)
+        best = np.argmax(value, axis=0)[None]
+        sides = np.maximum(best - 1, 0), np.minimum(best + 1, _BATCH - 1)
         at_sides = (np.take_along_axis(value, side, 0) for side in sides)
         if not np.any(np.maximum(*(fnr - x for x in at_sides)) > _CLOSE):  # NaN ends it
             break
         epsilons = np.broadcast_to(epsilon, value.shape)
         low, high = (np.take_along_axis(epsilons, side, 0) for side in sides)
-        epsilon = low + (high - low) * np.linspace(0.0, 1.0, _ASKED).reshape(-1, *(1,) * fnr.ndim)
+        epsilon = low + (high - low) * np.linspace(0.0, 1.0, _BATCH).reshape(-1, *(1,) * fnr.ndim)
     return xp.asarray(fnr)
 
 
@@ -103,7 +103,7 @@ def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.
 
     Every epsilon gives two lines below the trade-off function; the highest of all is taken.
     """
-    spread = np.concatenate([[0.0], np.geomspace(_LEAST_ASKED, _LARGEST_EPSILON, _LINES - 1)])
+    spread = np.concatenate([[0.0], np.geomspace(_LEAST_EPSILON, _LARGEST_EPSILON, _LINES - 1)])
     bounds = best_of_supports(xp.asarray(spread[:, None]), log_delta(spread)[:, None], fpr)
     best_lines = np.argmax(np.asarray(bounds), axis=0)
     ends = spread[max(np.min(best_lines) - 1, 0)], spread[min(np.max(best_lines) + 1, _LINES - 1)]

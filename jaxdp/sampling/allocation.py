@@ -23,9 +23,9 @@ from jaxdp.sampling.base import (
     Batch,
     Known,
     Pairs,
+    SamplingStatement,
     Scheme,
     TrainingSizes,
-    Wording,
     step_key,
 )
 
@@ -111,10 +111,10 @@ class RandomAllocation(Scheme):
 
         return lambda index: epoch(index // self.steps)[index % self.steps]
 
-    def wording(self) -> Wording:
-        """See `Scheme.wording`."""
+    def statement(self) -> SamplingStatement:
+        """See `Scheme.statement`."""
         part = "one" if self.selected == 1 else f"{self.selected}"
-        return Wording(
+        return SamplingStatement(
             f"each record joins {part} of the {self.steps:,} steps of every epoch, drawn anew",
             (_condition("in every epoch"),),
         )
@@ -188,9 +188,9 @@ class BallsInBins(Scheme):
 
         return lambda index: bins()[index % self.steps]
 
-    def wording(self) -> Wording:
-        """See `Scheme.wording`."""
-        return Wording(
+    def statement(self) -> SamplingStatement:
+        """See `Scheme.statement`."""
+        return SamplingStatement(
             f"each record joins one of {self.steps:,} steps, the same in every epoch",
             (_condition("once"),),
         )

@@ -100,7 +100,7 @@ def steps_of_epochs(epochs: Reals, rate: Reals) -> Reals:
     return xp.ceil(epochs / rate * (1.0 - _WHOLE))
 
 
-class Wording(NamedTuple):
+class SamplingStatement(NamedTuple):
     """Sentences of a privacy statement about a scheme."""
 
     sampling: str  # how batches are drawn, after "where"
@@ -187,7 +187,7 @@ class Scheme(abc.ABC):
         """
 
     @abc.abstractmethod
-    def wording(self) -> Wording:
+    def statement(self) -> SamplingStatement:
         """Sentences of a privacy statement."""
 
     @property

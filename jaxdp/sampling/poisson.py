@@ -30,9 +30,9 @@ from jaxdp.sampling.base import (
     Batch,
     Known,
     Pairs,
+    SamplingStatement,
     Scheme,
     TrainingSizes,
-    Wording,
     in_parts,
     step_key,
 )
@@ -96,12 +96,12 @@ class Poisson(Scheme):
         """See `Scheme.draw`."""
         return lambda index: _sample(key, index, self.sampling_prob, records)
 
-    def wording(self) -> Wording:
-        """See `Scheme.wording`."""
+    def statement(self) -> SamplingStatement:
+        """See `Scheme.statement`."""
         if self.takes_all:
-            return Wording("all records take part in every step", ())
+            return SamplingStatement("all records take part in every step", ())
         q = float(np.asarray(self.sampling_prob).item())
-        return Wording(
+        return SamplingStatement(
             f"each record takes part in a step with probability {q:g}, independently (Poisson)",
             (
                 "batches are really drawn by Poisson sampling, anew in every step, of varying "

@@ -32,9 +32,9 @@ from jaxdp.sampling.base import (
     Batch,
     Known,
     Pairs,
+    SamplingStatement,
     Scheme,
     TrainingSizes,
-    Wording,
     require_neighbour_size,
     step_key,
 )
@@ -147,13 +147,13 @@ class TruncatedPoisson(Scheme):
 
         return batch
 
-    def wording(self) -> Wording:
-        """See `Scheme.wording`."""
+    def statement(self) -> SamplingStatement:
+        """See `Scheme.statement`."""
         q, limit, size = (
             float(np.asarray(x).item())
             for x in (self.sampling_prob, self.batch_size_limit, self.dataset_size)
         )
-        return Wording(
+        return SamplingStatement(
             f"each of {size:,.0f} records is drawn with probability {q:g}, independently, and at "
             f"most {limit:,.0f} of them, uniformly, are kept (truncated Poisson)",
             (

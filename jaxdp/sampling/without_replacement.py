@@ -30,9 +30,9 @@ from jaxdp.sampling.base import (
     Batch,
     Known,
     Pairs,
+    SamplingStatement,
     Scheme,
     TrainingSizes,
-    Wording,
     require_neighbour_size,
     step_key,
 )
@@ -129,10 +129,10 @@ class WithoutReplacement(Scheme):
 
         return batch
 
-    def wording(self) -> Wording:
-        """See `Scheme.wording`."""
+    def statement(self) -> SamplingStatement:
+        """See `Scheme.statement`."""
         batch, size = (float(np.asarray(x).item()) for x in (self.batch_size, self.dataset_size))
-        return Wording(
+        return SamplingStatement(
             f"exactly {batch:,.0f} of {size:,.0f} records are drawn without replacement",
             (
                 "every batch is drawn anew from all records: not by cutting one shuffled pass",

@@ -56,7 +56,7 @@ def test_a_plan_of_a_noise_multiplier_and_its_statement(name):
     np.testing.assert_allclose(plan.guarantee.epsilon(1e-5), epsilon, rtol=1e-9)
     expected = dp.dpsgd.statement(2.0, 1e-5, **training).splitlines()
     assert plan.statement(1e-5).splitlines()[:2] == expected[:2]
-    assert scheme.wording().sampling in expected[1]
+    assert scheme.statement().sampling in expected[1]
 
 
 def test_a_plan_takes_a_budget_or_a_noise_multiplier():
