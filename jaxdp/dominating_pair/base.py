@@ -22,8 +22,7 @@ from jaxdp.noise.truncated_laplace import LEAST_FINITE
 _QUIET = {"log_delta", "law", "support", "renyi", "profile_error", "log_hit"}
 # Tolerance of a law's total mass. measured: rounding makes 4e-13 of the package's own
 MASS_ERROR = 1e-11
-# Tolerance of a loss's distance to its lattice, over 1 + its size. measured: 3e-13 for differences
-# of the package's own log densities
+# Tolerance of a loss's distance to its lattice, over 1 + its size. measured: 3e-13 of our own pairs
 LATTICE_ERROR = 1e-12
 
 
