@@ -16,7 +16,7 @@ import jaxdp as dp
 
 
 class Family(NamedTuple):
-    noise: type[dp.Noise]
+    noise: Callable[..., dp.Noise]
     width: str
     scale: str
     # log delta of (width, scale, shift, epsilon); epsilons between regimes.
