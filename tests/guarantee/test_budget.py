@@ -49,7 +49,7 @@ def test_no_public_function_takes_a_budget_alone():
                 names = [n for hint in hints if hint is not None for n in ast.walk(hint)]
                 if any(isinstance(n, ast.Name) and n.id == "Budget" for n in names):
                     found.add(node.name)
-    inner = {"largest_laplace_ratio", "least_factor", "defaults", "left_for_exact"}
+    inner = {"largest_laplace_ratio", "least_factor", "defaults", "left_for_exact", "solved"}
     assert found == inner
 
 
