@@ -156,7 +156,7 @@ def _begun(
     safest = build(safe)
     is_known = composed and checks.all_concrete(budget, ends, safest)
     if is_known:  # The residual reads numbers: the search must not trace it.
-        delta, safe, unsafe = (np.asarray(x) for x in (delta, safe, unsafe))
+        delta, safe, unsafe = jax.tree.map(np.asarray, (delta, safe, unsafe))
     else:
         # Zeros known only at run time: XLA takes long chains of constants for a stuck rewrite.
         zero = xp.minimum(delta, 0.0)
@@ -227,7 +227,7 @@ def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = 
         lambda x: _straightened(sign(x), slack, delta),
         safe,
         unsafe,
-        None if guess is None else np.asarray(guess),
+        jax.tree.map(np.asarray, guess),
         _SLOPE,
         _CLOSE,
     )

@@ -1,6 +1,6 @@
 """One description of a training, by name or scheme, in every function of DP-SGD."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -65,13 +65,15 @@ def test_a_plan_takes_a_budget_or_a_noise_multiplier():
             dp.dpsgd.plan(budget, PARAMS, clip=1.0, noise_multiplier=noise, **SIZES)
     with pytest.raises(ValueError, match="dataset_size must be a positive integer"):
         dp.dpsgd.plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3)
+    plan: Any = dp.dpsgd.plan
     with pytest.raises(TypeError, match="'records' is 'dataset_size' here"):
-        dp.dpsgd.plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3, records=9)
+        plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3, records=9)
 
 
 def test_positional_arguments_of_other_libraries_are_answered():
+    epsilon: Any = dp.dpsgd.epsilon
     with pytest.raises(TypeError, match=r"epsilon takes \(noise_multiplier, delta\) by position"):
-        dp.dpsgd.epsilon(60_000, 256, 1.1, 15, 1e-5)
+        epsilon(60_000, 256, 1.1, 15, 1e-5)
     positional = dp.dpsgd.noise_multiplier(1.0, 1e-5, sampling_prob=0.1, steps=10)
     named = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-5, sampling_prob=0.1, steps=10)
     assert positional == named
