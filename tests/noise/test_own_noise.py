@@ -150,7 +150,7 @@ def test_what_is_right_is_answered():
 @pytest.mark.parametrize("scale", [-0.9, 0.0, np.nan])
 def test_a_scale_out_of_range_is_named(scale):
     """Whatever else the formulas say of it; not where another parameter is at fault."""
-    named = f"log_density must be a number everywhere: .* is not, with .*scale = {scale}"
+    named = f"log_density must be a number everywhere: not so in .*, with .*scale = {scale}"
     for noise in (claimed(scale=scale), claimed(scale=scale, factor=0.9)):
         for ask in (
             lambda noise=noise: noise.log_delta(0.1, 0.5),
