@@ -105,7 +105,8 @@ class Rate:
             epsilon = start + (end - start) * shares
             delta = high - xp.exp(epsilon) * low * (1.0 + 4.0 * ULP)
             found = side * least(Budget(epsilon, xp.clip(delta, 0.0, 1.0)))
-            found = xp.where(xp.isnan(found), xp.inf, found)
+            # An unknown parameter is the safe end: infinite noise, or nothing at all.
+            found = xp.where(xp.isnan(found), 0.0 if largest else xp.inf, found)
             best = xp.minimum(best, xp.min(found, axis=(0, 1)))
             line = xp.argmin(xp.min(found, axis=1), axis=0)[None, None]
             epsilon, high, low = (xp.broadcast_to(x, found.shape) for x in (epsilon, high, low))

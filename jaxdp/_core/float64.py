@@ -156,7 +156,7 @@ def to_host(tree: Any, takes: Callable[[list[Any]], bool]) -> tuple[Any, bool]:
 
 
 def numbers_in(leaves: list[Any]) -> int:
-    """How many numbers there are."""
+    """Number of entries of all leaves together."""
     return sum([getattr(x, "size", 1) for x in leaves])
 
 

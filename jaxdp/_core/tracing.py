@@ -1,4 +1,4 @@
-"""Where code runs: inside of a trace, outside of any, or in a kernel that NumPy computes."""
+"""State of the current call: inside a trace, outside of any, or in a kernel that NumPy computes."""
 
 from __future__ import annotations
 

@@ -23,8 +23,10 @@ from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
 _MOST_STEPS = 2.0**30
-# Smallest and largest noise multiplier of the search. chosen: no training works outside
-_LEAST_NOISE, _LARGEST_NOISE = 1e-3, 1e9
+# Smallest noise multiplier of the search. chosen: no training works with less
+_LEAST_NOISE = 1e-3
+# Largest noise multiplier of the search. chosen: no training works with more
+_LARGEST_NOISE = 1e9
 # Halvings of the logarithm of a first guess. chosen: to 1e-6, far below the central limit's error
 _GUESS_HALVINGS = 25
 

@@ -160,7 +160,7 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
 
 
 def _require_host(*trees: Any) -> None:
-    """No trace is open: it would give the noise of one key to all members of a batch."""
+    """Raise `ValueError` inside a trace, which would share one key's noise across a batch."""
     checks.require_float64()
     require_outside_traces("train", ONE_KEY)
     if not checks.all_concrete(*trees):

@@ -153,7 +153,7 @@ class OffsetGaussian(Noise):
         return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
 
     def _singularities(self, shift: Reals) -> Kinks:
-        """No atom; at no shift the loss is 0."""
+        """Kinks without an atom, but for the loss of 0 at a shift of 0."""
         return atom_pair(xp.where(shift == 0, 0.0, xp.nan))
 
 

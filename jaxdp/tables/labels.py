@@ -46,7 +46,7 @@ def label_of(value: Any) -> Label | None:
 
 
 def counted(values: Sequence[Any], labels: Sequence[Label], column: str) -> list[int]:
-    """How many values are each of the labels; `ValueError` where no value is of a label's kind."""
+    """Number of values for each label; raises `ValueError` if no value is of a label's kind."""
     counts: collections.Counter[Label | None] = collections.Counter()
     for value, count in _alike(values):
         counts[label_of(value)] += count
