@@ -9,7 +9,6 @@ import pytest
 from compilations import counted
 
 import jaxdp as dp
-from jaxdp.accountant import evaluate
 from jaxdp.composition import bounded_range
 from jaxdp.guarantee.tradeoff import tradeoff_line
 
@@ -19,18 +18,6 @@ def test_a_noise_multiplier_is_the_least():
     least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **known)
     delta = dp.dpsgd.delta(jnp.stack([least, least * (1.0 - 1e-6)]), 1.0, **known)
     assert delta[0] <= 1e-6 < delta[1]
-
-
-def test_bounds_that_are_enough_contain_those_of_all_engines():
-    loss = 3 * dp.privacy_loss(dp.Mechanism(dp.Laplace(jnp.asarray([1.0, 2.0])), 1.0))
-    nothing = evaluate.log_delta(loss.terms, jnp.ones(2), loss.both, lambda x: x.upper > 0)
-    first = evaluate.log_delta(loss.terms, jnp.ones(2), loss.both, lambda x: x.upper <= 0)
-    assert np.all(first.lower <= nothing.lower)
-    assert np.all(first.upper >= nothing.upper)
-    one = jnp.asarray([True, False])
-    either = evaluate.log_delta(loss.terms, jnp.ones(2), loss.both, lambda x: one)
-    assert either.upper[0] >= nothing.upper[0]
-    assert either.upper[1] == nothing.upper[1]
 
 
 def schedule(epochs):
