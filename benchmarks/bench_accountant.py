@@ -41,7 +41,7 @@ QUESTIONS = {
     "epsilon": "dp.dpsgd.epsilon(1.0, 1e-6, **run)",
     "delta": "dp.dpsgd.delta(1.0, 1.0, **run)",
     "noise_multiplier": "dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **run)",
-    "tpr_at_fpr": "dp.tpr_at_fpr(1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, "
+    "tpr_at_fpr": "dp.risk.tpr_at_fpr(1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, "
     "0.01, 'add_remove')), 1e-3)",
 }
 MANY = """

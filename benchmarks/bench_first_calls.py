@@ -22,8 +22,8 @@ KNOWN = {
     "DP-SGD epsilon, Poisson": f"dp.dpsgd.epsilon(1.0, 1e-6, {POISSON})",
     "DP-SGD delta": f"dp.dpsgd.delta(1.0, 1.0, {POISSON})",
     "DP-SGD noise multiplier": f"dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, {POISSON})",
-    "tpr_at_fpr of DP-SGD": "dp.tpr_at_fpr(1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0),"
-    " 1.0, sampling_prob=.01, relation='add_remove')), .01)",
+    "tpr_at_fpr of DP-SGD": "dp.risk.tpr_at_fpr(1000 * dp.privacy_loss(dp.Mechanism("
+    "dp.Gaussian(1.0), 1.0, sampling_prob=.01, relation='add_remove')), .01)",
     "truncated": f"dp.dpsgd.epsilon(1.0, 1e-6, {SIZES}, steps=1000, sampling='truncated',"
     " batch_size_limit=650)",
     "without replacement": f"dp.dpsgd.epsilon(1.0, 1e-6, {SIZES}, steps=1000,"
@@ -62,8 +62,8 @@ COMPILED = {
 }
 OWN_NOISE = """
 import jax.numpy as jnp
-@dp.pytree
-class Logistic(dp.NumericalNoise):
+@dp.own.pytree
+class Logistic(dp.own.NumericalNoise):
     scale: object
     def _log_density(self, x):
         y = jnp.abs(x) / self.scale

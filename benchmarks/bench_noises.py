@@ -25,7 +25,7 @@ sys.path += [str(Path(__file__).parents[1] / "tests" / folder) for folder in (".
 POINTS = 1_000_000
 SLOW_POINTS = 100_000
 BUDGETS = 1_000
-NOISES: dict[str, dp.Noise] = {
+NOISES: dict[str, dp.own.Noise] = {
     "gaussian": dp.Gaussian(1.3),
     "laplace": dp.Laplace(1.3),
     "truncated_laplace": dp.TruncatedLaplace(1.3, 20.0),
@@ -48,7 +48,7 @@ def points(name: str, size: int) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(shift), jnp.asarray(rng.uniform(0.0, 8.0, size))
 
 
-def quadrature(noise: dp.Noise, shift: float, epsilon: float) -> float:
+def quadrature(noise: dp.own.Noise, shift: float, epsilon: float) -> float:
     """int over {loss > epsilon} of g(t) - e^epsilon g(t + shift), as one would with SciPy."""
     density = jax.jit(noise.log_density)
 
@@ -142,7 +142,7 @@ def fits() -> dict[str, Any]:
     result = {}
     for family in FITTED:
 
-        def fit(family: str = family) -> dp.Noise:
+        def fit(family: str = family) -> dp.own.Noise:
             return dp.fit_noise(family, dp.Budget(epsilon, delta), 1.0)
 
         compile_seconds = first_call(fit)

@@ -35,7 +35,7 @@ def cells() -> dict[str, Any]:
     for epsilon in EPSILONS:
         for delta in DELTAS:
             start = time.perf_counter()
-            made = dp.optimal_noise(dp.Budget(epsilon, delta)).certificate
+            made = dp.optimal.noise(dp.Budget(epsilon, delta)).certificate
             seconds = time.perf_counter() - start
             assert made is not None
             assert made.complete
@@ -105,7 +105,7 @@ def growth() -> dict[str, Any]:
     rows = []
     for steps in (10, 20, 40, 50, 100, 200, 400):
         start = time.perf_counter()
-        made = dp.optimal_noise(dp.Budget(1.0, 0.2), resolution=steps).certificate
+        made = dp.optimal.noise(dp.Budget(1.0, 0.2), resolution=steps).certificate
         assert made is not None
         row: dict[str, Any] = {
             "resolution": steps,
@@ -139,7 +139,7 @@ def growth() -> dict[str, Any]:
 
 
 def main() -> None:
-    dp.optimal_noise(dp.Budget(1.0, 0.2), resolution=4)
+    dp.optimal.noise(dp.Budget(1.0, 0.2), resolution=4)
     measure.write("optimal_noise", {"cells": cells(), "growth": growth()})
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from jaxdp.solvers import coordinate_descent
+from jaxdp.solvers import L1, coordinate_descent, glm
 
 jax.config.update("jax_enable_x64", True)
 
@@ -58,7 +58,7 @@ def solvers():
     rng = np.random.default_rng(0)
     features = rng.uniform(-1, 1, size=(20_640, 8))
     targets = features.sum(axis=1) + rng.normal(size=20_640)
-    problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1), dtype=jnp.float32)
+    problem = glm(features, targets, loss="squared", penalty=L1(0.1), dtype=jnp.float32)
     params = jnp.zeros((1000, 500), jnp.float32)
     calls = {"coordinate_descent_ms": {}, "dpsgd_ns_a_parameter": {}}
     for release in ("float", "lattice"):
@@ -126,7 +126,7 @@ def main():
         pair = (0, 50) if noise.on_integers else (0.0, 1.0)
         mechanism = dp.Mechanism(noise, float(pair[1]))
         delta = 1e-2 if "gaussian" in name else 0.0
-        found = dp.audit(mechanism, pair, 100_000, delta=delta, progress=False)
+        found = dp.audit.run(mechanism, pair, 100_000, delta=delta, progress=False)
         assert not found.is_refuted, (name, found)
         report["audits"][name] = {
             "lower": round(found.epsilon_lower, 3),

@@ -31,12 +31,12 @@ JOBS = (REGRESSIONS[0], REGRESSIONS[3])
 
 
 def numpy_chain(
-    problem: dp.Problem, plan: coordinate_descent.Plan, drawn: np.ndarray
+    problem: dp.solvers.Problem, plan: coordinate_descent.Plan, drawn: np.ndarray
 ) -> np.ndarray:
     """The same algorithm and noise as a plain loop; the mean is not rounded to a grid."""
     design, state = np.asarray(problem.design), np.array(problem.offset)
     clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
-    strength, is_l1 = float(problem.penalty.strength), isinstance(problem.penalty, dp.L1)
+    strength, is_l1 = float(problem.penalty.strength), isinstance(problem.penalty, dp.solvers.L1)
     theta = np.zeros(len(steps))
     sequence = np.asarray(plan.sequence).ravel()
     for j, noise in zip(sequence, drawn.ravel(), strict=True):

@@ -156,6 +156,10 @@ def code(text: str, name: str, thing: Any) -> str:
         target = ".".join((*places[:end], word))
         if target in DOCUMENTED and target != name:
             return f"\\ :py:obj:`{text} <{target}>`\\ "
+    # A class of a namespace, by its own name.
+    targets = [x for x in DOCUMENTED if x.endswith(f".{word}") and word[0].isupper()]
+    if len(targets) == 1 and targets[0] != name:
+        return f"\\ :py:obj:`{text} <{targets[0]}>`\\ "
     return f"\\ ``{text}``\\ "
 
 

@@ -34,7 +34,8 @@ def linked(app: Any, page: nodes.document, documented: Set[str], external: re.Pa
     """Link names in the text to their entries in the reference, or to other libraries."""
     for name in [x for x in page.findall(nodes.literal) if not within(x, APART)]:
         word = name.astext().removeprefix("jaxdp.").removeprefix("dp.").partition("(")[0]
-        targets = [x for x in (f"jaxdp.{word}", f"jaxdp.solvers.{word}") if x in documented]
+        places = ("jaxdp", "jaxdp.solvers", "jaxdp.own")
+        targets = [x for x in (f"{place}.{word}" for place in places) if x in documented]
         targets += [word] if external.fullmatch(word) else []
         if targets:
             link = addnodes.pending_xref("", name.deepcopy(), refdomain="py", reftype="obj")

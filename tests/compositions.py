@@ -13,7 +13,7 @@ NAMES_OF_RELEASES = ("count", "sensitivity", "sampling_prob")
 RECORDS, GROUP, STEPS, MIXED = 1000.0, 3, 3, (0.0, 1.0, 2.0)
 
 
-def released(noise: Callable[..., dp.Noise], relation: str | None = None) -> Callable[..., Any]:
+def released(noise: Callable[..., dp.own.Noise], relation: str | None = None) -> Callable[..., Any]:
     """`count` releases of the noise of all other parameters."""
 
     def build(count=1.0, sensitivity=1.0, sampling_prob=1.0, **parameters):

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 from scipy import stats
 
-from jaxdp import Noise
+from jaxdp.own import Noise
 
 # Chance that a correct sampler fails `check_sampler`: once in a million keys.
 FALSE_ALARM = 1e-6

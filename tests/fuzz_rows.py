@@ -8,7 +8,6 @@ import jax
 
 import jaxdp as dp
 from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
-from jaxdp.guarantee.tradeoff import profile_of_tradeoff
 from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)
@@ -54,14 +53,14 @@ def guarantee_rows() -> list[Row]:
             has_shapes=False),
         row("RDP", lambda o, v, e: dp.RDP(o, v).delta(e), "order:order value:shift epsilon:real",
             has_shapes=False),
-        row("advantage", part(of_gdp, dp.advantage), "mu:shift"),
-        row("bayes_risk", part(of_gdp, dp.bayes_risk), "mu:shift prior:share"),
-        row("tpr_at_fpr", part(of_gdp, dp.tpr_at_fpr), "mu:shift fpr:share"),
+        row("risk.advantage", part(of_gdp, dp.risk.advantage), "mu:shift"),
+        row("risk.bayes_risk", part(of_gdp, dp.risk.bayes_risk), "mu:shift prior:share"),
+        row("risk.tpr_at_fpr", part(of_gdp, dp.risk.tpr_at_fpr), "mu:shift fpr:share"),
         row("GDP.tradeoff", lambda m, f: dp.GDP(m).tradeoff(f), "mu:shift fpr:share"),
-        row("tradeoff_of_profile", lambda f: dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, f),
-            "fpr:share"),
-        row("profile_of_tradeoff", lambda e: profile_of_tradeoff(dp.GDP(1.0).tradeoff, e),
-            "epsilon:real"),
+        row("risk.tradeoff_of_profile", lambda f: dp.risk.tradeoff_of_profile(
+            dp.GDP(1.0).log_delta, f), "fpr:share"),
+        row("risk.profile_of_tradeoff", lambda e: dp.risk.profile_of_tradeoff(
+            dp.GDP(1.0).tradeoff, e), "epsilon:real"),
         row("above_threshold", lambda s, t, q: dp.above_threshold(
             s, threshold_scale=t, query_scale=q),
             "sensitivity:shift threshold_scale:scale query_scale:scale"),
@@ -76,7 +75,7 @@ def guarantee_rows() -> list[Row]:
 
 def design_rows() -> list[Row]:
     return [
-        row("lower_bound", lambda e, d, s: dp.lower_bound(dp.ApproxDP(e, d), s),
+        row("optimal.lower_bound", lambda e, d, s: dp.optimal.lower_bound(dp.ApproxDP(e, d), s),
             "epsilon:moderate delta:share sensitivity:shift"),
         row("expected_error", lambda s, level: dp.expected_error(dp.Laplace(s), level),
             "scale:scale level:share"),
@@ -86,7 +85,7 @@ def design_rows() -> list[Row]:
         row("ExpectedError.smallest_value",
             lambda s, v: dp.expected_error(dp.Laplace(s)).smallest_value(v),
             "scale:scale relative_error:scale"),
-        row("staircase_split", dp.staircase_split, "epsilon:moderate"),
+        row("optimal.staircase_split", dp.optimal.staircase_split, "epsilon:moderate"),
         row("gini", gini, "sensitivities:vector", has_shapes=False),
         row("sensitivity_profile", lambda n: sensitivity_profile("linear", n), "count:size",
             has_shapes=False),
@@ -106,7 +105,7 @@ def design_rows() -> list[Row]:
         row("release", lambda s, m, v: dp.release(
             dp.Mechanism(dp.DiscreteLaplace(s), m), v, KEY).value,
             "scale:moderate sensitivity:count value:size", has_shapes=False),
-        row("plan_table", lambda e, d, w: dp.plan_table(
+        row("tables.plan", lambda e, d, w: dp.tables.plan(
             {"epsilon": e, "delta": d, "release": [COUNT | {"weight": w}]}),
             "epsilon:moderate delta:small weight:moderate", has_shapes=False, is_dear=True),
     ]  # fmt: skip
@@ -124,13 +123,13 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small sensitivity:scale count:size"),
         row("allocate_exact", lambda v, e, d: dp.allocate_exact(dp.Laplace(1.0), v, (e, d)),
             "sensitivities:vector epsilon:moderate delta:small"),
-        row("optimal_noise", lambda e, d, s: dp.optimal_noise((e, d), sensitivity=s),
+        row("optimal.noise", lambda e, d, s: dp.optimal.noise((e, d), sensitivity=s),
             "epsilon:moderate delta:small sensitivity:scale"),
-        row("optimal_integer_noise", lambda e, d, s: dp.optimal_integer_noise((e, d), s),
+        row("optimal.integer_noise", lambda e, d, s: dp.optimal.integer_noise((e, d), s),
             "epsilon:moderate delta:small sensitivity:size"),
-        row("optimal_mechanism", lambda e, d, s: dp.optimal_mechanism((e, d), s, (0.0, 1.0)),
+        row("optimal.mechanism", lambda e, d, s: dp.optimal.mechanism((e, d), s, (0.0, 1.0)),
             "epsilon:moderate delta:small sensitivity:scale"),
-        row("pinball", dp.pinball, "quantile:share"),
+        row("optimal.pinball", dp.optimal.pinball, "quantile:share"),
         row("GaussianMixture", lambda v, s: dp.GaussianMixture(v, [0.5, 0.5], s),
             "sensitivities:vector scale:scale"),
         row("dpsgd.epsilon", lambda s, d, q, n: dp.dpsgd.epsilon(s, d, sampling_prob=q, steps=n),
@@ -140,17 +139,17 @@ def dear_rows() -> list[Row]:
         row("dpsgd.noise_multiplier", lambda e, d, q, n: dp.dpsgd.noise_multiplier(
             epsilon=e, delta=d, sampling_prob=q, steps=n),
             "epsilon:moderate delta:small sampling_prob:share steps:size"),
-        row("audit", lambda n, d, c: dp.audit(dp.Mechanism(dp.Gaussian(1.0), 1.0), (0.0, 1.0), n,
-            delta=d, confidence=c, key=KEY, progress=False),
+        row("audit.run", lambda n, d, c: dp.audit.run(dp.Mechanism(dp.Gaussian(1.0), 1.0), (0, 1),
+            n, delta=d, confidence=c, key=KEY, progress=False),
             "trials:size delta:share confidence:share"),
-        row("audit_one_run", lambda n, d, c: dp.audit_one_run(lambda taken, key: taken + 0.0, n,
+        row("audit.one_run", lambda n, d, c: dp.audit.one_run(lambda taken, key: taken + 0.0, n,
             delta=d, claim=dp.GDP(1.0), confidence=c, key=KEY),
             "canaries:size delta:share confidence:share"),
-        row("glm", lambda x, y: dp.glm(x, y, loss="squared", penalty=dp.L1(0.1)),
-            "features:vector targets:vector"),
-        row("L1", dp.L1, "strength:scale"),
-        row("L2", dp.L2, "strength:scale"),
-        row("bounded_smoothness", lambda b: dp.bounded_smoothness("squared", b),
+        row("solvers.glm", lambda x, y: dp.solvers.glm(
+            x, y, loss="squared", penalty=dp.solvers.L1(0.1)), "features:vector targets:vector"),
+        row("solvers.L1", dp.solvers.L1, "strength:scale"),
+        row("solvers.L2", dp.solvers.L2, "strength:scale"),
+        row("solvers.bounded_smoothness", lambda b: dp.solvers.bounded_smoothness("squared", b),
             "feature_bounds:vector"),
         row("Smoothness", lambda v: Smoothness(v, "public"), "smoothness:vector"),
     ]  # fmt: skip

@@ -51,7 +51,7 @@ def check_mechanism(made):
 
 def edge_noise(row, *, monotone=False, resolution=None, support=None, sensitivity=1.0, loss="l1"):
     """A cell boundary at 0 and no atom, as published."""
-    return dp.optimal_noise(
+    return dp.optimal.noise(
         budget(row),
         loss,
         sensitivity=sensitivity,

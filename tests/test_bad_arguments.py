@@ -27,9 +27,9 @@ batch = dp.Mechanism(dp.Gaussian(jnp.ones(3)), 1.0)
 huge = 10**400
 bad = (ValueError, TypeError)
 calls = {
-    "source advantage": (bad, lambda: dp.advantage(1.0), "source must be a guarantee"),
-    "source risk": (bad, lambda: dp.bayes_risk("a", 0.5), "source must be a guarantee"),
-    "source rate": (bad, lambda: dp.tpr_at_fpr(dp.Gaussian(1.0), 0.1), "dp.Mechanism(noise"),
+    "source advantage": (bad, lambda: dp.risk.advantage(1.0), "source must be a guarantee"),
+    "source risk": (bad, lambda: dp.risk.bayes_risk("a", 0.5), "source must be a guarantee"),
+    "source rate": (bad, lambda: dp.risk.tpr_at_fpr(dp.Gaussian(1.0), 0.1), "dp.Mechanism(noise"),
     "losses": (bad, lambda: dp.PrivacyLoss.from_pmf(huge, 1.0, 1.0), "losses must be real"),
     "masses": (bad, lambda: dp.PrivacyLoss.from_pmf([0.0], [huge], [1.0]), "masses_p must be real"),
     "scale": (bad, lambda: dp.Gaussian(huge), "scale must be real"),

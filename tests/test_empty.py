@@ -109,8 +109,8 @@ def test_guarantees(kind):
     if kind is not dp.ExponentialMechanism:
         for answer in (3 * some, some + some, some.tradeoff(0.1), dp.to_zcdp(some)):
             assert_empty(answer)
-        assert_empty(jax.eval_shape(dp.advantage, some))
-        assert_empty(jax.eval_shape(lambda: dp.bayes_risk(some, 0.1)))
+        assert_empty(jax.eval_shape(dp.risk.advantage, some))
+        assert_empty(jax.eval_shape(lambda: dp.risk.bayes_risk(some, 0.1)))
 
 
 def test_calibrations():
@@ -126,7 +126,7 @@ def test_calibrations():
         assert dp.allocate(family, [1.0, 2.0], budget).shape == (0, 2)
         assert_empty(dp.allocate(family, [], (1.0, 1e-6)))
         assert_empty(dp.allocation_error(family, np.zeros((0, 3))))
-    assert_empty(dp.lower_bound(dp.ApproxDP(NONE, NONE), 1.0))
+    assert_empty(dp.optimal.lower_bound(dp.ApproxDP(NONE, NONE), 1.0))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ FLOORS = (
     ("noise",),
     ("guarantee",),
     ("dominating_pair", "risk"),
-    ("accountant", "sampling"),
+    ("accountant", "sampling", "own"),
     ("released",),
     ("mechanism", "exponential_mechanism", "ledger"),
     ("composition",),

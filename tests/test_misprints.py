@@ -42,7 +42,9 @@ def test_order_two_bounds_chi_squared_from_above():
 
 def test_the_error_under_zcdp_falls_like_the_number_of_records():
     """1 / (sqrt(rho) n), where 1 / sqrt(rho n) is printed."""
-    bounds = [np.sqrt(float(dp.lower_bound(dp.ZCDP(0.0, 1e-4), 1.0 / n))) for n in (100, 400)]
+    bounds = [
+        np.sqrt(float(dp.optimal.lower_bound(dp.ZCDP(0.0, 1e-4), 1.0 / n))) for n in (100, 400)
+    ]
     np.testing.assert_allclose(bounds[0] / bounds[1], 4.0, rtol=1e-12)
 
 

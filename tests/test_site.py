@@ -34,7 +34,7 @@ Returns:
 
 
 def test_a_docstring_is_converted(site):
-    expected = r"""E\|T\|\ :sup:`p`\  and e\ :sup:`-(x + 1) / 2`\ , see \ :py:obj:`Noise.sample <jaxdp.Noise.sample>`\ ; \*as\* \ ``scale``\  x\_1 is.
+    expected = r"""E\|T\|\ :sup:`p`\  and e\ :sup:`-(x + 1) / 2`\ , see \ :py:obj:`Noise.sample <jaxdp.own.Noise.sample>`\ ; \*as\* \ ``scale``\  x\_1 is.
 
 :Arguments:
    * **power**, **x**: of \ ``shift``\ , two lines.
@@ -59,7 +59,7 @@ def test_no_formula_begins_a_list(site, start):
 
 def test_every_entry_can_be_linked(site):
     names = site["DOCUMENTED"]
-    assert {"jaxdp.Noise.log_delta", "jaxdp.dpsgd.epsilon", "jaxdp.Phase"} - names == {
+    assert {"jaxdp.own.Noise.log_delta", "jaxdp.dpsgd.epsilon", "jaxdp.Phase"} - names == {
         "jaxdp.Phase"
     }
     for name in names:

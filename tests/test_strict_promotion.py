@@ -29,7 +29,7 @@ ANSWERS = {
     "dp_sgd": lambda: dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=1000),
     "calibrated": lambda: dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(s), 1), (1, 1e-5)),
     "guarantee": lambda: (2 * dp.GDP(1) + dp.GDP(0.5)).epsilon(1e-5),
-    "risk": lambda: dp.tpr_at_fpr(dp.GDP(1), 0.01),
+    "risk": lambda: dp.risk.tpr_at_fpr(dp.GDP(1), 0.01),
     "renyi": lambda: GAUSSIAN.renyi(jnp.arange(2, 4)),
 }
 

@@ -17,7 +17,7 @@ FALSE_ALARM = 1e-4
 
 
 class Case(NamedTuple):
-    """Arguments of `dp.audit`; `trials` are those of the whole table."""
+    """Arguments of `dp.audit.run`; `trials` are those of the whole table."""
 
     mechanism: Any
     neighbours: tuple[Any, Any]
@@ -33,9 +33,9 @@ Cases = dict[str, Callable[[], Case]]
 
 def audited(
     case: Case, key: jax.Array, trials: int | None = None, false_alarm: float = FALSE_ALARM
-) -> dp.Audit:
+) -> dp.audit.Audit:
     """The audit, of all trials or of fewer."""
-    return dp.audit(
+    return dp.audit.run(
         case.mechanism,
         case.neighbours,
         trials or case.trials,

@@ -14,8 +14,8 @@ TRIALS = 100_000
 _ROUNDED = 2.0**-20
 
 
-@dp.pytree
-class Logistic(dp.NumericalNoise):
+@dp.own.pytree
+class Logistic(dp.own.NumericalNoise):
     """A noise of one's own, by its density and survival function alone."""
 
     scale: jax.Array
@@ -71,10 +71,10 @@ def table() -> Case:
     """A count and a sum under one budget; the record that is added reaches every bound."""
     count = {"statistic": "count", "noise": "discrete_laplace"}
     total = {"statistic": "sum", "column": "x", "lower": -1, "upper": 1, "noise": "laplace"}
-    plan = dp.plan_table({"epsilon": 2.0, "delta": 1e-3, "release": [count, total]})
+    plan = dp.tables.plan({"epsilon": 2.0, "delta": 1e-3, "release": [count, total]})
 
     def mechanism(values, key):
-        return [row.value for row in dp.release_table({"x": values}, plan, key).rows]
+        return [row.value for row in dp.tables.release({"x": values}, plan, key).rows]
 
     return Case(mechanism, ([0.0, 1.0], [0.0]), 2.0, 1e-3, 400)
 

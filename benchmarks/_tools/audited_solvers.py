@@ -10,9 +10,13 @@ import jaxdp as dp
 from benchmarks._tools.audited import Case, Cases
 from benchmarks.reproductions import proximal_descent, sufficient_statistics
 from jaxdp.solvers import (
+    L1,
+    L2,
+    Problem,
     coordinate_descent,
     covariance,
     exponential_mechanism,
+    glm,
     naive_bayes,
     scaling,
 )
@@ -24,15 +28,15 @@ TRIALS = 4000
 HOST_TRIALS = 1000
 
 
-def problem(loss: str, values: tuple[float, float]) -> dp.Problem:
+def problem(loss: str, values: tuple[float, float]) -> Problem:
     """Three records that pull nowhere, and one with a feature and a target."""
     features = np.array([[0.0], [0.0], [0.0], [values[0]]])
     targets = np.array([0.0, 1.0, 0.0, values[1]])
     classes = [0, 1] if loss == "logistic" else None
-    return dp.glm(features, targets, loss=loss, penalty=dp.L1(1e-2), classes=classes)
+    return glm(features, targets, loss=loss, penalty=L1(1e-2), classes=classes)
 
 
-def descent(loss: str, noise: str | dp.Noise, relation: str) -> Case:
+def descent(loss: str, noise: str | dp.own.Noise, relation: str) -> Case:
     """Three updates, small enough for the gradient to stay at its threshold."""
     plan = coordinate_descent.plan(
         BUDGET,
@@ -117,13 +121,13 @@ def bayes(noise: str, relation: str) -> Case:
 
 
 def exponential(relation: str) -> Case:
-    penalty = dp.L2(0.1)
+    penalty = L2(0.1)
     plan = exponential_mechanism.plan(
         BUDGET, dimension=1, records=2, radius=2.0, relation=relation, penalty=penalty
     )
 
     def mechanism(value, keys):
-        data = dp.glm([[0.0], [value]], [0, 1], loss="logistic", penalty=penalty, classes=[0, 1])
+        data = glm([[0.0], [value]], [0, 1], loss="logistic", penalty=penalty, classes=[0, 1])
         return jax.vmap(lambda key: exponential_mechanism.sample(data, plan, key))(keys)
 
     other = -1.0 if relation == "replace_one" else 0.0

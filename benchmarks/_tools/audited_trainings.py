@@ -129,7 +129,7 @@ SCHEMES: Cases = {
 }
 
 
-def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.OneRunAudit:
+def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.audit.OneRunAudit:
     """A training whose canaries each pull a parameter of their own, as far as the clip lets them.
 
     A score is the parameter itself, which is the sum of all steps.
@@ -146,7 +146,7 @@ def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.OneRunAudit:
         data = jnp.asarray(np.flatnonzero(included))
         return dpsgd.train(loss, params, data, plan, optax.sgd(1.0), key, part=64)["w"]
 
-    return dp.audit_one_run(
+    return dp.audit.one_run(
         training,
         CANARIES,
         claim=plan.guarantee,

@@ -41,9 +41,9 @@ class Regression(NamedTuple):
     def loss(self) -> str:
         return "squared" if self.data == "california_housing" else "logistic"
 
-    def problem(self, dtype: str = "float64") -> dp.Problem:
+    def problem(self, dtype: str = "float64") -> dp.solvers.Problem:
         features, targets = self.arrays()
-        return dp.glm(features, targets, loss=self.loss, penalty=self.penalty, dtype=dtype)
+        return dp.solvers.glm(features, targets, loss=self.loss, penalty=self.penalty, dtype=dtype)
 
 
 TUNED = {"iid": (0.0215, 0.56), "spr": (0.464, 1.78), "inid": (0.215, 1.78), "winid": (0.464, 1.78)}
@@ -51,13 +51,13 @@ SAME = ("iid", "spr", "inid", "winid")
 CALIFORNIA, ELECTRICITY = "california_housing", "electricity"
 REGRESSIONS = (
     Regression(
-        "California raw, l1 0.1", CALIFORNIA, "raw", dp.L1(0.1), 20_000, 0.3668935216, TUNED
+        "California raw, l1 0.1", CALIFORNIA, "raw", dp.solvers.L1(0.1), 20_000, 0.3668935216, TUNED
     ),
     Regression(
         "California standardised, l1 0.1",
         CALIFORNIA,
         "standard",
-        dp.L1(0.1),
+        dp.solvers.L1(0.1),
         300,
         0.4193644937,
         dict.fromkeys(SAME, (0.1, 3.16)),
@@ -66,7 +66,7 @@ REGRESSIONS = (
         "California min-max, l1 0.05",
         CALIFORNIA,
         "minmax",
-        dp.L1(0.05),
+        dp.solvers.L1(0.05),
         20_000,
         None,
         dict.fromkeys(SAME, (0.316, 2.78)),
@@ -75,7 +75,7 @@ REGRESSIONS = (
         "Electricity raw, l2 1/n",
         ELECTRICITY,
         "raw",
-        dp.L2(1 / 45312),
+        dp.solvers.L2(1 / 45312),
         3000,
         0.5568569454,
         {"iid": (0.316, 1.31)} | dict.fromkeys(("spr", "inid", "winid"), (1.0, 2.57)),
@@ -84,7 +84,7 @@ REGRESSIONS = (
         "Electricity standardised, l2 1/n",
         ELECTRICITY,
         "standard",
-        dp.L2(1 / 45312),
+        dp.solvers.L2(1 / 45312),
         2000,
         0.5101816652,
         dict.fromkeys(SAME, (1.0, 2.57)),
@@ -92,7 +92,7 @@ REGRESSIONS = (
 )
 
 
-def budget_of(problem: dp.Problem) -> dp.Budget:
+def budget_of(problem: dp.solvers.Problem) -> dp.Budget:
     """epsilon = 1, delta = 1 / n^2: that of the papers."""
     return dp.Budget(1.0, float(problem.design.shape[1]) ** -2)
 
@@ -101,7 +101,7 @@ def optimum(job: Regression) -> float:
     """F at the end of noiseless passes. NOT PRIVATE."""
     if job.name not in _OPTIMA:
         problem = job.problem()
-        curvature = dp.coordinate_smoothness(problem)
+        curvature = dp.solvers.coordinate_smoothness(problem)
         plan = coordinate_descent.noiseless_plan(curvature, passes=job.passes_to_optimum)
         theta = coordinate_descent.run(problem, plan, jax.random.key(0))
         _OPTIMA[job.name] = float(problem.objective(jnp.asarray(theta)))
@@ -109,10 +109,10 @@ def optimum(job: Regression) -> float:
 
 
 def plans(
-    problem: dp.Problem, keys: jax.Array, step, clip, passes: int = 50, **arguments: Any
+    problem: dp.solvers.Problem, keys: jax.Array, step, clip, passes: int = 50, **arguments: Any
 ) -> coordinate_descent.Plan:
     """One plan a key (steps and clips may be one a key), smoothness taken as public."""
-    curvature = dp.coordinate_smoothness(problem).as_public()
+    curvature = dp.solvers.coordinate_smoothness(problem).as_public()
     total = jnp.sqrt(jnp.sum(curvature.values))
     steps, clips = (jnp.broadcast_to(jnp.asarray(a, float), keys.shape[:1]) for a in (step, clip))
 
@@ -134,7 +134,7 @@ def plans(
 
 
 def relative_errors(
-    problem: dp.Problem, best: float, made: coordinate_descent.Plan, keys: jax.Array
+    problem: dp.solvers.Problem, best: float, made: coordinate_descent.Plan, keys: jax.Array
 ) -> np.ndarray:
     """F / F* - 1 of each chain. Evaluation, NOT PRIVATE."""
     theta = coordinate_descent.run_many(problem, made, keys)

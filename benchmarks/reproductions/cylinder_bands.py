@@ -8,7 +8,7 @@ import numpy as np
 import jaxdp as dp
 from benchmarks.reproductions import proximal_descent
 from jaxdp import datasets
-from jaxdp.solvers import coordinate_descent
+from jaxdp.solvers import L1, Problem, coordinate_descent, glm
 
 EACH = (1.0, 0.1)  # the budget of one update
 SPLITS, DRAWS = 50, 2
@@ -39,7 +39,7 @@ def published_table() -> dict[str, Any]:
     features, labels = records()
     coordinates = features.shape[1]
     training = int(np.ceil(0.8 * len(features)))
-    optimised = dp.optimal_noise(dp.Budget(*EACH), loss="l1", sensitivity=2.0, resolution=40)
+    optimised = dp.optimal.noise(dp.Budget(*EACH), loss="l1", sensitivity=2.0, resolution=40)
     noises: dict[str, Any] = {name: name for name in PUBLISHED} | {"optimised": optimised}
     rng = np.random.default_rng(0)
     errors: dict[str, list[tuple[float, float]]] = {name: [] for name in noises}
@@ -47,7 +47,7 @@ def published_table() -> dict[str, Any]:
     for split in range(SPLITS):
         order = rng.permutation(len(features))
         seen, unseen = order[:training], order[training:]
-        problem = dp.glm(features[seen], labels[seen], loss="logistic", penalty=dp.L1(1e-8))
+        problem = glm(features[seen], labels[seen], loss="logistic", penalty=L1(1e-8))
         for name, noise in noises.items():
             for draw in range(DRAWS):
                 key = jax.random.key(1000 * split + draw)
@@ -100,9 +100,7 @@ def row(name: str, pairs: list[tuple[float, float]], composed: float | None) -> 
     }
 
 
-def true_queries(
-    problem: dp.Problem, plan: coordinate_descent.Plan, start: jax.Array
-) -> np.ndarray:
+def true_queries(problem: Problem, plan: coordinate_descent.Plan, start: jax.Array) -> np.ndarray:
     """The sums of derivatives that a noiseless run asks for, one an update. NOT PRIVATE."""
     theta, queries = np.array(start), []
     design = np.asarray(problem.design)

@@ -22,6 +22,7 @@ from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finish
 from jaxdp import demo
 from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
 from jaxdp.plot.style import COLOURS, styled
+from jaxdp.solvers import L1, glm
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
 COUNTS = np.arange(2, 41)
@@ -130,7 +131,7 @@ def histograms(budget: dp.Budget, losses: tuple[str, str], **grid: Any) -> Any:
         ({"fill": True, "color": COLOURS[1], "alpha": 0.35}, {"color": COLOURS[0], "lw": 1.8}),
         strict=True,
     ):
-        noise = dp.optimal_noise(
+        noise = dp.optimal.noise(
             budget, loss, centred=False, max_atom=0.0, symmetric=loss != "asymmetric", **grid
         )
         weights, width = np.array(noise.weights), float(noise.width)
@@ -168,7 +169,7 @@ def queries() -> Any:
     found = []
     for seed in range(SIMULATIONS):
         seen = rng.permutation(len(features))[:training]
-        problem = dp.glm(features[seen], labels[seen], loss="logistic", penalty=dp.L1(1e-8))
+        problem = glm(features[seen], labels[seen], loss="logistic", penalty=L1(1e-8))
         order, start = jax.random.split(jax.random.key(seed))
         plan = proximal_descent.plan(
             dp.Budget(*cylinder_bands.EACH),

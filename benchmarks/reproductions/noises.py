@@ -36,7 +36,7 @@ def one_dimension() -> list[dict[str, float]]:
     budget = dp.Budget(epsilon, DELTA)
     names = (*FAMILIES, "truncated_laplace", "staircase")
     fitted = {name: dp.fit_noise(name, budget, 1.0) for name in names}
-    bound = dp.lower_bound(dp.ApproxDP(epsilon, DELTA), 1.0)
+    bound = dp.optimal.lower_bound(dp.ApproxDP(epsilon, DELTA), 1.0)
     rows = []
     for i, e in enumerate(epsilon):
         row = {"epsilon": float(e), "lower_bound": float(bound[i])}
@@ -107,7 +107,7 @@ def ratios() -> list[dict[str, float]]:
     for epsilon in (0.1, 0.5, 1.0, 2.0, 5.0, 8.0):
         laplace, row = dp.Laplace(1.0 / epsilon), {"epsilon": epsilon}
         for objective in ("variance", "mean_absolute"):
-            split = dp.staircase_split(epsilon, objective)
+            split = dp.optimal.staircase_split(epsilon, objective)
             stairs = dp.Staircase(epsilon, 1.0, split)
             ratio = getattr(laplace, objective)() / getattr(stairs, objective)()
             row[objective] = float(10 * jnp.log10(ratio))

@@ -49,7 +49,7 @@ def proof_of(noise: dp.Histogram) -> Certificate:
 
 def edge(row: dict[str, Any], resolution: int, support: float, **options: Any) -> Certificate:
     """On the published grid: a cell boundary at 0, no atom."""
-    noise = dp.optimal_noise(
+    noise = dp.optimal.noise(
         budget(row), resolution=resolution, support=support, centred=False, max_atom=0.0, **options
     )
     return proof_of(noise)
@@ -87,7 +87,7 @@ def figure_3_independent() -> list[dict[str, Any]]:
         start = time.perf_counter()
         falling = edge(row, resolution, support, sensitivity=2.0, monotone=True)
         seconds = time.perf_counter() - start
-        best = proof_of(dp.optimal_noise(budget(row), sensitivity=2.0, resolution=resolution))
+        best = proof_of(dp.optimal.noise(budget(row), sensitivity=2.0, resolution=resolution))
         found.append(
             inputs
             | {
@@ -106,7 +106,7 @@ def figure_3_dependent() -> list[dict[str, Any]]:
     for (epsilon, delta), published in DEPENDENT.items():
         for parts in (16, 32):
             start = time.perf_counter()
-            made = dp.optimal_mechanism(
+            made = dp.optimal.mechanism(
                 dp.Budget(epsilon, delta), 2.0, (0.0, 4.0), resolution=parts
             ).certificate
             found.append(
@@ -157,7 +157,7 @@ def figure_5() -> list[dict[str, Any]]:
         parts = np.arange(0.0, 19.0, 2.0)
         nine = published_mechanism(one, 10.0, wide, resolution=36, support=25.0, parts=parts)
         middle = time.perf_counter()
-        made = dp.optimal_mechanism(one, 10.0, wide, resolution=36).certificate
+        made = dp.optimal.mechanism(one, 10.0, wide, resolution=36).certificate
         found.append(
             {
                 "epsilon": epsilon,
@@ -178,7 +178,7 @@ def tables() -> list[dict[str, Any]]:
     found = []
     for loss in ("l1", "l2"):
         for row in rows(f"certified bracket {loss}"):
-            made = proof_of(dp.optimal_noise(budget(row), loss))
+            made = proof_of(dp.optimal.noise(budget(row), loss))
             tlap, middle = row["expected"]["tlap"], 0.5 * (made.loss_lower + made.loss_upper)
             share = row["expected"]["paper_ub_pct"] / 100
             published = tlap / (1 + share) if tlap / (1 + share) >= 1 else tlap - share

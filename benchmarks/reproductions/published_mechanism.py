@@ -53,7 +53,7 @@ def published_mechanism(
         budget: (epsilon, delta), known numbers, epsilon in nats.
         sensitivity, support: whole numbers of cells, in the query's unit.
         query_range: (lowest, highest) answer.
-        loss: as in `optimal_noise`.
+        loss: as in `dp.optimal.noise`.
         resolution: cells of the noise are query range / resolution wide.
         parts: the ends of the parts, rising, multiples of a cell from the low end; every cell if
             None.
@@ -69,7 +69,7 @@ def published_mechanism(
         shifts, is in floating point, and exceeds the budget with "aligned". Nothing bounds the loss
         from below.
 
-    For comparison: `optimal_mechanism` is better. What does not fit the cells, or cannot be kept,
+    For comparison: `optimal.mechanism` is better. What does not fit the cells, or cannot be kept,
     or was not solved in `seconds`: `ValueError`.
     Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust optimization.
     """

@@ -18,7 +18,7 @@ from benchmarks._tools import regressions
 from benchmarks._tools.measure import RESULTS, write
 from benchmarks._tools.regressions import REGRESSIONS, Regression
 from benchmarks.reproductions import cylinder_bands, sufficient_statistics
-from jaxdp.solvers import coordinate_descent
+from jaxdp.solvers import Problem, coordinate_descent, coordinate_smoothness, private_smoothness
 from jaxdp.solvers.coordinate_descent.accounting import least_factor
 
 SEEDS = 20
@@ -94,10 +94,10 @@ def allocations(job: Regression) -> dict[str, Any]:
     return {"problem": job.name, "optimum": best, "rows": rows}
 
 
-def one_shot(job: Regression, problem: dp.Problem, best: float, keys: jax.Array) -> dict[str, Any]:
+def one_shot(job: Regression, problem: Problem, best: float, keys: jax.Array) -> dict[str, Any]:
     """Columns divided by sqrt(M_j), which the descent takes as public as well; the best norm."""
     features, targets = job.arrays()
-    unit = np.sqrt(np.asarray(dp.coordinate_smoothness(problem).values))
+    unit = np.sqrt(np.asarray(coordinate_smoothness(problem).values))
     unit_target = float(np.sqrt(np.mean(targets**2)))
     strength = float(problem.penalty.strength) / unit / unit_target
     found = {}
@@ -204,11 +204,11 @@ def released_smoothness(job: Regression) -> dict[str, Any]:
     errors = []
     for seed in range(SEEDS):
         first, order, noise = jax.random.split(jax.random.key(seed), 3)
-        smoothness, spent = dp.private_smoothness(exact, bounds, 0.1, first)
+        smoothness, spent = private_smoothness(exact, bounds, 0.1, first)
         plan = coordinate_descent.plan(
             budget,
             smoothness=smoothness,
-            clip=clip * float(jnp.sqrt(dp.coordinate_smoothness(exact).values.sum())),
+            clip=clip * float(jnp.sqrt(coordinate_smoothness(exact).values.sum())),
             records=exact.design.shape[1],
             passes=50,
             relation="replace_one",

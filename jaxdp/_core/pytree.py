@@ -43,7 +43,7 @@ def pytree(cls: type[T]) -> type[T]:
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> @dp.pytree
+    >>> @dp.own.pytree
     ... class Point:
     ...     x: float
     ...     y: float

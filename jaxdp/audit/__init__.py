@@ -1,4 +1,6 @@
 """Attempts to prove a guarantee wrong, with lower bounds that hold with known confidence."""
 
-from jaxdp.audit.one_run import audit_one_run as audit_one_run
-from jaxdp.audit.run import audit as audit
+from jaxdp.audit.one_run import OneRunAudit as OneRunAudit
+from jaxdp.audit.one_run import one_run as one_run
+from jaxdp.audit.run import Audit as Audit
+from jaxdp.audit.run import run as run

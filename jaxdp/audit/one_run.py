@@ -67,7 +67,7 @@ class OneRunAudit(NamedTuple):
     canaries: int
 
 
-def audit_one_run(
+def one_run(
     training: Any,
     canaries: int,
     *,
@@ -106,7 +106,7 @@ def audit_one_run(
     >>> import jaxdp as dp
     >>> def training(included, key):
     ...     return included + jax.random.normal(key, included.shape)
-    >>> found = dp.audit_one_run(training, 4000, claim=dp.GDP(1.0), delta=1e-5,
+    >>> found = dp.audit.one_run(training, 4000, claim=dp.GDP(1.0), delta=1e-5,
     ...     key=jax.random.key(0))
     >>> found.is_refuted, found.mu_lower > 0.5
     (False, True)

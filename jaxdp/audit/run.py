@@ -60,7 +60,7 @@ class Audit(NamedTuple):
     finding: str
 
 
-def audit(
+def run(
     mechanism: Any,
     neighbours: Sequence[Any],
     trials: int,
@@ -102,7 +102,7 @@ def audit(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> found = dp.audit(dp.Mechanism(dp.Laplace(1.0), 1.0), (0.0, 1.0), 2000,
+    >>> found = dp.audit.run(dp.Mechanism(dp.Laplace(1.0), 1.0), (0.0, 1.0), 2000,
     ...     key=jax.random.key(0), progress=False)
     >>> found.is_refuted, found.epsilon_lower > 0.5
     (False, True)

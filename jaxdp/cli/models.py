@@ -92,7 +92,7 @@ def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: lis
         )
     targets = np.array([_number(cell, row, "the target") for row, cell in enumerate(cells)])
     bounds = (ends[0].item(), ends[1].item())
-    estimator = library().estimators.DPLasso(**settings, target_bounds=bounds)
+    estimator = library().DPLasso(**settings, target_bounds=bounds)
     return _fitted(estimator, features, targets)
 
 
@@ -105,7 +105,7 @@ def _logistic(
     if not set(cells) <= set(labels):
         raise ValueError("the target has a label that --classes does not name")
     targets = np.array([labels.index(label) for label in cells])
-    estimator = library().estimators.DPLogisticRegression(**settings, classes=[0, 1])
+    estimator = library().DPLogisticRegression(**settings, classes=[0, 1])
     fitted = _fitted(estimator, features, targets)
     fitted.labels = labels
     return fitted

@@ -108,7 +108,7 @@ def design(
         if question.delta == 0:
             raise ImpossibleError("bounded noise has no delta of 0: raise --delta")
         budget, sensitivity = (question.epsilon, question.delta), question.sensitivity
-        return library().optimal_noise(budget, question.loss, sensitivity=sensitivity, **limits)
+        return library().optimal.noise(budget, question.loss, sensitivity=sensitivity, **limits)
 
     noise = exit_on_error("optimal-noise", work)
     proof = noise.certificate

@@ -47,14 +47,14 @@ def run(
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
             check_writable("output", output)
         entries = tomllib.loads(plan.read_text(encoding="utf-8"))
-        table_plan = library().plan_table(entries)
+        table_plan = library().tables.plan(entries)
         if dry_run:
             return _expected(table_plan)
         header, rows = read_csv(file)
         if len(set(header)) < len(header):
             raise ValueError(f"the columns of {file} must have names that differ")
         columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-        table = library().release_table(columns, table_plan)
+        table = library().tables.release(columns, table_plan)
         rows = [row._asdict() for row in table.rows]
         return _report(table_plan, rows), _lines(rows)
 

@@ -48,7 +48,7 @@ def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     ours.
 
     >>> import jaxdp as dp
-    >>> print(f"{dp.lower_bound(dp.PureDP(1.0), 2.0):.4f}")
+    >>> print(f"{dp.optimal.lower_bound(dp.PureDP(1.0), 2.0):.4f}")
     3.6827
     """
     sensitivity = checks.nonnegative("sensitivity", sensitivity)

@@ -257,10 +257,10 @@ def law_on(
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> nodes = dp.panels((jnp.asarray(-12.0), jnp.asarray(12.0)))
+    >>> nodes = dp.own.panels((jnp.asarray(-12.0), jnp.asarray(12.0)))
     >>> loss, slope = nodes.x + 0.5, jnp.ones_like(nodes.x)  # of a Gaussian at shift 1
     >>> density = dp.Gaussian(1.0).log_density(nodes.x)
-    >>> law = dp.law_on(nodes, loss, density, slope, jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf))
+    >>> law = dp.own.law_on(nodes, loss, density, slope, *jnp.array([-jnp.inf, jnp.inf]))
     >>> print(jnp.sum(jnp.exp(law.log_mass)).round(9))
     1.0
     """

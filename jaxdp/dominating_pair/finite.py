@@ -147,7 +147,7 @@ def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finit
 
     It covers both signs and all sizes, and its delta equals `noise.log_delta`. It also composes:
     every release can have another shift, chosen from the earlier releases. Host-side. The bound
-    loses nothing on `optimal_noise`: at (1, .2), (1, .01), (3, .3) and (.2, .05), the deltas of 1
+    loses nothing on `optimal.noise`: at (1, .2), (1, .01), (3, .3) and (.2, .05), the deltas of 1
     to 32 releases equal the deltas of the largest shift alone, to 1e-5.
     """
     if not 0 <= shift < math.inf:

@@ -17,10 +17,10 @@ from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase
 from jaxdp.dpsgd.schedule import Schedule, Training, training_of
-from jaxdp.guarantee.attack_risk import advantage
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.risk import advantage
 
 # False-positive rate of the stated power. chosen: as in Carlini et al., 2022
 _FPR = 1e-3

@@ -4,9 +4,5 @@ from jaxdp.estimators.base import BoundsWarning as BoundsWarning
 from jaxdp.estimators.base import FixedRandomStateWarning as FixedRandomStateWarning
 from jaxdp.estimators.base import NotPrivateWarning as NotPrivateWarning
 from jaxdp.estimators.base import total_privacy as total_privacy
-from jaxdp.estimators.lasso import DPLasso as DPLasso
-from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegression
-from jaxdp.estimators.naive_bayes import DPNaiveBayes as DPNaiveBayes
-from jaxdp.estimators.pca import DPPCA as DPPCA
 from jaxdp.estimators.scaler import DPStandardScaler as DPStandardScaler
 from jaxdp.estimators.scaler import PublicScaler as PublicScaler

@@ -68,7 +68,7 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
     delta.
 
     >>> import jaxdp as dp
-    >>> print(f"{dp.tradeoff_of_profile(dp.GDP(1.0).log_delta, 0.05):.4f}")
+    >>> print(f"{dp.risk.tradeoff_of_profile(dp.GDP(1.0).log_delta, 0.05):.4f}")
     0.7405
     """
     require_both_directions(getattr(log_delta, "__self__", None))
@@ -135,8 +135,7 @@ def profile_of_tradeoff(
     equal ratios, to 3e-14 of the distance to the nearer end. Bad input as in `tradeoff_of_profile`.
 
     >>> import jaxdp as dp
-    >>> from jaxdp.guarantee.tradeoff import profile_of_tradeoff
-    >>> print(f"{profile_of_tradeoff(dp.GDP(1.0).tradeoff, 0.5):.4f}")
+    >>> print(f"{dp.risk.profile_of_tradeoff(dp.GDP(1.0).tradeoff, 0.5):.4f}")
     0.2384
     """
     if not 0 <= error < 1:

@@ -101,7 +101,7 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
-    >>> nodes = dp.panels((jnp.asarray(0.0), jnp.asarray(1.0)), each=2)
+    >>> nodes = dp.own.panels((jnp.asarray(0.0), jnp.asarray(1.0)), each=2)
     >>> print(f"{jnp.sum(nodes.weight[: nodes.first] * nodes.x[: nodes.first] ** 2):.12f}")
     0.333333333333
     """

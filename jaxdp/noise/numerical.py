@@ -42,7 +42,7 @@ _NO_NUMBER = "log_density must be a number everywhere"
 class NumericalNoise(Noise):
     """A symmetric log-concave noise from two formulas and `kinks`.
 
-    A subclass is a `jaxdp.pytree` of its parameters and writes `_log_density(x)`, log g(x), and
+    A subclass is a `jaxdp.own.pytree` of its parameters and writes `_log_density(x)`, log g(x), and
     `_log_survival(x)`, log P[T > x]: functions of arrays that broadcast with the parameters, which
     JAX traces. Bisection and quadrature compute everything else to about 1e-12. A density that is
     not even, not log-concave at the nodes of a quadrature, not of mass 1, or whose tails differ

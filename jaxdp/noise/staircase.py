@@ -231,7 +231,7 @@ def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     Source: Geng & Viswanath, IEEE Trans. Inf. Theory 62, 2016.
 
     >>> import jaxdp as dp
-    >>> print(f"{dp.staircase_split(1.0):.4f}")
+    >>> print(f"{dp.optimal.staircase_split(1.0):.4f}")
     0.4167
     """
     objective = checks.one_of("objective", objective, ("mean_absolute", "variance"))

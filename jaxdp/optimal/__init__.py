@@ -10,3 +10,7 @@ Results that no paper has are argued where they are used: shifts between cells
 `program`), ranges of many sensitivities (`range_bound`), rounding between nodes, even or not
 (`close_pairs`), the hull of all shifts that composes (`dominating_pair/finite`).
 """
+
+from jaxdp._core.lazy import attach as _attach
+
+__all__ = _attach(__name__, __file__)  # pyright: ignore

@@ -71,7 +71,7 @@ class ErrorMeasure(NamedTuple):
         return values + at_nodes - np.maximum(np.append(gap, gap[-1]), np.insert(gap, 0, gap[0]))
 
 
-# By name, see `optimal_noise`.
+# By name, see `dp.optimal.noise`.
 MEASURES = {
     "l1": ErrorMeasure(),
     "l2": ErrorMeasure(0.0, 0.0, 1.0),
@@ -89,13 +89,13 @@ def pinball(quantile: float) -> ErrorMeasure:
         quantile: in (0, 1).
 
     Returns:
-        An `ErrorMeasure`, for `optimal_noise` and its like.
+        An `ErrorMeasure`, for `dp.optimal.noise` and its like.
 
     A quantile of 0 or 1, where one side costs nothing: `ValueError`.
 
     >>> import numpy as np
     >>> import jaxdp as dp
-    >>> dp.pinball(0.75)(np.array([-1.0, 1.0]))
+    >>> dp.optimal.pinball(0.75)(np.array([-1.0, 1.0]))
     array([0.25, 0.75])
     """
     level = np.asarray(checks.probability("quantile", quantile))

@@ -46,7 +46,7 @@ _SNAP = 1e-9
 _FIRST = 0.6
 
 
-def optimal_mechanism(
+def mechanism(
     budget: BudgetLike,
     sensitivity: float,
     query_range: tuple[float, float],
@@ -64,7 +64,7 @@ def optimal_mechanism(
         budget: (epsilon, delta), known numbers, epsilon > 0 in nats, delta in [0, 1).
         sensitivity: in the query's unit.
         query_range: (lowest, highest) answer.
-        loss: c, as in `optimal_noise`; of a function both bounds are looser.
+        loss: c, as in `noise`; of a function both bounds are looser.
         resolution: equal parts of the range, 16 if None.
         nodes: instead, the outputs and the ends of the parts, rising, from one end of the range to
             the other.
@@ -82,7 +82,7 @@ def optimal_mechanism(
     parts takes seconds, at 64 minutes.
 
     >>> import jaxdp as dp
-    >>> found = dp.optimal_mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4)
+    >>> found = dp.optimal.mechanism((1.0, 0.2), 1.0, (0.0, 2.0), resolution=4)
     >>> print(f"{found.certificate.loss_lower:.3f} {found.certificate.loss_upper:.3f}")
     0.291 0.361
     """

@@ -47,7 +47,7 @@ _COARSE = 1.0
 _SPECK = 2**10
 
 
-def optimal_noise(
+def noise(
     budget: BudgetLike,
     loss: MeasureLike = "l1",
     *,
@@ -87,7 +87,7 @@ def optimal_noise(
     Too short a support and a loss bounded on one side: `ValueError`. Needs the extra `lp`.
 
     >>> import jaxdp as dp
-    >>> noise = dp.optimal_noise((1.0, 0.1), resolution=4)
+    >>> noise = dp.optimal.noise((1.0, 0.1), resolution=4)
     >>> print(f"{noise.certificate.loss_lower:.3f} {noise.certificate.loss_upper:.3f}")
     0.682 0.692
     """
@@ -97,7 +97,7 @@ def optimal_noise(
 
 
 class _Limits(NamedTuple):
-    """Properties that the noise must have besides privacy; see `optimal_noise`."""
+    """Properties that the noise must have besides privacy; see `noise`."""
 
     symmetric: bool
     monotone: bool
@@ -106,7 +106,7 @@ class _Limits(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """A question to `optimal_noise` that makes sense."""
+    """A question to `noise` that makes sense."""
 
     measure: ErrorMeasure
     budgets: tuple[tuple[float, float], ...]
@@ -186,7 +186,7 @@ def _cells(half: float, at_most: bool, centred: bool) -> int:
     return 2 * max(math.floor(half - 0.5 + 1e-9), 0) + 1
 
 
-def optimal_integer_noise(
+def integer_noise(
     budget: BudgetLike,
     sensitivity: int = 1,
     loss: MeasureLike = "l1",
@@ -200,21 +200,21 @@ def optimal_integer_noise(
     """The noise on the integers of least expected loss that keeps a budget.
 
     Args:
-        budget, symmetric, monotone, also, seconds: as in `optimal_noise`.
+        budget, symmetric, monotone, also, seconds: as in `noise`.
         sensitivity: a whole number, 1 or more.
-        loss: as in `optimal_noise`, of whole numbers.
-        support: whole number; the noise stays within [-support, support]; as in `optimal_noise` if
+        loss: as in `noise`, of whole numbers.
+        support: whole number; the noise stays within [-support, support]; as in `noise` if
             None.
 
     Returns:
-        A `DiscreteHistogram`, with the certificate of `optimal_noise`.
+        A `DiscreteHistogram`, with the certificate of `noise`.
 
     The program is exact, and the bracket closes to rounding. Less is lost than by any density: at
     (1, .1) and sensitivity 1 E|T| is .5886, where the best density loses .6906. Sums are exact. For
-    queries of whole numbers. Others, and as in `optimal_noise`: `ValueError`.
+    queries of whole numbers. Others, and as in `noise`: `ValueError`.
 
     >>> import jaxdp as dp
-    >>> noise = dp.optimal_integer_noise((1.0, 0.1))
+    >>> noise = dp.optimal.integer_noise((1.0, 0.1))
     >>> print(f"{noise.certificate.loss_lower:.4f} {noise.certificate.loss_upper:.4f}")
     0.5886 0.5886
     """

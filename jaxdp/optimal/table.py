@@ -28,7 +28,7 @@ class RangeMechanism:
     An answer between two nodes is rounded to one of them at random, without bias; the node's law
     draws an output among the same nodes. All answers at most `certificate.sensitivity` apart are
     (epsilon, delta)-close, those between the nodes too (`close_pairs`). weights[k][j] / 2^40:
-    chance of output j at node k. Made by `optimal_mechanism`.
+    chance of output j at node k. Made by `dp.optimal.mechanism`.
     """
 
     nodes: tuple[float, ...] = static()

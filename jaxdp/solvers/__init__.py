@@ -5,8 +5,6 @@ record are bounded first and noisy second; nothing is divided by a count that is
 estimator (`jaxdp/estimators`) checks, clips to public bounds, splits the key and calls one of them.
 """
 
-from jaxdp.solvers import coordinate_descent as coordinate_descent
-from jaxdp.solvers import covariance as covariance
-from jaxdp.solvers import exponential_mechanism as exponential_mechanism
-from jaxdp.solvers import naive_bayes as naive_bayes
-from jaxdp.solvers import scaling as scaling
+from jaxdp._core.lazy import attach as _attach
+
+__all__ = _attach(__name__, __file__)  # pyright: ignore

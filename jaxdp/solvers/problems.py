@@ -143,7 +143,8 @@ def glm(
     Data that are not finite and targets beyond `classes`: `ValueError`.
 
     >>> import jaxdp as dp
-    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
+    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.1)}
+    >>> problem = dp.solvers.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], **ridge)
     >>> problem.design.shape
     (2, 2)
     """
@@ -165,19 +166,14 @@ def glm(
         penalty = jax.tree.map(lambda _: jnp.append(strengths, 0.0), penalty)
         matrix = np.column_stack([matrix, np.ones(len(matrix))])
     if loss == "squared":
-        offset = -_finite_targets(values)
+        offset = -checks.array_of_records("targets", values)
+        if not np.isfinite(offset).all():
+            raise ValueError("targets must be finite")
     else:
         matrix, offset = matrix * _signs(values, classes)[:, None], np.zeros(len(values))
     # Not `jnp.asarray`, which compiles for each shape.
     design, offset = (jax.device_put(np.asarray(x, dtype, order="C")) for x in (matrix.T, offset))
     return Problem(design, offset, penalty, loss, intercept)
-
-
-def _finite_targets(values: np.ndarray) -> np.ndarray:
-    values = checks.array_of_records("targets", values)
-    if not np.isfinite(values).all():
-        raise ValueError("targets must be finite")
-    return values
 
 
 def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:
@@ -224,8 +220,9 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
         "records", which solvers refuse.
 
     >>> import jaxdp as dp
-    >>> problem = dp.glm([[1.0, 0.0], [3.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
-    >>> print(dp.coordinate_smoothness(problem).values)
+    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.1)}
+    >>> problem = dp.solvers.glm([[1.0, 0.0], [3.0, 1.0]], [1.0, -1.0], **ridge)
+    >>> print(dp.solvers.coordinate_smoothness(problem).values)
     [5.  0.5]
     """
     mean_square = jnp.mean(problem.design**2, axis=1, dtype=jnp.float64)
@@ -246,7 +243,7 @@ def bounded_smoothness(
         M_j = c bound_j^2, c = 1 (squared) or 1/4 (logistic), a `Smoothness` of origin "public".
 
     >>> import jaxdp as dp
-    >>> print(dp.bounded_smoothness("logistic", [1.0, 2.0], intercept=True).values)
+    >>> print(dp.solvers.bounded_smoothness("logistic", [1.0, 2.0], intercept=True).values)
     [0.25 1.   0.25]
     """
     checks.one_of("loss", loss, LOSSES)
@@ -277,8 +274,9 @@ def private_smoothness(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> problem = dp.glm([[1.0, 0.0], [1.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.1))
-    >>> smoothness, spent = dp.private_smoothness(problem, 1.0, 0.5, jax.random.key(0))
+    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.1)}
+    >>> problem = dp.solvers.glm([[1.0, 0.0], [1.0, 1.0]], [1.0, -1.0], **ridge)
+    >>> smoothness, spent = dp.solvers.private_smoothness(problem, 1.0, 0.5, jax.random.key(0))
     >>> smoothness.origin, float(spent.exact.epsilon_bound)
     ('released', 0.5)
     """

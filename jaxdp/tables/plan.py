@@ -82,7 +82,7 @@ class TablePlan(NamedTuple):
 
 
 @in_float64
-def plan_table(plan: Mapping[str, Any]) -> TablePlan:
+def plan(plan: Mapping[str, Any]) -> TablePlan:
     """Plan of a table of counts, sums and means whose noises meet one budget together.
 
     Args:
@@ -109,7 +109,7 @@ def plan_table(plan: Mapping[str, Any]) -> TablePlan:
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "noise": "discrete_laplace"}
     >>> ages = {"statistic": "mean", "column": "age", "lower": 0, "upper": 100, "weight": 2}
-    >>> plan = dp.plan_table({"epsilon": 1.0, "delta": 1e-6, "release": [count, ages]})
+    >>> plan = dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": [count, ages]})
     >>> for name, error in plan.expected_errors().items():
     ...     print(name, f"{error.standard_deviation:.2f}")
     count 12.88

@@ -17,7 +17,8 @@ from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
-from jaxdp.mechanism import Mechanism, release
+from jaxdp.mechanism import Mechanism
+from jaxdp.mechanism import release as released_by
 from jaxdp.tables.keys import counts_all
 from jaxdp.tables.labels import counted
 from jaxdp.tables.plan import LARGEST, Query, TablePlan, error_of, step_of
@@ -50,7 +51,7 @@ class ReleasedTable(NamedTuple):
 
 
 @in_float64
-def release_table(
+def release(
     columns: Mapping[str, Iterable[Any]],
     plan: TablePlan,
     key: Key | None = None,
@@ -62,7 +63,8 @@ def release_table(
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
             length. Labels match categories by value, as numbers, booleans or dates (1, 1.0, " 1"
-        and "01" are equal); other texts match as texts, stripped. plan: what `plan_table` returned.
+        and "01" are equal); other texts match as texts, stripped.
+        plan: what `dp.tables.plan` returned.
         key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full; if None,
             the ledger that the plan names, if any.
@@ -81,12 +83,12 @@ def release_table(
     >>> import jax
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "column": "town", "categories": ["A", "B"]}
-    >>> plan = dp.plan_table({"epsilon": 1.0, "delta": 1e-6, "release": [count]})
-    >>> table = dp.release_table({"town": ["A"] * 70 + ["B", "C"]}, plan, jax.random.key(0))
+    >>> plan = dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": [count]})
+    >>> table = dp.tables.release({"town": ["A"] * 70 + ["B", "C"]}, plan, jax.random.key(0))
     >>> [(row.category, f"{row.half_width:.1f}") for row in table.rows]
     [('A', '9.3'), ('B', '9.3')]
     """
-    require_outside_traces("release_table", ONE_KEY)
+    require_outside_traces("tables.release", ONE_KEY)
     key = key_or_new(key)
     columns_by_name = {
         name: list(np.asarray(values) if isinstance(values, jax.Array) else values)
@@ -148,7 +150,7 @@ def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> lis
     shape = (len(sums),)
     noise = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), mechanism.noise)
     each = Mechanism(noise, jnp.full(shape, float(query.sensitivity)))
-    released = release(each, np.array(sums, np.int64), key, step_of(query, mechanism))
+    released = released_by(each, np.array(sums, np.int64), key, step_of(query, mechanism))
     # The planned sensitivity is at least the lattice's.
     assert bool(jnp.all(released.mechanism.sensitivity <= mechanism.sensitivity))
     return np.asarray(released.value, np.float64).tolist()

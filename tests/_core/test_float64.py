@@ -17,7 +17,7 @@ SCALE = jax.ShapeDtypeStruct((4,), jnp.float64)
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
 ANSWERS = {
     "log_delta": lambda s: dp.Laplace(s).log_delta(1.0, 0.5),
-    "closure": lambda s: dp.tradeoff_of_profile(lambda e: dp.GDP(s).log_delta(e), 0.1),
+    "closure": lambda s: dp.risk.tradeoff_of_profile(lambda e: dp.GDP(s).log_delta(e), 0.1),
     "guarantee": lambda s: (dp.GDP(s) + dp.GDP(1.0)).mu,
     "composition": lambda s: (3 * dp.privacy_loss(dp.GDP(s))).log_delta(1.0),
 }
@@ -88,7 +88,7 @@ def answers(sigma, delta):
         "profile": noise.log_delta(1.0, 0.5),
         "delta": dp.Mechanism(noise, 1.0).delta(0.5),
         "composition": loss.log_delta(0.5),
-        "closure": dp.tradeoff_of_profile(lambda e: dp.GDP(sigma).log_delta(e), delta),
+        "closure": dp.risk.tradeoff_of_profile(lambda e: dp.GDP(sigma).log_delta(e), delta),
         "record": dp.to_gdp(dp.GDP(sigma) + dp.GDP(sigma)).delta(1.0),
     }
 

@@ -70,7 +70,7 @@ QUESTIONS = {
         )
     ).epsilon(1e-6),
     "gaussian": lambda: dp.Mechanism(dp.Gaussian(2.0), 1.0).epsilon(1e-6),
-    "tpr_at_fpr": lambda: dp.tpr_at_fpr(_laplace(10), 0.01),
+    "tpr_at_fpr": lambda: dp.risk.tpr_at_fpr(_laplace(10), 0.01),
     "renyi": lambda: _laplace(10).renyi([1.5, 2.0]),
     "calibrate": lambda: dp.calibrate(
         lambda scale: dp.Mechanism(dp.Gaussian(scale), 1.0), dp.Budget(1.0, 1e-6)

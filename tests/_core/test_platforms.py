@@ -68,7 +68,8 @@ elif case == "dpsgd":
     shapes = shaped((8, 4, 2), jnp.float32), shaped((8, 2), jnp.float32), key
     function = step
 elif case == "coordinate_descent":
-    problem = dp.glm(np.ones((64, 2)), np.ones(64), loss="squared", penalty=dp.L1(0.5))
+    penalty = dp.solvers.L1(0.5)
+    problem = dp.solvers.glm(np.ones((64, 2)), np.ones(64), loss="squared", penalty=penalty)
     plan = coordinate_descent.plan(
         (1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0, records=64, passes=2,
         relation="replace_one", order="cyclic", release=release,

@@ -38,7 +38,7 @@ def test_a_schedule_that_grows_compiles_nothing():
 
 def test_a_tradeoff_outside_of_traces_is_that_of_the_search_inside():
     loss = 1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, "add_remove"))
-    rate = dp.tpr_at_fpr(loss, 1e-3)
+    rate = dp.risk.tpr_at_fpr(loss, 1e-3)
     # At any epsilon tpr <= delta + e^epsilon fpr.
     np.testing.assert_allclose(rate, 0.00406844788158, atol=1e-10)
     assert rate >= 0.00406844788158 - 1e-13

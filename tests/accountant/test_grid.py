@@ -171,7 +171,8 @@ def test_nothing_known_and_traced_bad_input():
             marks=pytest.mark.long,
         ),
         pytest.param(
-            3 * loss_of(dp.Staircase(0.5, 1.0, dp.staircase_split(0.5))), marks=pytest.mark.long
+            3 * loss_of(dp.Staircase(0.5, 1.0, dp.optimal.staircase_split(0.5))),
+            marks=pytest.mark.long,
         ),
     ],
 )

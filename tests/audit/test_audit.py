@@ -80,7 +80,7 @@ def test_a_right_mechanism_stands():
 
 
 def audited(mechanism, pair):
-    return dp.audit(mechanism, pair, TRIALS, claim=CLAIM, key=KEY, chunk=TRIALS, progress=False)
+    return dp.audit.run(mechanism, pair, TRIALS, claim=CLAIM, key=KEY, chunk=TRIALS, progress=False)
 
 
 def test_many_trials_of_one_call_are_those_of_many():
@@ -94,8 +94,8 @@ def test_many_trials_of_one_call_are_those_of_many():
 
     known = {"claim": CLAIM, "key": KEY, "progress": False}
     pair = (RECORDS, NEIGHBOUR)
-    found = dp.audit(many, pair, 50, chunk=20, **known)
-    assert found == dp.audit(once, pair, 50, **known)
+    found = dp.audit.run(many, pair, 50, chunk=20, **known)
+    assert found == dp.audit.run(once, pair, 50, **known)
 
     class Fitted(BaseEstimator):
         def __init__(self, random_state=0):
@@ -105,7 +105,7 @@ def test_many_trials_of_one_call_are_those_of_many():
             self.mean_ = x.mean() + check_random_state(self.random_state).normal(0.0, 10.0)
             return self
 
-    assert not dp.audit(Fitted(), ([RECORDS], [NEIGHBOUR]), 50, **known).is_refuted
+    assert not dp.audit.run(Fitted(), ([RECORDS], [NEIGHBOUR]), 50, **known).is_refuted
 
 
 def test_false_alarms_are_as_rare_as_said():
@@ -132,12 +132,12 @@ def test_the_bounds_are_those_of_clopper_and_pearson():
 def test_bad_arguments_are_refused():
     mechanism = dp.Mechanism(dp.Gaussian(1.0), 1.0)
     with pytest.raises(ValueError, match="trials must be at least 4"):
-        dp.audit(mechanism, (0.0, 1.0), 2)
+        dp.audit.run(mechanism, (0.0, 1.0), 2)
     with pytest.raises(ValueError, match="neighbours must be two"):
-        dp.audit(mechanism, (0.0,), 10)
+        dp.audit.run(mechanism, (0.0,), 10)
     with pytest.raises(ValueError, match="confidence must lie"):
-        dp.audit(mechanism, (0.0, 1.0), 10, confidence=1.0)
+        dp.audit.run(mechanism, (0.0, 1.0), 10, confidence=1.0)
     with pytest.raises(ValueError, match="mechanism must be"):
-        dp.audit(3.0, (0.0, 1.0), 10, claim=1.0)
+        dp.audit.run(3.0, (0.0, 1.0), 10, claim=1.0)
     with pytest.raises(ValueError, match="one release of a number"):
-        dp.audit(mechanism, (jnp.zeros(2), jnp.ones(2)), 10)
+        dp.audit.run(mechanism, (jnp.zeros(2), jnp.ones(2)), 10)

@@ -66,21 +66,21 @@ def test_false_alarms_are_as_rare_as_said():
     """100 runs that meet their claim exactly, at 80 %: the bounds are close to exact here."""
     known = {"claim": 1.0, "guesses": 50, "confidence": 0.8}
     keys = jax.random.split(KEY, 100)
-    found = [dp.audit_one_run(response, 50, **known, key=key) for key in keys]
+    found = [dp.audit.one_run(response, 50, **known, key=key) for key in keys]
     by_curve = sum(each.is_refuted for each in found)
     assert by_curve == sum(each.epsilon_lower > 1.0 for each in found)
     assert 0 < by_curve <= sum(each.epsilon_lower_binomial > 1.0 for each in found) <= 25
 
 
 def test_a_bound_is_near_the_truth():
-    found = dp.audit_one_run(channel(1.0), 10_000, claim=dp.GDP(1.0), delta=1e-5, key=KEY)
+    found = dp.audit.one_run(channel(1.0), 10_000, claim=dp.GDP(1.0), delta=1e-5, key=KEY)
     assert not found.is_refuted
     assert found.claimed == pytest.approx(float(dp.GDP(1.0).epsilon(1e-5)))
     assert 0.6 < found.mu_lower < 1.0
     assert 1.5 < found.epsilon_lower < found.claimed
     assert found.epsilon_lower == pytest.approx(found.epsilon_lower_binomial, rel=0.02)
     assert (found.canaries, found.guesses, found.confidence) == (10_000, 1000, 0.95)
-    nothing = dp.audit_one_run(channel(1.0), 100, key=KEY)
+    nothing = dp.audit.one_run(channel(1.0), 100, key=KEY)
     assert nothing.claimed == np.inf
     assert not nothing.is_refuted
 
@@ -110,7 +110,7 @@ TRAININGS = {
 @pytest.mark.parametrize("name", TRAININGS)
 def test_planted_bugs_of_a_training_are_caught(name):
     known, factor = TRAININGS[name]
-    found = dp.audit_one_run(
+    found = dp.audit.one_run(
         lambda included, key: trained(included, key, **known),
         CANARIES,
         claim=dp.GDP(10**0.5 / (factor * 3.5)),
@@ -123,13 +123,13 @@ def test_planted_bugs_of_a_training_are_caught(name):
 def test_bad_arguments_are_refused():
     run = channel(1.0)
     with pytest.raises(ValueError, match="guesses must lie"):
-        dp.audit_one_run(run, 10, guesses=11)
+        dp.audit.one_run(run, 10, guesses=11)
     with pytest.raises(ValueError, match="canaries must be"):
-        dp.audit_one_run(run, 0)
+        dp.audit.one_run(run, 0)
     with pytest.raises(ValueError, match="training must return"):
-        dp.audit_one_run(lambda included, key: np.zeros(3), 10, key=KEY)
+        dp.audit.one_run(lambda included, key: np.zeros(3), 10, key=KEY)
     with pytest.raises(ValueError, match="no NaN"):
-        dp.audit_one_run(lambda included, key: np.full(10, np.nan), 10, key=KEY)
+        dp.audit.one_run(lambda included, key: np.full(10, np.nan), 10, key=KEY)
     one = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.5, "remove")
     with pytest.raises(ValueError, match="both directions"):
-        dp.audit_one_run(run, 10, claim=one, key=KEY)
+        dp.audit.one_run(run, 10, claim=one, key=KEY)

@@ -52,7 +52,7 @@ TRUE = {
 def audits(mechanism, claim, delta, count, trials):
     keys = jax.random.split(jax.random.key(7), count)
     known = {"chunk": trials, "progress": False, "claim": claim, "delta": delta}
-    return [dp.audit(mechanism, (0, 1), trials, key=key, **known) for key in keys]
+    return [dp.audit.run(mechanism, (0, 1), trials, key=key, **known) for key in keys]
 
 
 @pytest.mark.parametrize("name", TRUE)
@@ -85,15 +85,15 @@ def in_floating_point(scale):
 def test_an_audit_says_that_the_last_bits_refuted(scale):
     """And the size of the noise is audited by the other scores, or from rounded outputs."""
     known = {"claim": dp.PureDP(1.0), "key": jax.random.key(0), "chunk": 4000, "progress": False}
-    found = dp.audit(in_floating_point(scale), (0.0, 1.0), 4000, **known)
+    found = dp.audit.run(in_floating_point(scale), (0.0, 1.0), 4000, **known)
     assert found.is_refuted
     assert found.finding.startswith(
         "refuted by the last bits of floating point, not by the size of the noise: round and audit"
     )
     rounded = on_lattice(lambda g, n: g.laplace(0.0, scale, n))
     for other in (
-        dp.audit(in_floating_point(scale), (0.0, 1.0), 4000, **known, low_bits=False),
-        dp.audit(rounded, (0.0, 1.0), 4000, **known),
+        dp.audit.run(in_floating_point(scale), (0.0, 1.0), 4000, **known, low_bits=False),
+        dp.audit.run(rounded, (0.0, 1.0), 4000, **known),
     ):
         assert other.score != "low bits"
         assert other.is_refuted == (scale < 1.0)

@@ -51,7 +51,7 @@ TINY = {
     "descent, subnormal": lambda: descent(dp.Budget(np.inf, 0.5), clip=1e-290, allocation="spr"),
     "exponential": lambda: exponential(row_bound=1e-160),
     "exponential, radius": lambda: exponential(radius=1e-300),
-    "exponential, penalty": lambda: exponential(penalty=dp.L2(1e200)),
+    "exponential, penalty": lambda: exponential(penalty=dp.solvers.L2(1e200)),
 }
 
 

@@ -18,19 +18,19 @@ def test_reference_values():
         ("approx_dp_unbiased_var", lambda i: dp.ApproxDP(i["eps"], float(i["delta"]))),
     ):
         for row in records("hcr_bound", quantity):
-            value = float(dp.lower_bound(build(row["inputs"]), row["params"]["Delta"]))
+            value = float(dp.optimal.lower_bound(build(row["inputs"]), row["params"]["Delta"]))
             assert -1e-12 < oracle.relative_error(value, expected(row)) < 0, row["id"]
 
 
 def test_ratios_to_the_bound():
     for row in records("hcr_bound", "laplace_over_hcr"):
         epsilon = row["inputs"]["eps"]
-        ratio = dp.Laplace(1 / epsilon).variance() / dp.lower_bound(dp.PureDP(epsilon), 1.0)
+        ratio = dp.Laplace(1 / epsilon).variance() / dp.optimal.lower_bound(dp.PureDP(epsilon), 1.0)
         assert abs(oracle.relative_error(float(ratio), expected(row))) < 1e-12
     for row in records("hcr_bound", "gaussian_over_hcr_zcdp"):
         rho = row["inputs"]["rho"]
         variance = dp.Gaussian(np.sqrt(0.5 / rho)).variance()
-        ratio = variance / dp.lower_bound(dp.ZCDP(0.0, rho), 1.0)
+        ratio = variance / dp.optimal.lower_bound(dp.ZCDP(0.0, rho), 1.0)
         assert abs(oracle.relative_error(float(ratio), expected(row))) < 1e-12
 
 
@@ -52,7 +52,7 @@ def least_variance(p, q, sensitivity):
 def test_approximate_bound_is_attained_by_the_four_point_pair(epsilon, delta):
     high, low = np.exp(epsilon) / (1 + np.exp(epsilon)), 1 / (1 + np.exp(epsilon))
     p = [0.0, (1 - delta) * low, (1 - delta) * high, delta]
-    bound = float(dp.lower_bound(dp.ApproxDP(epsilon, delta), 2.0))
+    bound = float(dp.optimal.lower_bound(dp.ApproxDP(epsilon, delta), 2.0))
     attained = least_variance(p, p[::-1], 2.0)
     np.testing.assert_allclose(attained, bound, rtol=1e-5)
     # The estimator is in closed form: proportional to (p - q) / (p + q).
@@ -71,7 +71,7 @@ def test_gaussian_bound_is_its_integral(mu):
     size = mp.exp(mp.mpf(mu) ** 2 / 8)  # mpmath stops on an absolute error
     c = mp.quad(lambda x: mass(x)[0] / min(mu, 1) ** 2, grid) * min(mu, 1) ** 2
     rest = mp.quad(lambda x: mass(x)[1] * size, grid) / size
-    value = float(dp.lower_bound(dp.GDP(mu), 1.0))
+    value = float(dp.optimal.lower_bound(dp.GDP(mu), 1.0))
     assert -2e-13 < oracle.relative_error(value, rest / c / 4) < 0
 
 
@@ -80,12 +80,12 @@ def test_no_noise_beats_its_bound():
         budget = dp.Budget(epsilon, 1e-5)
         for family in ("gaussian", "laplace"):
             noise = dp.fit_noise(family, budget, 1.0)
-            assert noise.variance() > dp.lower_bound(dp.ApproxDP(epsilon, 1e-5), 1.0)
+            assert noise.variance() > dp.optimal.lower_bound(dp.ApproxDP(epsilon, 1e-5), 1.0)
     for mu in (0.01, 1.0, 4.0):
-        assert dp.Gaussian(1 / mu).variance() >= dp.lower_bound(dp.GDP(mu), 1.0)
+        assert dp.Gaussian(1 / mu).variance() >= dp.optimal.lower_bound(dp.GDP(mu), 1.0)
     # Small steps: the Gaussian is optimal among unbiased mechanisms, the Laplace off by 2.
-    assert dp.Gaussian(1e4).variance() / dp.lower_bound(dp.GDP(1e-4), 1.0) < 1 + 1e-7
-    ratio = dp.Laplace(1e4).variance() / dp.lower_bound(dp.PureDP(1e-4), 1.0)
+    assert dp.Gaussian(1e4).variance() / dp.optimal.lower_bound(dp.GDP(1e-4), 1.0) < 1 + 1e-7
+    ratio = dp.Laplace(1e4).variance() / dp.optimal.lower_bound(dp.PureDP(1e-4), 1.0)
     assert ratio == pytest.approx(2.0, rel=1e-7)
 
 
@@ -97,22 +97,24 @@ def test_randomised_response_attains_the_bound():
     answers = 0.5 * width / np.tanh(epsilon / 2) * np.array([-1.0, 1.0])
     np.testing.assert_allclose(answers @ chances, 0.5 * width, rtol=1e-12)
     variance = answers**2 @ chances - (0.5 * width) ** 2
-    np.testing.assert_allclose(variance, dp.lower_bound(dp.PureDP(epsilon), width), rtol=1e-9)
+    np.testing.assert_allclose(
+        variance, dp.optimal.lower_bound(dp.PureDP(epsilon), width), rtol=1e-9
+    )
 
 
 def test_gaussian_noise_for_an_ellipsoid_costs_four_times_the_pointwise_bound():
     """As rho -> 0: each data set may move by half of what the noise must cover."""
     rho, step = 1e-6, 1.0 / 100
     gaussian = (2 * step) ** 2 / (2 * rho)
-    pointwise = float(dp.lower_bound(dp.ZCDP(0.0, rho), step))
+    pointwise = float(dp.optimal.lower_bound(dp.ZCDP(0.0, rho), step))
     np.testing.assert_allclose(gaussian, 4.0 * pointwise, rtol=1e-5)
 
 
 def test_bad_input():
-    for call, name in ((lambda: dp.lower_bound(dp.PureDP(1.0), -1.0), "sensitivity"),):
+    for call, name in ((lambda: dp.optimal.lower_bound(dp.PureDP(1.0), -1.0), "sensitivity"),):
         with pytest.raises(ValueError, match=name):
             call()
-    assert np.isnan(jax.jit(lambda e: dp.lower_bound(dp.PureDP(e), 1.0))(-1.0))
-    assert dp.lower_bound(dp.PureDP(0.0), 1.0) == np.inf
-    assert dp.lower_bound(dp.PureDP(np.inf), 1.0) == 0
-    assert dp.lower_bound(dp.ApproxDP(1.0, 1.0), 1.0) == 0
+    assert np.isnan(jax.jit(lambda e: dp.optimal.lower_bound(dp.PureDP(e), 1.0))(-1.0))
+    assert dp.optimal.lower_bound(dp.PureDP(0.0), 1.0) == np.inf
+    assert dp.optimal.lower_bound(dp.PureDP(np.inf), 1.0) == 0
+    assert dp.optimal.lower_bound(dp.ApproxDP(1.0, 1.0), 1.0) == 0

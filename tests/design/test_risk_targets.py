@@ -25,7 +25,7 @@ def test_scale_for_an_advantage_is_that_of_the_closed_form(value):
     scale = float(dp.calibrate(gaussian, Advantage(value)))
     exact = 0.5 / norm.ppf(0.5 + 0.5 * value)
     assert exact * (1 - 1e-14) <= scale <= exact * (1 + 1e-9)
-    assert dp.advantage(gaussian(scale)) <= value * (1 + 1e-12)
+    assert dp.risk.advantage(gaussian(scale)) <= value * (1 + 1e-12)
 
 
 def test_scale_for_a_rate_is_that_of_the_closed_form():
@@ -46,9 +46,11 @@ def test_largest_sensitivity_for_a_rate():
 
 def test_noise_multiplier_of_a_training_keeps_the_risk_and_no_less_would():
     by_advantage = dp.dpsgd.noise_multiplier(advantage=0.1, **TRAINING)
-    assert 0.1 * (1 - 1e-6) <= float(dp.advantage(training(by_advantage))) <= 0.1 * (1 + 1e-9)
+    assert 0.1 * (1 - 1e-6) <= float(dp.risk.advantage(training(by_advantage))) <= 0.1 * (1 + 1e-9)
     by_rate = dp.dpsgd.noise_multiplier(tpr=0.05, fpr=0.01, **TRAINING)
-    assert 0.05 * (1 - 1e-5) <= float(dp.tpr_at_fpr(training(by_rate), 0.01)) <= 0.05 * (1 + 1e-9)
+    assert (
+        0.05 * (1 - 1e-5) <= float(dp.risk.tpr_at_fpr(training(by_rate), 0.01)) <= 0.05 * (1 + 1e-9)
+    )
 
 
 def test_traced_targets_give_the_same():

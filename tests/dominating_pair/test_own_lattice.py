@@ -13,8 +13,8 @@ COUNT = 30
 EPSILON = 3.0
 
 
-@dp.pytree
-class Answer(dp.DominatingPair):
+@dp.own.pytree
+class Answer(dp.own.DominatingPair):
     """A yes, with probabilities `often` and `rarely`, or a no; losses on what is claimed."""
 
     often: jax.Array
@@ -35,10 +35,10 @@ class Answer(dp.DominatingPair):
         never = jnp.full_like(self.often, -jnp.inf)
         largest = jnp.max(loss, axis=-1) + 1e-14
         density = jnp.full_like(loss, jnp.inf)
-        return dp.Law(loss, log_mass, density, (loss, log_mass), never, never, largest)
+        return dp.own.Law(loss, log_mass, density, (loss, log_mass), never, never, largest)
 
     def singularities(self):
-        return dp.Kinks(()) if self.kind == "kinks" else dp.Lattice(self.unit, self.odd)
+        return dp.own.Kinks(()) if self.kind == "kinks" else dp.own.Lattice(self.unit, self.odd)
 
     def reversed(self):
         return Answer(self.rarely, self.often, self.unit, self.odd, self.kind)

@@ -14,8 +14,8 @@ from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.nodes import along_last
 
 
-@dp.pytree
-class Household(dp.DominatingPair):
+@dp.own.pytree
+class Household(dp.own.DominatingPair):
     """Two records, each sampled with `sampling_prob`: one release of either, or of both."""
 
     scale: jax.Array
@@ -68,8 +68,8 @@ def test_a_release_that_touches_no_record_tells_nothing(pair, hit):
         assert float(one.log_delta(0.0)) <= float(one.log_hit()) + 1e-14
 
 
-@dp.pytree
-class Short(dp.DominatingPair):
+@dp.own.pytree
+class Short(dp.own.DominatingPair):
     """A Gaussian by nodes between two ends, and what it states of the probability beyond them."""
 
     mu: jax.Array

@@ -161,7 +161,7 @@ def test_statement_says_the_numbers_rounded_up():
     assert "1,000 steps with noise multiplier 1," in text
     assert "(2.125, 1e-06)-differentially private" in text  # 2.12452
     loss = direct(1.0, 0.01, 1000)
-    assert f"more than {math.ceil(float(dp.advantage(loss)) * 1e3) / 1e3:.3f} above" in text
+    assert f"more than {math.ceil(float(dp.risk.advantage(loss)) * 1e3) / 1e3:.3f} above" in text
     # From `tpr_at_fpr`, which takes half a minute to compile: 0.00406845.
     assert "at most 0.00407." in text
     assert "Poisson" in text

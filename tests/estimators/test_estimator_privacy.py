@@ -56,8 +56,8 @@ def test_floating_point_noise_is_for_research_and_said_to_be():
 
 def test_values_computed_from_the_records_need_a_budget():
     features, targets = regression(300)
-    problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1))
-    derived = dp.coordinate_smoothness(problem)
+    problem = dp.solvers.glm(features, targets, loss="squared", penalty=dp.solvers.L1(0.1))
+    derived = dp.solvers.coordinate_smoothness(problem)
     with pytest.raises(ValueError, match="computed from the records"):
         dp.DPLasso(**UNIT, smoothness=derived).fit(features, targets)
     model = dp.DPLasso(**UNIT, smoothness=derived.as_public(), step=0.5)

@@ -50,7 +50,7 @@ def test_exact_parts_compose_and_errors_add():
     assert isinstance(loss.exact, dp.PrivacyLoss)
     np.testing.assert_allclose(loss.sampling_error, 1e-9)
     # What attacks are bounded by follows from delta.
-    assert dp.advantage(one) > dp.advantage(one.exact)
+    assert dp.risk.advantage(one) > dp.risk.advantage(one.exact)
 
 
 def test_a_budget_pays_for_the_draws_once():

@@ -96,7 +96,7 @@ def test_what_promises_nothing_has_no_tradeoff(kind):
     fpr = np.array([0.0, 1e-310, 0.3, 1.0])
     for found in (kind.tradeoff(fpr), jax.jit(lambda k: k.tradeoff(fpr))(kind)):
         assert found.tolist() == [0.0] * 4
-    assert dp.tpr_at_fpr(kind, 0.0) == 1
+    assert dp.risk.tpr_at_fpr(kind, 0.0) == 1
     assert kind.delta(np.array([0.0, 700.0])).tolist() == [1.0, 1.0]
 
 
@@ -108,10 +108,10 @@ def test_pure_and_approximate_tradeoffs_are_never_above_their_own(bound, failure
         e, d, x = mp.mpf(bound), mp.mpf(failure), mp.mpf(fpr)
         truth = max(mp.mpf(0), 1 - d - mp.exp(e) * x, mp.exp(-e) * (1 - d - x))
         assert 0 <= truth - mp.mpf(fnr) <= 4e-15
-        assert mp.mpf(float(dp.tpr_at_fpr(dp.ApproxDP(bound, failure), fpr))) >= 1 - truth
+        assert mp.mpf(float(dp.risk.tpr_at_fpr(dp.ApproxDP(bound, failure), fpr))) >= 1 - truth
 
 
 def test_the_rate_that_nothing_costs():
-    assert dp.tpr_at_fpr(dp.ApproxDP(1.0, 1e-17), 0.0) >= 1e-17
-    assert dp.tpr_at_fpr(dp.PureDP(1.0), 0.0) == 0
+    assert dp.risk.tpr_at_fpr(dp.ApproxDP(1.0, 1e-17), 0.0) >= 1e-17
+    assert dp.risk.tpr_at_fpr(dp.PureDP(1.0), 0.0) == 0
     assert dp.PureDP(800.0).tradeoff(0.0) == 1

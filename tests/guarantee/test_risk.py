@@ -16,16 +16,16 @@ import jaxdp as dp
 def test_advantage_of_a_gaussian(mu):
     with mp.workdps(40):
         truth = mp.erf(mp.mpf(mu) / (2 * mp.sqrt(2)))
-        assert 0 <= oracle.relative_error(float(dp.advantage(dp.GDP(mu))), truth) < 1e-13
+        assert 0 <= oracle.relative_error(float(dp.risk.advantage(dp.GDP(mu))), truth) < 1e-13
 
 
 def test_advantage_is_what_the_tradeoff_allows():
-    assert dp.advantage(dp.ApproxDP(0.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
-    assert dp.advantage(dp.PureDP(1.0)) == pytest.approx(np.tanh(0.5), rel=1e-12)
+    assert dp.risk.advantage(dp.ApproxDP(0.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
+    assert dp.risk.advantage(dp.PureDP(1.0)) == pytest.approx(np.tanh(0.5), rel=1e-12)
     fpr = np.linspace(0, 1, 2001)
     for kind in (dp.GDP(1.0), dp.PureDP(1.0), dp.ZCDP(0.0, 0.5)):
-        assert np.max(1 - fpr - np.asarray(kind.tradeoff(fpr))) <= dp.advantage(kind)
-    np.testing.assert_allclose(dp.advantage(dp.Mechanism(dp.Gaussian(2.0), 2.0)), 0.38292492)
+        assert np.max(1 - fpr - np.asarray(kind.tradeoff(fpr))) <= dp.risk.advantage(kind)
+    np.testing.assert_allclose(dp.risk.advantage(dp.Mechanism(dp.Gaussian(2.0), 2.0)), 0.38292492)
 
 
 @given(st.floats(0.01, 10), st.floats(1e-9, 1 - 1e-9))
@@ -35,7 +35,7 @@ def test_bayes_risk_of_a_gaussian(mu, prior):
         m, p = mp.mpf(mu), mp.mpf(prior)
         e = mp.log((1 - p) / p)
         truth = p * mp.ncdf(e / m - m / 2) + (1 - p) * mp.ncdf(-e / m - m / 2)
-        error = oracle.relative_error(float(dp.bayes_risk(dp.GDP(mu), prior)), truth)
+        error = oracle.relative_error(float(dp.risk.bayes_risk(dp.GDP(mu), prior)), truth)
     assert -1e-11 < error <= 0
 
 
@@ -43,46 +43,46 @@ def test_bayes_risk_of_a_gaussian(mu, prior):
 def test_bayes_risk_is_the_least_over_the_tradeoff(scale, prior):
     mechanism = dp.Mechanism(dp.Laplace(scale), 1.0)
     fpr = np.linspace(0, 1, 4001)
-    fnr = np.asarray(dp.tradeoff_of_profile(mechanism.log_delta, fpr))
+    fnr = np.asarray(dp.risk.tradeoff_of_profile(mechanism.log_delta, fpr))
     least = np.min(prior * fnr + (1 - prior) * fpr)
-    risk = float(dp.bayes_risk(mechanism, prior))
+    risk = float(dp.risk.bayes_risk(mechanism, prior))
     assert risk <= least + 1e-12
     np.testing.assert_allclose(risk, least, atol=3e-4)
 
 
 def test_bayes_risk_at_the_ends():
-    risk = dp.bayes_risk(dp.GDP(np.array([0.0, 1.0, 50.0])), np.array([[0.0], [1.0], [0.5]]))
+    risk = dp.risk.bayes_risk(dp.GDP(np.array([0.0, 1.0, 50.0])), np.array([[0.0], [1.0], [0.5]]))
     assert risk.shape == (3, 3)
     assert np.all(risk[:2] == 0)
     assert risk[2, 0] == pytest.approx(0.5, rel=1e-12)
-    assert 0.5 * (1 - dp.advantage(dp.GDP(1.0))) == pytest.approx(float(risk[2, 1]), rel=1e-12)
+    assert 0.5 * (1 - dp.risk.advantage(dp.GDP(1.0))) == pytest.approx(float(risk[2, 1]), rel=1e-12)
 
 
 def test_true_positive_rate():
     for row in records("gaussian", "tpr"):
         fpr = float(row["inputs"]["fpr"])
         for source in (dp.GDP(1.0), dp.Mechanism(dp.Gaussian(2.0), 2.0)):
-            value = dp.tpr_at_fpr(source, fpr)
+            value = dp.risk.tpr_at_fpr(source, fpr)
             assert 0 <= float(value) - float(expected(row)) < 2e-14, row["id"]
     known = (np.array([0.125, 1e-10, 1e-9]), np.array([0.375, 3e-10, 3e-9]))
     kept_apart = dp.PureDP(float(np.log(3.0)))
-    np.testing.assert_allclose(dp.tpr_at_fpr(kept_apart, known[0]), known[1], atol=3e-15)
-    ends = dp.tpr_at_fpr(kept_apart, np.array([0.0, 1.0]))
+    np.testing.assert_allclose(dp.risk.tpr_at_fpr(kept_apart, known[0]), known[1], atol=3e-15)
+    ends = dp.risk.tpr_at_fpr(kept_apart, np.array([0.0, 1.0]))
     assert ends.tolist() == [0.0, 1.0]
 
 
 def test_bad_input():
     for bad in (-0.1, 1.1, np.nan, -np.inf):
         with pytest.raises(ValueError, match="prior"):
-            dp.bayes_risk(dp.GDP(1.0), bad)
+            dp.risk.bayes_risk(dp.GDP(1.0), bad)
         with pytest.raises(ValueError, match="fpr"):
-            dp.tpr_at_fpr(dp.GDP(1.0), bad)
-        assert not jax.jit(lambda p: dp.bayes_risk(dp.GDP(1.0), p))(bad) >= 0
-        assert not jax.jit(lambda p: dp.tpr_at_fpr(dp.GDP(1.0), p))(bad) <= 1
+            dp.risk.tpr_at_fpr(dp.GDP(1.0), bad)
+        assert not jax.jit(lambda p: dp.risk.bayes_risk(dp.GDP(1.0), p))(bad) >= 0
+        assert not jax.jit(lambda p: dp.risk.tpr_at_fpr(dp.GDP(1.0), p))(bad) <= 1
     for bad in (-1.0, np.nan):
-        assert not jax.jit(lambda m: dp.advantage(dp.GDP(m)))(bad) <= 1
-        assert not jax.jit(lambda m: dp.bayes_risk(dp.GDP(m), 0.3))(bad) > 0
-        assert not jax.jit(lambda m: dp.tpr_at_fpr(dp.GDP(m), 0.3))(bad) < 1
+        assert not jax.jit(lambda m: dp.risk.advantage(dp.GDP(m)))(bad) <= 1
+        assert not jax.jit(lambda m: dp.risk.bayes_risk(dp.GDP(m), 0.3))(bad) > 0
+        assert not jax.jit(lambda m: dp.risk.tpr_at_fpr(dp.GDP(m), 0.3))(bad) < 1
 
 
 @pytest.mark.parametrize("relation", ["add", "remove"])
@@ -91,19 +91,19 @@ def test_one_direction_has_no_risk(relation):
     mechanism = dp.Mechanism(dp.Gaussian(0.1), 1.0, 0.01, relation)
     loss = dp.privacy_loss(mechanism)
     for ask in (
-        lambda: dp.tpr_at_fpr(mechanism, 1e-6),
-        lambda: dp.tpr_at_fpr(loss, 1e-6),
-        lambda: dp.bayes_risk(mechanism, 0.3),
-        lambda: dp.bayes_risk(loss, 0.3),
+        lambda: dp.risk.tpr_at_fpr(mechanism, 1e-6),
+        lambda: dp.risk.tpr_at_fpr(loss, 1e-6),
+        lambda: dp.risk.bayes_risk(mechanism, 0.3),
+        lambda: dp.risk.bayes_risk(loss, 0.3),
         lambda: dp.to_rdp(loss, 2.0),
-        lambda: dp.tradeoff_of_profile(mechanism.log_delta, 1e-6),
+        lambda: dp.risk.tradeoff_of_profile(mechanism.log_delta, 1e-6),
     ):
         with pytest.raises(ValueError, match="relation must be 'add_remove'"):
             ask()
     both = dp.Mechanism(dp.Gaussian(0.1), 1.0, 0.01, "add_remove")
-    assert dp.tpr_at_fpr(both, 1e-6) >= 1.0000989e-2
+    assert dp.risk.tpr_at_fpr(both, 1e-6) >= 1.0000989e-2
     # The total variation is the same in both directions.
-    np.testing.assert_allclose(dp.advantage(mechanism), dp.advantage(both), rtol=1e-13)
+    np.testing.assert_allclose(dp.risk.advantage(mechanism), dp.risk.advantage(both), rtol=1e-13)
 
 
 def advantage_of_rho(rho):
@@ -121,9 +121,9 @@ def advantage_of_rho(rho):
 def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
     truth = float(advantage_of_rho(rho))
     for kind in (dp.ZCDP(0.0, rho), dp.RDP([1.0, 2.0], [rho, 2 * rho])):
-        value = float(dp.advantage(kind))
+        value = float(dp.risk.advantage(kind))
         assert 0 <= value - truth < 1e-13
-    assert dp.advantage(dp.ZCDP(0.0, 1.0)) == pytest.approx(0.6479182, abs=1e-7)
+    assert dp.risk.advantage(dp.ZCDP(0.0, 1.0)) == pytest.approx(0.6479182, abs=1e-7)
 
 
 def test_bayes_risk_of_concentrated_privacy():
@@ -131,8 +131,8 @@ def test_bayes_risk_of_concentrated_privacy():
     fnr = np.asarray(kind.tradeoff(fpr))
     for prior in (0.2, 0.9):
         least = np.min(prior * fnr + (1 - prior) * fpr)
-        risk = float(dp.bayes_risk(kind, prior))
+        risk = float(dp.risk.bayes_risk(kind, prior))
         assert risk <= least
         assert risk == pytest.approx(least, abs=5e-5)
-    bad = jax.jit(lambda r: dp.advantage(dp.ZCDP(0.0, r)))(np.nan)
+    bad = jax.jit(lambda r: dp.risk.advantage(dp.ZCDP(0.0, r)))(np.nan)
     assert not bad <= 1

@@ -24,7 +24,7 @@ def test_gaussian_to_full_accuracy(mu, threshold):
         rate = mp.mpf(fpr)
         t = mp.findroot(lambda t: mp.log(mp.ncdf(-t) / rate), threshold)
         truth = mp.ncdf(t - mp.mpf(mu))
-        value = float(dp.tradeoff_of_profile(dp.GDP(mu).log_delta, fpr))
+        value = float(dp.risk.tradeoff_of_profile(dp.GDP(mu).log_delta, fpr))
         error = oracle.relative_error(value, truth)
     assert error <= 0
     # Measured: 6e-13 at the worst, for mu up to 35 and fnr down to 1e-250.
@@ -34,20 +34,20 @@ def test_gaussian_to_full_accuracy(mu, threshold):
 def test_gaussian_against_the_reference():
     for row in records("gaussian", "ln_tradeoff"):
         guarantee = dp.GDP(ratio_of(row))
-        fnr = float(dp.tradeoff_of_profile(guarantee.log_delta, float(row["inputs"]["alpha"])))
+        fnr = float(dp.risk.tradeoff_of_profile(guarantee.log_delta, float(row["inputs"]["alpha"])))
         assert abs(oracle.relative_error(fnr, mp.exp(expected(row)))) < 1e-9, row["id"]
 
 
 @pytest.mark.parametrize("kind", [dp.PureDP(0.7), dp.ApproxDP(0.7, 1e-3)], ids=["pure", "approx"])
 def test_kinks_are_found(kind):
-    fnr = np.asarray(dp.tradeoff_of_profile(kind.log_delta, RATES))
+    fnr = np.asarray(dp.risk.tradeoff_of_profile(kind.log_delta, RATES))
     truth = np.asarray(kind.tradeoff(RATES))
     np.testing.assert_allclose(fnr, truth, rtol=1e-9, atol=1e-15)
     assert np.all(fnr <= truth + 4e-16)
     for row in records("conversion", "fnr_approx"):
         params = row["params"]
         known = dp.ApproxDP(params["eps"], params["delta"])
-        fnr = float(dp.tradeoff_of_profile(known.log_delta, row["inputs"]["fpr"]))
+        fnr = float(dp.risk.tradeoff_of_profile(known.log_delta, row["inputs"]["fpr"]))
         assert abs(fnr - float(row["expected"])) < 1e-3
 
 
@@ -61,23 +61,23 @@ def test_laplace_is_its_three_pieces():
     )
     mechanism = dp.Mechanism(dp.Laplace(2.0), 3.0)
     np.testing.assert_allclose(
-        dp.tradeoff_of_profile(mechanism.log_delta, RATES), pieces, rtol=1e-9, atol=1e-15
+        dp.risk.tradeoff_of_profile(mechanism.log_delta, RATES), pieces, rtol=1e-9, atol=1e-15
     )
 
 
 def test_edges_and_compositions():
     guarantee = dp.GDP(np.array([0.5, 3.0]))
-    ends = dp.tradeoff_of_profile(guarantee.log_delta, np.array([[0.0], [1.0]]))
+    ends = dp.risk.tradeoff_of_profile(guarantee.log_delta, np.array([[0.0], [1.0]]))
     assert ends.shape == (2, 2)
     assert np.all(ends[0] > 1 - 1e-14)
     assert np.all(ends[1] == 0)
     np.testing.assert_allclose(
-        dp.tradeoff_of_profile(dp.GDP(0.0).log_delta, RATES), 1 - RATES, rtol=1e-14
+        dp.risk.tradeoff_of_profile(dp.GDP(0.0).log_delta, RATES), 1 - RATES, rtol=1e-14
     )
     # The two-point argument is tighter, but for the orders that lie between those it looks at.
     zcdp = dp.ZCDP(0.0, 0.3)
     assert np.all(
-        dp.tradeoff_of_profile(zcdp.log_delta, RATES) <= zcdp.tradeoff(RATES) * (1 + 1e-5)
+        dp.risk.tradeoff_of_profile(zcdp.log_delta, RATES) <= zcdp.tradeoff(RATES) * (1 + 1e-5)
     )
 
 
@@ -116,8 +116,8 @@ def test_bad_input():
     gdp = dp.GDP(1.0)
     for fpr in (-0.1, 1.1, np.nan, np.inf):
         with pytest.raises(ValueError, match="fpr"):
-            dp.tradeoff_of_profile(gdp.log_delta, fpr)
-        traced = jax.jit(lambda x: dp.tradeoff_of_profile(gdp.log_delta, x))
+            dp.risk.tradeoff_of_profile(gdp.log_delta, fpr)
+        traced = jax.jit(lambda x: dp.risk.tradeoff_of_profile(gdp.log_delta, x))
         assert not traced(fpr) > 0
     with pytest.raises(ValueError, match="epsilon"):
         profile_of_tradeoff(gdp.tradeoff, np.nan)
@@ -125,5 +125,5 @@ def test_bad_input():
         with pytest.raises(ValueError, match="error"):
             profile_of_tradeoff(gdp.tradeoff, 1.0, error)
     assert not jax.jit(lambda e: profile_of_tradeoff(gdp.tradeoff, e))(np.nan) <= 1
-    assert not dp.tradeoff_of_profile(lambda e: e * jnp.nan, 0.1) > 0
+    assert not dp.risk.tradeoff_of_profile(lambda e: e * jnp.nan, 0.1) > 0
     assert not profile_of_tradeoff(lambda x: x * jnp.nan, 1.0) <= 1

@@ -72,25 +72,25 @@ def test_delta_is_the_worst_of_all_whole_shifts(weights):
 @pytest.mark.parametrize("row", COUNTS, ids=lambda r: f"{r['inputs']['eps']}")
 def test_the_best_noise_for_counts(row):
     inputs = row["inputs"]
-    noise = dp.optimal_integer_noise(dp.Budget(inputs["eps"], inputs["delta"]))
+    noise = dp.optimal.integer_noise(dp.Budget(inputs["eps"], inputs["delta"]))
     made = noise.certificate
     assert made.loss_upper == pytest.approx(row["expected"], abs=2e-6)
     assert 0 <= made.loss_upper - made.loss_lower < 1e-6
     assert made.loss_upper == pytest.approx(float(noise.mean_absolute()), rel=1e-12)
     exact = exact_delta(np.array(noise.weights), 0, 1, inputs["eps"])
     assert exact <= Fraction(made.deltas[0]) <= Fraction(inputs["delta"])
-    density = dp.optimal_noise(dp.Budget(inputs["eps"], inputs["delta"])).certificate
+    density = dp.optimal.noise(dp.Budget(inputs["eps"], inputs["delta"])).certificate
     assert made.loss_upper < density.loss_lower
 
 
 def test_other_sensitivities_losses_and_compositions():
     budget = dp.Budget(1.0, 0.1)
-    wide = dp.optimal_integer_noise(budget, 3, "l2")
+    wide = dp.optimal.integer_noise(budget, 3, "l2")
     assert float(wide.variance()) == pytest.approx(wide.certificate.loss_upper, rel=1e-12)
     assert float(wide.delta(3, 1.0)) <= 0.1
-    own = dp.optimal_integer_noise(budget, 3, lambda x: x * x)
+    own = dp.optimal.integer_noise(budget, 3, lambda x: x * x)
     assert own.certificate.loss_upper == pytest.approx(wide.certificate.loss_upper, rel=1e-7)
-    noise = dp.optimal_integer_noise(budget)
+    noise = dp.optimal.integer_noise(budget)
     mass = dict(zip(range(-noise.support, noise.support + 1), noise.weights, strict=True))
     pairs = [(p, mass.get(k - 1, 0)) for k, p in mass.items() if p]
     both = (
@@ -103,7 +103,7 @@ def test_other_sensitivities_losses_and_compositions():
     gains = np.maximum(-np.expm1(2.0 - np.add.outer(losses, losses)), 0.0)
     assert np.sum(gains * np.outer(masses, masses)) == pytest.approx(both, rel=1e-9)
     # At once, and all the same private, bracketed and said to be so.
-    stopped = dp.optimal_integer_noise(budget, 30, seconds=1e-6).certificate
+    stopped = dp.optimal.integer_noise(budget, 30, seconds=1e-6).certificate
     assert not stopped.complete
     assert stopped.deltas[0] <= 0.1
     assert 0 <= stopped.loss_lower < stopped.loss_upper
@@ -113,6 +113,6 @@ def test_bad_input():
     with pytest.raises(ValueError, match="odd number"):
         dp.DiscreteHistogram([1, 2])
     with pytest.raises(ValueError, match="sensitivity must be a positive integer"):
-        dp.optimal_integer_noise(dp.Budget(1.0, 0.1), 0)
+        dp.optimal.integer_noise(dp.Budget(1.0, 0.1), 0)
     with pytest.raises(ValueError, match="support must be longer"):
-        dp.optimal_integer_noise(dp.Budget(1.0, 0.001), support=1)
+        dp.optimal.integer_noise(dp.Budget(1.0, 0.001), support=1)

@@ -23,7 +23,7 @@ def test_divergence_is_differentiable():
 def test_the_atom_is_the_plateau():
     """Where the centre is wider than the shift."""
     noise = dp.FlippedHuber(1.5, 1.0)
-    assert noise.structure(0.5).singularities == dp.Kinks((-0.75, 0.75))
+    assert noise.structure(0.5).singularities == dp.own.Kinks((-0.75, 0.75))
     assert np.isnan(noise.structure(1.5).singularities.atoms).all()
     assert noise.structure(0.0).singularities.atoms[1] == 0
 

@@ -56,7 +56,7 @@ def test_delta_is_the_worst_over_smaller_shifts_and_both_signs(weights, atom):
 
 
 def test_the_profile_of_float_weights_is_never_below_the_rational_one():
-    noise = dp.optimal_noise(dp.Budget(1.0, 0.2), resolution=9)
+    noise = dp.optimal.noise(dp.Budget(1.0, 0.2), resolution=9)
     weights = np.array(noise.weights)
     for epsilon in (0.3, 1.0, 1.7):
         exact = exact_delta(weights, noise.atom_weight, 9, epsilon)
@@ -111,7 +111,7 @@ def test_the_worst_loss_has_the_profile_of_all_shifts():
 
 def test_the_worst_loss_of_designed_noise_is_that_of_the_largest_shift():
     """Nothing is lost by a hull of all shifts: four releases, against one shift four times."""
-    noise = dp.optimal_noise(dp.Budget(1.0, 0.05), resolution=6)
+    noise = dp.optimal.noise(dp.Budget(1.0, 0.05), resolution=6)
     loss = worst_of_shifts(noise, 1.0)
     hull = [*zip(loss.losses, loss.masses, strict=True), (math.inf, loss.infinite)]
     largest = list(_atoms(noise, 6))

@@ -8,8 +8,8 @@ import pytest
 import jaxdp as dp
 
 
-@dp.pytree
-class Plain(dp.NumericalNoise):
+@dp.own.pytree
+class Plain(dp.own.NumericalNoise):
     """A Laplace by its density and its survival function alone."""
 
     scale: jax.Array
@@ -26,8 +26,8 @@ class Plain(dp.NumericalNoise):
         return (jnp.zeros(()),)
 
 
-@dp.pytree
-class Heavy(dp.NumericalNoise):
+@dp.own.pytree
+class Heavy(dp.own.NumericalNoise):
     """A Cauchy, whose density is not log-concave."""
 
     scale: jax.Array
@@ -42,8 +42,8 @@ class Heavy(dp.NumericalNoise):
         return ()
 
 
-@dp.pytree
-class Unmarked(dp.NumericalNoise):
+@dp.own.pytree
+class Unmarked(dp.own.NumericalNoise):
     """A flipped Huber that does not tell its kinks at +-alpha: tilted, it may have two tops."""
 
     alpha: jax.Array

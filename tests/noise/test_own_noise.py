@@ -8,8 +8,8 @@ import pytest
 import jaxdp as dp
 
 
-@dp.pytree
-class Claimed(dp.NumericalNoise):
+@dp.own.pytree
+class Claimed(dp.own.NumericalNoise):
     """A logistic noise whose formulas may be wrong: factors of the density and of its places.
 
     `inner` moves the survival function between the kinks alone; `bump` is a wave of log g.

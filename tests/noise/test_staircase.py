@@ -35,14 +35,14 @@ def close(value, truth, tolerance):
 )
 def test_records_of_the_best_split(quantity, objective):
     for row in records("staircase", quantity):
-        close(dp.staircase_split(row["params"]["eps"], objective), expected(row), 1e-14)
+        close(dp.optimal.staircase_split(row["params"]["eps"], objective), expected(row), 1e-14)
 
 
 def test_records_of_the_least_errors():
     for quantity, objective in (("mae_opt", "mean_absolute"), ("var_opt", "variance")):
         for row in records("staircase", quantity):
             epsilon, sensitivity = row["params"]["eps"], row["params"]["Delta"]
-            split = dp.staircase_split(epsilon, objective)
+            split = dp.optimal.staircase_split(epsilon, objective)
             noise = dp.Staircase(epsilon, sensitivity, split)
             value = noise.variance() if objective == "variance" else noise.mean_absolute()
             close(value, expected(row), 2e-14)
@@ -77,8 +77,8 @@ def test_split_is_accurate_and_smooth_from_tiny_to_huge_epsilon():
             b = mp.exp(-mp.mpf(epsilon))
             cubic = (b - 2 * b**2 + 2 * b**4 - b**5) ** (mp.mpf(1) / 3)
             root = -b / (1 - b) + cubic / (mp.mpf(2) ** (mp.mpf(1) / 3) * (1 - b) ** 2)
-            close(dp.staircase_split(epsilon), root, 1e-13)
-            value = dp.staircase_split(epsilon, "mean_absolute")
+            close(dp.optimal.staircase_split(epsilon), root, 1e-13)
+            value = dp.optimal.staircase_split(epsilon, "mean_absolute")
             close(value, 1 / (1 + mp.exp(mp.mpf(epsilon) / 2)), 1e-13)
     # The root as published loses everything at a small epsilon.
     b = np.exp(-1e-8)
@@ -86,7 +86,7 @@ def test_split_is_accurate_and_smooth_from_tiny_to_huge_epsilon():
         2 ** (1 / 3) * (1 - b) ** 2
     )
     assert not abs(published - 0.5) < 0.1
-    slope = jax.vmap(jax.grad(dp.staircase_split))(jnp.array([1e-8, 1.0, 700.0]))
+    slope = jax.vmap(jax.grad(dp.optimal.staircase_split))(jnp.array([1e-8, 1.0, 700.0]))
     assert np.all((slope < 0) & np.isfinite(slope))
     np.testing.assert_allclose(slope[0], -1 / 12, rtol=1e-6)
 
@@ -94,7 +94,7 @@ def test_split_is_accurate_and_smooth_from_tiny_to_huge_epsilon():
 def test_the_best_split_is_the_best():
     epsilon = jnp.array([0.1, 1.0, 6.0])
     for objective, power in (("mean_absolute", 1), ("variance", 2)):
-        best = dp.staircase_split(epsilon, objective)
+        best = dp.optimal.staircase_split(epsilon, objective)
 
         def error(split, power=power):
             return dp.Staircase(epsilon, 2.0, split).absolute_moment(power)
@@ -102,7 +102,7 @@ def test_the_best_split_is_the_best():
         assert np.all(error(best) < np.minimum(error(0.99 * best), error(1.01 * best)))
         flat = jax.jacobian(lambda s: jnp.log(error(s)))(best)
         np.testing.assert_allclose(jnp.diag(flat), 0, atol=1e-13)
-    best = dp.staircase_split(epsilon, "mean_absolute")
+    best = dp.optimal.staircase_split(epsilon, "mean_absolute")
     least = 2.0 * np.exp(epsilon / 2) / np.expm1(epsilon)
     np.testing.assert_allclose(dp.Staircase(epsilon, 2.0, best).mean_absolute(), least, rtol=1e-14)
     assert np.all(least < 2.0 / epsilon)  # Laplace's
@@ -190,6 +190,6 @@ def test_bad_input():
     assert np.all(np.isnan(traced(1.0, 1.0, 0.5, -1.0, 0.1)[0]))
     for bad in (0.0, -2.0, np.nan):
         with pytest.raises(ValueError, match="epsilon must lie in"):
-            dp.staircase_split(bad)
+            dp.optimal.staircase_split(bad)
     with pytest.raises(ValueError, match="objective must be one of"):
-        dp.staircase_split(1.0, "entropy")
+        dp.optimal.staircase_split(1.0, "entropy")

@@ -180,7 +180,7 @@ def test_pure_epsilon_counts_the_steps():
     assert np.all(noise.delta(shift, noise.pure_epsilon(shift)) == 0)
     assert noise.pure_epsilon(np.inf) == np.inf
     assert dp.Staircase(0.3, np.inf, 0.4).pure_epsilon(5.0) == 0
-    assert noise.structure(0.05).singularities == dp.Lattice(0.3, 0.0)
+    assert noise.structure(0.05).singularities == dp.own.Lattice(0.3, 0.0)
 
 
 def test_place_is_exact():

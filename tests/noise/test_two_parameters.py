@@ -16,7 +16,7 @@ import jaxdp as dp
 
 
 class Family(NamedTuple):
-    noise: Callable[..., dp.Noise]
+    noise: Callable[..., dp.own.Noise]
     width: str
     scale: str
     # log delta of (width, scale, shift, epsilon); epsilons between regimes.

@@ -20,7 +20,7 @@ ROUNDING = "data dependent optimum, stochastic-rounding mechanism (lower cert, u
 
 @pytest.mark.parametrize("row", rows(ROUNDING, 16), ids=lambda r: f"{r['inputs']['K']}")
 def test_certified_brackets(row):
-    made = dp.optimal_mechanism(budget(row), 2.0, (0.0, 4.0), resolution=row["inputs"]["K"])
+    made = dp.optimal.mechanism(budget(row), 2.0, (0.0, 4.0), resolution=row["inputs"]["K"])
     proof = check_mechanism(made)
     assert proof.deltas[0] <= row["inputs"]["delta"]
     assert proof.complete
@@ -31,7 +31,7 @@ def test_certified_brackets(row):
 @pytest.mark.long
 @pytest.mark.parametrize("row", [r for r in rows(ROUNDING, 32) if r["inputs"]["K"] == 32])
 def test_finer_brackets(row):
-    proof = check_mechanism(dp.optimal_mechanism(budget(row), 2.0, (0.0, 4.0), resolution=32))
+    proof = check_mechanism(dp.optimal.mechanism(budget(row), 2.0, (0.0, 4.0), resolution=32))
     assert [proof.loss_lower, proof.loss_upper] == pytest.approx(row["expected"], abs=2e-5)
 
 
@@ -42,7 +42,7 @@ UNEVEN = np.array([-1.0, -0.9, -0.7, -0.2, 0.5, 1.5, 2.2, 2.3, 3.1, 3.6, 4.0])
 def test_every_pair_of_close_answers_is_private_and_the_loss_is_what_it_says(nodes):
     """Not only the nodes: 20,000 random pairs, and the loss between the nodes."""
     options = {"resolution": 10} if nodes is None else {"nodes": nodes}
-    made = dp.optimal_mechanism(dp.Budget(1.0, 0.2), 1.3, (-1.0, 4.0), **options)
+    made = dp.optimal.mechanism(dp.Budget(1.0, 0.2), 1.3, (-1.0, 4.0), **options)
     proof = check_mechanism(made)
     rng = np.random.default_rng(1)
     first = np.append(rng.uniform(-1, 4, 20_000), np.asarray(made.nodes))
@@ -65,10 +65,10 @@ def test_every_pair_of_close_answers_is_private_and_the_loss_is_what_it_says(nod
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.2, 1.0, 5.0])
 def test_pure_privacy_is_the_limit_of_small_deltas(epsilon):
-    made = dp.optimal_mechanism(dp.Budget(epsilon, 0.0), 1.0, (0.0, 2.0), resolution=12)
+    made = dp.optimal.mechanism(dp.Budget(epsilon, 0.0), 1.0, (0.0, 2.0), resolution=12)
     proof = check_mechanism(made)
     assert proof.deltas == (0.0,)
-    near = dp.optimal_mechanism(dp.Budget(epsilon, 1e-7), 1.0, (0.0, 2.0), resolution=12)
+    near = dp.optimal.mechanism(dp.Budget(epsilon, 1e-7), 1.0, (0.0, 2.0), resolution=12)
     assert made.certificate.loss_upper == pytest.approx(near.certificate.loss_upper, abs=3e-7)
     # No closer two laws can be than by e^epsilon, from node to node of one sensitivity.
     table = np.asarray(made.table)
@@ -79,11 +79,11 @@ def test_pure_privacy_is_the_limit_of_small_deltas(epsilon):
 def test_a_function_is_bounded_from_both_sides():
     """|x| as a function: its bracket holds that of |x|; and a loss that is nothing else."""
     one, wide = dp.Budget(1.0, 0.2), (0.0, 4.0)
-    named = dp.optimal_mechanism(one, 2.0, wide, resolution=8).certificate
-    own = check_mechanism(dp.optimal_mechanism(one, 2.0, wide, lambda x: x, resolution=8))
+    named = dp.optimal.mechanism(one, 2.0, wide, resolution=8).certificate
+    own = check_mechanism(dp.optimal.mechanism(one, 2.0, wide, lambda x: x, resolution=8))
     assert own.loss_lower <= named.loss_lower < named.loss_upper <= own.loss_upper
     assert own.loss_upper - named.loss_upper < 2e-3
-    root = dp.optimal_mechanism(one, 2.0, wide, np.sqrt, resolution=8)
+    root = dp.optimal.mechanism(one, 2.0, wide, np.sqrt, resolution=8)
     proof = check_mechanism(root)
     v = (np.arange(40_000) + 0.5) / 10_000
     mean = float(jnp.mean(root.expected_loss(v, np.sqrt)))
@@ -93,7 +93,7 @@ def test_a_function_is_bounded_from_both_sides():
 def test_a_stopped_solver_keeps_the_budget_and_says_so():
     """At once, and on its way: the bracket still holds the optimum, [.6454, .6527]."""
     for seconds in (1e-6, 0.3):
-        made = dp.optimal_mechanism(
+        made = dp.optimal.mechanism(
             dp.Budget(1.0, 0.2), 2.0, (0.0, 4.0), resolution=32, seconds=seconds
         )
         proof = check_mechanism(made)
@@ -103,7 +103,7 @@ def test_a_stopped_solver_keeps_the_budget_and_says_so():
         # Never worse than the best constant answer.
         assert 0.6454 <= proof.loss_upper <= 1.0 + 1e-12
     with pytest.raises(ValueError, match="no law that keeps the cap"):
-        dp.optimal_mechanism(
+        dp.optimal.mechanism(
             dp.Budget(1.0, 0.2), 2.0, (0.0, 4.0), resolution=32, cap=0.7, seconds=1e-6
         )
 
@@ -119,18 +119,18 @@ def test_long_ranges_are_bounded_block_by_block(monkeypatch):
     assert done
     assert 0.5 < blocks < whole
     coarse = np.array([-30.0, -20.0, -12.0, *np.arange(-8.0, 9.0), 12.0, 20.0, 30.0])
-    made = dp.optimal_mechanism(dp.Budget(1.0, 0.1), 2.0, (-30.0, 30.0), nodes=coarse)
+    made = dp.optimal.mechanism(dp.Budget(1.0, 0.1), 2.0, (-30.0, 30.0), nodes=coarse)
     assert check_mechanism(made).loss_lower > 1.0
 
 
 def test_weights_caps_and_asymmetric_losses():
     one = dp.Budget(1.0, 0.2)
-    plain = dp.optimal_mechanism(one, 2.0, (0.0, 4.0), resolution=8)
-    focus = dp.optimal_mechanism(
+    plain = dp.optimal.mechanism(one, 2.0, (0.0, 4.0), resolution=8)
+    focus = dp.optimal.mechanism(
         one, 2.0, (0.0, 4.0), resolution=8, weights=np.array([9.0, 4, 1, 1, 1, 1, 1, 1])
     )
-    capped = dp.optimal_mechanism(one, 2.0, (0.0, 4.0), resolution=8, cap=0.75)
-    tilted = dp.optimal_mechanism(one, 2.0, (0.0, 4.0), "asymmetric", resolution=8)
+    capped = dp.optimal.mechanism(one, 2.0, (0.0, 4.0), resolution=8, cap=0.75)
+    tilted = dp.optimal.mechanism(one, 2.0, (0.0, 4.0), "asymmetric", resolution=8)
     for made in (plain, focus, capped, tilted):
         check_mechanism(made)
     v = (np.arange(8000) + 0.5) / 2000
@@ -141,11 +141,11 @@ def test_weights_caps_and_asymmetric_losses():
     loss = float(jnp.mean(tilted.expected_loss(v, "asymmetric")))
     assert loss == pytest.approx(tilted.certificate.loss_upper, rel=1e-5)
     with pytest.raises(ValueError, match=r"cap must be at least 0\.\d+ for this budget"):
-        dp.optimal_mechanism(one, 2.0, (0.0, 4.0), resolution=8, cap=0.1)
+        dp.optimal.mechanism(one, 2.0, (0.0, 4.0), resolution=8, cap=0.1)
 
 
 def test_releases_follow_the_table():
-    made = dp.optimal_mechanism(dp.Budget(1.0, 0.2), 2.0, (0.0, 4.0), resolution=8)
+    made = dp.optimal.mechanism(dp.Budget(1.0, 0.2), 2.0, (0.0, 4.0), resolution=8)
     release = jax.jit(made.release)
     draws = np.asarray(release(jax.random.key(0), jnp.full(100_000, 1.3)))
     table = np.asarray(made.table)
@@ -185,21 +185,21 @@ def test_bad_input():
     one = dp.Budget(1.0, 0.2)
     for low, high in ((1.0, 1.0), (2.0, 1.0), (0.0, math.inf)):
         with pytest.raises(ValueError, match="query_range must be"):
-            dp.optimal_mechanism(one, 1.0, (low, high))
+            dp.optimal.mechanism(one, 1.0, (low, high))
     with pytest.raises(ValueError, match="resolution must be"):
-        dp.optimal_mechanism(one, 1.0, (0.0, 1.0), resolution=1)
+        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), resolution=1)
     with pytest.raises(ValueError, match="weights must be 4"):
-        dp.optimal_mechanism(one, 1.0, (0.0, 1.0), resolution=4, weights=np.ones(3))
+        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), resolution=4, weights=np.ones(3))
     with pytest.raises(ValueError, match="stops growing"):
-        dp.optimal_mechanism(one, 1.0, (0.0, 1.0), lambda x: np.minimum(x, 1.0))
+        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), lambda x: np.minimum(x, 1.0))
     with pytest.raises(ValueError, match="nodes must rise from 0 to 1"):
-        dp.optimal_mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.6, 0.4, 1.0])
+        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.6, 0.4, 1.0])
     with pytest.raises(ValueError, match="resolution must be None"):
-        dp.optimal_mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.4, 1.0], resolution=2)
+        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.4, 1.0], resolution=2)
     for name in ("cap", "seconds"):
         with pytest.raises(ValueError, match=f"{name} must lie in"):
-            dp.optimal_mechanism(one, 1.0, (0.0, 1.0), **{name: math.nan})
+            dp.optimal.mechanism(one, 1.0, (0.0, 1.0), **{name: math.nan})
     with pytest.raises(ValueError, match="sensitivity must lie in"):
-        dp.optimal_mechanism(one, 0.0, (0.0, 1.0))
+        dp.optimal.mechanism(one, 0.0, (0.0, 1.0))
     with pytest.raises(ValueError, match="epsilon must lie in"):
-        dp.optimal_mechanism(dp.Budget(0.0, 0.0), 1.0, (0.0, 1.0))
+        dp.optimal.mechanism(dp.Budget(0.0, 0.0), 1.0, (0.0, 1.0))

@@ -21,7 +21,7 @@ SOME = [r for r in rows(CELLS) if r["inputs"]["m"] * r["inputs"]["H"] > 300][::9
 @pytest.mark.parametrize("row", SOME, ids=lambda r: f"{r['inputs']['eps']}-{r['inputs']['delta']}")
 def test_cells_of_the_suboptimality_table(row):
     """The certified bracket at the default resolution and support, and the published cell."""
-    noise = dp.optimal_noise(budget(row))
+    noise = dp.optimal.noise(budget(row))
     made = check_noise(noise)
     expected = row["expected"]
     assert made.complete
@@ -38,7 +38,7 @@ SQUARES = "certified bracket l2; truncated Laplace loss; paper suboptimality % (
 
 @pytest.mark.parametrize("row", rows(SQUARES)[30::13], ids=lambda r: str(r["inputs"]["delta"]))
 def test_squares(row):
-    made = check_noise(dp.optimal_noise(budget(row), "l2", resolution=row["inputs"]["m"]))
+    made = check_noise(dp.optimal.noise(budget(row), "l2", resolution=row["inputs"]["m"]))
     assert made.loss_lower == pytest.approx(row["expected"]["lower"], rel=2e-5, abs=2e-5)
     assert made.loss_upper == pytest.approx(row["expected"]["upper"], rel=2e-5, abs=2e-5)
 
@@ -47,15 +47,15 @@ def test_squares(row):
     "row", [slow_if(r["inputs"]["m"] > 100, r) for r in rows("certified bracket")]
 )
 def test_finer_grids_close_the_bracket(row):
-    made = check_noise(dp.optimal_noise(budget(row), resolution=row["inputs"]["m"]))
+    made = check_noise(dp.optimal.noise(budget(row), resolution=row["inputs"]["m"]))
     assert made.loss_lower == pytest.approx(row["expected"][0], abs=3e-7)
     assert made.loss_upper == pytest.approx(row["expected"][1], abs=3e-7)
 
 
 def test_several_budgets_at_once_and_a_cap_on_the_atom():
-    one = dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=20)
-    both = dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=20, also=[dp.Budget(1.0, 0.4)])
-    capped = dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=20, max_atom=0.1)
+    one = dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=20)
+    both = dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=20, also=[dp.Budget(1.0, 0.4)])
+    capped = dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=20, max_atom=0.1)
     for noise in (one, both, capped):
         check_noise(noise)
     assert float(one.delta(1.0, 1.0)) > 0.4 >= both.certificate.deltas[1]
@@ -67,17 +67,21 @@ def test_several_budgets_at_once_and_a_cap_on_the_atom():
 
 def test_other_losses():
     tilted = check_noise(
-        dp.optimal_noise(dp.Budget(1.0, 0.2), dp.pinball(0.3), resolution=12, symmetric=False)
+        dp.optimal.noise(
+            dp.Budget(1.0, 0.2), dp.optimal.pinball(0.3), resolution=12, symmetric=False
+        )
     )
     mirrored = check_noise(
-        dp.optimal_noise(dp.Budget(1.0, 0.2), dp.pinball(0.7), resolution=12, symmetric=False)
+        dp.optimal.noise(
+            dp.Budget(1.0, 0.2), dp.optimal.pinball(0.7), resolution=12, symmetric=False
+        )
     )
     assert tilted.loss_upper == pytest.approx(mirrored.loss_upper, rel=1e-6)
     mixed = check_noise(
-        dp.optimal_noise(dp.Budget(1.0, 0.2), {"l1": 0.5, "l2": 0.5}, resolution=12)
+        dp.optimal.noise(dp.Budget(1.0, 0.2), {"l1": 0.5, "l2": 0.5}, resolution=12)
     )
     own = check_noise(
-        dp.optimal_noise(dp.Budget(1.0, 0.2), lambda x: 0.5 * x + 0.5 * x * x, resolution=12)
+        dp.optimal.noise(dp.Budget(1.0, 0.2), lambda x: 0.5 * x + 0.5 * x * x, resolution=12)
     )
     assert own.loss_lower <= mixed.loss_lower <= mixed.loss_upper <= own.loss_upper
     assert own.loss_upper - own.loss_lower < 0.02
@@ -85,13 +89,13 @@ def test_other_losses():
 
 @pytest.fixture(scope="module")
 def noise():
-    return dp.optimal_noise(dp.Budget(1.0, 0.1), resolution=10)
+    return dp.optimal.noise(dp.Budget(1.0, 0.1), resolution=10)
 
 
 def test_it_scales_with_the_sensitivity(noise):
     unit = noise.certificate
-    wide = dp.optimal_noise(dp.Budget(1.0, 0.1), resolution=10, sensitivity=7.0).certificate
-    square = dp.optimal_noise(dp.Budget(1.0, 0.1), "l2", resolution=10, sensitivity=7.0)
+    wide = dp.optimal.noise(dp.Budget(1.0, 0.1), resolution=10, sensitivity=7.0).certificate
+    square = dp.optimal.noise(dp.Budget(1.0, 0.1), "l2", resolution=10, sensitivity=7.0)
     check_noise(square)
     assert wide.loss_upper == pytest.approx(7 * unit.loss_upper, rel=1e-8)
     assert wide.loss_lower == pytest.approx(7 * unit.loss_lower, rel=1e-8)
@@ -117,8 +121,8 @@ def test_draws_have_the_certified_chances(noise):
 
 
 def test_a_stopped_solver_keeps_the_budget_and_says_so():
-    made = dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=50, seconds=0.02)
-    full = dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=20)
+    made = dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=50, seconds=0.02)
+    full = dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=20)
     stopped = check_noise(made)
     assert not stopped.complete
     assert 0.9 * full.certificate.loss_lower <= stopped.loss_lower <= full.certificate.loss_upper
@@ -126,7 +130,7 @@ def test_a_stopped_solver_keeps_the_budget_and_says_so():
 
 
 def test_a_budget_below_the_tolerances_of_the_solver():
-    made = check_noise(dp.optimal_noise(dp.Budget(0.5, 1e-9)))
+    made = check_noise(dp.optimal.noise(dp.Budget(0.5, 1e-9)))
     assert made.deltas[0] <= 1e-9
     assert made.loss_upper < 1.01 * 2.0
 
@@ -161,26 +165,26 @@ def test_bad_input():
     one = dp.Budget(1.0, 0.1)
     for epsilon, delta, name in ((0.0, 0.1, "epsilon"), (1.0, 0.0, "delta"), (1.0, 1.0, "delta")):
         with pytest.raises(ValueError, match=f"{name} must lie in"):
-            dp.optimal_noise(dp.Budget(epsilon, delta))
+            dp.optimal.noise(dp.Budget(epsilon, delta))
     with pytest.raises(ValueError, match=r"use 3 sensitivities or more"):
-        dp.optimal_noise(one, support=0.7)
-    dp.optimal_noise(one, support=3.0)
+        dp.optimal.noise(one, support=0.7)
+    dp.optimal.noise(one, support=3.0)
     with pytest.raises(ValueError, match="loss must be one of"):
-        dp.optimal_noise(one, "l3")
+        dp.optimal.noise(one, "l3")
     with pytest.raises(ValueError, match="unbounded on both sides"):
-        dp.optimal_noise(one, ErrorMeasure(0.0, 1.0))
+        dp.optimal.noise(one, ErrorMeasure(0.0, 1.0))
     with pytest.raises(ValueError, match="stops growing"):
-        dp.optimal_noise(one, lambda x: x / (1 + x))
+        dp.optimal.noise(one, lambda x: x / (1 + x))
     with pytest.raises(ValueError, match="takes a NumPy array"):
-        dp.optimal_noise(one, math.sqrt)
+        dp.optimal.noise(one, math.sqrt)
     with pytest.raises(ValueError, match="finite as far as the noise goes"):
-        dp.optimal_noise(dp.Budget(0.001, 0.1), _overflowing)
+        dp.optimal.noise(dp.Budget(0.001, 0.1), _overflowing)
     with pytest.raises(ValueError, match="never falls"):
-        dp.optimal_noise(one, lambda x: x * np.cos(x) ** 2)
+        dp.optimal.noise(one, lambda x: x * np.cos(x) ** 2)
     with pytest.raises(ValueError, match="quantile must be one number in"):
-        dp.pinball(1.0)
+        dp.optimal.pinball(1.0)
     with pytest.raises(ValueError, match="symmetric must be False"):
-        dp.optimal_noise(one, "asymmetric")
+        dp.optimal.noise(one, "asymmetric")
     for name, value in (
         ("resolution", 0),
         ("max_atom", 2.0),
@@ -188,9 +192,9 @@ def test_bad_input():
         ("seconds", math.nan),
     ):
         with pytest.raises(ValueError, match=f"{name} must"):
-            dp.optimal_noise(one, **{name: value})
+            dp.optimal.noise(one, **{name: value})
     with pytest.raises(ValueError, match="delta must lie in"):
-        dp.optimal_noise(one, also=[dp.Budget(2.0, 0.0)])
+        dp.optimal.noise(one, also=[dp.Budget(2.0, 0.0)])
     with pytest.raises(ValueError, match="concrete"):
-        jax.jit(lambda d: dp.optimal_noise(dp.Budget(1.0, d)).width)(0.1)
+        jax.jit(lambda d: dp.optimal.noise(dp.Budget(1.0, d)).width)(0.1)
     assert highspy.Highs().version()

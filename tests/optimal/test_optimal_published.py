@@ -76,8 +76,8 @@ def test_what_monotone_densities_lose(row):
 
 
 def test_monotone_is_worse_and_both_are_certified():
-    free = check_noise(dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=20))
-    falling = check_noise(dp.optimal_noise(dp.Budget(3.0, 0.3), resolution=30, monotone=True))
+    free = check_noise(dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=20))
+    falling = check_noise(dp.optimal.noise(dp.Budget(3.0, 0.3), resolution=30, monotone=True))
     assert free.loss_upper < falling.loss_lower + 1e-4
 
 
@@ -107,13 +107,13 @@ def published_value(row):
 @pytest.mark.parametrize("cell", [(2.0, 0.75), (0.01, 0.75)])
 def test_a_truncated_support_hides_better_noise(cell):
     """The published optima, said to be within 1 %, are above what a noise loses: by 7 and 12 %."""
-    made = check_noise(dp.optimal_noise(dp.Budget(*cell)))
+    made = check_noise(dp.optimal.noise(dp.Budget(*cell)))
     assert made.loss_upper < 0.94 * published_value(CELLS[cell])
 
 
 def test_a_published_optimum_of_squares_is_below_every_noise():
     row = SQUARE_CELLS[(1.0, 0.05)]
-    made = check_noise(dp.optimal_noise(budget(row), "l2", resolution=20))
+    made = check_noise(dp.optimal.noise(budget(row), "l2", resolution=20))
     assert published_value(row) < 1.064 < 1.1 < made.loss_lower
 
 
@@ -168,13 +168,13 @@ def tied_value(epsilon, delta, steps=20):
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.2), (1.0, 0.05), (2.0, 0.05)])
 def test_tied_cells_give_no_lower_bound(epsilon, delta):
     """Corollary 1: equal densities in coarse cells cost more than a law that keeps the budget."""
-    noise = dp.optimal_noise(dp.Budget(epsilon, delta), ramp, resolution=20, support=6.0)
+    noise = dp.optimal.noise(dp.Budget(epsilon, delta), ramp, resolution=20, support=6.0)
     assert check_noise(noise).loss_upper < 0.8 * tied_value(epsilon, delta)
 
 
 def test_a_budget_for_each_query_is_none_for_the_model():
     """(1, .1) of every statistic: already two of them do not keep it together."""
-    noise = dp.optimal_integer_noise(dp.Budget(1.0, 0.1))
+    noise = dp.optimal.integer_noise(dp.Budget(1.0, 0.1))
     assert float(noise.delta(1, 1.0)) <= 0.1
     p = np.array(noise.weights, dtype=float) / noise.total
     q = np.append(0.0, p[:-1])
@@ -214,7 +214,7 @@ def test_the_published_formulation_needs_all_three_shifts(row, published_mechani
     assert all(aligned.loss == pytest.approx(value, abs=2e-4) for value in published)
     assert three.delta <= inputs["delta"]
     assert aligned.delta > 2 * inputs["delta"]
-    better = dp.optimal_mechanism(budget(row), 2.0, (0.0, 4.0), resolution=inputs["K"])
+    better = dp.optimal.mechanism(budget(row), 2.0, (0.0, 4.0), resolution=inputs["K"])
     assert better.certificate.loss_upper < three.loss
 
 
@@ -226,7 +226,7 @@ def test_data_dependent_cells_of_figure_3(epsilon, delta):
     answer loses with perfect privacy.
     """
     made = check_mechanism(
-        dp.optimal_mechanism(dp.Budget(epsilon, delta), 2.0, (0.0, 4.0), resolution=16)
+        dp.optimal.mechanism(dp.Budget(epsilon, delta), 2.0, (0.0, 4.0), resolution=16)
     )
     published = [r["expected"] for r in rows(DEPENDENT) if r["inputs"]["eps"] == epsilon]
     for upper, lower, _ in published:
@@ -262,7 +262,7 @@ def test_figure_5_has_nine_parts_of_four_cells(epsilon, delta, expected, publish
     "row", rows("Fig 5 setting, output-space stochastic-rounding mechanism K=36 (lower, upper)")
 )
 def test_figure_5_rounded_between_nodes_loses_less(row):
-    made = check_mechanism(dp.optimal_mechanism(budget(row), 10.0, (0.0, 18.0), resolution=36))
+    made = check_mechanism(dp.optimal.mechanism(budget(row), 10.0, (0.0, 18.0), resolution=36))
     assert [made.loss_lower, made.loss_upper] == pytest.approx(row["expected"], abs=1e-3)
     assert made.loss_upper < 0.85 * {0.2: 4.130180, 0.1: 4.679002}[row["inputs"]["delta"]]
 

@@ -81,7 +81,7 @@ def test_a_trade_off_shows_delta_near_zero():
     lines = [np.asarray(line.get_ydata()) for line in near.lines]
     np.testing.assert_array_equal(lines[1], alone.lines[1].get_ydata())
     rates = np.asarray(near.lines[1].get_xdata())
-    exact = np.asarray(dp.tpr_at_fpr(loss, rates[::20]))
+    exact = np.asarray(dp.risk.tpr_at_fpr(loss, rates[::20]))
     assert (lines[1][::20] >= exact).all()
     np.testing.assert_allclose(lines[1][::20], exact, rtol=0.1)
     assert lines[0][0] == pytest.approx(1e-6 + np.exp(2.0) * 1e-8, rel=0.1)

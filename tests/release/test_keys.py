@@ -86,9 +86,9 @@ def test_no_key_is_drawn_inside_of_a_trace(draw, trace):
 
 
 HOST = {
-    "table": lambda: dp.release_table({"a": [1, 2]}, dp.plan_table(TABLE)),
-    "audit": lambda: dp.audit(MECHANISM, (0.0, 1.0), 10, progress=False),
-    "one run": lambda: dp.audit_one_run(lambda included, key: included, 10),
+    "table": lambda: dp.tables.release({"a": [1, 2]}, dp.tables.plan(TABLE)),
+    "audit": lambda: dp.audit.run(MECHANISM, (0.0, 1.0), 10, progress=False),
+    "one run": lambda: dp.audit.one_run(lambda included, key: included, 10),
 }
 
 
@@ -101,7 +101,7 @@ def test_what_draws_for_itself_refuses(call, trace):
 
 @pytest.mark.parametrize("trace", ["jit", "vmap"])
 def test_what_runs_on_the_host_says_so(trace):
-    plan = dp.plan_table(TABLE)
+    plan = dp.tables.plan(TABLE)
     plan_of_steps = dp.dpsgd.plan(
         (1.0, 1e-5), jnp.zeros(()), clip=1.0, sampling_prob=0.1, steps=2, dataset_size=3
     )
@@ -113,7 +113,7 @@ def test_what_runs_on_the_host_says_so(trace):
         return dp.dpsgd.train(lambda p, v: (p - v) ** 2, x, VALUES, plan_of_steps, adam)
 
     calls = {
-        "release_table": lambda x: dp.release_table({"a": [1, 2]}, plan),
+        "release_table": lambda x: dp.tables.release({"a": [1, 2]}, plan),
         "train": train,
         "fit": lambda x: lasso.fit(rows + x, rows[:, 0]),
     }

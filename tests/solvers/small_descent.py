@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
+from jaxdp.solvers import L1, glm
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent import compiled
 from jaxdp.solvers.lattice import Added
@@ -17,8 +18,13 @@ def problem(dtype=jnp.float64, intercept=False, seed=0):
     rng = np.random.default_rng(seed)
     features = rng.uniform(-1, 1, size=(300, 3))
     targets = features @ np.array([1.0, 0.0, -2.0]) + 0.5 + 0.1 * rng.normal(size=300)
-    return dp.glm(
-        features, targets, loss="squared", penalty=dp.L1(0.01), intercept=intercept, dtype=dtype
+    return glm(
+        features,
+        targets,
+        loss="squared",
+        penalty=L1(0.01),
+        intercept=intercept,
+        dtype=dtype,
     )
 
 

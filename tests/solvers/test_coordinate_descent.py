@@ -9,6 +9,7 @@ from small_descent import draw
 
 import jaxdp as dp
 from jaxdp import datasets
+from jaxdp.solvers import L1, L2, coordinate_smoothness, glm
 from jaxdp.solvers import coordinate_descent as cd
 
 
@@ -18,13 +19,13 @@ def test_the_run_is_the_written_algorithm():
     features = rng.normal(size=(300, 5)) * np.sqrt(SMOOTHNESS)
     targets = features @ np.array([1.0, 0.0, -0.3, 2.0, 0.1]) + rng.normal(size=300)
     for loss, penalty, iterate, noise in (
-        ("squared", dp.L1(0.1), "last", "gaussian"),
-        ("squared", dp.L2(0.1), "average", "laplace"),
-        ("logistic", dp.L1(0.01), "average", "gaussian"),
-        ("logistic", dp.L2(0.01), "last", "laplace"),
+        ("squared", L1(0.1), "last", "gaussian"),
+        ("squared", L2(0.1), "average", "laplace"),
+        ("logistic", L1(0.01), "average", "gaussian"),
+        ("logistic", L2(0.01), "last", "laplace"),
     ):
         y = targets if loss == "squared" else (targets > 0).astype(float)
-        problem = dp.glm(features, y, loss=loss, penalty=penalty)
+        problem = glm(features, y, loss=loss, penalty=penalty)
         plan = make_plan(iterate=iterate, records=300, budget=dp.Budget(20.0, 0.1))
         object.__setattr__(
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
@@ -48,7 +49,7 @@ def test_the_run_is_the_written_algorithm():
             if iterate == "average":
                 theta = np.mean(iterates, axis=0)
         np.testing.assert_allclose(cd.run(problem, plan, key), theta, rtol=1e-9, atol=1e-12)
-        single = dp.glm(features, y, loss=loss, penalty=penalty, dtype=jnp.float32)
+        single = glm(features, y, loss=loss, penalty=penalty, dtype=jnp.float32)
         np.testing.assert_allclose(cd.run(single, plan, key), theta, rtol=2e-4, atol=2e-5)
 
 
@@ -63,7 +64,7 @@ def test_one_record_moves_the_released_gradient_by_at_most_the_sensitivity():
     for extreme in (1e6, -1e6):
         x, y = features.copy(), targets.copy()
         x[0], y[0] = extreme, 1e6
-        problem = dp.glm(x, y, loss="squared", penalty=dp.L2(0.0))
+        problem = glm(x, y, loss="squared", penalty=L2(0.0))
         results.append(float(cd.run(problem, silent, jax.random.key(0))[0]))
     moved = abs(results[0] - results[1]) / float(plan.steps[0])
     assert moved <= float(plan.sensitivities[0]) * (1 + 1e-12)
@@ -72,8 +73,8 @@ def test_one_record_moves_the_released_gradient_by_at_most_the_sensitivity():
 
 def test_it_batches_over_keys_and_hyper_parameters():
     features, targets = standardised("diabetes")
-    problem = dp.glm(features, targets / 100, loss="squared", penalty=dp.L1(0.1))
-    curvature = dp.coordinate_smoothness(problem).as_public()
+    problem = glm(features, targets / 100, loss="squared", penalty=L1(0.1))
+    curvature = coordinate_smoothness(problem).as_public()
 
     def chain(step, clip, epsilon, key):
         order, noise = jax.random.split(key)
@@ -103,9 +104,11 @@ def test_it_batches_over_keys_and_hyper_parameters():
 
 def test_the_trace_must_be_asked_for_and_says_what_it_is():
     features, targets = standardised("diabetes")
-    problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(0.1))
+    problem = glm(features, targets, loss="squared", penalty=L1(0.1))
     plan = make_plan(
-        smoothness=dp.coordinate_smoothness(problem).as_public(), records=len(targets), clip=50.0
+        smoothness=coordinate_smoothness(problem).as_public(),
+        records=len(targets),
+        clip=50.0,
     )
     theta = cd.run(problem, plan, jax.random.key(0))
     assert isinstance(theta, jax.Array)
@@ -118,14 +121,14 @@ def test_the_trace_must_be_asked_for_and_says_what_it_is():
 
 
 def test_a_plan_for_other_coordinates_is_refused():
-    problem = dp.glm(np.ones((3, 2)), np.ones(3), loss="squared", penalty=dp.L1(0.1))
+    problem = glm(np.ones((3, 2)), np.ones(3), loss="squared", penalty=L1(0.1))
     with pytest.raises(ValueError, match="coordinates"):
         cd.run(problem, make_plan(), jax.random.key(0))
 
 
 def test_a_plan_for_other_records_is_refused():
     """Its noise is for a mean over its own number of records."""
-    problem = dp.glm(np.ones((10, 5)), np.ones(10), loss="squared", penalty=dp.L1(0.1))
+    problem = glm(np.ones((10, 5)), np.ones(10), loss="squared", penalty=L1(0.1))
     with pytest.raises(ValueError, match="plan is for 1000 records"):
         cd.run(problem, make_plan(), jax.random.key(0))
 
@@ -157,14 +160,14 @@ def test_published_errors(name, scaling, optimum_value, allocation, step, clip, 
     features = data.features if scaling == "raw" else standardised(name)[0]
     squared = name == "california_housing"
     centred = squared and scaling == "standard"
-    problem = dp.glm(
+    problem = glm(
         features,
         data.targets - data.targets.mean() if centred else data.targets,
         loss="squared" if squared else "logistic",
-        penalty=dp.L1(0.1) if squared else dp.L2(1 / records),
+        penalty=L1(0.1) if squared else L2(1 / records),
         dtype=jnp.float32,
     )
-    curvature = dp.coordinate_smoothness(problem).as_public()
+    curvature = coordinate_smoothness(problem).as_public()
     threshold = clip * float(jnp.sqrt(curvature.values.sum()))
 
     def relative_error(key):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.solvers import L1, glm
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent.accounting import composed, least_factor
 
@@ -91,12 +92,12 @@ def test_zcdp_needs_more_noise_than_exact_accounting():
 def test_an_optimised_histogram_is_laid_over_each_update():
     budget = dp.Budget(4.0, 0.2)
     each = cd.update_budget(budget, 4)
-    noise = dp.optimal_noise(each, loss="l2", sensitivity=1.0, resolution=6)
+    noise = dp.optimal.noise(each, loss="l2", sensitivity=1.0, resolution=6)
     arguments = {"budget": budget, "smoothness": np.array([1.0, 4.0]), "passes": 2}
     made = plan(noise=noise, **arguments)
     assert float(made.delta(4.0)) <= 0.2
     np.testing.assert_allclose(made.ratios, noise.certificate.sensitivity, rtol=1e-12)
-    problem = dp.glm(np.ones((20640, 2)), np.ones(20640), loss="squared", penalty=dp.L1(0.1))
+    problem = glm(np.ones((20640, 2)), np.ones(20640), loss="squared", penalty=L1(0.1))
     assert np.isfinite(cd.run(problem, made, jax.random.key(0))).all()
     drawn = noise.sample(jax.random.key(3), (2, 2))
     assert float(jnp.abs(drawn).max()) <= len(noise.weights) * float(noise.width) / 2

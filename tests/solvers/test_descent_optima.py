@@ -14,7 +14,7 @@ from jaxdp.solvers import coordinate_descent as cd
 
 
 def optimum(problem, passes):
-    plan = cd.noiseless_plan(dp.coordinate_smoothness(problem), passes=passes)
+    plan = cd.noiseless_plan(dp.solvers.coordinate_smoothness(problem), passes=passes)
     return cd.run(problem, plan, jax.random.key(0))
 
 
@@ -24,7 +24,7 @@ def test_lasso_optimum_is_that_of_scikit_learn():
     features, targets = standardised("diabetes")
     targets = targets - targets.mean()
     for strength in (1.0, 20.0):
-        problem = dp.glm(features, targets, loss="squared", penalty=dp.L1(strength))
+        problem = dp.solvers.glm(features, targets, loss="squared", penalty=dp.solvers.L1(strength))
         theirs = Lasso(alpha=strength, fit_intercept=False, tol=1e-15, max_iter=100_000)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its tolerance is below its duality gap's rounding
@@ -39,7 +39,7 @@ def test_logistic_optimum_is_that_of_scikit_learn():
     from sklearn.linear_model import LogisticRegression
 
     features, targets = standardised("breast_cancer")
-    problem = dp.glm(features, targets, loss="logistic", penalty=dp.L2(0.01))
+    problem = dp.solvers.glm(features, targets, loss="logistic", penalty=dp.solvers.L2(0.01))
     theirs = LogisticRegression(
         C=1 / (0.01 * len(targets)), fit_intercept=False, solver="newton-cholesky", tol=1e-12
     ).fit(features, targets)
@@ -56,7 +56,7 @@ def scikit_learn_coefficients(features, targets, loss, penalty):
     if loss == "squared":
         model = Lasso(alpha=strength, fit_intercept=False, tol=1e-13, max_iter=200_000)
     else:
-        is_l1 = isinstance(penalty, dp.L1)
+        is_l1 = isinstance(penalty, dp.solvers.L1)
         model = LogisticRegression(
             C=1 / (strength * len(targets)),
             l1_ratio=float(is_l1),
@@ -72,17 +72,17 @@ def scikit_learn_coefficients(features, targets, loss, penalty):
 @pytest.mark.parametrize(
     ("name", "scaling", "penalty", "passes", "published"),
     [
-        ("california_housing", "standard", dp.L1(0.1), 300, 0.4193644937),
-        ("electricity", "standard", dp.L2(1 / 45312), 2000, 0.5101816652),
+        ("california_housing", "standard", dp.solvers.L1(0.1), 300, 0.4193644937),
+        ("electricity", "standard", dp.solvers.L2(1 / 45312), 2000, 0.5101816652),
         *(
             pytest.param(*row, marks=pytest.mark.long)
             for row in (
-                ("california_housing", "standard", dp.L1(0.01), 3000, None),
-                ("california_housing", "raw", dp.L1(0.1), 20_000, 0.3668935216),
-                ("electricity", "raw", dp.L2(1 / 45312), 3000, 0.5568569454),
-                ("electricity", "raw", dp.L2(1e-3), 3000, 0.6274955758),
-                ("electricity", "standard", dp.L1(1e-3), 2000, None),
-                ("electricity", "raw", dp.L1(1e-3), 3000, 0.5889318323),
+                ("california_housing", "standard", dp.solvers.L1(0.01), 3000, None),
+                ("california_housing", "raw", dp.solvers.L1(0.1), 20_000, 0.3668935216),
+                ("electricity", "raw", dp.solvers.L2(1 / 45312), 3000, 0.5568569454),
+                ("electricity", "raw", dp.solvers.L2(1e-3), 3000, 0.6274955758),
+                ("electricity", "standard", dp.solvers.L1(1e-3), 2000, None),
+                ("electricity", "raw", dp.solvers.L1(1e-3), 3000, 0.5889318323),
             )
         ),
     ],
@@ -94,7 +94,7 @@ def test_optima_on_real_data(name, scaling, penalty, passes, published):
     centred = squared and scaling == "standard"
     targets = data.targets - data.targets.mean() if centred else data.targets
     loss = "squared" if squared else "logistic"
-    problem = dp.glm(features, targets, loss=loss, penalty=penalty)
+    problem = dp.solvers.glm(features, targets, loss=loss, penalty=penalty)
     theirs = scikit_learn_coefficients(features, targets, loss, penalty)
     value = problem.objective(optimum(problem, passes))
     np.testing.assert_allclose(value, problem.objective(theirs), rtol=1e-12)

@@ -50,7 +50,7 @@ def test_a_draw_calibrated_to_its_expectation_would_overspend():
 
 
 def test_allocations():
-    plans = {a: make_plan(allocation=a, penalty=dp.L2(0.5)) for a in cd.ALLOCATIONS}
+    plans = {a: make_plan(allocation=a, penalty=dp.solvers.L2(0.5)) for a in cd.ALLOCATIONS}
     sensitivity = np.asarray(plans["spr"].sensitivities)
 
     def proportional(one, other):
@@ -62,7 +62,7 @@ def test_allocations():
     proportional(np.asarray(plans["winid"].scales) ** 2, sensitivity / np.sqrt(weights))
     proportional(np.asarray(plans["iid"].scales), np.ones(5))
     # With C_j proportional to sqrt(M_j) and no l2 term, the weighted optimum is SPR itself.
-    weighted = make_plan(allocation="winid", penalty=dp.L1(0.5))
+    weighted = make_plan(allocation="winid", penalty=dp.solvers.L1(0.5))
     np.testing.assert_allclose(weighted.scales, plans["spr"].scales, rtol=1e-12)
     equal = [make_plan(allocation=a, smoothness=np.ones(4)).scales for a in cd.ALLOCATIONS]
     for scales in equal[1:]:

@@ -9,6 +9,7 @@ from small_descent import BUDGET, KEY, draw, plan, problem
 
 import jaxdp as dp
 from jaxdp._core.random_key import key_for
+from jaxdp.solvers import L2, Problem, bounded_smoothness, glm, private_smoothness
 from jaxdp.solvers import coordinate_descent as cd
 
 
@@ -55,15 +56,19 @@ def test_a_schedule_multiplies_the_steps_and_costs_nothing():
 def test_an_intercept_is_fitted_and_not_penalised():
     data = problem(intercept=True)
     assert data.penalty.strength.tolist() == [0.01, 0.01, 0.01, 0.0]
-    smoothness = dp.bounded_smoothness("squared", np.ones(3), intercept=True)
+    smoothness = bounded_smoothness("squared", np.ones(3), intercept=True)
     assert smoothness.values.tolist() == [1.0, 1.0, 1.0, 1.0]
     theta = np.asarray(cd.run(data, cd.noiseless_plan(smoothness, passes=300), KEY))
     assert float(theta[3]) == pytest.approx(0.5, abs=0.03)
-    released, cost = dp.private_smoothness(data, np.ones(3), 1.0, KEY)
+    released, cost = private_smoothness(data, np.ones(3), 1.0, KEY)
     assert float(released.values[3]) == 1.0
     assert float(cost.exact.epsilon_bound) == 1.0
-    logistic = dp.glm(
-        np.ones((4, 1)), np.array([0, 1, 1, 0]), loss="logistic", penalty=dp.L2(1.0), intercept=True
+    logistic = glm(
+        np.ones((4, 1)),
+        np.array([0, 1, 1, 0]),
+        loss="logistic",
+        penalty=L2(1.0),
+        intercept=True,
     )
     np.testing.assert_array_equal(logistic.design[1], [-1.0, 1.0, 1.0, -1.0])
 
@@ -89,7 +94,7 @@ def test_one_record_moves_the_sum_by_two_thresholds_exactly(dtype):
     for extreme in (1e30, -1e30):
         x, y = features.copy(), targets.copy()
         x[5], y[5] = 1.0, extreme
-        data = dp.glm(x, y, loss="squared", penalty=dp.L2(0.0), dtype=dtype)
+        data = glm(x, y, loss="squared", penalty=L2(0.0), dtype=dtype)
         moved.append(float(cd.run(data, made, KEY)[0]))
     gap = abs(moved[0] - moved[1])
     assert gap <= float(made.sensitivities[0])
@@ -105,7 +110,7 @@ def test_what_an_update_releases_is_on_a_lattice_whatever_the_records(dtype):
     odd = []
     for seed, key in enumerate(jax.random.split(KEY, 40)):
         data = problem(dtype, seed=seed % 2)
-        data = dp.Problem(data.design, data.offset, dp.L2(0.0), data.loss, data.intercept)
+        data = Problem(data.design, data.offset, L2(0.0), data.loss, data.intercept)
         released = float(cd.run(data, made, key)[0]) / lattice
         assert released == round(released)
         odd.append(round(released) % 2)
@@ -129,7 +134,7 @@ def test_floating_point_noise_is_asked_for_by_name():
 def test_what_overflows_is_clipped_too():
     features, targets = np.ones((300, 3)), np.ones(300)
     features[0], targets[1] = 1e308, 1e308
-    data = dp.glm(features, targets, loss="squared", penalty=dp.L2(0.0))
+    data = glm(features, targets, loss="squared", penalty=L2(0.0))
     assert np.isfinite(cd.run(data, plan(), KEY)).all()
 
 

@@ -62,7 +62,7 @@ def test_records_of_zeros_count_for_nothing():
     """Logistic losses at 0 are log 2: neither F nor the chains may count them."""
     rng = np.random.default_rng(0)
     features, labels = rng.uniform(-1, 1, size=(65, 2)), rng.integers(0, 2, 65)
-    data = dp.glm(features, labels, loss="logistic", penalty=dp.L2(0.1))
+    data = dp.solvers.glm(features, labels, loss="logistic", penalty=dp.solvers.L2(0.1))
     made = cd.noiseless_plan([0.25, 0.25], passes=50)
     theta, trace = cd.run(data, made, KEY, trace=True)
     np.testing.assert_allclose(trace.objective[-1], data.objective(theta), rtol=1e-12)
@@ -74,9 +74,9 @@ def test_a_chain_is_compiled_once_for_a_power_of_two_of_records():
     rng = np.random.default_rng(0)
     programs = []
     for epsilon, records in ((0.01, 40), (0.02, 64), (0.015, 33)):
-        data = dp.glm(
+        data = dp.solvers.glm(
             rng.uniform(-0.5, 0.5, size=(records, 1)), np.arange(records) % 2,
-            loss="logistic", penalty=dp.L2(0.5),
+            loss="logistic", penalty=dp.solvers.L2(0.5),
         )  # fmt: skip
         made = exponential_mechanism.plan(
             (epsilon, 1e-5), dimension=1, records=records, radius=1.0, relation="replace_one",

@@ -9,7 +9,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp._core.neighbours import SOLVER_RELATIONS
-from jaxdp.solvers import exponential_mechanism
+from jaxdp.solvers import L1, L2, exponential_mechanism, glm
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(0)
@@ -26,7 +26,7 @@ def regression(records, dimension, seed=0, strength=0.0):
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
     slopes = 3.0 * rng.normal(size=dimension)
     labels = rng.random(records) < 1.0 / (1.0 + np.exp(-features @ slopes))
-    return dp.glm(features, labels, loss="logistic", penalty=dp.L2(strength))
+    return glm(features, labels, loss="logistic", penalty=L2(strength))
 
 
 def density(signed, plan, grid):
@@ -72,7 +72,7 @@ def test_the_plan_is_the_least_bound_that_keeps_the_budget():
 
 
 def test_a_penalty_takes_the_place_of_the_regularisation():
-    weak, strong = (make_plan(penalty=dp.L2(s)) for s in (1e-4, 1.0))
+    weak, strong = (make_plan(penalty=L2(s)) for s in (1e-4, 1.0))
     free = make_plan()
     total = weak.strength + weak.regularisation
     np.testing.assert_allclose(total, free.regularisation, rtol=1e-12)
@@ -88,7 +88,7 @@ def test_the_chain_draws_from_the_density():
     )
     features = np.array([[1.0], [0.5], [-0.2], [0.9], [1.7], [-1.0]])
     labels = np.array([1, 1, 0, 0, 1, 1])
-    problem = dp.glm(features, labels, loss="logistic", penalty=dp.L2(0.0))
+    problem = glm(features, labels, loss="logistic", penalty=L2(0.0))
     keys = jax.random.split(KEY, 1000)
     drawn = np.sort(
         np.ravel(jax.jit(jax.vmap(lambda k: exponential_mechanism.sample(problem, made, k)))(keys))
@@ -137,19 +137,19 @@ def test_bad_input():
         {"radius": 0.0},
         {"row_bound": -1.0},
         {"approximation_share": 0.0},
-        {"penalty": dp.L2(jnp.ones(2))},
+        {"penalty": L2(jnp.ones(2))},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             make_plan(**bad)
     with pytest.raises(ValueError, match="budget"):
         make_plan(dp.Budget(1.0, 0.0))
     made, problem = make_plan(), regression(200, 2)
-    squared = dp.glm(np.ones((200, 2)), np.ones(200), loss="squared", penalty=dp.L2(0.0))
+    squared = glm(np.ones((200, 2)), np.ones(200), loss="squared", penalty=L2(0.0))
     for wrong, name in (
         (squared, "logistic"),
         (regression(199, 2), "plan is for"),
         (regression(200, 2, strength=0.1), "penalty"),
-        (dataclasses.replace(problem, penalty=dp.L1(0.0)), "penalty"),
+        (dataclasses.replace(problem, penalty=L1(0.0)), "penalty"),
     ):
         with pytest.raises(ValueError, match=name):
             exponential_mechanism.sample(wrong, made, KEY)

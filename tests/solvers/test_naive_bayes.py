@@ -132,11 +132,11 @@ def test_gaussians_of_your_own():
 
 @pytest.mark.long
 def test_noise_of_your_own_is_composed_and_refused_above_the_budget():
-    once = dp.optimal_integer_noise(dp.Budget(0.3, 1e-3))
+    once = dp.optimal.integer_noise(dp.Budget(0.3, 1e-3))
     made = make_plan(budget=dp.Budget(1.0, 3e-3), noise={"counts": once}, categories=(3, 4))
     assert made.guarantee.delta(1.0) <= 3e-3
     # (1, .1) for each of three statistics, as published, is not (1, .1) for the model.
-    published = dp.optimal_integer_noise(dp.Budget(1.0, 0.1))
+    published = dp.optimal.integer_noise(dp.Budget(1.0, 0.1))
     with pytest.raises(ValueError, match="noise does not keep the budget"):
         make_plan(budget=dp.Budget(1.0, 0.1), noise={"counts": published}, categories=(3, 4))
 

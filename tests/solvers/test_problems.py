@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 import jaxdp as dp
+from jaxdp.solvers import L1, L2, bounded_smoothness, coordinate_smoothness, glm, private_smoothness
 from jaxdp.solvers.problems import Smoothness
 
 RNG = np.random.default_rng(11)
@@ -17,7 +18,7 @@ LABELS = (RNG.random(60) < 0.4).astype(float)
 
 def problem(loss, penalty=None, **kwargs):
     targets = TARGETS if loss == "squared" else LABELS
-    return dp.glm(FEATURES, targets, loss=loss, penalty=penalty or dp.L1(0.3), **kwargs)
+    return glm(FEATURES, targets, loss=loss, penalty=penalty or L1(0.3), **kwargs)
 
 
 def test_objectives_are_their_definitions():
@@ -27,10 +28,10 @@ def test_objectives_are_their_definitions():
     logistic = np.mean(np.log1p(np.exp(-margin)))
     for loss, value in (("squared", squared), ("logistic", logistic)):
         np.testing.assert_allclose(
-            problem(loss, dp.L1(0.3)).objective(theta), value + 0.3 * 2.35, rtol=1e-14
+            problem(loss, L1(0.3)).objective(theta), value + 0.3 * 2.35, rtol=1e-14
         )
         np.testing.assert_allclose(
-            problem(loss, dp.L2(0.3)).objective(theta),
+            problem(loss, L2(0.3)).objective(theta),
             value + 0.15 * float(theta @ theta),
             rtol=1e-14,
         )
@@ -38,17 +39,17 @@ def test_objectives_are_their_definitions():
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_slope_and_smoothness_are_derivatives(loss):
-    none = problem(loss, dp.L2(0.0))
+    none = problem(loss, L2(0.0))
     theta = jnp.array([0.3, -0.2, 0.1, 0.05])
     gradient = none.design @ none.slope(none.state(theta)) / 60
     np.testing.assert_allclose(jax.grad(none.objective)(theta), gradient, rtol=1e-12)
-    curvature = dp.coordinate_smoothness(none).values
+    curvature = coordinate_smoothness(none).values
     hessian = jax.hessian(none.objective)(jnp.zeros(4)).diagonal()
     # The logistic loss is steepest at 0, where its curvature is the bound.
     np.testing.assert_allclose(curvature, hessian, rtol=1e-12)
 
 
-@pytest.mark.parametrize("penalty", [dp.L1(0.7), dp.L2(0.7)], ids=["l1", "l2"])
+@pytest.mark.parametrize("penalty", [L1(0.7), L2(0.7)], ids=["l1", "l2"])
 def test_proximal_operators_minimise_what_they_say(penalty):
     for point in (-3.0, -0.2, 0.0, 0.1, 0.69, 2.5):
         for step in (0.1, 1.0, 3.0):
@@ -62,9 +63,7 @@ def test_proximal_operators_minimise_what_they_say(penalty):
 
 
 def test_labels_map_to_signs():
-    text = dp.glm(
-        FEATURES, np.where(LABELS == 1, "up", "down"), loss="logistic", penalty=dp.L2(1.0)
-    )
+    text = glm(FEATURES, np.where(LABELS == 1, "up", "down"), loss="logistic", penalty=L2(1.0))
     np.testing.assert_array_equal(text.design, problem("logistic").design)
 
 
@@ -75,9 +74,9 @@ def test_single_precision_is_for_data_only():
 
 
 def test_smoothness_says_where_it_comes_from():
-    assert dp.coordinate_smoothness(problem("squared")).origin == "records"
-    assert dp.coordinate_smoothness(problem("squared")).as_public().origin == "public"
-    bounded = dp.bounded_smoothness("logistic", [1.0, 2.0])
+    assert coordinate_smoothness(problem("squared")).origin == "records"
+    assert coordinate_smoothness(problem("squared")).as_public().origin == "public"
+    bounded = bounded_smoothness("logistic", [1.0, 2.0])
     np.testing.assert_allclose(bounded.values, [0.25, 1.0])
     assert bounded.origin == "public"
 
@@ -85,10 +84,10 @@ def test_smoothness_says_where_it_comes_from():
 def test_private_smoothness_costs_its_epsilon_and_is_bounded():
     bounds = np.abs(FEATURES).max(axis=0)
     keys = jax.random.split(jax.random.key(0), 400)
-    values = jax.vmap(
-        lambda k: dp.private_smoothness(problem("squared"), bounds, 2.0, k)[0].values
-    )(keys)
-    smoothness, cost = dp.private_smoothness(problem("squared"), bounds, 2.0, keys[0])
+    values = jax.vmap(lambda k: private_smoothness(problem("squared"), bounds, 2.0, k)[0].values)(
+        keys
+    )
+    smoothness, cost = private_smoothness(problem("squared"), bounds, 2.0, keys[0])
     assert smoothness.origin == "released"
     assert isinstance(cost.exact, dp.PureDP)
     assert cost.exact.epsilon_bound == 2.0
@@ -96,33 +95,52 @@ def test_private_smoothness_costs_its_epsilon_and_is_bounded():
     values = np.asarray(values)
     assert np.all(values >= 1e-3 * bounds**2)
     assert np.all(values <= bounds**2)
-    exact = dp.coordinate_smoothness(problem("squared")).values
+    exact = coordinate_smoothness(problem("squared")).values
     # Laplace of scale p b^2 / (n epsilon) = b^2 / 30: the median of 400 draws is that close.
     np.testing.assert_allclose(np.median(values, axis=0), exact, atol=0.01 * bounds.max() ** 2)
-    huge = dp.private_smoothness(problem("squared"), bounds, 1e9, keys[0])[0].values
+    huge = private_smoothness(problem("squared"), bounds, 1e9, keys[0])[0].values
     np.testing.assert_allclose(huge, exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dp.glm(FEATURES, TARGETS[:5], loss="squared", penalty=dp.L1(0.1)), "shape"),
-        (lambda: dp.glm(FEATURES[:, 0], TARGETS, loss="squared", penalty=dp.L1(0.1)), "shape"),
-        (lambda: dp.glm(FEATURES * np.nan, TARGETS, loss="squared", penalty=dp.L1(0.1)), "finite"),
-        (lambda: dp.glm(FEATURES, TARGETS * np.inf, loss="squared", penalty=dp.L1(1.0)), "finite"),
-        (lambda: dp.glm(FEATURES, TARGETS, loss="logistic", penalty=dp.L1(0.1)), "two labels"),
-        (lambda: dp.glm(FEATURES, TARGETS, loss="hinge", penalty=dp.L1(0.1)), "loss must be"),
-        (lambda: dp.glm(FEATURES, TARGETS, loss="squared", penalty=dp.L1([1.0] * 3)), "strength"),
-        (lambda: dp.L1(-1.0), "strength"),
         (
-            lambda: dp.glm(
-                FEATURES, TARGETS, loss="squared", penalty=dp.L1(0.1), dtype=jnp.float16
-            ),
+            lambda: glm(FEATURES, TARGETS[:5], loss="squared", penalty=L1(0.1)),
+            "shape",
+        ),
+        (
+            lambda: glm(FEATURES[:, 0], TARGETS, loss="squared", penalty=L1(0.1)),
+            "shape",
+        ),
+        (
+            lambda: glm(FEATURES * np.nan, TARGETS, loss="squared", penalty=L1(0.1)),
+            "finite",
+        ),
+        (
+            lambda: glm(FEATURES, TARGETS * np.inf, loss="squared", penalty=L1(1.0)),
+            "finite",
+        ),
+        (
+            lambda: glm(FEATURES, TARGETS, loss="logistic", penalty=L1(0.1)),
+            "two labels",
+        ),
+        (
+            lambda: glm(FEATURES, TARGETS, loss="hinge", penalty=L1(0.1)),
+            "loss must be",
+        ),
+        (
+            lambda: glm(FEATURES, TARGETS, loss="squared", penalty=L1([1.0] * 3)),
+            "strength",
+        ),
+        (lambda: L1(-1.0), "strength"),
+        (
+            lambda: glm(FEATURES, TARGETS, loss="squared", penalty=L1(0.1), dtype=jnp.float16),
             "dtype",
         ),
         (lambda: Smoothness([0.0, 1.0], "public"), "smoothness"),
         (lambda: Smoothness([1.0], "guess"), "origin"),
-        (lambda: dp.bounded_smoothness("squared", [-1.0]), "feature_bounds"),
+        (lambda: bounded_smoothness("squared", [-1.0]), "feature_bounds"),
     ],
 )
 def test_bad_input(call, message):

@@ -38,7 +38,7 @@ def test_the_published_noises():
     truncated = plan(noise="truncated_laplace").noise
     assert float(truncated.delta(2.0, 1.0)) == pytest.approx(0.1, rel=1e-9)
     assert np.all(np.asarray(plan(noise="none").scales) == 0)
-    optimised = dp.optimal_noise(EACH, loss="l1", sensitivity=2.0, resolution=8)
+    optimised = dp.optimal.noise(EACH, loss="l1", sensitivity=2.0, resolution=8)
     made = plan(noise=optimised)
     np.testing.assert_allclose(made.ratios, 2.0, rtol=1e-12)
 
@@ -48,7 +48,7 @@ def test_it_is_the_published_loop():
     rng = np.random.default_rng(0)
     features, labels = rng.uniform(-1, 1, size=(50, 6)), rng.integers(0, 2, 50)
     labels[:2] = 0, 1
-    problem = dp.glm(features, labels, loss="logistic", penalty=dp.L1(1e-3))
+    problem = dp.solvers.glm(features, labels, loss="logistic", penalty=dp.solvers.L1(1e-3))
     made = plan(coordinates=6, records=50, passes=9)
     start = proximal_descent.start(6, jax.random.key(1))
     assert float(jnp.abs(start).max()) <= 1

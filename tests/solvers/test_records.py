@@ -74,7 +74,7 @@ def moment(records):
 
 
 def descend(records, targets):
-    problem = Problem(jnp.ones((2, records)), jnp.ones(targets), dp.L2(0.1), "squared")
+    problem = Problem(jnp.ones((2, records)), jnp.ones(targets), dp.solvers.L2(0.1), "squared")
     plan = dp.solvers.coordinate_descent.noiseless_plan([0.5, 0.5], passes=1)
     return dp.solvers.coordinate_descent.run(problem, plan, KEY)
 
@@ -105,7 +105,7 @@ REFUSED = {
     "descent": (lambda: descend(64, 1), "problem.design, 64, got 1"),
     "descent, none": (lambda: descend(0, 0), "problem.design must hold 1 record at least"),
     "glm": (
-        lambda: dp.glm(ROWS, ONES[:1], loss="squared", penalty=dp.L2(0.1)),
+        lambda: dp.solvers.glm(ROWS, ONES[:1], loss="squared", penalty=dp.solvers.L2(0.1)),
         r"\(4, 2\) and \(1,\)",
     ),
     "lasso": (lambda: lasso(ROWS, ONES[:1]), r"\(4, 2\) and \(1,\)"),

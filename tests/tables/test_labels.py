@@ -85,21 +85,21 @@ def test_columns_of_pandas_match():
 
 def made(**keys):
     count = {"statistic": "count", "column": "town", "noise": "discrete_laplace", **keys}
-    return dp.plan_table({"epsilon": 20.0, "delta": 1e-6, "release": [count]})
+    return dp.tables.plan({"epsilon": 20.0, "delta": 1e-6, "release": [count]})
 
 
 def test_a_released_table_counts_what_is_there_and_the_rest():
     """The noise of epsilon 20 is 0 but once in 1e8."""
     plan = made(categories=[0, 1, 2], other=True)
     columns = {"town": jnp.asarray([0.0, 1.0, 1.0, 3.0, jnp.nan])}
-    table = dp.release_table(columns, plan, KEY)
+    table = dp.tables.release(columns, plan, KEY)
     assert [(row.category, row.value) for row in table.rows] == [
         ("0", 1.0),
         ("1", 2.0),
         ("2", 0.0),
         ("other", 2.0),
     ]
-    table = dp.release_table({"town": [" 01", True]}, made(categories=[1]), KEY)
+    table = dp.tables.release({"town": [" 01", True]}, made(categories=[1]), KEY)
     assert [(row.category, row.value) for row in table.rows] == [("1", 1.0)]
 
 
@@ -114,7 +114,7 @@ def test_a_column_of_another_type_is_refused_before_anything_is_charged(tmp_path
     ledger = dp.Ledger(tmp_path / "budget", dp.PureDP(30.0))
     for plan in (made(categories=[0, 1]), made(categories=[0, 1], other=True)):
         with pytest.raises(ValueError, match="column 'town' must hold what its categories are"):
-            dp.release_table({"town": ["north", "south"]}, plan, ledger=ledger)
+            dp.tables.release({"town": ["north", "south"]}, plan, ledger=ledger)
     assert ledger.steps == ()
 
 

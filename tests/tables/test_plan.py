@@ -15,7 +15,7 @@ SPENT = {"statistic": "sum", "column": "spent", "lower": -10.0, "upper": 30.0}
 
 
 def plan(*releases, **keys):
-    return dp.plan_table({**BUDGET, "release": list(releases), **keys})
+    return dp.tables.plan({**BUDGET, "release": list(releases), **keys})
 
 
 def test_gaussians_alone_have_the_mu_of_the_budget():
@@ -121,7 +121,7 @@ def test_a_coarse_lattice_is_in_the_sensitivity():
     step = float(mechanism.noise.scale) * 2.0**-32
     assert step > 2
     assert mechanism.sensitivity >= made.queries[0].sensitivity + step
-    table = dp.release_table({"spent": [1.0, LARGEST, -5.0]}, made)
+    table = dp.tables.release({"spent": [1.0, LARGEST, -5.0]}, made)
     assert len(table.rows) == 1
     # A scale that is a power of two has the coarsest lattice of all that large.
     query, noise = made.queries[0], dp.Laplace(2.0**40)

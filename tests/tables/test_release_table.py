@@ -30,7 +30,7 @@ TRUE = {
 
 
 def made(*releases, **keys):
-    return dp.plan_table({"epsilon": 2.0, "delta": 1e-6, "release": list(releases), **keys})
+    return dp.tables.plan({"epsilon": 2.0, "delta": 1e-6, "release": list(releases), **keys})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_the_truth_is_within_its_error_bars(plan):
     """At the level that was asked for, and not with much room."""
     hits, size = dict.fromkeys(TRUE, 0), 60
     for index in range(size):
-        table = dp.release_table(COLUMNS, plan, jax.random.key(index))
+        table = dp.tables.release(COLUMNS, plan, jax.random.key(index))
         assert (table.epsilon, table.delta, table.level) == (2.0, 1e-6, 0.9)
         assert not table.is_secure_key
         for row in table.rows:
@@ -68,16 +68,16 @@ def test_sums_are_exact_whole_units_and_one_record_moves_them_by_the_sensitivity
 
 def test_the_order_of_records_and_what_is_far_outside_change_nothing(plan):
     key = jax.random.key(7)
-    before = dp.release_table(COLUMNS, plan, key)
+    before = dp.tables.release(COLUMNS, plan, key)
     order = np.random.default_rng(1).permutation(400)
     moved = {name: [values[i] for i in order] for name, values in COLUMNS.items()}
-    assert dp.release_table(moved, plan, key).rows == before.rows
+    assert dp.tables.release(moved, plan, key).rows == before.rows
     far = {**COLUMNS, "age": np.where(COLUMNS["age"] > 100, np.inf, COLUMNS["age"])}
-    assert dp.release_table(far, plan, key).rows == before.rows
+    assert dp.tables.release(far, plan, key).rows == before.rows
 
 
 def test_no_records_are_a_table_too(plan):
-    table = dp.release_table({name: [] for name in COLUMNS}, plan)
+    table = dp.tables.release({name: [] for name in COLUMNS}, plan)
     rows = {row.category or row.name: row for row in table.rows}
     assert abs(rows["count"].value) < 100
     assert 0 <= rows["mean of age"].value <= 100
@@ -95,10 +95,10 @@ def test_no_records_are_a_table_too(plan):
 def test_bad_columns_are_named_and_no_value_is_told(plan, changed, said, tmp_path):
     ledger = dp.Ledger(tmp_path / "budget", dp.ZCDP(0.0, 1.0))
     with pytest.raises(ValueError, match=said):
-        dp.release_table({**COLUMNS, **changed}, plan, ledger=ledger)
+        dp.tables.release({**COLUMNS, **changed}, plan, ledger=ledger)
     assert ledger.steps == ()
     with pytest.raises(ValueError, match="columns must hold 'age'"):
-        dp.release_table({"town": COLUMNS["town"], "spent": COLUMNS["spent"]}, plan)
+        dp.tables.release({"town": COLUMNS["town"], "spent": COLUMNS["spent"]}, plan)
 
 
 @pytest.mark.parametrize("budget", [dp.GDP(2.0), dp.ZCDP(0.0, 2.0), dp.PureDP(6.0), dp.RDP(8.0, 9)])
@@ -107,13 +107,13 @@ def test_a_ledger_takes_the_whole_table_once(tmp_path, budget):
     towns = TOWNS | {"noise": "laplace"}
     plan = made(COUNT, towns if isinstance(budget, dp.PureDP) else TOWNS, ledger=str(path))
     ledger = dp.Ledger(path, budget)
-    dp.release_table(COLUMNS, plan)
+    dp.tables.release(COLUMNS, plan)
     assert [(step.name, step.count) for step in ledger.steps] == [("table", 1)]
     while ledger.would_fit(_cost(plan, budget)):
         ledger.charge(_cost(plan, budget))
     spent = ledger.steps
     with pytest.raises(dp.BudgetExceededError):
-        dp.release_table(COLUMNS, plan, ledger=ledger)
+        dp.tables.release(COLUMNS, plan, ledger=ledger)
     assert ledger.steps == spent
 
 
@@ -121,7 +121,7 @@ def test_a_gdp_ledger_adds_squares(tmp_path):
     """Of a Laplace the mu of its pure epsilon, which is the least that holds."""
     plan = made(COUNT, TOWNS)
     ledger = dp.Ledger(tmp_path / "budget", dp.GDP(3.0))
-    dp.release_table(COLUMNS, plan, ledger=ledger)
+    dp.tables.release(COLUMNS, plan, ledger=ledger)
     discrete, gaussian = plan.mechanisms
     of_laplace = float(dp.to_gdp(dp.PureDP(discrete.pure_epsilon())).mu)
     of_gaussian = float(gaussian.sensitivity / gaussian.noise.scale)

@@ -32,7 +32,7 @@ Spent = PureDP | GDP
 _SLACK = 4e-12
 # Relative difference below which ratios count as equal. chosen: far above rounding
 _SAME = 1e-9
-# The largest epsilon of an update, nats. derived: `optimal_noise` takes no larger ones
+# The largest epsilon of an update, nats. derived: `dp.optimal.noise` takes no larger ones
 _LARGEST_EPSILON = 30.0
 
 
@@ -132,7 +132,7 @@ def update_budget(budget: BudgetLike, updates: int) -> Budget:
         A `Budget`. Half of delta is shared equally by the updates; epsilon is the largest in [1e-9,
         30] with which the worst mechanisms (`ApproxDP`) compose to the budget.
 
-    For `optimal_noise`, which meets one pair.
+    For `dp.optimal.noise`, which meets one pair.
 
     >>> import jaxdp as dp
     >>> each = dp.solvers.coordinate_descent.update_budget((1.0, 1e-5), 10)
@@ -155,7 +155,7 @@ def checked_histogram(noise: Histogram, shape: Vector, sensitivities: Vector) ->
     """The sensitivity that `noise` was made for, if scales of `shape` keep every ratio equal."""
     if noise.certificate is None:
         raise ValueError(
-            "noise must say what sensitivity it was made for: use `optimal_noise`, whose "
+            "noise must say what sensitivity it was made for: use `dp.optimal.noise`, whose "
             "Histogram has a certificate"
         )
     if not all(checks.is_concrete(a) for a in (shape, sensitivities)):

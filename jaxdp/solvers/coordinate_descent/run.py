@@ -57,7 +57,8 @@ def run(
     >>> import jax
     >>> import jaxdp as dp
     >>> descent = dp.solvers.coordinate_descent
-    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.5))
+    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.5)}
+    >>> problem = dp.solvers.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], **ridge)
     >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
     >>> print(descent.run(problem, plan, jax.random.key(0)).round(4))
     [ 0.5 -0.5]
@@ -96,7 +97,8 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     >>> import jax
     >>> import jaxdp as dp
     >>> descent = dp.solvers.coordinate_descent
-    >>> problem = dp.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss="squared", penalty=dp.L2(0.5))
+    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.5)}
+    >>> problem = dp.solvers.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], **ridge)
     >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
     >>> plans = jax.tree.map(lambda x: jax.numpy.stack([x] * 3), plan)
     >>> descent.run_many(problem, plans, jax.random.split(jax.random.key(0), 3)).shape

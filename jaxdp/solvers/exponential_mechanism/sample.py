@@ -53,8 +53,8 @@ def sample(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> solver, penalty = dp.solvers.exponential_mechanism, dp.L2(0.5)
-    >>> problem = dp.glm([[0.5], [-0.5]], [1, 0], loss="logistic", penalty=penalty)
+    >>> solver, penalty = dp.solvers.exponential_mechanism, dp.solvers.L2(0.5)
+    >>> problem = dp.solvers.glm([[0.5], [-0.5]], [1, 0], loss="logistic", penalty=penalty)
     >>> plan = solver.plan((1.0, 1e-5), dimension=1, records=2, radius=1.0, relation="replace_one",
     ...     penalty=penalty)
     >>> solver.sample(problem, plan, jax.random.key(0)).shape

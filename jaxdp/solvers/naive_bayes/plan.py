@@ -118,8 +118,8 @@ def plan(
         noise: "gaussian" is accounted exactly (GDP), "laplace" by the sum of all shifts;
             "discrete_gaussian" and "discrete_laplace" by the composed privacy loss, which takes a
             minute to compile the first time (not at delta = 0). Or a mapping of "counts" and "sums"
-            to noises of your own, as `optimal_integer_noise` designs them for counts, that keep the
-            budget together.
+            to noises of your own, as `dp.optimal.integer_noise` designs them for counts, that keep
+            the budget together.
         levels: L, of the sums.
 
     Returns:
