@@ -37,15 +37,15 @@ OTHERS := $(foreach noise,$(NOISES),and not $(noise))
 ENGINES := 2-laplace or discrete_laplace or removed_gaussian
 check: $(STAMP)
 	$(RUN) ruff check .
-	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long' tests/test_floors.py \
-	  tests/noise/test_noise.py tests/accountant/test_accountant_contract.py \
+	XLA_FLAGS="$(QUICK)" $(PYTEST) -m 'not long' tests/unit/test_floors.py \
+	  tests/contract/test_noise.py tests/contract/test_composition.py \
 	  -k 'test_floors or (test_contract $(OTHERS)) or (log_delta_lies and ($(ENGINES)))'
 
 test-long: $(STAMP)
 	$(PYTEST)
 
 fuzz: $(STAMP)
-	XLA_FLAGS="$(QUICK)" PYTHONPATH=tests $(PY) -W error tests/fuzz.py
+	XLA_FLAGS="$(QUICK)" PYTHONPATH=tests/contract:tests/truth $(PY) -W error tests/contract/fuzz.py
 
 bench: $(STAMP)
 	$(RUN) benchmarks.bench_profile

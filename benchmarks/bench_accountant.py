@@ -1,8 +1,9 @@
 """Composed privacy losses: cost a lane, first calls, accuracy by kind, next to dp_accounting.
 
 Inputs are a grid of ordinary DP-SGD settings and runs drawn at random, no lane left out. Accuracy
-is asserted before the clock starts: brackets hold the values of `tests/reference/engine.json`, and
-dp_accounting's upper bounds are no lower than our lower ones. CPU seconds are of all threads.
+is asserted before the clock starts: brackets hold the values of
+`tests/truth/reference/engine.json`, and dp_accounting's upper bounds are no lower than our lower
+ones. CPU seconds are of all threads.
 """
 
 import functools
@@ -51,7 +52,7 @@ import jaxdp as dp, sys
 sys.path.insert(0, "tests")
 from compositions import KINDS
 import itertools, json
-rows = {r["kind"]: r["parameters"] for r in json.load(open("tests/reference/engine.json"))}
+rows = {r["kind"]: r["parameters"] for r in json.load(open("tests/truth/reference/engine.json"))}
 kinds = [k for k in KINDS if "replaced" not in k and "sampled" not in k and k not in
          ("removed_gaussian", "added_gaussian", "rarely_hit_gaussian", "two_phases",
           "steps_and_laplaces", "hubers_and_laplace", "laplaces", "guarantees")]

@@ -1,11 +1,11 @@
 """Sampling schemes: first calls, cost a lane, allocations, epsilon beside peers.
 
 Accuracy is asserted before the clock starts: no epsilon lies below a reference value of
-`tests/reference/sampling.json` for the same question. What compiles is timed in fresh processes
-and nowhere else; CPU seconds are of all threads. dp_accounting is asked here for truncated samples
-where it is installed; of opake-accounting and pld-accounting stand the numbers that were taken down
-with the reference values, and whether they are installed. Name sections on the command line to run
-some of them.
+`tests/truth/reference/sampling.json` for the same question. What compiles is timed in fresh
+processes and nowhere else; CPU seconds are of all threads. dp_accounting is asked here for
+truncated samples where it is installed; of opake-accounting and pld-accounting stand the numbers
+that were taken down with the reference values, and whether they are installed. Name
+sections on the command line to run some of them.
 """
 
 from __future__ import annotations

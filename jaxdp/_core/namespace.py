@@ -5,7 +5,8 @@ is traced, it calls the function of `jax.numpy`, else the one of NumPy. Concrete
 NumPy arrays (`checks`), so a concrete query dispatches no operation of JAX and compiles nothing.
 `lax` has the loops: they run in Python if their state is NumPy's and no trace is open.
 
-Both libraries round to within 4 ulps (`tests/_core/test_namespace.py`); stated errors cover that.
+Both libraries round to within 4 ulps (`tests/unit/_core/test_namespace.py`), which stated errors
+cover.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""What the privacy loss of every noise must do."""
+
+import mpmath as mp
+import numpy as np
+import oracle
+from noise_laws import SCALES, Case, ulps_around
+
+# Logarithms of the tilts that a saddlepoint may have.
+LOG_TILTS = (-23.0, 50.0)
+
+
+def check_delta(case: Case) -> None:
+    """Against the hockey-stick integral, in and around every regime; never below it."""
+    for scale, shift in case.points():
+        noise, law, ratio = case.family(scale), case.law(scale), shift / scale
+        inner = [0.0, 0.3 * ratio, ratio, 2 * ratio + 1.0, ratio**2, 25.0]
+        around = [e for b in case.boundaries(ratio) for e in ulps_around(b)]
+        for epsilon in sorted({*inner, *around, *(-e for e in inner), *(-e for e in around)}):
+            truth = law.hockey_stick(shift, epsilon)
+            value = float(noise.log_delta(shift, epsilon))
+            if truth < mp.mpf(10) ** -40:  # the quadrature's own floor
+                assert value < -90
+                continue
+            if truth > 1 - mp.mpf(10) ** -40:
+                assert -1e-39 < value <= 0
+                continue
+            error = oracle.relative_error(value, mp.log(truth) if truth < 1 else mp.mpf(0))
+            assert -1e-30 <= error < 1e-12, (scale, shift, epsilon, value, error)
+
+
+def check_divergence(case: Case) -> None:
+    for scale, shift in ((1.0, 1.0), (2.0, 1.0 if case.lattice else 0.2), (0.5, 2.0)):
+        noise, law = case.family(scale), case.law(scale)
+        orders = np.array([1.01, 1.5, 2.0, 4.0, 10.5])
+        values = np.asarray(noise.renyi(shift, orders))
+        if case.bound < np.inf:
+            assert np.all(np.isinf(values))
+            continue
+        for order, value in zip(orders, values, strict=True):
+            excess = mp.mpf(order) - 1
+            truth = mp.re(law.cumulant(shift, excess)) / excess
+            assert abs(oracle.relative_error(float(value), truth)) < 1e-13
+
+
+def check_every_tilt(case: Case) -> None:
+    """The divergence does not fall, at all tilts that a saddle may have."""
+    order = 1.0 + np.exp(np.linspace(*LOG_TILTS, 147))
+    for scale in SCALES:
+        slope = np.asarray(case.family(scale).renyi(1.0, order))
+        assert np.all(slope == np.inf) or np.all(np.diff(slope) >= -1e-14 * slope[1:]), slope
+
+
+def check_renyi(case: Case) -> None:
+    """(xi, rho) and the pure epsilon bound every order."""
+    order = 1.0 + np.logspace(-6, 4, 60)
+    for shift in (1.0, 2.0, 40.0) if case.lattice else (1e-4, 0.3, 2.0, 40.0):
+        noise = case.family(1.0)
+        renyi = np.asarray(noise.renyi(shift, order))
+        xi, rho = (float(v) for v in noise.zcdp(shift))
+        assert noise.renyi(shift, np.inf) == noise.pure_epsilon(shift)
+        if case.bound < np.inf:
+            assert np.all(np.isinf(renyi))
+            continue
+        assert np.all(np.diff(renyi) > -1e-12 * renyi[1:])
+        assert np.all(renyi <= (xi + rho * order) * (1 + 1e-12))
+        assert np.all(renyi <= float(noise.pure_epsilon(shift)) * (1 + 1e-12))
+
+
+def check_kullback_leibler(case: Case) -> None:
+    """The divergence of order 1, against 40 digits; infinite where a loss may be."""
+    noise, law = case.family(1.3), case.law(1.3)
+    for shift in (1.0, 3.0) if case.lattice else (0.03, 1.0, 7.0):
+        value = float(noise.renyi(shift, 1.0))
+        if case.bound < np.inf:
+            assert value == np.inf
+            continue
+        with mp.workdps(60):
+            step = mp.mpf(10) ** -20
+            truth = mp.re(law.cumulant(shift, step)) / step
+        assert abs(oracle.relative_error(value, truth)) < 1e-14, (shift, value)

@@ -1,0 +1,167 @@
+"""A file imports only from lower floors, or from its own folder, in no circle."""
+
+import ast
+import re
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "jaxdp"
+FLOORS = (
+    ("_core",),
+    ("_numeric",),
+    ("noise",),
+    ("guarantee",),
+    ("dominating_pair", "risk"),
+    ("accountant", "sampling", "own"),
+    ("released",),
+    ("mechanism", "exponential_mechanism", "ledger"),
+    ("composition",),
+    ("adaptive", "design", "interop", "optimal"),
+    ("solvers", "tables"),
+    ("dpsgd",),
+    ("audit", "datasets", "plot", "estimators"),
+    ("sweep",),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxdp"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                target = ROOT / Path(*whole.split(".")[1:])
+                is_module = target.with_suffix(".py").exists() or target.is_dir()
+                yield whole if is_module else node.module
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("jaxdp"))
+
+
+def violations(module, imported):
+    own, other = module.split(".")[0], imported.split(".")[1:]
+    if not other or own == other[0] or FLOOR[other[0]] < FLOOR[own]:
+        return []
+    return [f"{module} imports {imported}"]
+
+
+def test_imports_point_down():
+    found = []
+    for path in ROOT.rglob("*.py"):
+        module = module_of(path)
+        if module != "__init__":
+            assert module.split(".")[0] in FLOOR, f"{module} has no floor"
+            found += [v for i in imports(path) for v in violations(module, i)]
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_circle(folder):
+    start = f"jaxdp.{folder}"
+    graph = {
+        f"jaxdp.{module_of(path)}": {i for i in imports(path) if i.startswith(f"{start}.")}
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+def test_the_walk_sees_an_import_upwards():
+    assert violations("noise.gaussian", "jaxdp.guarantee.pure")
+    assert violations("mechanism", "jaxdp.ledger")
+    assert not violations("noise.gaussian", "jaxdp.noise.base")
+    assert not violations("mechanism", "jaxdp.noise.base")
+
+
+def test_the_face_is_small():
+    """Folders hold the work; a loose module is one that users see."""
+    loose = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
+    assert len(loose) <= 10
+
+
+def test_mathematics_knows_nothing_of_privacy():
+    """Formulas of one noise's loss belong in `noise/kernels`, those of guarantees there."""
+    words = re.compile(r"\b(delta|loss|losses|record|privacy)\b")
+    for path in (ROOT / "_numeric").glob("[!_]*.py"):
+        found = words.findall(path.read_text())
+        assert not found, (path.name, found)
+
+
+LARGEST_FILE, LONGEST_FUNCTION, MOST_ARGUMENTS = 300, 60, 7
+
+
+def test_files_and_functions_are_short():
+    """A file fits an afternoon's reader, a function fits a screen, its docstring included."""
+    beside = (ROOT.parent / folder for folder in ("benchmarks", "tests"))
+    for path in (path for folder in (ROOT, *beside) for path in folder.rglob("*.py")):
+        text = path.read_text()
+        assert text.count("\n") <= LARGEST_FILE, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                assert length <= LONGEST_FUNCTION, (path, node.name, length)
+
+
+def test_functions_have_few_arguments():
+    """What more a call needs is a record; a public function takes further options by keyword."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                by_place = [*node.args.posonlyargs, *node.args.args]
+                is_private = node.name.startswith("_") and not node.name.startswith("__")
+                counted = [*by_place, *(node.args.kwonlyargs if is_private else [])]
+                names = {argument.arg for argument in counted} - {"self", "cls"}
+                assert len(names) <= MOST_ARGUMENTS, (path, node.name, len(names))
+
+
+def test_only_core_dependencies_are_imported_at_the_top():
+    """jax, numpy, jaxtyping and optax; the rest inside the functions that need them.
+
+    The commands' signatures are typer's: their modules are imported where typer was found.
+    """
+    core = {"jax", "numpy", "jaxtyping", "optax", "jaxdp"}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = []
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "jaxdp"]
+            for name in names:
+                package = name.split(".")[0]
+                if (path.parent.name, package) == ("cli", "typer"):
+                    continue
+                assert package in core or package in sys.stdlib_module_names, (path, name)
+
+
+@pytest.mark.parametrize("folder", ["accountant", "accountant/sampled"])
+def test_a_folder_describes_the_modules_that_it_has(folder):
+    """Those that its `__init__` names are there or in a lower folder, and none is left out."""
+    text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"`([a-z_/]+)`", text))
+    there = {path.stem for path in (ROOT / folder).glob("[!_]*")}
+    beside = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.py")}
+    assert named <= there | beside | set(FOLDERS)
+    assert there - named <= {"batches", "bounds", "factors"}
+
+
+def test_kernels_change_no_array_in_place():
+    """An array of NumPy may be another's, or a user's: `x += y` would change it there, too."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        if "_core.namespace import" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                step = node.value.value if isinstance(node.value, ast.Constant) else None
+                assert isinstance(step, int), (path, node.lineno)
