@@ -149,6 +149,7 @@ class Mechanism:
         granularity: float | None = None,
         *,
         ledger: Any = None,
+        disjoint: bool = False,
     ) -> Released:
         """`value` plus noise from a lattice, which may be published; see `release`."""
         if self.sampled:
@@ -161,7 +162,7 @@ class Mechanism:
                 ledger.charge(Mechanism(self.noise, sensitivity), name="release")
 
         noisy, lattice, secure = release_from_lattice(
-            self.noise, self.sensitivity, value, key, granularity, charge
+            self.noise, self.sensitivity, value, key, granularity, disjoint, charge
         )
         made = Mechanism(self.noise, lattice.sensitivity)
         return Released(noisy, made, lattice.coarse, lattice.error, secure)
@@ -215,6 +216,7 @@ def release(
     granularity: float | None = None,
     *,
     ledger: Any = None,
+    disjoint: bool = False,
 ) -> Released:
     """A value plus noise that may be published: multiples of a power of two, drawn exactly.
 
@@ -228,6 +230,9 @@ def release(
             operating system.
         granularity: a power of two that outputs are multiples of; None: 2^-32 of the scale.
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full.
+        disjoint: True if a record can change only one entry of `value`, as it changes one count of
+            a histogram when it is added or removed. Then one noise at the sensitivity of a single
+            entry covers all entries, whatever the noise.
 
     Returns:
         A `Released`: the noisy value and its guarantee. The sensitivity includes the rounding, and
@@ -252,7 +257,7 @@ def release(
         raise ValueError(
             f"mechanism must be a dp.Mechanism(noise, sensitivity), got {type(mechanism).__name__}"
         )
-    return mechanism.release(value, key, granularity, ledger=ledger)
+    return mechanism.release(value, key, granularity, ledger=ledger, disjoint=disjoint)
 
 
 _product_up = jitted(product_up)

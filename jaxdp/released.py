@@ -97,6 +97,7 @@ def release(
     value: Any,
     key: Key | None,
     granularity: float | None,
+    disjoint: bool,
     charge: Callable[[Reals], None],
 ) -> tuple[Any, Lattice, bool]:
     """The noisy value, its lattice, and whether the key is secure.
@@ -111,7 +112,7 @@ def release(
         raise ValueError("value must hold at least one number, got none")
     batch = jnp.broadcast_shapes(sensitivity.shape, *(jnp.shape(x) for x in jax.tree.leaves(noise)))
     whole = all(jnp.issubdtype(x.dtype, jnp.integer) for x in arrays)
-    norm = _norm_of(noise, batch, [x.shape for x in arrays])
+    norm = _norm_of(noise, batch, [x.shape for x in arrays], disjoint)
     size = sum(x.size for x in arrays)
     if noise.on_integers:
         if granularity not in (None, 1) or not whole:
@@ -205,8 +206,17 @@ def _array(leaf: Any) -> jax.Array:
     return jnp.where(jnp.isnan(value), 0.0, value)
 
 
-def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]) -> int:
-    """The order of the norm that one noise covers a vector in; 0 for a release of each entry."""
+def _norm_of(
+    noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]], disjoint: bool
+) -> int:
+    """The order of the norm that one noise covers a vector in; 0 where entries move alone."""
+    if disjoint and batch != ():
+        raise ValueError(
+            f"disjoint must be False with a batch of mechanisms, got one of shape {batch}: one "
+            "noise and one sensitivity cover all cells"
+        )
+    if disjoint:
+        return 0
     if len(shapes) == 1 and shapes[0] == batch:
         return 0
     if batch == () and type(noise) in _NORMS:
@@ -214,7 +224,8 @@ def _norm_of(noise: Noise, batch: tuple[int, ...], shapes: list[tuple[int, ...]]
     raise ValueError(
         f"value must be of the mechanism's batch {batch}, got {shapes}: one Gaussian (of "
         "sensitivity in the Euclidean norm) or Laplace (in the sum of absolute values) covers a "
-        "vector or a tree; of another noise give the mechanism the value's shape, and sum its loss"
+        "vector or a tree, and any noise cells of which a record moves one (disjoint=True); else "
+        "give the mechanism the value's shape, and sum its loss"
     )
 
 

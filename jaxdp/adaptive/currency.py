@@ -14,9 +14,9 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import privacy_loss
-from jaxdp.guarantee.base import Guarantee
+from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
-from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.guarantee.zcdp import ZCDP
@@ -26,6 +26,19 @@ from jaxdp.noise.gaussian import Gaussian
 
 Currency: TypeAlias = PureDP | ZCDP | RDP | GDP
 Item: TypeAlias = Guarantee | Mechanism
+
+
+def as_currency(budget: Currency | BudgetLike) -> Currency:
+    """The budget that a `Filter` counts in: the largest GDP of an (epsilon, delta).
+
+    At delta = 0 it is the PureDP.
+    """
+    if not isinstance(budget, Budget | tuple):
+        return budget
+    budget = as_budget(budget)
+    if budget.epsilon.shape or budget.delta.shape:
+        raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
+    return PureDP(budget.epsilon) if float(budget.delta) == 0 else largest_gdp(budget)
 
 
 def in_currency(item: Item, budget: Currency) -> Currency:

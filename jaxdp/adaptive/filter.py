@@ -24,6 +24,7 @@ from jaxdp._numeric.search import last_feasible, zoom
 from jaxdp.adaptive.currency import (
     Currency,
     Item,
+    as_currency,
     guarantee_of,
     in_currency,
     measure,
@@ -72,6 +73,11 @@ class Filter(Locked, Saved):
       will be depends on the outputs. To be judged at the best order, choose it in advance;
     * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).
 
+    A `Budget` or (epsilon, delta) is kept as its `largest_gdp`, and at delta = 0 as a `PureDP`.
+    Gaussians can use all of it. Discrete Gaussians and ZCDPs have no mu, and require a `ZCDP` as
+    the budget: the largest rho is `dp.calibrate(lambda rho: dp.ZCDP(0.0, rho), budget,
+    largest=True)`.
+
     Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
     `RDP`, by its `pure_epsilon` for `PureDP`, by its mu for `GDP` if its noise is Gaussian, else by
     its `pure_epsilon`. A guarantee of a kind that does not convert raises `TypeError`; noise with
@@ -82,9 +88,10 @@ class Filter(Locked, Saved):
     checked and charged atomically.
     """
 
-    def __init__(self, budget: Currency):
+    def __init__(self, budget: Currency | BudgetLike):
+        budget = as_currency(budget)
         if type(budget) not in _KINDS.values():
-            kinds = ", ".join(_KINDS)
+            kinds = ", ".join(("Budget", *_KINDS))
             raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
         super().__init__()
         self._budget = budget

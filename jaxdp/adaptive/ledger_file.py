@@ -23,6 +23,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp.adaptive.currency import Currency, Item
 from jaxdp.adaptive.filter import Filter
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.ledger import ONE_CHARGE, Step
 
 _FORMAT = "jaxdp-ledger"
@@ -41,8 +42,9 @@ class Ledger(Locked):
 
     Args:
         path: of the file, made if there is none.
-        budget: a `PureDP`, `ZCDP`, `RDP` or `GDP`; None for a file that is there, whose budget
-            it must equal otherwise.
+        budget: a `Budget` or (epsilon, delta), which is kept as its `largest_gdp`; or a `PureDP`,
+            `ZCDP`, `RDP` or `GDP`. None for a file that is there, whose budget it must equal
+            otherwise.
 
     All accepted releases together satisfy `budget`, as with a `Filter`, if every release is charged
     here. A file that is not a ledger, was changed or ends within a line raises `ValueError`, and
@@ -51,14 +53,14 @@ class Ledger(Locked):
     >>> import tempfile, pathlib
     >>> import jaxdp as dp
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "budget.ledger"
-    >>> ledger = dp.Ledger(path, dp.GDP(1.0))
+    >>> ledger = dp.Ledger(path, dp.Budget(4.0, 1e-6))
     >>> ledger.charge(dp.GDP(0.6), name="ages")
     >>> released = dp.release(dp.Mechanism(dp.Gaussian(2.0), 1.0), 42.0, ledger=ledger)
-    >>> print(f"{float(dp.Ledger(path).spent().mu):.4f}")
-    0.7810
+    >>> print(f"{float(ledger.budget.mu):.4f} {float(dp.Ledger(path).spent().mu):.4f}")
+    0.8379 0.7810
     """
 
-    def __init__(self, path: str | os.PathLike[str], budget: Currency | None = None):
+    def __init__(self, path: str | os.PathLike[str], budget: Currency | BudgetLike | None = None):
         super().__init__()
         self._path = Path(path)
         with self._locked(create=budget is not None) as file:
@@ -69,7 +71,9 @@ class Ledger(Locked):
                 return
             stored = _read(file, self._path)[0].budget
         if budget is not None and Filter(budget).to_json() != Filter(stored).to_json():
-            raise ValueError(f"budget must equal the ledger's budget, {stored}, got {budget}")
+            raise ValueError(
+                f"budget must equal the ledger's budget, {stored}, or be left out, got {budget}"
+            )
 
     @property
     def budget(self) -> Currency:

@@ -67,15 +67,25 @@ def run(
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rows, and the promise that they keep together."""
+    promise = plan.guarantee
+    if hasattr(promise, "sampling_error"):
+        rho, error = float(promise.exact.rho), float(promise.sampling_error)
+        numbers = {"rho": rho, "sampling_error": error}
+        kind = (
+            f"{rho:g}-zero-concentrated differentially private (rho) for exact draws of the noise, "
+            f"and sampled within {error:.1e} of them in total variation"
+        )
+    else:
+        epsilon, delta = float(promise.epsilon_bound), float(promise.delta_bound)
+        numbers = {"epsilon": epsilon, "delta": delta}
+        kind = f"({epsilon:g}, {delta:g})-differentially private"
     return {
         "rows": rows,
         "level": plan.level,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
+        **numbers,
         "relation": "add_remove",
         "guarantee": (
-            f"({plan.epsilon:g}, {plan.delta:g})-differentially private, all numbers together, for "
-            "one record added or removed; the plan is public"
+            f"{kind}, all numbers together, for one record added or removed; the plan is public"
         ),
     }
 
@@ -117,7 +127,7 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
     if path.suffix == ".json":
         return as_text(answer) + "\n"
     text = io.StringIO()
-    promise = {key: answer[key] for key in ("level", "epsilon", "delta", "relation")}
+    promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee")}
     writer = csv.DictWriter(text, [*answer["rows"][0], *promise])
     writer.writeheader()
     writer.writerows(row | promise for row in answer["rows"])

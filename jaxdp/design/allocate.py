@@ -24,6 +24,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
@@ -49,7 +50,7 @@ _FARTHEST = 1e2
 def allocate(
     family: str,
     sensitivities: ArrayLike,
-    budget: BudgetLike | GDP | PureDP,
+    budget: BudgetLike | GDP | PureDP | ZCDP,
     weights: ArrayLike | None = None,
     power: ArrayLike = 2,
     *,
@@ -62,7 +63,7 @@ def allocate(
         family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace".
         sensitivities: l_j, (..., K), of the coordinates, all at once; whole for integer noise.
         budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; or a `GDP` for the
-            Gaussian, a `PureDP` for the Laplaces.
+            Gaussian, a `ZCDP` for both Gaussians, a `PureDP` for the Laplaces.
         weights: of the coordinates in the error, (..., K), above 0; 1 if None. "inid" and "exact"
             only.
         power: of the error that is minimised, above 0.
@@ -78,12 +79,13 @@ def allocate(
     weights_j)^(1 / (power + 1)) for the Laplace. Where the joint sensitivity is known to be smaller
     than the norm of the l_j, `fit_noise` at that may do better. The common factor meets
       gaussian: sum_j counts_j l_j^2 / scale_j^2 = mu^2, mu = `largest_gdp(budget).mu` or a GDP's:
-                delta is met exactly;
+                delta is met exactly. mu^2 = 2 rho for a ZCDP, which is met exactly, too;
       laplace:  sum_j counts_j l_j / scale_j = epsilon - 2 log(1 - delta), or a PureDP's epsilon.
                 Exact at delta = 0. Else one shift by the sum dominates (`largest_laplace_ratio`),
                 and little of delta is used: 2.5e-7 of 1e-6 with three coordinates, less with more.
     On the integers shares are the same and `calibrate` finds the factor by the composed privacy
-    loss, which compiles for up to a minute; a pure discrete Laplace is the Laplace.
+    loss, which compiles for up to a minute; a pure discrete Laplace is the Laplace, and the
+    discrete Gaussian of a ZCDP the Gaussian.
     Source: Muthukrishnan & Kalyani, theorems 4 and 5, definition 5; weights are ours.
 
     >>> import jaxdp as dp
@@ -113,7 +115,11 @@ def _closed(family: str) -> str:
 
 
 def _composed(
-    family: str, scales: Reals, sensitivities: Reals, counts: Reals, budget: Budget | GDP | PureDP
+    family: str,
+    scales: Reals,
+    sensitivities: Reals,
+    counts: Reals,
+    budget: Budget | GDP | PureDP | ZCDP,
 ) -> Reals:
     """The scales times the least factor with which their exact composition keeps the budget."""
     if not isinstance(budget, Budget) or (family == "discrete_laplace" and _is_pure(budget)):
@@ -194,10 +200,12 @@ def allocation_shape(
     return (sensitivities / weights) ** (1.0 / (power + 1.0))
 
 
-def _level(family: str, budget: Budget | GDP | PureDP) -> Reals:
+def _level(family: str, budget: Budget | GDP | PureDP | ZCDP) -> Reals:
     """Total that coordinates share: mu for a Gaussian, sum of shift / scale for a Laplace."""
     if family == "gaussian" and isinstance(budget, GDP):
         return budget.mu
+    if _closed(family) == "gaussian" and isinstance(budget, ZCDP):
+        return round_up(xp.sqrt(2.0 * budget.rho), -2)
     if _closed(family) == "laplace" and isinstance(budget, PureDP):
         return budget.epsilon_bound
     if not isinstance(budget, Budget):

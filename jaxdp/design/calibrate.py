@@ -18,6 +18,8 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.guarantee.conversions import HasZCDP, to_zcdp
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.risk import Advantage, Rate
 
 # Relative slack of log delta. measured: two compilations of a composition differ by less
@@ -43,8 +45,8 @@ class HasLogDelta(Protocol):
 
 @in_float64
 def calibrate(
-    build: Callable[[Reals], HasLogDelta],
-    budget: BudgetLike | Advantage | Rate,
+    build: Callable[[Reals], HasLogDelta | HasZCDP],
+    budget: BudgetLike | Advantage | Rate | ZCDP,
     *,
     lower: ArrayLike = 1e-9,
     upper: ArrayLike = 1e12,
@@ -57,8 +59,8 @@ def calibrate(
         build: maps an array of parameters, elementwise, to what has `log_delta`: a mechanism, a
             privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
             traced values.
-        budget: a `Budget` or (epsilon, delta), epsilon in nats; `risk.Advantage` or `risk.Rate`;
-            batched.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; `risk.Advantage` or `risk.Rate`; or
+            a `ZCDP`, where `build` returns what `to_zcdp` takes; batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
         whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`),
@@ -67,8 +69,8 @@ def calibrate(
     Returns:
         The parameter, in the common shape of budget, bracket and built objects, never on the unsafe
         side: log_delta(result) <= log(budget.delta), with a slack for rounding, checked after the
-        search. inf (0 with `largest`) where nothing in the bracket passes, bad traced input
-        included.
+        search; under a `ZCDP`, xi + a rho is at most the budget's at every order a. inf (0 with
+        `largest`) where nothing in the bracket passes, bad traced input included.
 
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about a dozen secants, to 1e-10 of the parameter. Derivatives by the
@@ -84,7 +86,7 @@ def calibrate(
     if isinstance(budget, Advantage | Rate):
         options: Any = {"lower": lower, "upper": upper, "largest": largest, "whole": whole}
         return budget.solved(lambda budget: calibrate(build, budget, **options), largest)
-    budget = as_budget(budget)
+    budget = budget if isinstance(budget, ZCDP) else as_budget(budget)
     lower, upper = _bracket(lower, upper)
     if whole and not largest:
         raise ValueError("whole must come with largest=True, got largest=False")
@@ -118,7 +120,7 @@ def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
     return lower, upper
 
 
-def _of_whole(build: Callable[[Reals], HasLogDelta]) -> Callable[[Reals], HasLogDelta]:
+def _of_whole(build: Callable[[Reals], Any]) -> Callable[[Reals], Any]:
     """`build` of the whole part of a parameter."""
     return lambda parameter: build(xp.floor(parameter))
 
@@ -128,30 +130,34 @@ class _Search(NamedTuple):
 
     residual: Callable[[Reals], Reals]  # log delta over the budget's: feasible up to 0
     sign: Callable[[Reals], Reals]  # a number of the same sign, of a known composition
-    delta: Reals  # of the budget
+    delta: Reals  # of the budget; the rho of a zCDP
     safe: Reals  # the end of the bracket with the least delta
     unsafe: Reals
-    safest: HasLogDelta  # built there
+    safest: Any  # built there
     composed: bool  # whether that is a `PrivacyLoss`
     known: bool  # composed, and nothing is traced
 
 
 def _begun(
-    build: Callable[[Reals], HasLogDelta], budget: Budget, safe: Reals, unsafe: Reals
+    build: Callable[[Reals], Any], budget: Budget | ZCDP, safe: Reals, unsafe: Reals
 ) -> _Search:
     def residual(parameter: Reals) -> Reals:
+        if isinstance(budget, ZCDP):
+            return to_zcdp(build(parameter)).excess(budget)
         return excess_log_delta(build(parameter).log_delta(budget.epsilon), budget.delta)
 
     def sign(parameter: Reals) -> Reals:
+        assert isinstance(budget, Budget)
         return _excess_with_sign(build(parameter), budget)
 
-    common = xp.broadcast_arrays(budget.epsilon, budget.delta, safe, unsafe)[0]
+    first, delta = jax.tree.leaves(budget)
+    common = xp.broadcast_arrays(first, delta, safe, unsafe)[0]
     built = jax.eval_shape(build, common)
-    composed = isinstance(built, PrivacyLoss)
+    composed = isinstance(built, PrivacyLoss) and isinstance(budget, Budget)
     shapes = built.shape if composed else jax.eval_shape(residual, common).shape
     shape = xp.broadcast_shapes(common.shape, shapes)
     ends = safe, unsafe
-    delta, safe, unsafe = (xp.broadcast_to(a, shape) for a in (budget.delta, *ends))
+    delta, safe, unsafe = (xp.broadcast_to(a, shape) for a in (delta, *ends))
     # Known compositions are searched by calls of the programs of all compositions.
     safest = build(safe)
     is_known = composed and checks.all_concrete(budget, ends, safest)
@@ -206,14 +212,17 @@ def _largest_whole(
     return xp.where((above <= upper) & (residual(above) <= -slack), above, below)
 
 
-def _is_impossible(safest: HasLogDelta, budget: Budget) -> bool:
+def _is_impossible(safest: Any, budget: Budget | ZCDP) -> bool:
     """True if every delta is 0 and every loss larger than epsilon, even at the safe end."""
-    if not isinstance(safest, PrivacyLoss) or np.any(np.asarray(budget.delta) != 0):
+    assert isinstance(budget, Budget)
+    if np.any(np.asarray(budget.delta) != 0):
         return False
     return bool(np.all(np.asarray(safest.renyi(xp.inf)) > budget.epsilon))
 
 
-def _least_parameter(search: _Search, budget: Budget, guess: ArrayLike | None = None) -> Reals:
+def _least_parameter(
+    search: _Search, budget: Budget | ZCDP, guess: ArrayLike | None = None
+) -> Reals:
     """The least parameter that passes."""
     residual, sign, delta, safe, unsafe = search[:5]
     if not search.composed:

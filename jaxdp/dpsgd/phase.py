@@ -18,6 +18,7 @@ from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling import SCHEMES
@@ -114,11 +115,16 @@ class Phase:
 
     def release_loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
         """The privacy loss of one release of the scheme."""
+        return privacy_loss(self._release(relation, group_size))
+
+    def zcdp(self, relation: Relation, group_size: int = 1) -> ZCDP:
+        """The zCDP of all steps, as large as without sampling."""
+        return self.sampling.releases(self.steps) * self._release(relation, group_size).zcdp()
+
+    def _release(self, relation: Relation, group_size: int) -> Mechanism:
         checks.one_of("relation", relation, RELATIONS)
         noise, scheme = Gaussian(self.noise_multiplier), self.sampling
-        return privacy_loss(
-            Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
-        )
+        return Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
 
     @property
     def shape(self) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.design.calibrate import calibrate_from
+from jaxdp.design.calibrate import calibrate, calibrate_from
 from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Phases
 from jaxdp.dpsgd.schedule import Schedule, Training, as_phases, training_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
@@ -27,6 +28,7 @@ _MOST_STEPS = 2.0**30
 _LEAST_NOISE = 1e-3
 # Largest noise multiplier of the search. chosen: no training works with more
 _LARGEST_NOISE = 1e9
+_ENDS: Any = {"lower": _LEAST_NOISE, "upper": _LARGEST_NOISE}
 # Halvings of the logarithm of a first guess. chosen: to 1e-6, far below the central limit's error
 _GUESS_HALVINGS = 25
 
@@ -93,6 +95,7 @@ def noise_multiplier(
     advantage: ArrayLike | None = None,
     tpr: ArrayLike | None = None,
     fpr: ArrayLike | None = None,
+    rho: ArrayLike | None = None,
     **schedule: Unpack[Schedule],
 ) -> Reals:
     """The least noise multiplier of DP-SGD that satisfies a budget or a risk, rounded up.
@@ -102,6 +105,8 @@ def noise_multiplier(
         advantage: in place of epsilon and delta, the largest advantage of a membership test: see
             `risk.Advantage`.
         tpr, fpr: or its largest true-positive rate at a false-positive rate: see `risk.Rate`.
+        rho: or the rho of zero-concentrated privacy (`ZCDP`), which sampling does not lower: its
+            divergences of large orders are as large as without sampling.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
@@ -120,13 +125,16 @@ def noise_multiplier(
     1.4224
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    given = epsilon is not None, advantage is not None, tpr is not None or fpr is not None
+    given = (x is not None for x in (epsilon, advantage, fpr if tpr is None else tpr, rho))
     if sum(given) != 1 or (tpr is None) != (fpr is None):
         raise ValueError(
-            "noise_multiplier takes one of epsilon (and delta), advantage, or tpr and fpr"
+            "noise_multiplier takes one of epsilon (and delta), advantage, tpr and fpr, or rho"
         )
     if epsilon is not None:
         return _noise_multiplier(training, Budget(epsilon, target_delta(delta)))
+    if rho is not None:
+        least = calibrate(lambda x: training.scaled(x).zcdp, ZCDP(0.0, rho), **_ENDS)
+        return xp.where(xp.asarray(rho) == xp.inf, 0.0, least)
     if advantage is not None:
         target = Advantage(advantage)
     else:
@@ -146,8 +154,8 @@ def _noise_multiplier(training: Training, budget: Budget) -> Reals:
     needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _sampled(training.privacy_loss))
     if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
         return xp.zeros(needs_none.shape)
-    guess, ends = _expected_factor(budget, phases), {"lower": _LEAST_NOISE, "upper": _LARGEST_NOISE}
-    return xp.where(needs_none, 0.0, calibrate_from(guess, loss, budget, **ends))
+    guess = _expected_factor(budget, phases)
+    return xp.where(needs_none, 0.0, calibrate_from(guess, loss, budget, **_ENDS))
 
 
 def _sampled(loss: PrivacyLoss) -> Reals:

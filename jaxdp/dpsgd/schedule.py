@@ -10,6 +10,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.phase import Phase, Phases, loss_of
 from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.sampling.base import Scheme
 
 
@@ -45,6 +46,12 @@ class Training(NamedTuple):
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of all steps."""
         return loss_of(self.phases, self.relation, self.group_size)
+
+    @property
+    def zcdp(self) -> ZCDP:
+        """The zCDP of all steps."""
+        first, *others = (phase.zcdp(self.relation, self.group_size) for phase in self.phases)
+        return sum(others, first)
 
     def scaled(self, factor: Reals) -> Training:
         """The training with all noise multiplied."""

@@ -94,7 +94,7 @@ def to_pure(guarantee: Guarantee) -> PureDP:
 
 
 @in_float64
-def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
+def to_zcdp(guarantee: Guarantee | HasZCDP | HasRenyi) -> ZCDP:
     """The zero-concentrated guarantee that a guarantee or a mechanism implies.
 
     Args:
@@ -129,8 +129,8 @@ def to_zcdp(guarantee: Guarantee | HasZCDP) -> ZCDP:
             raise TypeError("RDP bounds no order above its largest: no ZCDP follows")
         case _:
             raise TypeError(
-                f"{type(guarantee).__name__} bounds no Renyi divergence: no ZCDP follows "
-                "(at delta = 0 use to_pure first)"
+                f"{type(guarantee).__name__} bounds no Renyi divergence: no ZCDP follows (at delta "
+                "= 0 use to_pure first; of a composition add up the zcdp() of its mechanisms)"
             )
 
 

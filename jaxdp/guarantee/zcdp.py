@@ -10,10 +10,8 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
-from jaxdp.guarantee.base import (
-    Guarantee,
-    repeated,
-)
+from jaxdp._numeric.elementary import round_up
+from jaxdp.guarantee.base import Guarantee, repeated
 from jaxdp.guarantee.renyi_profile import log_delta_of_cgf, tradeoff_of_renyi
 
 # Orders, less 1, that bound a trade-off, from 1e-6 to 1e6. chosen: 25 a decade
@@ -50,6 +48,19 @@ class ZCDP(Guarantee):
         looked at, 1 and from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
         """
         return _tradeoff(self.xi, self.rho, checks.probability("fpr", fpr, lift=True))
+
+    def excess(self, target: ZCDP) -> Reals:
+        """A number that is at most 0 if this guarantee implies `target`; NaN for a bad one.
+
+        The log of the larger ratio of rho and of xi + rho to the target's: xi + a rho, a line in
+        a, is below the target's line at every a > 1 if its slope and its value at 1 are.
+        """
+        ratios = (
+            xp.log(round_up(self.xi + self.rho, 2)) - xp.log(target.xi + target.rho),
+            xp.log(self.rho) - xp.log(target.rho),
+        )
+        silent = (self.xi + self.rho == 0), self.rho == 0
+        return xp.maximum(*(xp.where(x, -xp.inf, y) for x, y in zip(silent, ratios, strict=True)))
 
     def composed(self, other: ZCDP) -> ZCDP:
         """The guarantee of both releases together, rounded up."""

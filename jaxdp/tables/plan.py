@@ -9,18 +9,21 @@ in one category at most, so that counts by category cost no more than one count.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.drawn import Drawn
+from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
@@ -43,7 +46,7 @@ LARGEST = 2**53
 _STEP = 2.0**-BITS
 # Largest level of half widths. chosen: they are finite
 _LARGEST_LEVEL = 1.0 - 1e-6
-_KEYS = ("epsilon", "delta", "noise", "level", "ledger", "release")
+_KEYS = ("epsilon", "delta", "rho", "noise", "level", "ledger", "release")
 
 
 class Query(NamedTuple):
@@ -59,14 +62,13 @@ class Query(NamedTuple):
 class TablePlan(NamedTuple):
     """Plan of a table, calibrated: the statistics, their mechanisms in units, and the guarantee.
 
-    epsilon, delta: of all releases; level: of the half widths; loss: the composition, whose delta
-    is below the budget's by the sampling error of the lattice.
+    guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
+    with the sampling error; level: of the half widths; loss: the composition of exact draws.
     """
 
     queries: tuple[Query, ...]
     mechanisms: tuple[Mechanism, ...]
-    epsilon: float
-    delta: float
+    guarantee: ApproxDP | Drawn
     level: float
     ledger: str | None
     loss: PrivacyLoss
@@ -86,8 +88,9 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     """Plan of a table of counts, sums and means whose noises meet one budget together.
 
     Args:
-        plan: the content of a TOML file with these keys. `epsilon` and `delta`: the budget, of
-            neighbours that differ by one record added or removed. `noise`: "gaussian", "laplace",
+        plan: the content of a TOML file with these keys. `epsilon` and `delta`, or `rho` of
+            zero-concentrated privacy: the budget, of neighbours that differ by one record added or
+            removed. `noise`: "gaussian", "laplace",
             "discrete_gaussian" or "discrete_laplace", of statistics that name none; "gaussian" if
             left out. `level` of the half widths, 0.95. `ledger`: the file of a `Ledger`, if any. A
             table `release` for each statistic: `statistic` is "count" (of all records, or of a
@@ -98,13 +101,14 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
-        (`calibrate`). Values are rounded to whole numbers for discrete noise, else to 2^-26 of
-        their bound.
+        (`calibrate`; with `rho` the rhos add). Values are rounded to whole numbers for discrete
+        noise, else to 2^-26 of their bound.
 
     A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
     must hold. Keys that are unknown, missing or out of range raise `ValueError` with their name,
-    and so does a budget that nothing meets. delta must be at least about 1e-17, since the lattice's
-    sampling error is 2^-64 in total variation.
+    and so does a budget that nothing meets. Noise is sampled within 2^-64 of its law in total
+    variation. So delta = 0 raises, and delta must be at least about 1e-17; with `rho` the guarantee
+    states this error beside it.
 
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "noise": "discrete_laplace"}
@@ -116,21 +120,19 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     mean of age 227.88
     """
     require_known("plan", plan, _KEYS)
-    epsilon = number_of("plan", plan, "epsilon", lower=0.0)
-    delta = number_of("plan", plan, "delta", lower=0.0, upper=1.0)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
     ledger = text_of("plan", plan, "ledger")
     queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES)))
-    exact_delta = _delta_left(queries, epsilon, delta)
-
-    multiplier = float(calibrate(partial(_loss, queries), (epsilon, exact_delta)))
+    exact, guarantee = _budget(plan, queries)
+    build = partial(_zcdp if isinstance(exact, ZCDP) else _loss, queries)
+    multiplier = float(calibrate(build, exact))
     if not math.isfinite(multiplier):
-        raise ValueError(f"epsilon must be one that some noise meets, got {epsilon} at {delta=}")
+        raise ValueError(f"plan: the budget must be one that some noise meets, got {guarantee}")
     mechanisms = tuple(
         _mechanism(q.entry.noise, multiplier * q.base, q.sensitivity) for q in queries
     )
-    loss = _loss(queries, jnp.asarray(multiplier))
-    return TablePlan(queries, mechanisms, epsilon, delta, level, ledger, loss)
+    loss = _loss(queries, xp.asarray(multiplier))
+    return TablePlan(queries, mechanisms, guarantee, level, ledger, loss)
 
 
 def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
@@ -169,33 +171,54 @@ def _query(entry: Entry) -> Query:
 
 def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
     """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
-    scaled, shift = NOISES[noise](scale), jnp.asarray(sensitivity, jnp.float64)
+    scaled, shift = NOISES[noise](scale), xp.asarray(sensitivity, xp.float64)
     if not scaled.on_integers:
         shift = round_up(shift + _STEP * scaled.scale, 8)
     return Mechanism(scaled, shift)
 
 
-def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
-    """Composition of all statistics, one batch for each kind of noise."""
-    losses = []
+def _batches(queries: tuple[Query, ...], multiplier: Reals) -> Iterator[Mechanism]:
+    """All statistics, one batch for each kind of noise."""
     for noise in NOISES:
         queries_of_noise = [query for query in queries if query.entry.noise == noise]
         if queries_of_noise:
-            scales = multiplier[..., None] * jnp.asarray([query.base for query in queries_of_noise])
-            mechanism = _mechanism(noise, scales, [query.sensitivity for query in queries_of_noise])
-            losses.append(privacy_loss(mechanism).sum(-1))
-    return sum(losses[1:], losses[0])
+            scales = multiplier[..., None] * xp.asarray([query.base for query in queries_of_noise])
+            yield _mechanism(noise, scales, [query.sensitivity for query in queries_of_noise])
 
 
-def _delta_left(queries: tuple[Query, ...], epsilon: float, delta: float) -> float:
-    """The budget's delta less the sampling error of all cells."""
+def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
+    """Composition of all statistics."""
+    first, *others = (privacy_loss(batch).sum(-1) for batch in _batches(queries, multiplier))
+    return sum(others, first)
+
+
+def _zcdp(queries: tuple[Query, ...], multiplier: Reals) -> ZCDP:
+    """zCDP of all statistics, rounded up."""
+    parts = [batch.zcdp() for batch in _batches(queries, multiplier)]
+    pairs = ([part.xi for part in parts], [part.rho for part in parts])
+    sums = (xp.sum(xp.concatenate(pair, axis=-1), axis=-1) for pair in pairs)
+    return ZCDP(*(round_up(x, 2 * len(queries)) for x in sums))
+
+
+def _budget(
+    plan: Mapping[str, Any], queries: tuple[Query, ...]
+) -> tuple[Budget | ZCDP, ApproxDP | Drawn]:
+    """What exact draws must meet, and what is stated: with the sampling error of all cells."""
     cells = sum(len(query.entry.categories or ("",)) for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells, _STEP))
+    if "rho" in plan:
+        if "epsilon" in plan or "delta" in plan:
+            raise ValueError("plan: give either rho, or epsilon and delta")
+        exact = ZCDP(0.0, number_of("plan", plan, "rho", lower=0.0))
+        return exact, Drawn(exact, error)
+    epsilon = number_of("plan", plan, "epsilon", lower=0.0)
+    delta = number_of("plan", plan, "delta", lower=0.0, upper=1.0)
     lost_delta = error * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-6)
     if not delta >= 2.0 * lost_delta:
         raise ValueError(
-            f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, because of "
-            f"the sampling error of the lattice, got {delta}"
+            f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, got {delta}: "
+            f"the noise is sampled within {error:.1e} of its law in total variation, so that no "
+            "table has a delta of 0, although discrete Laplace noise drawn without any error would"
         )
-    return delta - lost_delta
+    return Budget(epsilon, delta - lost_delta), ApproxDP(epsilon, delta)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
@@ -17,6 +16,8 @@ from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
+from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.keys import counts_all
@@ -39,13 +40,12 @@ class TableRow(NamedTuple):
 class ReleasedTable(NamedTuple):
     """Numbers that may be published, and the guarantee of all of them together.
 
-    epsilon, delta: for neighbours that differ by one record added or removed. is_secure_key: True
-    if the bits came from ChaCha20.
+    guarantee: the plan's, for neighbours that differ by one record added or removed. is_secure_key:
+    True if the bits came from ChaCha20.
     """
 
     rows: tuple[TableRow, ...]
-    epsilon: float
-    delta: float
+    guarantee: ApproxDP | Drawn
     level: float
     is_secure_key: bool
 
@@ -104,7 +104,7 @@ def release(
     parts = zip(plan.queries, plan.mechanisms, sums, keys, strict=True)
     noisy = [_noisy(query, mechanism, value, k) for query, mechanism, value, k in parts]
     rows = tuple(itertools.chain.from_iterable(_rows(plan, i, noisy) for i in range(len(noisy))))
-    return ReleasedTable(rows, plan.epsilon, plan.delta, plan.level, is_secure(key))
+    return ReleasedTable(rows, plan.guarantee, plan.level, is_secure(key))
 
 
 def _number_of_records(columns: Mapping[str, list[Any]]) -> int:
@@ -120,7 +120,7 @@ def _exact(query: Query, columns: Mapping[str, list[Any]], size: int) -> list[in
     if entry.column is None:
         return [size]
     if entry.column not in columns:
-        raise ValueError(f"columns must hold {entry.column!r}, got {', '.join(columns)}")
+        raise ValueError(f"columns must hold {entry.column!r}, got {', '.join(sorted(columns))}")
     values = columns[entry.column]
     if entry.categories is not None:
         counts = counted(values, entry.labels, entry.column)
@@ -147,12 +147,11 @@ def _number(value: Any, column: str, index: int) -> float:
 
 def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> list[float]:
     """The sums of a statistic with noise, in units."""
-    shape = (len(sums),)
-    noise = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), mechanism.noise)
-    each = Mechanism(noise, jnp.full(shape, float(query.sensitivity)))
-    released = released_by(each, np.array(sums, np.int64), key, step_of(query, mechanism))
+    cell = Mechanism(mechanism.noise, float(query.sensitivity))
+    values, step = np.array(sums, np.int64), step_of(query, mechanism)
+    released = released_by(cell, values, key, step, disjoint=True)
     # The planned sensitivity is at least the lattice's.
-    assert bool(jnp.all(released.mechanism.sensitivity <= mechanism.sensitivity))
+    assert bool(released.mechanism.sensitivity <= mechanism.sensitivity)
     return np.asarray(released.value, np.float64).tolist()
 
 

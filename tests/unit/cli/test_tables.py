@@ -67,6 +67,17 @@ def test_a_table_is_released_and_charged(run, files):
     assert [path.name for path in files.iterdir() if "partial" in path.name] == []
 
 
+def test_a_plan_with_rho_states_it_and_the_sampling_error(run, files):
+    text = (files / "plan.toml").read_text().replace("epsilon = 1.0\ndelta = 1e-6", "rho = 0.1")
+    (files / "plan.toml").write_text(text)
+    told = run(files / "data.csv", "--plan", files / "plan.toml", "--json")
+    assert told.exit_code == 0, told.output
+    answer = json.loads(told.stdout)
+    assert (answer["rho"], "epsilon" in answer) == (0.1, False)
+    assert 0 < answer["sampling_error"] < 1e-18
+    assert answer["guarantee"].startswith("0.1-zero-concentrated differentially private (rho)")
+
+
 def test_a_table_is_written_as_csv(run, files):
     told = run(files / "data.csv", "--plan", files / "plan.toml", "--output", files / "out.csv")
     assert told.exit_code == 0, told.output

@@ -203,3 +203,21 @@ def test_other_types_are_refused():
     ):
         with pytest.raises((ValueError, TypeError)):
             call()
+
+
+@pytest.mark.parametrize(
+    "noise", [dp.DiscreteGaussian(2.0), dp.TruncatedLaplace(1.0, 5.0), dp.Gaussian(3.0)]
+)
+def test_one_noise_covers_disjoint_cells(noise):
+    """A record moves one entry: its guarantee covers all, and each has its noise."""
+    mechanism = dp.Mechanism(noise, 1.0)
+    counts = np.arange(2000)
+    released = dp.release(mechanism, counts, jax.random.key(0), disjoint=True)
+    errors = np.asarray(released.value) - counts
+    assert np.var(errors) == pytest.approx(float(noise.variance()), rel=0.2)
+    assert abs(np.corrcoef(errors[1:], errors[:-1])[0, 1]) < 0.1
+    alone = dp.release(mechanism, 3, jax.random.key(0))
+    assert released.mechanism.sensitivity == alone.mechanism.sensitivity
+    assert released.sampling_error == pytest.approx(2000 * float(alone.sampling_error))
+    with pytest.raises(ValueError, match="disjoint must be False with a batch"):
+        dp.release(dp.Mechanism(noise, [1.0, 1.0]), counts, disjoint=True)

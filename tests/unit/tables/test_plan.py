@@ -53,6 +53,19 @@ def test_mixed_noises_keep_the_budget(kinds):
     assert composed.delta(1.0) == pytest.approx(float(made.loss.delta(1.0)), rel=1e-4)
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "discrete_gaussian", "discrete_laplace"])
+def test_a_plan_with_rho_spends_it(noise):
+    releases = [COUNT, TOWNS, SPENT | {"weight": 2.0}]
+    made = dp.tables.plan({"rho": 0.1, "noise": noise, "release": releases})
+    spent = sum(float(m.zcdp().rho) for m in made.mechanisms)
+    assert 0.1 * (1 - 1e-9) < spent <= 0.1
+    assert (float(made.guarantee.exact.rho), float(made.guarantee.exact.xi)) == (0.1, 0.0)
+    assert 0 < made.guarantee.sampling_error < 1e-18
+    assert made.loss.epsilon(1e-6) < made.guarantee.epsilon(1e-6)
+    with pytest.raises(ValueError, match="plan: rho must lie in"):
+        dp.tables.plan({"rho": -1.0, "release": releases})
+
+
 def test_the_units_are_fine_or_whole():
     fine, whole = plan(AGES, COUNT, AGES | {"noise": "discrete_laplace", "name": "b"}).queries[::2]
     assert (fine.unit, fine.middle, fine.sensitivity) == (2.0**-21, 50 * 2**21, 50 * 2**21)
@@ -65,7 +78,11 @@ BAD = {
     "epsilon": ({"epsilon": "a"}, "plan: epsilon must be a number"),
     "no delta": ({"delta": None}, "plan: delta must be a number, got None"),
     "delta": ({"delta": 2.0}, r"plan: delta must lie in \[0, 1\]"),
-    "pure": ({"delta": 0.0}, "plan: delta must be at least"),
+    "pure": (
+        {"delta": 0.0},
+        "plan: delta must be at least .* got 0.0: the noise is sampled",
+    ),
+    "both budgets": ({"rho": 0.1}, "plan: give either rho, or epsilon and delta"),
     "level": ({"level": -1}, "plan: level must lie in"),
     "sure": ({"level": 1}, "plan: level must lie in"),
     "unknown": ({"budget": 1.0}, "plan: budget is not a key"),

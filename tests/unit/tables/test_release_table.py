@@ -43,7 +43,7 @@ def test_the_truth_is_within_its_error_bars(plan):
     hits, size = dict.fromkeys(TRUE, 0), 60
     for index in range(size):
         table = dp.tables.release(COLUMNS, plan, jax.random.key(index))
-        assert (table.epsilon, table.delta, table.level) == (2.0, 1e-6, 0.9)
+        assert (table.guarantee.epsilon(1e-6), table.level) == (2.0, 0.9)
         assert not table.is_secure_key
         for row in table.rows:
             name = row.category or row.name

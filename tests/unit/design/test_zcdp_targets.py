@@ -1,0 +1,102 @@
+"""Noise for a rho of zero-concentrated privacy: closed forms, never too little noise, bad input."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+RHO = 0.1
+
+
+def discrete(scale):
+    return dp.Mechanism(dp.DiscreteGaussian(scale), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("build", "exact"),
+    [
+        (discrete, 3.0 / np.sqrt(2 * RHO)),
+        (lambda s: dp.GDP(1.0 / s), 1.0 / np.sqrt(2 * RHO)),
+        (lambda s: 100 * dp.Mechanism(dp.Gaussian(s), 1.0).zcdp(), 10.0 / np.sqrt(2 * RHO)),
+        (lambda s: dp.Mechanism(dp.Laplace(s), 1.0), None),
+        (lambda s: dp.PureDP(1.0 / s), None),
+    ],
+)
+def test_the_least_scale_has_the_rho_and_no_more(build, exact):
+    scale = float(dp.calibrate(build, dp.ZCDP(0.0, RHO)))
+    found = dp.to_zcdp(build(scale))
+    assert RHO * (1 - 1e-13) < found.rho <= RHO
+    assert found.xi == 0
+    if exact is not None:
+        assert exact * (1 - 1e-15) <= scale <= exact * (1 + 1e-13)
+
+
+def test_both_ends_of_the_curve_count():
+    """(xi, rho) is implied if rho is, and if xi + rho is."""
+    target = dp.ZCDP(0.05, RHO)
+    by_slope = dp.calibrate(lambda s: dp.ZCDP(0.0, 1.0 / s), target)
+    by_start = dp.calibrate(lambda s: dp.ZCDP(1.0 / s, 0.01), target)
+    np.testing.assert_allclose([by_slope, by_start], [1.0 / RHO, 1.0 / 0.14], rtol=1e-12)
+    assert np.isinf(dp.calibrate(discrete, dp.ZCDP(1.0, 0.0)))
+
+
+def test_batches_traces_derivatives_and_the_largest_parameter():
+    budgets = dp.ZCDP(0.0, np.array([RHO, 0.4]))
+    np.testing.assert_allclose(
+        dp.calibrate(discrete, budgets), 3.0 / np.sqrt(2 * budgets.rho), rtol=1e-13
+    )
+
+    def scale(rho):
+        return dp.calibrate(discrete, dp.ZCDP(0.0, rho))
+
+    np.testing.assert_allclose(jax.jit(scale)(RHO), scale(RHO), rtol=1e-13)
+    np.testing.assert_allclose(jax.grad(scale)(RHO), -scale(RHO) / (2 * RHO), rtol=1e-9)
+    steps = dp.calibrate(lambda n: n * dp.GDP(0.03), dp.ZCDP(0.0, RHO), largest=True, whole=True)
+    assert steps == np.floor(RHO / (0.5 * 0.03**2))
+    rho = dp.calibrate(lambda r: dp.ZCDP(0.0, r), (1.0, 1e-6), largest=True)
+    assert 1e-6 * (1 - 1e-9) < dp.ZCDP(0.0, rho).delta(1.0) <= 1e-6
+
+
+def test_a_composed_loss_is_answered_with_the_way():
+    with pytest.raises(TypeError, match=r"add up the zcdp\(\) of its mechanisms"):
+        dp.calibrate(lambda s: dp.privacy_loss(discrete(s)), dp.ZCDP(0.0, RHO))
+
+
+@pytest.mark.parametrize("family", ["gaussian", "discrete_gaussian"])
+def test_allocated_scales_have_the_rho(family):
+    shifts, counts = np.array([1.0, 4.0, 0.0, 7.0]), np.array([1, 2, 1, 3])
+    scales = np.asarray(dp.allocate(family, shifts, dp.ZCDP(0.3, RHO), counts=counts))
+    moves = shifts > 0
+    rho = 0.5 * np.sum(counts[moves] * (shifts[moves] / scales[moves]) ** 2)
+    assert RHO * (1 - 1e-13) < rho <= RHO
+    equal = dp.allocate("gaussian", shifts, dp.GDP(np.sqrt(2 * RHO)), counts=counts)
+    np.testing.assert_allclose(scales, equal, rtol=1e-13)
+    with pytest.raises(ValueError, match="budget of a laplace must be a Budget, got ZCDP"):
+        dp.allocate("laplace", shifts, dp.ZCDP(0.0, RHO))
+
+
+@pytest.mark.parametrize(
+    ("changed", "squares"),
+    [
+        ({}, 1000.0),
+        ({"relation": "replace_one"}, 4000.0),
+        ({"group_size": 3}, 9000.0),
+        ({"sampling": "random_allocation"}, 10.0),
+    ],
+)
+def test_noise_of_a_training_counts_every_step_of_a_record(changed, squares):
+    schedule = {"sampling_prob": 0.01, "steps": 1000} | changed
+    least = float(dp.dpsgd.noise_multiplier(rho=0.5, **schedule))
+    assert np.sqrt(squares) * (1 - 1e-15) <= least <= np.sqrt(squares) * (1 + 1e-12)
+
+
+def test_noise_of_phases_and_of_extreme_rhos():
+    phases = [dp.dpsgd.Phase(s, sampling_prob=0.1, steps=10) for s in (1.0, 2.0)]
+    np.testing.assert_allclose(
+        dp.dpsgd.noise_multiplier(rho=0.5, phases=phases), np.sqrt(12.5), rtol=1e-12
+    )
+    least = dp.dpsgd.noise_multiplier(rho=[np.inf, 0.0], sampling_prob=0.1, steps=10)
+    np.testing.assert_array_equal(least, [0.0, np.inf])
+    with pytest.raises(ValueError, match="tpr and fpr, or rho"):
+        dp.dpsgd.noise_multiplier(1.0, rho=0.5, sampling_prob=0.1, steps=10)
