@@ -21,7 +21,7 @@ from jaxdp import datasets, dpsgd, plot
 from jaxdp._core import checks
 from jaxdp._core.files import write_atomically
 from jaxdp.design.allocate import METHODS, allocate, allocation_error
-from jaxdp.design.sensitivity_profiles import sensitivity_profile
+from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian

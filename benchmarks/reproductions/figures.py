@@ -20,7 +20,7 @@ from benchmarks.reproductions import cylinder_bands, proximal_descent
 from benchmarks.reproductions import figures_of_slides as slides
 from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
 from jaxdp import demo
-from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
+from jaxdp.design.sensitivity import gini, sensitivity_profile
 from jaxdp.plot.style import COLOURS, styled
 from jaxdp.solvers import L1, glm
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,43 @@ from jax.tree_util import tree_leaves
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import in_kernel
 from jaxdp._core.types import ArrayLike, Bools, Reals
+
+
+def first_axis(name: str, array: Any) -> int:
+    """The length of an array's first axis; `ValueError` for a number, which has none."""
+    shape = np.shape(array)
+    if not shape:
+        raise ValueError(
+            f"{name} must be an array with the records along its first axis, got one number"
+        )
+    return shape[0]
+
+
+def same_length(lengths: Mapping[str, int], what: str = "records") -> int:
+    """The one length that arrays have, by name; `ValueError` names two that differ, and both."""
+    (first, length), *others = lengths.items()
+    for name, other in others:
+        if other != length:
+            raise ValueError(f"{name} must have as many {what} as {first}, {length}, got {other}")
+    return length
+
+
+def number_of_records(lengths: Mapping[str, int]) -> int:
+    """The length that arrays of records share, at least 1."""
+    records = same_length(lengths)
+    if records < 1:
+        raise ValueError(f"{next(iter(lengths))} must hold 1 record at least, got 0")
+    return records
+
+
+def records_of_tree(name: str, tree: Any) -> int:
+    """The number of records of a tree of arrays, each named by its place in the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    if not leaves:
+        raise ValueError(f"{name} must hold an array, got {tree!r}")
+    named = {name + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    return number_of_records({key: first_axis(key, leaf) for key, leaf in named.items()})
+
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)

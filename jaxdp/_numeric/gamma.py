@@ -13,9 +13,8 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import log1m, log1p
+from jaxdp._numeric.elementary import horner, log1m, log1p
 from jaxdp._numeric.quadrature import accumulate, exponential_decay
-from jaxdp._numeric.series import horner
 
 # 1 / Gamma(1 + x) = 1 + sum c_k x^(k + 1), entire. derived: the next term is < 1e-19 on [-1, 1]
 _RECIPROCAL_GAMMA = (

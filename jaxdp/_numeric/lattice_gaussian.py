@@ -15,10 +15,14 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
+from jaxdp._numeric.elementary import (
+    LOG_SQRT_2PI,
+    NORMAL_REACH,
+    log1p,
+    normal_integral_over_density,
+)
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp._numeric.series import NORMAL_REACH, normal_integral_over_density
 
 # Terms of a sum where `is_short`. derived: its relative remainder is 1e-17
 TERMS = Rule(np.arange(100.0), np.ones(100))

@@ -25,7 +25,7 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, add_up
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import rounding_slack
-from jaxdp.guarantee.renyi_profile import log_delta_of_cgf
+from jaxdp.guarantee.renyi import log_delta_of_cgf
 
 # ulp of a cumulant. chosen: above the errors of all divergences, 1e-13 and less
 _ROUNDED = 4096

@@ -21,8 +21,8 @@ from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.mechanism import Mechanism

@@ -21,8 +21,8 @@ from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import Noise
 
 # Step of Adam, at first, in logarithms of scales. chosen: it falls to 0 over the steps

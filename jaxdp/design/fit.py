@@ -18,8 +18,8 @@ from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.design.shape_search import FAR, NEAR, Lanes, least_error, least_of
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian

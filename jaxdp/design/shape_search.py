@@ -13,8 +13,8 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp._numeric.search import secant_bracket, zoom
 from jaxdp.design.families import MEMBERS
 from jaxdp.guarantee.base import Budget, excess_log_delta
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 

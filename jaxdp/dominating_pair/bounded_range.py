@@ -21,8 +21,7 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import ULP, lifted, log1mexp, log1p, round_up
-from jaxdp._numeric.series import horner, sinhc_excess
+from jaxdp._numeric.elementary import ULP, horner, lifted, log1mexp, log1p, round_up, sinhc_excess
 
 # Taylor coefficients of (y cosh(y) - sinh(y)) / y^3 in y^2. derived
 _SLOPE = tuple(2.0 * k / math.factorial(2 * k + 1) for k in range(1, 16))

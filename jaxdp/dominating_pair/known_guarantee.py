@@ -20,7 +20,7 @@ from jaxdp._numeric.quadrature import gauss_legendre
 from jaxdp.dominating_pair.base import LEAST_FINITE, DominatingPair, Law, atoms, log_of_infinite
 from jaxdp.dominating_pair.bounded_range import renyi_of_range
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.guarantee.pure_profile import (
+from jaxdp.guarantee.pure import (
     log_delta_of_approximate,
     log_delta_of_pure,
     log_delta_of_range,

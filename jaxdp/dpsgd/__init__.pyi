@@ -3,13 +3,13 @@ from jaxdp.dpsgd.accountant import register as register
 from jaxdp.dpsgd.curve import Curve as Curve
 from jaxdp.dpsgd.curve import curve as curve
 from jaxdp.dpsgd.phase import Phase as Phase
+from jaxdp.dpsgd.phase import Schedule as Schedule
 from jaxdp.dpsgd.phase import combined_noise_multiplier as combined_noise_multiplier
 from jaxdp.dpsgd.queries import batch_size_limit as batch_size_limit
 from jaxdp.dpsgd.queries import delta as delta
 from jaxdp.dpsgd.queries import epsilon as epsilon
 from jaxdp.dpsgd.queries import noise_multiplier as noise_multiplier
 from jaxdp.dpsgd.queries import steps as steps
-from jaxdp.dpsgd.schedule import Schedule as Schedule
 from jaxdp.dpsgd.shuffling import shuffled_bounds as shuffled_bounds
 from jaxdp.dpsgd.statement import statement as statement
 from jaxdp.dpsgd.training import train as train

@@ -17,8 +17,7 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase
-from jaxdp.dpsgd.schedule import Schedule, training_of
+from jaxdp.dpsgd.phase import Phase, Schedule, training_of
 
 
 class Curve(NamedTuple):

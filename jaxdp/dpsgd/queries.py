@@ -15,8 +15,7 @@ from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate, calibrate_from
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase, Phases
-from jaxdp.dpsgd.schedule import Schedule, Training, as_phases, training_of
+from jaxdp.dpsgd.phase import Phase, Phases, Schedule, Training, as_phases, training_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.zcdp import ZCDP

@@ -15,8 +15,7 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase
-from jaxdp.dpsgd.schedule import Schedule, Training, training_of
+from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import largest_gdp

@@ -13,11 +13,11 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
+from jaxdp._core.checks import records_of_tree
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
-from jaxdp._core.records import records_of_tree
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.training_plan import Plan, require_floating

@@ -19,8 +19,7 @@ from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dpsgd.arguments import with_names
-from jaxdp.dpsgd.phase import Phase
-from jaxdp.dpsgd.schedule import Schedule, Training, training_of
+from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.dpsgd.statement import statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact

@@ -11,8 +11,8 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
+from jaxdp._core.checks import same_length
 from jaxdp._core.random_key import checked_key, key_for
-from jaxdp._core.records import same_length
 from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
 from jaxdp.dpsgd.training_plan import Plan, noise_of

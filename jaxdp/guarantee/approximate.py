@@ -11,7 +11,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp.guarantee.base import Guarantee, repeated
-from jaxdp.guarantee.pure_profile import (
+from jaxdp.guarantee.pure import (
     epsilon_of_approximate,
     log_delta_of_approximate,
     tradeoff_of_pure,

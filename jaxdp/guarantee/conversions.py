@@ -9,11 +9,19 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import ArrayLike, Index, Reals
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, lifted, log1mexp, log1p, round_up
+from jaxdp._numeric.elementary import (
+    LOG_SQRT_2PI,
+    ULP,
+    lifted,
+    log1m,
+    log1mexp,
+    log1p,
+    normal_integral_over_density,
+    round_up,
+)
 from jaxdp._numeric.mills import log_normal_survival, mills
-from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.base import Guarantee, require_both_directions
+from jaxdp.guarantee.base import Budget, Guarantee, require_both_directions
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP
@@ -258,3 +266,22 @@ def _renyi_of_pure(epsilon: Reals, order: Reals) -> Reals:
     value = xp.where(first, round_up(inside * xp.tanh(0.5 * inside), 8), value)
     value = lifted(xp.minimum(value, epsilon), epsilon > 0)
     return xp.where((epsilon == 0) | xp.isinf(epsilon), epsilon, value)
+
+
+# Largest sum of shift / scale. chosen: as in `largest_gdp`
+_LARGEST_RATIO = 1e15
+
+
+def largest_laplace_ratio(budget: Budget) -> Reals:
+    """The largest shift / scale of one Laplace: epsilon - 2 log(1 - delta), and at most 1e15.
+
+    One shift by the sum of the ratios dominates their composition: for log-concave noise
+    f_d1 (x) f_d2 >= f_(d1 + d2) (triangle inequality of trade-offs), so that delta is at most
+    1 - exp((epsilon - sum) / 2), which lies below the i.n.i.d. paper's corollary 6,
+    1 - exp(epsilon - sum). Rounded down so that the delta which `Laplace.log_delta` reports is
+    inside the budget.
+    """
+    epsilon, delta = xp.broadcast_arrays(budget.epsilon, budget.delta)
+    reported_ulps = 16.0 + 10.0 * xp.abs(xp.log(xp.where(delta == 0, 1.0, delta)))
+    allowance = -2.0 * log1m(delta) * (1.0 - reported_ulps * ULP)
+    return xp.minimum(round_up(epsilon + allowance, -8), _LARGEST_RATIO)

@@ -12,7 +12,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.base import Guarantee, repeated
-from jaxdp.guarantee.renyi_profile import log_delta_of_cgf, tradeoff_of_renyi
+from jaxdp.guarantee.renyi import log_delta_of_cgf, tradeoff_of_renyi
 
 # Orders, less 1, that bound a trade-off, from 1e-6 to 1e6. chosen: 25 a decade
 _ORDERS = 301

@@ -13,7 +13,7 @@ from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.approximate import ApproxDP
-from jaxdp.guarantee.matrix_mechanism import tree_sensitivity
+from jaxdp.guarantee.gaussian_dp import tree_sensitivity
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.interop.counted import (

@@ -13,13 +13,12 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, log1m, log1m_near, round_up
+from jaxdp._numeric.elementary import LOG_2, decay_mean, decay_means, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp._numeric.series import decay_mean, decay_means
 from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import flipped_huber_profile
 from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.flipped_huber_regimes import Point
+from jaxdp.noise.kernels.flipped_huber_profile import Point
 from jaxdp.noise.kernels.zcdp_offset import least_offset, offset_and_rho
 from jaxdp.noise.structure import Kinks, atom_pair
 

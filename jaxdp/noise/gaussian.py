@@ -12,9 +12,15 @@ from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import product_up, quotient_up
-from jaxdp._numeric.elementary import LOG_2, LOG_SQRT_2PI, ULP, lifted, log1m_near
+from jaxdp._numeric.elementary import (
+    LOG_2,
+    LOG_SQRT_2PI,
+    ULP,
+    lifted,
+    log1m_near,
+    normal_integral_over_density,
+)
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
-from jaxdp._numeric.series import normal_integral_over_density
 from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
 from jaxdp.noise.structure import Smooth
 

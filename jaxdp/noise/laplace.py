@@ -15,6 +15,7 @@ from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
     LOG_2,
     ULP,
+    decay_means,
     expm1_minus,
     lifted,
     log1m,
@@ -22,7 +23,6 @@ from jaxdp._numeric.elementary import (
     product_gap,
     round_up,
 )
-from jaxdp._numeric.series import decay_means
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 from jaxdp.noise.structure import Kinks, atom_pair

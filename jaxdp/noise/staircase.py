@@ -17,9 +17,13 @@ from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import lifted, log1m, log1p, round_up
 from jaxdp._numeric.search import least_value
 from jaxdp.noise.base import Noise
-from jaxdp.noise.kernels.staircase_divergence import divergence
 from jaxdp.noise.kernels.staircase_loss import log_delta, normaliser, place
-from jaxdp.noise.kernels.staircase_moments import absolute_moment, mean_absolute, variance
+from jaxdp.noise.kernels.staircase_moments import (
+    absolute_moment,
+    divergence,
+    mean_absolute,
+    variance,
+)
 from jaxdp.noise.structure import Lattice
 
 # The largest epsilon: the largest double.

@@ -25,7 +25,6 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.histogram import Certificate
 from jaxdp.optimal.certify import budget_pair, positive, range_of, slack
-from jaxdp.optimal.close_pairs import Points, close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.exact import TOTAL, float_above, whole_weights
 from jaxdp.optimal.measure import (
     ErrorMeasure,
@@ -36,7 +35,13 @@ from jaxdp.optimal.measure import (
     part_costs,
 )
 from jaxdp.optimal.range_bound import range_bound
-from jaxdp.optimal.table import RangeMechanism
+from jaxdp.optimal.table import (
+    Points,
+    RangeMechanism,
+    close_points,
+    exact_table_delta,
+    felt_sensitivity,
+)
 from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
 
 # Shares this close to a node's are the node's in the program, not in the proof. chosen: the solver

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.checks import number_of_records
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.records import number_of_records
 from jaxdp._core.types import Key, Reals
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.gaussian_dp import GDP

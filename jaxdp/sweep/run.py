@@ -13,11 +13,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
-from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of, reasons_as_text
+from jaxdp.sweep.evaluate import Columns, Reasons, evaluate, names_of, reasons_as_text, side_by_side
 from jaxdp.sweep.grid import NOT_DONE, STATUS, Grid, grid_of
-from jaxdp.sweep.identity import digest_of
-from jaxdp.sweep.provenance import described, provenance
-from jaxdp.sweep.side_by_side import side_by_side
+from jaxdp.sweep.provenance import described, digest_of, provenance
 from jaxdp.sweep.store import Store
 from jaxdp.sweep.worker import by_executor
 

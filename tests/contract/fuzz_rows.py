@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 import jaxdp as dp
-from jaxdp.design.sensitivity_profiles import gini, sensitivity_profile
+from jaxdp.design.sensitivity import gini, sensitivity_profile
 from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)

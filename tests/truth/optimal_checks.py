@@ -8,8 +8,8 @@ import pytest
 import references
 
 import jaxdp as dp
-from jaxdp.optimal.close_pairs import close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.exact import exact_delta
+from jaxdp.optimal.table import close_points, exact_table_delta, felt_sensitivity
 
 ROWS = references.load("optimal_noise.json")
 

@@ -7,8 +7,7 @@ import numpy as np
 from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, product_gap
-from jaxdp._numeric.series import sinhc_excess
+from jaxdp._numeric.elementary import ULP, expm1_minus, log1m, product_gap, sinhc_excess
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal

@@ -21,9 +21,8 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import decay_means, log1p
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
-from jaxdp._numeric.series import decay_means
 
 # Nodes on each half of a piece. measured: 64 lose 3e-11 of a flipped Huber's, 96 nothing
 _NODES = 96

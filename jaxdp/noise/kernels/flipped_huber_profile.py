@@ -2,19 +2,22 @@
 
 In units of gamma, a = alpha / gamma, D = shift / gamma, E = |epsilon|: the density is
 g(t) = exp(-rho(t)) / kappa, rho(t) = a |t| up to a and (t^2 + a^2) / 2 beyond, and the loss
-exceeds E beyond u, with v = u + D; see `monotone_loss`, and `flipped_huber_regimes` for u. H is
+exceeds E beyond u, with v = u + D; see `monotone_loss`, and `place_of` for u. H is
 the Mills ratio R beyond a and R(a) + S(a) (1 - exp(-a (a - t))) / a below, S = -R'.
+
+The distances of u and v from 0 and a are roots of quadratics, each formed as a quotient whose
+numerator vanishes on a boundary of the regime; the numerators carry 32 digits.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxdp._core.namespace import custom_jvp, xp
-from jaxdp._core.types import Reals
+from jaxdp._core.namespace import custom_jvp, lax, xp
+from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric import double_double as dd
+from jaxdp._numeric.elementary import decay_means, normal_integral_over_density
 from jaxdp._numeric.mills import mills_pair, mills_slope
-from jaxdp._numeric.series import decay_means, normal_integral_over_density
-from jaxdp.noise.kernels.flipped_huber_regimes import Place, Point, place_of
 from jaxdp.noise.kernels.monotone_loss import (
     LARGEST_EPSILON,
     LARGEST_RATIO,
@@ -24,6 +27,157 @@ from jaxdp.noise.kernels.monotone_loss import (
     log_delta_at,
     slopes_at,
 )
+
+
+class Point(NamedTuple):
+    """Parameters as given, for exact differences, and their ratios.
+
+    Derivatives are taken in the ratios and epsilon alone.
+    """
+
+    alpha: Reals
+    gamma: Reals
+    shift: Reals
+    a: Reals  # alpha / gamma
+    d: Reals  # shift / gamma
+    epsilon: Reals
+
+
+class Place(NamedTuple):
+    """Point where the loss passes E; fields that a regime does not use are placeholders."""
+
+    below: Bools  # u < 0
+    outside: Bools  # |u| > a: regimes 1 and 5
+    both_inside: Bools  # |u|, v <= a: regime 2
+    near: Reals  # |u|
+    near_gap: Reals  # a - |u| inside, else 0
+    far_gap: Reals  # a - v inside, else 0
+    far_decay: Reals  # a (a - v) inside, else 0
+    exponent: Reals  # rho(u)
+    lower: Reals  # the interval [lower, lower + width] of the Mills ratio
+    width: Reals
+
+
+class _Numerators(NamedTuple):
+    """Differences that vanish on a boundary of a regime, from 32 digits."""
+
+    shift_ratio: dd.Double  # D
+    product: Reals  # a D
+    to_tail: Reals  # > 0: u < a
+    from_plateau: Reals  # E - a D
+    from_zero: Reals  # beyond a < D: u > 0
+    from_edge: Reals  # v > a
+    to_edge: Reals  # 2 a^2 - a D + E
+    from_left: Reals  # u > -a, where D > 2 a
+    from_normal: dd.Double  # E - D^2 / 2
+
+
+class _Regimes(NamedTuple):
+    """One of them is True, or `rising` for NaN."""
+
+    tail: Bools  # 1: u > a
+    both_inside: Bools  # 2
+    falling: Bools  # 3: u < 0, v > a
+    rising: Bools  # 4: u > 0, v > a
+    left: Bools  # 5: u < -a
+
+
+class _Root(NamedTuple):
+    near: Reals  # |u|
+    gap: Reals  # a - |u|
+    width: Reals  # v - a
+
+
+def _numerators(at: Point) -> _Numerators:
+    size = xp.abs(at.epsilon)
+    ratio, step = dd.quotient(at.alpha, at.gamma, at.a), dd.quotient(at.shift, at.gamma, at.d)
+    p = dd.product(ratio, step)
+    half_d = dd.scaled(dd.product(step, step), 0.5)
+    full_a = dd.product(ratio, ratio)
+    minus_p, minus_d = dd.scaled(p, -1.0), dd.scaled(half_d, -1.0)
+    half_a, minus_2a = dd.scaled(full_a, -0.5), dd.scaled(full_a, -2.0)
+    return _Numerators(
+        shift_ratio=step,
+        product=p.high,
+        to_tail=dd.total(half_d, p, -size),
+        from_plateau=dd.total(minus_p, size),
+        from_zero=dd.total(minus_d, half_a, size),
+        from_edge=dd.total(minus_2a, p, size),
+        to_edge=dd.total(dd.scaled(full_a, 2.0), minus_p, size),
+        from_left=dd.total(minus_d, p, size),
+        from_normal=dd.total_pair(minus_d, size),
+    )
+
+
+def _regimes(at: Point, n: _Numerators) -> _Regimes:
+    tail = n.to_tail <= 0
+    left = (at.d > 2.0 * at.a) & (n.from_left < 0)
+    both = (at.d < 2.0 * at.a) & (n.from_plateau < 0) & (n.from_edge < 0)
+    inner = ~tail & ~left & ~both
+    falling = inner & (at.shift > at.alpha) & (n.from_zero < 0)
+    return _Regimes(tail, both, falling, inner & ~falling, left)
+
+
+def _rising_root(at: Point, n: _Numerators, rising: Bools) -> _Root:
+    open_plateau = rising & (n.from_plateau > 0)
+    root = xp.sqrt(2.0 * xp.where(open_plateau, n.from_plateau, 1.0))
+    root = xp.where(open_plateau, root, xp.where(n.from_plateau > 0, 1.0, 0.0 * n.from_plateau))
+    wide = rising & (at.shift > at.alpha)
+    # Rounded once, with the derivative of d - a.
+    reach = at.d - at.a
+    reach = reach + lax.stop_gradient((at.shift - at.alpha) / at.gamma - reach)
+    beyond = xp.where(wide, root + reach, 1.0)
+    near = xp.where(wide, 2.0 * n.from_zero / beyond, root - reach)
+    gap = 2.0 * xp.maximum(n.to_tail, 0.0) / xp.where(rising, at.d + root, 1.0)
+    # |u| may come out an ulp below 0 at u = 0.
+    return _Root(xp.maximum(near, 0.0), gap, root)
+
+
+def _falling_root(at: Point, n: _Numerators, falling: Bools) -> _Root:
+    root = xp.sqrt(2.0 * xp.where(falling, xp.abs(at.epsilon) + n.product, 1.0))
+    return _Root(
+        near=-2.0 * n.from_zero / xp.where(falling, at.a + at.d + root, 1.0),
+        gap=2.0 * xp.maximum(n.from_left, 0.0) / xp.where(falling, root + at.d, 1.0),
+        width=2.0 * xp.maximum(n.from_edge, 0.0) / xp.where(falling, root + 2 * at.a, 1.0),
+    )
+
+
+def place_of(at: Point) -> Place:
+    """The place where the loss passes |epsilon|."""
+    n = _numerators(at)
+    regimes = _regimes(at, n)
+    both, normal, size = regimes.both_inside, regimes.tail | regimes.left, xp.abs(at.epsilon)
+    rising, falling = _rising_root(at, n, regimes.rising), _falling_root(at, n, regimes.falling)
+
+    a_both = xp.where(both, at.a, 1.0)
+    exponent_both = -0.5 * xp.where(both, n.from_plateau, 0.0)
+    near_both, gap_both = exponent_both / a_both, 0.5 * n.to_edge / a_both
+    far_decay = xp.where(both, -0.5 * n.from_edge, 0.0)
+
+    signed, rounding = dd.divide(n.from_normal, n.shift_ratio, normal)
+    near_normal = xp.abs(signed)
+    square = 0.5 * (near_normal * near_normal + at.a * at.a) + signed * rounding
+    normal_width = xp.where(regimes.tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
+
+    def pick(outer: Reals, two: Reals, three: Reals, four: Reals) -> Reals:
+        inside = xp.where(both, two, xp.where(regimes.falling, three, four))
+        return xp.where(normal, outer, inside)
+
+    zero = xp.zeros_like(at.a)
+    near = pick(near_normal, near_both, falling.near, rising.near)
+    return Place(
+        below=regimes.left | both | regimes.falling,
+        outside=normal,
+        both_inside=both,
+        near=near,
+        near_gap=pick(zero, gap_both, falling.gap, rising.gap),
+        far_gap=xp.where(both, far_decay / a_both, 0.0),
+        far_decay=far_decay,
+        exponent=pick(square, exponent_both, at.a * falling.near, at.a * rising.near),
+        lower=xp.where(normal, near, at.a),
+        width=pick(normal_width, zero, falling.width, rising.width),
+    )
+
 
 # Below this |u| the complement 1 - delta may exceed 1/2: a normal law has 1/2 within 0.6745.
 _REACH = 0.7

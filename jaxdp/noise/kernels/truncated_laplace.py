@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.types import Bools, Reals
-from jaxdp._numeric.elementary import LOG_2, ULP, log1m, product_gap
-from jaxdp._numeric.series import horner
+from jaxdp._numeric.elementary import LOG_2, ULP, horner, log1m, product_gap
 
 # Taylor coefficients of (1 - e^-t) / t.
 _MEAN_SERIES = tuple((-1.0) ** k / math.factorial(k + 1) for k in range(9))

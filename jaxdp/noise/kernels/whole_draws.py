@@ -28,8 +28,7 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total_pair
-from jaxdp.noise.kernels.precise_exponential import exp_pair
-from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exponent, exponent_pair
+from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exp_pair, exponent, exponent_pair
 
 # Total variation between a draw's law and the true one. derived: 1e-25 a refined comparison, and
 # thresholds of blocks to 2^-95, 180 of them

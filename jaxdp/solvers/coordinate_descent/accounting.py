@@ -14,9 +14,8 @@ from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
-from jaxdp.guarantee.conversions import to_zcdp
+from jaxdp.guarantee.conversions import largest_laplace_ratio, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.mechanism import Mechanism

@@ -17,8 +17,8 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.solvers.coordinate_descent.schedule import Schedule
 
 # Passes at most: with more, ill-conditioned problems gain little for their time. measured:

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.checks import number_of_records
 from jaxdp._core.random_key import checked_key, require_unshared
-from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent import compiled
 from jaxdp.solvers.coordinate_descent.plan import Plan

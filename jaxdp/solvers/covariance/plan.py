@@ -19,9 +19,9 @@ from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.design.allocate import allocate
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.largest_laplace_ratio import largest_laplace_ratio
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace

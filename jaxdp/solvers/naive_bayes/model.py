@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.checks import number_of_records
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.records import number_of_records
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.released import whole_noise
 from jaxdp.solvers.naive_bayes.plan import Plan

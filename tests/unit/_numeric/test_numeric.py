@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxdp._core.namespace import xp
-from jaxdp._numeric import double_double, elementary, series
+from jaxdp._numeric import double_double, elementary
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
 from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
 
@@ -73,8 +73,8 @@ def test_the_mills_polynomial_is_what_its_docstring_says():
             16,
         ),
         (mills, mills_truth, 10 ** RNG.uniform(-12, 10, 400), 16),
-        (series.sinhc_excess, sinhc_truth, RNG.uniform(1e-6, 2, 400), 4),
-        (series.normal_integral_over_density, normal_truth, RNG.uniform(1e-6, 0.75, 400), 4),
+        (elementary.sinhc_excess, sinhc_truth, RNG.uniform(1e-6, 2, 400), 4),
+        (elementary.normal_integral_over_density, normal_truth, RNG.uniform(1e-6, 0.75, 400), 4),
     ],
     ids=[
         "log1p",

@@ -7,7 +7,7 @@ import pytest
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp.design.sensitivity_profiles import PROFILES, gini, sensitivity_profile
+from jaxdp.design.sensitivity import PROFILES, gini, sensitivity_profile
 
 
 def test_gini_reference_values():

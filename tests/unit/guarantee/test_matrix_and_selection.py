@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.guarantee.matrix_mechanism import matrix_sensitivity
+from jaxdp.guarantee.gaussian_dp import matrix_sensitivity
 
 
 def patterns(steps, min_sep, most):

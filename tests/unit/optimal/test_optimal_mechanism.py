@@ -11,8 +11,8 @@ from optimal_checks import budget, check_mechanism, rows
 
 import jaxdp as dp
 from jaxdp.optimal import range_bound
-from jaxdp.optimal.close_pairs import close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.measure import measure_of
+from jaxdp.optimal.table import close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.table_program import KernelProgram, Multipliers, table_bound
 
 ROUNDING = "data dependent optimum, stochastic-rounding mechanism (lower cert, upper)"

@@ -113,7 +113,7 @@ def test_what_runs_on_the_host_says_so(trace):
         return dp.dpsgd.train(lambda p, v: (p - v) ** 2, x, VALUES, plan_of_steps, adam)
 
     calls = {
-        "release_table": lambda x: dp.tables.release({"a": [1, 2]}, plan),
+        "tables.release": lambda x: dp.tables.release({"a": [1, 2]}, plan),
         "train": train,
         "fit": lambda x: lasso.fit(rows + x, rows[:, 0]),
     }
