@@ -1,4 +1,4 @@
-"""The contract of every scheme: errors, reversal, brackets, Renyi, JSON, jit, derivatives."""
+"""The contract of every scheme: errors, reversal, brackets, Renyi, JSON, jit, slopes, sweeps."""
 
 import jax
 import jax.numpy as jnp
@@ -219,3 +219,65 @@ def test_a_stored_group_must_be_a_sum_of_indicators():
     for probabilities in ([0.5, 1e-4, 0.4999], [0.5, 0.3, 0.1]):
         with pytest.raises(ValueError, match="log_probabilities"):
             SampledGroup.from_fields(*fields[:2], tuple(np.log(probabilities)), fields[3])
+
+
+RUN = {"dataset_size": 1000, "batch_size": 20, "steps": 200}
+NOISE = np.array([0.9, 1.3])
+
+
+def truncated(noise_multiplier, limit):
+    return dp.dpsgd.epsilon(
+        noise_multiplier, 1e-6, **RUN, sampling="truncated", batch_size_limit=limit
+    )
+
+
+def without_replacement(noise_multiplier, batch):
+    return (200 * released(S.WithoutReplacement(batch, 1000))(noise_multiplier)).log_delta(2.0)
+
+
+def grouped(noise_multiplier, sampling_prob):
+    step = dp.Mechanism(
+        dp.Gaussian(noise_multiplier), 1.0, sampling_prob, "add_remove", group_size=2
+    )
+    return (200 * dp.privacy_loss(step)).epsilon(1e-6)
+
+
+def allocated(noise_multiplier, epsilon):
+    return (5 * released(S.RandomAllocation(10))(noise_multiplier)).log_delta(epsilon)
+
+
+SWEEPS = {
+    "truncated": (truncated, {"limit": [20, 26]}),
+    "without_replacement": (without_replacement, {"batch": [10, 20]}),
+    "group": (grouped, {"sampling_prob": [0.01, 0.03]}),
+    "random_allocation": (allocated, {"epsilon": [1.0, 3.0]}),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_is_its_single_calls(name):
+    function, other = SWEEPS[name]
+    found = dp.sweep(function, {"noise_multiplier": NOISE, **other}, progress=False)["value"]
+    assert found.attrs.get("failures", "") == ""
+    (values,) = other.values()
+    alone = [[float(function(s, v)) for v in values] for s in NOISE]
+    np.testing.assert_allclose(found, alone, rtol=1e-8)
+    assert np.all(np.diff(alone, axis=0) < 0), alone
+
+
+CALIBRATED = {
+    "truncated": lambda s: 200 * released(S.TruncatedPoisson(0.02, 26, 1000))(s),
+    "without_replacement": lambda s: 200 * released(S.WithoutReplacement(20, 1000))(s),
+    "random_allocation": lambda s: 5 * released(S.RandomAllocation(10))(s),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_calibrated_noise_keeps_the_budget_and_no_less_does(name):
+    build, epsilon, delta = CALIBRATED[name], np.array([1.0, 3.0]), 1e-6
+    least = dp.calibrate(build, dp.Budget(epsilon, delta))
+    assert np.all(np.asarray(build(least).delta(epsilon)) <= delta)
+    assert np.all(np.asarray(build(least * (1.0 - 1e-6)).delta(epsilon)) > delta)
+    alone = [float(dp.calibrate(build, dp.Budget(e, delta))) for e in epsilon]
+    np.testing.assert_allclose(least, alone, rtol=1e-8)

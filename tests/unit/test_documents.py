@@ -1,10 +1,19 @@
-"""Tests that examples of README and docs/ print their output, and that commands and pages exist."""
+"""Examples of README and docs/, notebooks, demo and figures: they run and print what is stored."""
 
 import doctest
+import importlib
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import matplotlib
+import nbclient
+import nbformat
 import pytest
+
+from jaxdp import datasets, demo
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,3 +59,114 @@ def test_the_site_has_every_page():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+# The others take 11 to 90 CPU seconds.
+QUICK = ("optimal_noise",)
+
+
+# Trained on substitutes if the data sets are missing: other names are printed.
+OF_DATA = "private_regression"
+
+
+def shown(path, notebook):
+    """Words and number of pictures per cell. Digits are ignored: noise and last places change."""
+    found = []
+    for outputs in (cell.get("outputs", []) for cell in notebook.cells):
+        # XLA writes on stderr about compilations that take long on a busy machine.
+        text = "".join(x["text"] for x in outputs if x.get("name") == "stdout")
+        words = re.sub(r"-?\d[\d.,]*(e[-+]?\d+)?", "#", text).split()
+        pictures = sum("image/png" in output.get("data", {}) for output in outputs)
+        found.append((bool(words) if path.stem == OF_DATA else words, pictures))
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.stem, marks=() if p.stem in QUICK else pytest.mark.long)
+        for p in NOTEBOOKS
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_runs(path):
+    notebook = nbformat.read(path, as_version=4)
+    stored = shown(path, notebook)
+    assert any(pictures for _, pictures in stored)
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    )
+    client.execute()
+    assert shown(path, notebook) == stored
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) == 6
+
+
+@pytest.fixture
+def bundled(monkeypatch):
+    """As on a machine without the downloaded data."""
+    monkeypatch.setattr(datasets, "available", lambda name: name in ("diabetes", "breast_cancer"))
+
+
+def test_it_runs_without_any_download(bundled, tmp_path, monkeypatch):
+    """Fewer epsilons than a user gets, over the same range."""
+    monkeypatch.setattr(demo, "TRAININGS", 8)
+    lines = []
+    report = demo.main(tmp_path / "new", lines.append, progress=False)
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
+    assert [line[:5] for line in lines if line.startswith("[")] == [f"[{k}/4]" for k in range(1, 5)]
+    assert json.loads((tmp_path / "new" / "demo.json").read_text()) == report
+    assert (tmp_path / "new" / "demo.png").read_bytes()[:4] == b"\x89PNG"
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"demo.json", "demo.png"}
+    assert {job["data"] for job in report["training"]} == {"diabetes", "breast_cancer"}
+    for job in report["training"]:
+        errors = job["allocations"]
+        assert set(errors) == {"iid", "spr", "inid"}
+        assert len({round(row["rho"], 12) for row in errors.values()}) == 1
+        assert errors["spr"]["relative_error"] < errors["iid"]["relative_error"]
+    assert report["sweep"]["log_delta"]["points"] == 10**6
+    assert report["sweep"]["log_delta"]["least"] < -43000
+    assert 0.09 < report["sweep"]["epsilon"]["least"] < report["sweep"]["epsilon"]["greatest"] < 50
+    gains = {(r["profile"], r["family"], r["method"]): r["gain_db"] for r in report["allocation"]}
+    # The i.n.i.d. paper's figures at 20 coordinates.
+    assert gains["linear", "gaussian", "inid"] == pytest.approx(1.145, abs=1e-3)
+    assert gains["quadratic", "laplace", "inid"] == pytest.approx(1.390, abs=1e-3)
+    assert gains["exponential", "gaussian", "inid"] == pytest.approx(9.658, abs=1e-3)
+
+
+def test_the_command():
+    command = [sys.executable, "-c", "import sys; from jaxdp.cli import main; main()"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+    done = subprocess.run(
+        [*command, "demo", "--out", "/dev/null/no"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("jaxdp demo: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_extra_is_named():
+    code = "import sys; sys.modules['typer'] = None\nfrom jaxdp.cli import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "jaxdp-privacy[cli]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+matplotlib.use("Agg")
+
+
+@pytest.mark.parametrize("name", ["slides_dimensions_20", "slides_dimensions"])
+def test_a_picture_each(name, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    script = importlib.import_module("benchmarks.reproductions.figures")
+    path = script.draw(name, tmp_path / "new")
+    assert path == tmp_path / "new" / f"{name}.png"
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

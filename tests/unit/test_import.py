@@ -1,16 +1,23 @@
-"""What importing does, what is there by name, and what happens in single precision."""
+"""What importing does, what is there by name, single precision, any checkout, checked types."""
 
 import ast
 import inspect
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 import jaxdp as dp
 from jaxdp import cli
+from jaxdp._numeric.mills import mills
 
 ROOT = Path(dp.__file__).parent
 
@@ -183,3 +190,40 @@ def test_single_precision_arguments_are_promoted():
     value = dp.Gaussian(jnp.float32(0.5)).log_delta(jnp.float32(1.0), jnp.float32(0.25))
     assert value.dtype == jnp.float64
     assert value == dp.Gaussian(0.5).log_delta(1.0, 0.25)
+
+
+CHECKOUT = Path(__file__).parents[2]
+# What is made beside the sources, and is large.
+MADE = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "_build", "build", "dist")
+
+
+def test_it_is_collected_in_a_folder_of_the_packages_name(tmp_path):
+    """As `git clone` makes it, below a path with a space, with packages in its own `.venv`."""
+    checkout = tmp_path / "with a space" / "jaxdp"
+    shutil.copytree(CHECKOUT, checkout, ignore=shutil.ignore_patterns(*MADE))
+    packages = checkout / ".venv" / "site-packages"
+    packages.parent.mkdir()
+    packages.symlink_to(Path(jax.__file__).parents[1])
+    environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST")}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (checkout, packages)))
+    tests = "test_a_warm_question_runs_little_python or test_imports_point_down"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
+    done = subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^2 passed, \d{4} deselected", done.stdout, flags=re.MULTILINE), done.stdout
+
+
+def test_scripts_of_the_environment_are_run_as_modules():
+    """The first line of a script is the path of its interpreter, which may move or hold a space."""
+    for name in ("Makefile", ".ci/run", ".pre-commit-config.yaml", ".github/workflows/test.yml"):
+        run = re.findall(r"\.venv/bin/([\w.-]+)", (CHECKOUT / name).read_text())
+        assert set(run) <= {"python"}, name
+
+
+def test_the_first_call_of_a_function_is_checked():
+    whole = np.arange(3)
+    with pytest.raises(TypeCheckError):
+        mills(whole)
+    np.testing.assert_array_equal(mills(whole), mills(whole.astype(float)))

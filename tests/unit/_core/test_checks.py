@@ -1,11 +1,144 @@
-"""Checks of arguments in other precisions and of other types."""
+"""Checks of arguments and of where privacy is computed: never in a TPU's pairs of float32."""
 
+import os
+import subprocess
+import sys
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 import jaxdp as dp
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
+
+SCALE = jax.ShapeDtypeStruct((4,), jnp.float64)
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
+ANSWERS = {
+    "log_delta": lambda s: dp.Laplace(s).log_delta(1.0, 0.5),
+    "closure": lambda s: dp.risk.tradeoff_of_profile(lambda e: dp.GDP(s).log_delta(e), 0.1),
+    "guarantee": lambda s: (dp.GDP(s) + dp.GDP(1.0)).mu,
+    "composition": lambda s: (3 * dp.privacy_loss(dp.GDP(s))).log_delta(1.0),
+}
+DRAWS = {
+    "gaussian": dp.Gaussian,
+    "laplace": dp.Laplace,
+    "flipped_huber": lambda s: dp.FlippedHuber(s, s),
+    "staircase": lambda s: dp.Staircase(s, s, 0.5 + 0 * s),
+    "truncated_laplace": lambda s: dp.TruncatedLaplace(s, 5 * s),
+}
+
+
+def test_a_known_answer_is_computed_outside():
+    """On the host, at the trace: it is a constant of the program."""
+    function = jax.jit(lambda s: dp.PureDP(1.0).log_delta(0.5) + s)
+    export.export(function, platforms=["tpu"])(SCALE)
+    assert function(0.0) == dp.PureDP(1.0).log_delta(0.5)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_no_answer_compiles_for_a_tpu(answer: str):
+    function = jax.jit(ANSWERS[answer])
+    with pytest.raises(ValueError, match=r"privacy cannot be computed on a TPU.*outside"):
+        export.export(function, platforms=["tpu"])(SCALE)
+    traced = function.trace(SCALE)
+    assert "ieee" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize("noise", DRAWS)
+def test_draws_compile_for_a_tpu(noise: str):
+    """Of bits of float64 a TPU has the unsigned ones alone."""
+    draw = jax.jit(lambda s, key: DRAWS[noise](s).sample(key, (4,)))
+    text = draw.trace(SCALE, KEY).lower(lowering_platforms=("tpu",)).as_text()
+    signed = "(tensor<4xf64>) -> tensor<4xi64>"
+    assert not any("bitcast_convert" in row and signed in row for row in text.splitlines())
+    assert "reduce_precision" not in text
+
+
+def test_a_program_for_a_cpu_is_the_same():
+    def function(x):
+        return jnp.exp(x) + 1.0
+
+    x = jnp.ones(3)
+    assert jax.jit(in_float64(function)).lower(x).as_text() == jax.jit(function).lower(x).as_text()
+    for transformed in (jax.vmap, lambda f: jax.vmap(jax.grad(f)), jax.jit):
+        expected = transformed(function)(x)
+        np.testing.assert_array_equal(transformed(in_float64(function))(x), expected)
+    forward, backward = jax.jacfwd(in_float64(function)), jax.jacrev(jax.jit(in_float64(function)))
+    np.testing.assert_array_equal(forward(x), backward(x))
+
+
+PLACES = """
+import warnings
+warnings.simplefilter("error")
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import jaxdp as dp
+from jaxdp._core import float64
+
+host, other, tpu = jax.devices()
+
+def answers(sigma, delta):
+    noise = dp.Gaussian(sigma)
+    loss = 2 * dp.privacy_loss(dp.Mechanism(noise, 1.0))
+    return {
+        "profile": noise.log_delta(1.0, 0.5),
+        "delta": dp.Mechanism(noise, 1.0).delta(0.5),
+        "composition": loss.log_delta(0.5),
+        "closure": dp.risk.tradeoff_of_profile(lambda e: dp.GDP(sigma).log_delta(e), delta),
+        "record": dp.to_gdp(dp.GDP(sigma) + dp.GDP(sigma)).delta(1.0),
+    }
+
+known = np.array([1.5, 40.0]), np.array(1e-300)
+expected = {name: np.asarray(x) for name, x in answers(*known).items()}
+
+def check(found, place, committed):
+    for name, value in found.items():
+        assert value.devices() == {place}, (name, value.devices())
+        assert value.committed == committed, name
+        np.testing.assert_allclose(value, expected[name], rtol=1e-14, err_msg=name)
+
+check(answers(*known), host, False)
+check(answers(*(jax.device_put(x, other) for x in known)), other, True)
+with jax.default_device(other):
+    check(answers(*known), other, False)
+
+float64._platform_of = lambda device: "tpu" if device == tpu else "cpu"
+check(answers(*(jax.device_put(x, tpu) for x in known)), host, False)
+with jax.default_device(tpu):
+    check(answers(*known), host, False)
+    stored = dp.Gaussian(known[0])
+    assert isinstance(stored.scale, np.ndarray)
+    drawn = stored.sample(jax.random.key(0), (2,))
+    assert drawn.devices() == {tpu}
+    inside = jax.jit(lambda: dp.Gaussian(1.5).log_delta(1.0, 0.5) + 0.0)()
+    np.testing.assert_allclose(inside, expected["profile"][0], rtol=1e-14)  # fused otherwise
+    # Outside of `jit` what is batched is computed on the host, too.
+    batched = jax.vmap(lambda s: dp.Gaussian(s).log_delta(1.0, 0.5))(jnp.asarray(known[0]))
+    assert batched.devices() == {host}
+try:
+    jax.vmap(lambda s: dp.Gaussian(s).log_delta(1.0, 0.5))(jax.device_put(known[0], tpu))
+except ValueError as error:
+    assert "TPU" in str(error)
+else:
+    raise AssertionError("a number was computed on a TPU")
+print("done")
+"""
+
+
+def test_answers_are_computed_where_float64_is_and_come_back(tmp_path):
+    """Three devices of the host, one of which says that it is a TPU."""
+    command = [sys.executable, "-c", PLACES]
+    flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    environment = {"XLA_FLAGS": flags, "PATH": "", "HOME": str(tmp_path)}
+    environment |= {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, jnp.float32, jnp.bfloat16])

@@ -1,4 +1,4 @@
-"""A pair (epsilon, delta) stands for a `Budget` wherever one is taken."""
+"""A pair stands for a `Budget` wherever one is taken; what draws are off by is paid for."""
 
 import ast
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 import jaxdp as dp
 from benchmarks.reproductions import proximal_descent
 from jaxdp.guarantee.base import as_budget
+from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.solvers import covariance
 
 PAIR = (1.0, 1e-6)
@@ -68,3 +69,64 @@ def test_a_pair_is_checked():
     traced = jax.jit(lambda e: dp.largest_gdp((e, 1e-6)).mu)
     assert traced(1.0) == many.mu[0]
     assert not traced(-1.0) > 0
+
+
+ERROR = 1e-8
+
+
+def test_delta_has_the_draws_error_and_epsilon_inverts_it():
+    exact = dp.GDP(0.5)
+    drawn = Drawn(exact, ERROR)
+    for epsilon in (-1.0, 0.0, 1.0, 3.0):
+        expected = float(exact.delta(epsilon)) + (1.0 + np.exp(epsilon)) * ERROR
+        np.testing.assert_allclose(drawn.delta(epsilon), expected, rtol=1e-12)
+        assert drawn.delta(epsilon) >= expected
+    for delta in (1e-2, 1e-4, 1e-6):
+        found = float(drawn.epsilon(delta))
+        assert drawn.delta(found) <= delta < drawn.delta(found * (1.0 - 1e-3))
+    assert drawn.epsilon(1e-8) == np.inf
+    assert drawn.delta(40.0) == 1.0
+    assert Drawn(exact, 7.0).delta(0.0) == 1.0
+    slopes = [jax.grad(source.log_delta)(1.0) for source in (Drawn(exact), exact)]
+    np.testing.assert_allclose(*slopes)
+    with pytest.raises(ValueError, match="sampling_error must"):
+        Drawn(exact, -1.0)
+
+
+def test_pure_and_concentrated_guarantees_become_approximate():
+    pure = Drawn(dp.PureDP(1.0), ERROR)
+    np.testing.assert_allclose(pure.delta(1.0), (1.0 + np.e) * ERROR, rtol=1e-12)
+    assert pure.epsilon(0.0) == np.inf
+    assert Drawn(dp.PureDP(1.0)).epsilon(0.0) == 1.0
+    assert Drawn(dp.ZCDP(0.0, 0.1), ERROR).delta(30.0) == 1.0
+
+
+def test_exact_parts_compose_and_errors_add():
+    one, other = Drawn(dp.GDP(0.3), 1e-9), Drawn(dp.GDP(0.4), 2e-9)
+    both = one + other
+    np.testing.assert_allclose([both.exact.mu, both.sampling_error], [0.5, 3e-9], rtol=1e-12)
+    many = 4 * one
+    np.testing.assert_allclose([many.exact.mu, many.sampling_error], [0.6, 4e-9], rtol=1e-12)
+    np.testing.assert_allclose(sum([one, other]).log_delta(1.0), both.log_delta(1.0))
+    for exact in (dp.GDP(0.4) + one, one + dp.GDP(0.4)):
+        np.testing.assert_allclose([exact.exact.mu, exact.sampling_error], [0.5, 1e-9], rtol=1e-12)
+    loss = dp.privacy_loss(dp.GDP(0.4)) + one
+    assert isinstance(loss.exact, dp.PrivacyLoss)
+    np.testing.assert_allclose(loss.sampling_error, 1e-9)
+    # What attacks are bounded by follows from delta.
+    assert dp.risk.advantage(one) > dp.risk.advantage(one.exact)
+
+
+def test_a_budget_pays_for_the_draws_once():
+    budget = dp.Budget(np.array([0.5, 2.0]), 1e-5)
+    left = left_for_exact(budget, ERROR)
+    paid = np.asarray(left.delta) + (1.0 + np.exp(np.asarray(budget.epsilon))) * ERROR
+    np.testing.assert_allclose(paid, 1e-5, rtol=1e-12)
+    assert (paid <= 1e-5).all()
+    for kept in (dp.Budget(1.0, 0.0), dp.Budget(np.inf, 0.5)):
+        assert left_for_exact(kept, ERROR).delta == kept.delta
+    assert left_for_exact(dp.Budget(1.0, 1e-6), 1.0).delta == 1e-6
+    with pytest.raises(ValueError, match=r"delta of at least 2 \(1 \+ e\^epsilon\) 1.0e-08"):
+        left_for_exact(dp.Budget(10.0, 1e-5), ERROR)
+    traced = jax.jit(lambda epsilon: left_for_exact(dp.Budget(epsilon, 1e-5), ERROR).delta)
+    assert np.isnan(traced(10.0))

@@ -1,10 +1,12 @@
-"""A small problem of coordinate descent, and a plan for it."""
+"""Small problems and plans of coordinate descent."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxdp as dp
+from jaxdp import datasets
 from jaxdp.solvers import L1, glm
 from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers.coordinate_descent import compiled
@@ -45,3 +47,30 @@ def draw(made, key):
     """The noise of every update and the step of its lattice, (passes, updates)."""
     drawn, shape = compiled.drawn(compiled.in_a_row(made), key, made.release), made.sequence.shape
     return Added(*(np.ravel(x)[: made.sequence.size].reshape(shape) for x in drawn))
+
+
+SMOOTHNESS = np.array([0.5, 1.0, 4.0, 0.1, 30.0])
+
+
+def make_plan(**kwargs):
+    arguments = {
+        "smoothness": SMOOTHNESS,
+        "clip": 2.0,
+        "records": 1000,
+        "passes": 7,
+        "relation": "replace_one",
+        "key": jax.random.key(1),
+    }
+    return cd.plan(kwargs.pop("budget", BUDGET), **(arguments | kwargs))
+
+
+def standardised(name):
+    data = datasets.load(name)
+    features = (data.features - data.features.mean(axis=0)) / data.features.std(axis=0)
+    return features, data.targets
+
+
+real_data = pytest.mark.skipif(
+    not (datasets.available("california_housing") and datasets.available("electricity")),
+    reason="needs the California and Electricity data, see jaxdp.datasets",
+)

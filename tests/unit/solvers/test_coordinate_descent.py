@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from descent_plans import SMOOTHNESS, make_plan, real_data, standardised
-from small_descent import draw
+from small_descent import SMOOTHNESS, draw, make_plan, real_data, standardised
 
 import jaxdp as dp
 from jaxdp import datasets

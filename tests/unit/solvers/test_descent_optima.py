@@ -1,4 +1,4 @@
-"""Coordinate descent without noise: the optima are those of scikit-learn."""
+"""Coordinate descent without noise: optima of scikit-learn, programs for powers of two."""
 
 import warnings
 
@@ -6,11 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from descent_plans import real_data, standardised
+from compilations import counted
+from small_descent import KEY, draw, plan, problem, real_data, standardised
 
 import jaxdp as dp
 from jaxdp import datasets
+from jaxdp._core.random_key import key_for
+from jaxdp.noise.kernels.whole_draws import padded_size
 from jaxdp.solvers import coordinate_descent as cd
+from jaxdp.solvers import exponential_mechanism, lattice
 
 
 def optimum(problem, passes):
@@ -100,3 +104,82 @@ def test_optima_on_real_data(name, scaling, penalty, passes, published):
     np.testing.assert_allclose(value, problem.objective(theirs), rtol=1e-12)
     if published is not None:
         np.testing.assert_allclose(value, published, atol=6e-11)
+
+
+PUBLIC = {"delta": 1e-6, "feature_bounds": (-1.0, 1.0), "target_bounds": (-1.0, 1.0)}
+
+
+def test_one_program_for_a_power_of_two_of_updates():
+    """A second epsilon, other records and another number of them compile nothing else."""
+    rng = np.random.default_rng(0)
+    features = rng.uniform(-1, 1, size=(500, 2))
+    programs = set()
+    cases = [(1.0, 500), *((epsilon, 257) for epsilon in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9))]
+    for epsilon, records in cases:
+        x = features[:records]
+        with counted() as found:
+            model = dp.DPLasso(epsilon=epsilon, **PUBLIC).fit(x, x[:, 0])
+        updates = padded_size(model.plan_.sequence.size)
+        if epsilon != 1.0:
+            assert len(found) == (updates not in programs)
+        programs.add(updates)
+    assert len(programs) == 2
+
+
+@pytest.mark.parametrize("passes", [1, 21, 22])
+def test_noise_and_order_are_those_of_the_true_number_of_passes(passes):
+    """63 and 66 updates: what is padded is drawn, and is neither used nor paid for."""
+    made = plan(passes=passes)
+    visited = made.scales[made.sequence]
+    ratios = made.sensitivities[made.sequence] / visited
+    alone = lattice.added(made.noise, visited, ratios, key_for("noise", KEY), (passes, 3))
+    for ours, theirs in zip(draw(made, KEY), alone, strict=True):
+        np.testing.assert_array_equal(ours, np.broadcast_to(theirs, (passes, 3)))
+    keys = jax.random.split(key_for("order", KEY), passes)
+    rows = [jax.random.permutation(key, 3) for key in keys]
+    np.testing.assert_array_equal(made.sequence, np.asarray(rows))
+    np.testing.assert_array_equal(made.visits, passes)
+    assert float(made.sampling_error) == lattice.sampling_error(3 * passes, "lattice")
+
+
+def test_more_passes_begin_with_those_of_fewer():
+    """Those that are padded are not run: each pass of a longer trace is that of a shorter one."""
+    made, longer = plan(passes=5), plan(passes=9)
+    object.__setattr__(longer, "scales", made.scales)
+    _, few = cd.run(problem(), made, KEY, trace=True)
+    _, many = cd.run(problem(), longer, KEY, trace=True)
+    assert few.objective.shape == (5,)
+    np.testing.assert_array_equal(few.objective, many.objective[:5])
+
+
+def test_records_of_zeros_count_for_nothing():
+    """Logistic losses at 0 are log 2: neither F nor the chains may count them."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.uniform(-1, 1, size=(65, 2)), rng.integers(0, 2, 65)
+    data = dp.solvers.glm(features, labels, loss="logistic", penalty=dp.solvers.L2(0.1))
+    made = cd.noiseless_plan([0.25, 0.25], passes=50)
+    theta, trace = cd.run(data, made, KEY, trace=True)
+    np.testing.assert_allclose(trace.objective[-1], data.objective(theta), rtol=1e-12)
+    slope = jax.grad(data.objective)(theta)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-12)
+
+
+def test_a_chain_is_compiled_once_for_a_power_of_two_of_records():
+    rng = np.random.default_rng(0)
+    programs = []
+    for epsilon, records in ((0.01, 40), (0.02, 64), (0.015, 33)):
+        data = dp.solvers.glm(
+            rng.uniform(-0.5, 0.5, size=(records, 1)), np.arange(records) % 2,
+            loss="logistic", penalty=dp.solvers.L2(0.5),
+        )  # fmt: skip
+        made = exponential_mechanism.plan(
+            (epsilon, 1e-5), dimension=1, records=records, radius=1.0, relation="replace_one",
+            penalty=data.penalty,
+        )  # fmt: skip
+        with counted() as found:
+            theta, seen = exponential_mechanism.sample(data, made, KEY, diagnostics=True)
+        programs.append(len(found))
+        assert np.isfinite(theta).all()
+        # At theta = 0 the risk is log 2; chains of so little budget end near there or above.
+        assert seen.objective.min() > 0.5
+    assert programs[1:] == [0, 0]

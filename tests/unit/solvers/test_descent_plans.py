@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from descent_plans import BUDGET, SMOOTHNESS, make_plan
-from small_descent import draw
+from small_descent import BUDGET, SMOOTHNESS, draw, make_plan
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd

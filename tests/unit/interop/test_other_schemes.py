@@ -1,6 +1,10 @@
-"""Events of other schemes are the mechanisms that they name."""
+"""Schemes as dp_accounting's events and jax_privacy's strategies name them."""
+
+import dataclasses
+import enum
 
 import dp_accounting
+import jax
 import mpmath as mp
 import numpy as np
 import pytest
@@ -114,3 +118,131 @@ def test_runs_of_nothing_and_of_everything():
 def test_bad_parameters_are_refused(event, words):
     with pytest.raises(ValueError, match=words):
         composed(event)
+
+
+S = dp.sampling
+loss_of = dp.interop.jax_privacy.loss_from_strategy
+
+
+class PartitionType(enum.Enum):
+    INDEPENDENT = enum.auto()
+    EQUAL_SPLIT = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicPoissonSampling:
+    sampling_prob: float
+    iterations: int
+    truncated_batch_size: int | None = None
+    cycle_length: int = 1
+    partition_type: PartitionType = PartitionType.EQUAL_SPLIT
+
+
+@dataclasses.dataclass(frozen=True)
+class BallsInBinsSampling:
+    iterations: int
+    cycle_length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAllocationSampling:
+    iterations: int
+    total_participations: int
+    cycle_length: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedBatchSampling:
+    batch_size: int
+    iterations: int
+    replace: bool = False
+
+
+class BMinSepSampling:
+    pass
+
+
+INDEPENDENT = PartitionType.INDEPENDENT
+
+
+def plain(scheme, count, relation="add_remove"):
+    mechanism = dp.Mechanism(dp.Gaussian(1.2), 1.0, sampling=scheme, relation=relation)
+    return count * dp.privacy_loss(mechanism)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "relation", "size", "scheme", "count"),
+    [
+        (CyclicPoissonSampling(0.01, 100), "add_remove", None, S.Poisson(0.01), 100),
+        (
+            CyclicPoissonSampling(0.2, 100, None, 16, INDEPENDENT),
+            "add_remove",
+            None,
+            S.Poisson(0.2),
+            7,
+        ),
+        (CyclicPoissonSampling(0.2, 100, None, 16), "replace_one", None, S.Poisson(0.2), 7),
+        (
+            CyclicPoissonSampling(0.02, 100, 25),
+            "add_remove",
+            1000,
+            S.TruncatedPoisson(0.02, 25, 1000),
+            100,
+        ),
+        (
+            CyclicPoissonSampling(0.2, 100, 25, 16),
+            "zero_out",
+            1000,
+            S.TruncatedPoisson(0.2, 25, 62),
+            7,
+        ),
+        (BallsInBinsSampling(100, 25), "add_remove", None, S.BallsInBins(25, 4), 1),
+        (BallsInBinsSampling(101, 25), "zero_out", None, S.BallsInBins(25, 5), 1),
+        (RandomAllocationSampling(100, 4), "add_remove", None, S.RandomAllocation(100, 4), 1),
+        (RandomAllocationSampling(101, 4, 10), "zero_out", None, S.RandomAllocation(10, 4), 1),
+        (FixedBatchSampling(20, 100), "replace_one", 1000, S.WithoutReplacement(20, 1000), 100),
+    ],
+)
+def test_a_strategy_is_the_scheme_that_it_runs(strategy, relation, size, scheme, count):
+    found = loss_of(strategy, 1.2, relation, dataset_size=size)
+    same = plain(scheme, count, relation)
+    assert jax.tree.structure(found) == jax.tree.structure(same)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bins_that_are_passed_unequally_often_are_bounded_from_above():
+    """The truth lies between the epochs that all bins have and those that some have."""
+    fewer, found = (loss_of(BallsInBinsSampling(n, 25), 1.2) for n in (100, 101))
+    assert float(found.delta(1.0)) > float(fewer.delta(1.0))
+    assert float(found.delta(1.0)) == float(loss_of(BallsInBinsSampling(125, 25), 1.2).delta(1.0))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "relation", "words"),
+    [
+        (BMinSepSampling(), "add_remove", "strategy must be one of .* got BMinSepSampling"),
+        (CyclicPoissonSampling(0.1, 9, None, 3), "add_remove", "must be INDEPENDENT"),
+        (RandomAllocationSampling(9, 1, 3), "remove", "must be INDEPENDENT"),
+        (CyclicPoissonSampling(0.1, 9, 5, 3, INDEPENDENT), "zero_out", "must be EQUAL_SPLIT"),
+        (CyclicPoissonSampling(0.1, 9, 5), "add_remove", "dataset_size must be given"),
+        (CyclicPoissonSampling(1.5, 9), "add_remove", "sampling_prob"),
+        (FixedBatchSampling(5, 9), "add_remove", "dataset_size must be given"),
+        (FixedBatchSampling(5, 9, True), "add_remove", "replace must be False"),
+        (BallsInBinsSampling(9, 3), "replace_one", "relation must be one of"),
+        (BallsInBinsSampling(0, 3), "add_remove", "iterations must be a positive integer"),
+        (RandomAllocationSampling(9, 10), "add_remove", "selected"),
+    ],
+)
+def test_what_is_not_known_is_refused(strategy, relation, words):
+    with pytest.raises(ValueError, match=words):
+        loss_of(strategy, 1.2, relation)
+
+
+def test_the_strategies_of_jax_privacy_itself():
+    """Skipped where jax_privacy is missing."""
+    theirs = pytest.importorskip("jax_privacy.batch_selection")
+    bins = theirs.BallsInBinsSampling(iterations=100, cycle_length=25)
+    assert float(loss_of(bins, 1.2).delta(1.0)) == float(plain(S.BallsInBins(25, 4), 1).delta(1.0))
+    cyclic = theirs.CyclicPoissonSampling(sampling_prob=0.01, iterations=100)
+    assert float(loss_of(cyclic, 1.2).delta(0.1)) == float(plain(S.Poisson(0.01), 100).delta(0.1))

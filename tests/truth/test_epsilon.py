@@ -1,0 +1,231 @@
+"""epsilon: finite wherever log delta is, no more than searches and no sampling need."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references
+from compilations import counted
+
+import jaxdp as dp
+from jaxdp.composition import bounded_range
+from jaxdp.guarantee.tradeoff import tradeoff_line
+
+_ROWS = references.load("few_hits.json")
+# Its values are good to 2e-4.
+_BELOW = 3e-4
+
+
+def few_hits():
+    """sigma, q, steps, delta and the true epsilon."""
+    names = ("sigma", "q", "steps", "delta", "epsilon")
+    return (np.array([row[name] for row in _ROWS["values"]]) for name in names)
+
+
+def training(sigma, q, steps):
+    mechanism = dp.Mechanism(dp.Gaussian(sigma), 1.0, q, relation="remove")
+    return steps * dp.privacy_loss(mechanism)
+
+
+def by_renyi(loss, delta):
+    """The least epsilon on a grid that the loss's own Renyi divergences prove."""
+    orders = 1.0 + np.exp(np.linspace(-3.0, 8.0, 60))
+    divergence = np.asarray(loss[:, None].renyi(orders))
+    s = orders - 1.0
+    entropy = np.log1p(s) + s * np.log1p(1.0 / s)
+    return np.min(divergence - (entropy + np.log(delta)[:, None]) / s, axis=-1)
+
+
+def test_epsilon_is_no_more_than_the_best_order_proves():
+    """30 responses: Renyi divergences in closed form, at every order, and the largest loss."""
+    loss, delta = 30 * dp.privacy_loss(dp.PureDP(1.0)), np.array([1e-3, 1e-9, 1e-40, 1e-200])
+    found = np.asarray(loss.epsilon(delta))
+    s = np.exp(np.linspace(-8.0, 8.0, 20_001))[:, None]
+    p = 1 / (1 + np.exp(-1.0))
+    cumulant = 30 * (s + np.log(p + (1 - p) * np.exp(-2 * s)))
+    each = (cumulant - np.log1p(s) - s * np.log1p(1 / s) - np.log(delta)) / s
+    assert np.all(found <= np.minimum(np.min(each, axis=0), 30.0) * (1 + 1e-9))
+    assert found[-1] == pytest.approx(30.0, rel=1e-12)
+    assert np.all(np.diff(found) >= 0)
+
+
+def test_what_meets_a_smaller_delta_meets_a_larger_one():
+    """Along a batch of 2 by 5 in which rare hits make brackets wide."""
+    sigma, q = np.array([[0.6], [1.0]]), np.array([[1e-5], [1e-8]])
+    delta = np.array([1e-9, 1e-3, 1e-6, 1e-12, 1e-30])
+    found = np.asarray(training(sigma, q, 1e6).epsilon(delta))
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found[:, np.argsort(delta)], axis=1) <= 0)
+
+
+@pytest.mark.long
+def test_few_hits_in_one_batch():
+    sigma, q, steps, delta, truth = (np.resize(x, 64) for x in few_hits())
+    loss = training(sigma, q, steps)
+    found = np.asarray(loss.epsilon(delta))
+    assert np.all(found >= truth * (1 - _BELOW))
+    assert np.all(found <= 5.0 * truth)
+
+
+@pytest.mark.long
+def test_no_more_than_log_delta_and_renyi_divergences_say():
+    sigma, q, steps, delta, _ = (np.resize(x, 64) for x in few_hits())
+    loss = training(sigma, q, steps)
+    found = np.asarray(loss.epsilon(delta))
+    assert np.all(found <= by_renyi(loss, delta) * (1 + 1e-6))
+    # No engine is asked at an epsilon at which it would say that delta is met.
+    below = np.asarray(loss.log_delta(found * (1 - 1e-3) - 1e-8))
+    assert np.all(below >= np.log(delta) - 1e-6)
+
+
+@pytest.mark.long
+def test_few_hits_alone_and_in_jit():
+    sigma, q, steps, delta, truth = few_hits()
+    alone = [float(training(*x).epsilon(d)) for *x, d in zip(sigma, q, steps, delta, strict=True)]
+    traced = jax.jit(lambda *x: training(*x[:3]).epsilon(x[3]))(sigma, q, steps, delta)
+    for found in (np.array(alone), np.asarray(traced)):
+        assert np.all(found >= truth * (1 - _BELOW))
+        assert np.all(np.isfinite(found))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("sigma", "q"), [(1.0, 1e-9), (1.0, 1e-8), (0.6, 1e-5)])
+def test_small_deltas(sigma, q):
+    """Finite, and falling along the batch."""
+    delta = np.array([1e-15, 1e-6, 1e-30, 1e-12, 1e-9, 1e-100])
+    found = np.asarray(training(sigma, q, 1e6).epsilon(delta))
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found[np.argsort(delta)]) <= 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("traced", [False, True])
+def test_other_compositions(traced):
+    """Lattices, atoms, infinite losses, several phases: an epsilon that log delta confirms."""
+    sampled = dp.privacy_loss(dp.Mechanism(dp.Laplace(0.5), 1.0, 1e-4, relation="remove"))
+    losses = (
+        30 * dp.privacy_loss(dp.PureDP(1.0)),
+        20 * dp.privacy_loss(dp.ApproxDP(0.1, 1e-12)),
+        1e4 * sampled,
+        training(0.8, 1e-5, 1e4) + training(0.6, 1e-5, 1e3),
+    )
+    for loss in losses:
+        for delta in (1e-5, 1e-10):
+            ask = jax.jit(loss.epsilon) if traced else loss.epsilon
+            found = float(ask(delta))
+            assert np.isfinite(found)
+            assert float(loss.log_delta(found)) <= np.log(delta) + 1e-5
+
+
+SCHEMES = [
+    (1.0, dp.dpsgd.Phase(0.5, sampling_prob=0.1, steps=9), "add_remove", 1),
+    (1.0, dp.dpsgd.Phase(0.5, sampling_prob=0.1, steps=9), "zero_out", 1),
+    (2.0, dp.dpsgd.Phase(0.5, sampling_prob=0.1, steps=9), "replace_one", 1),
+    (3.0, dp.dpsgd.Phase(0.5, sampling_prob=0.1, steps=9), "add_remove", 3),
+]
+SIZES = {"dataset_size": 100, "batch_size": 10}
+SCHEMES += [
+    (2.0, dp.dpsgd.Phase(0.5, **SIZES, steps=9, sampling="without_replacement"), name, 1)
+    for name in ("add_remove", "replace_one")
+]
+SCHEMES += [
+    (
+        2.0,
+        dp.dpsgd.Phase(0.5, **SIZES, steps=9, sampling="truncated", batch_size_limit=12),
+        "add_remove",
+        1,
+    )
+]
+
+
+@pytest.mark.parametrize(("shift", "phase", "relation", "group"), SCHEMES)
+def test_no_scheme_costs_more_than_its_gaussian(shift, phase, relation, group):
+    loss, whole = phase.loss(relation, group), dp.GDP(shift * 3 / 0.5)
+    delta, epsilon = np.array([1e-5, 1e-12]), np.array([1.0, 50.0, 1000.0])
+    assert np.all(loss.epsilon(delta) <= whole.epsilon(delta) * (1 + 1e-12))
+    assert np.all(loss.log_delta(epsilon) <= whole.log_delta(epsilon) * (1 - 1e-11))
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "hits"),
+    [(1e-6, 0.5, 10, 10), pytest.param(1e-3, 0.01, 1000, 20, marks=pytest.mark.long)],
+)
+def test_epsilon_of_noise_far_below_the_sensitivity(noise, rate, steps, hits):
+    """An engine alone reports 1.8e-6 more of the first, and infinity of the second.
+
+    That many hits have a probability above 5e-4: delta is far above 1e-5 up to half their mu^2.
+    """
+    epsilon = dp.dpsgd.epsilon(noise, 1e-5, sampling_prob=rate, steps=steps)
+    assert epsilon <= dp.GDP(np.sqrt(steps) / noise).epsilon(1e-5) * (1 + 1e-12)
+    assert epsilon >= 0.5 * hits / noise**2
+
+
+@pytest.mark.parametrize("rate", [np.nan, 1.5, -0.5])
+def test_a_bad_rate_is_not_covered(rate):
+    """By what the Gaussian without sampling would cost."""
+
+    @jax.jit
+    def epsilon(rate):
+        step = dp.Mechanism(dp.Gaussian(0.5), 1.0, rate, "add_remove")
+        return (9 * dp.privacy_loss(step)).epsilon(1e-5)
+
+    assert epsilon(0.1) < np.inf
+    assert np.isnan(epsilon(rate))
+
+
+def test_a_noise_multiplier_is_the_least():
+    known = {"sampling_prob": 0.01, "steps": 1000}
+    least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **known)
+    delta = dp.dpsgd.delta(jnp.stack([least, least * (1.0 - 1e-6)]), 1.0, **known)
+    assert delta[0] <= 1e-6 < delta[1]
+
+
+def schedule(epochs):
+    accountant = dp.dpsgd.Accountant()
+    accountant.load_state_dict(
+        {"mechanism": "jaxdp", "history": [(2 * 0.99**epoch, 0.01, 10) for epoch in range(epochs)]}
+    )
+    return accountant
+
+
+def test_a_schedule_that_grows_compiles_nothing():
+    with counted() as programs:
+        epsilons = [schedule(epochs).get_epsilon(1e-6) for epochs in (2, 3, 7)][1:]
+    assert not programs
+    assert 0.134 < epsilons[0] < 0.135
+    assert 0.201 < epsilons[1] < 0.202
+
+
+def test_a_tradeoff_outside_of_traces_is_that_of_the_search_inside():
+    loss = 1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, "add_remove"))
+    rate = dp.risk.tpr_at_fpr(loss, 1e-3)
+    # At any epsilon tpr <= delta + e^epsilon fpr.
+    np.testing.assert_allclose(rate, 0.00406844788158, atol=1e-10)
+    assert rate >= 0.00406844788158 - 1e-13
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(
+            lambda: 5 * dp.privacy_loss(dp.PureDP(0.5)), id="kinks", marks=pytest.mark.long
+        ),
+        pytest.param(
+            lambda: 4 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(2.0), 1.0)), id="Gaussian"
+        ),
+    ],
+)
+def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
+    loss = loss()
+    rates = np.array([0.0, 1e-12, 1e-3, 0.2, 0.5, 0.9, 1.0])
+    near = np.asarray(loss.tradeoff(rates))
+    inside = np.asarray(jax.jit(loss.tradeoff)(rates))
+    np.testing.assert_allclose(near, inside, atol=1e-9)
+    rough = functools.partial(bounded_range.rough_log_delta, loss.terms, loss.both)
+    picture = tradeoff_line(rough, rates)
+    assert np.all(picture <= inside + 1e-9)
+    np.testing.assert_allclose(picture, inside, atol=6e-3)
+    one = loss.tradeoff(0.2)
+    np.testing.assert_allclose(one, near[3], atol=1e-9)
