@@ -13,13 +13,14 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.composition.gaussian_fit import gdp_with_regret
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.guarantee.base import Guarantee
-from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.risk import advantage
+from jaxdp.guarantee.drawn import Drawn, as_drawn
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.risk import advantage, tpr_at_fpr
 
 # False-positive rate of the stated power. chosen: as in Carlini et al., 2022
 _FPR = 1e-3
@@ -109,11 +110,7 @@ def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float)
     """Mu, advantage, and power at a small rate of false alarms."""
     lines = []
     if 0 < target < 1 and math.isfinite(epsilon):
-        mu = rounded_up(float(np.asarray(largest_gdp((epsilon, target)).mu).item()), 3)
-        lines.append(
-            f"Strength: at this delta, Gaussian differential privacy with mu = {mu} "
-            "has the same epsilon; it is as hard as telling N(0, 1) from N(mu, 1) by one draw."
-        )
+        lines += _strength(loss, target)
     gain = float(np.asarray(advantage(loss)).item())
     lines += [
         "Attacks: no test of whether a record was used has a true-positive rate more than "
@@ -122,6 +119,23 @@ def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float)
         f"{rounded_up(_power(loss), 3)}.",
     ]
     return lines
+
+
+def _strength(loss: PrivacyLoss | Guarantee | Drawn, target: float) -> list[str]:
+    """The nearest Gaussian guarantee; none where the sampling error may be seen at the target."""
+    drawn = as_drawn(loss)
+    error = float(np.asarray(drawn.sampling_error).item())
+    # The sampling error moves both rates of a test, and half of delta covers that.
+    rest = 0.5 * target if error else target
+    mu, regret = (float(np.asarray(x).item()) for x in gdp_with_regret(drawn.exact, rest))
+    if error and error + float(tpr_at_fpr(GDP(mu), error)) > rest:
+        return []
+    return [
+        f"Strength: at every false-positive rate, a test of whether a record was used has at most "
+        f"the power of a test of N(0, 1) against N({rounded_up(mu, 3)}, 1) with one draw, plus "
+        f"{rounded_up(target, 6)} (Gaussian differential privacy with mu = {rounded_up(mu, 3)}; "
+        f"regret {rounded_up(regret, 2)})."
+    ]
 
 
 def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:

@@ -192,7 +192,7 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
 
 
 @in_float64
-def to_gdp(guarantee: Guarantee) -> GDP:
+def to_gdp(guarantee: Guarantee | HasRenyi) -> GDP:
     """The Gaussian guarantee that a pure one implies, with the least mu that holds.
 
     Args:
@@ -203,7 +203,8 @@ def to_gdp(guarantee: Guarantee) -> GDP:
         infinite at an infinite epsilon.
 
     The sign of N(+-mu/2, 1) is randomised response, so its trade-off lies above the Gaussian's, and
-    meets it at its corner. No finite mu follows from ApproxDP, ZCDP or RDP: `TypeError`.
+    meets it at its corner. No finite mu follows from ApproxDP, ZCDP or RDP: `TypeError`. For a
+    mechanism or a privacy loss, `gdp_with_regret` finds the nearest mu.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.to_gdp(dp.PureDP(1.0)).mu:.4f}")
@@ -215,7 +216,10 @@ def to_gdp(guarantee: Guarantee) -> GDP:
         case PureDP(epsilon_bound=epsilon):
             return GDP(_mu_of_pure(epsilon))
         case _:
-            raise TypeError(f"{type(guarantee).__name__} implies no GDP with a finite mu")
+            raise TypeError(
+                f"{type(guarantee).__name__} implies no GDP with a finite mu: "
+                "dp.gdp_with_regret(loss) finds the nearest one, but for a tail of delta"
+            )
 
 
 @jitted
