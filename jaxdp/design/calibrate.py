@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.guarantee.conversions import HasZCDP, to_zcdp
 from jaxdp.guarantee.zcdp import ZCDP
-from jaxdp.risk import Advantage, Rate
+from jaxdp.risk import Advantage, HasProfile, Rate
 
 # Relative slack of log delta. measured: two compilations of a composition differ by less
 _COMPOSED = 1e-12
@@ -34,18 +34,9 @@ _MARGIN = 1e-6
 _LEAST_LOG = -1e-2
 
 
-@runtime_checkable
-class HasLogDelta(Protocol):
-    """A mechanism, a privacy loss or a guarantee."""
-
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log of the least delta at epsilon."""
-        ...
-
-
 @in_float64
 def calibrate(
-    build: Callable[[Reals], HasLogDelta | HasZCDP],
+    build: Callable[[Reals], HasProfile | HasZCDP],
     budget: BudgetLike | Advantage | Rate | ZCDP,
     *,
     lower: ArrayLike = 1e-9,
@@ -99,7 +90,7 @@ def calibrate(
 @in_float64
 def calibrate_from(
     guess: ArrayLike | None,
-    build: Callable[[Reals], HasLogDelta],
+    build: Callable[[Reals], HasProfile],
     budget: BudgetLike,
     *,
     lower: ArrayLike = 1e-9,
@@ -170,7 +161,7 @@ def _begun(
     return _Search(residual, sign, delta, safe, unsafe, safest, composed, is_known)
 
 
-def _excess_with_sign(loss: HasLogDelta, budget: Budget) -> Reals:
+def _excess_with_sign(loss: HasProfile, budget: Budget) -> Reals:
     """Excess of a composition's log delta over the budget's: far from 0 in its sign alone.
 
     A batch's entry whose bracket excludes the target asks no further engine.

@@ -10,7 +10,6 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.design.compare import Row
 from jaxdp.design.fit import fit_noise
 from jaxdp.guarantee.base import Budget
@@ -29,6 +28,7 @@ from jaxdp.plot.style import (
     styled,
     whole_ticks,
 )
+from jaxdp.risk import HasProfile
 
 # Points of a line. chosen: odd, so that a peak in the middle is one of them
 _POINTS = 401
@@ -42,7 +42,7 @@ _LOG_10 = float(np.log(10.0))
 
 @styled
 def profile(
-    releases: Mapping[str, HasLogDelta], epsilon: ArrayLike | None = None, *, ax: Any = None
+    releases: Mapping[str, HasProfile], epsilon: ArrayLike | None = None, *, ax: Any = None
 ) -> Any:
     """Plot delta against epsilon, one line per release, with delta in powers of ten.
 

@@ -11,10 +11,10 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.design.calibrate import HasLogDelta
 from jaxdp.guarantee.base import require_both_directions
 from jaxdp.guarantee.tradeoff import tradeoff_line, tradeoff_of_profile
 from jaxdp.plot.style import axes_of, check_mapping, labelled, styled
+from jaxdp.risk import HasProfile
 
 # Points of a line. chosen: few, because each is a bound that needs a search
 _POINTS = 101
@@ -26,7 +26,7 @@ _TITLE = "Trade-off functions"
 
 
 @styled
-def tradeoff(releases: Mapping[str, HasLogDelta], *, log: bool = False, ax: Any = None) -> Any:
+def tradeoff(releases: Mapping[str, HasProfile], *, log: bool = False, ax: Any = None) -> Any:
     """Plot the error rates of the best membership test under each release.
 
     On linear axes the false-negative rate is plotted against the false-positive rate. There a
@@ -61,7 +61,7 @@ def tradeoff(releases: Mapping[str, HasLogDelta], *, log: bool = False, ax: Any 
     return _linear(releases, axes_of(ax))
 
 
-def _linear(releases: Mapping[str, HasLogDelta], ax: Any) -> Any:
+def _linear(releases: Mapping[str, HasProfile], ax: Any) -> Any:
     """False-negative against false-positive rates."""
     rate = np.linspace(0.0, 1.0, _POINTS)
     for label, release in releases.items():
@@ -77,7 +77,7 @@ def _linear(releases: Mapping[str, HasLogDelta], ax: Any) -> Any:
     return labelled(ax, "false-positive rate", "false-negative rate", _TITLE, "release")
 
 
-def _near_zero(releases: Mapping[str, HasLogDelta], ax: Any) -> Any:
+def _near_zero(releases: Mapping[str, HasProfile], ax: Any) -> Any:
     """True-positive against false-positive rates on logarithmic axes."""
     rate = np.geomspace(_SMALLEST_RATE, 1.0, _POINTS)
     for label, release in releases.items():
@@ -90,7 +90,7 @@ def _near_zero(releases: Mapping[str, HasLogDelta], ax: Any) -> Any:
     return labelled(ax, "false-positive rate", "true-positive rate", _TITLE, "release")
 
 
-def _true_positive_rate(release: HasLogDelta, rate: np.ndarray) -> np.ndarray:
+def _true_positive_rate(release: HasProfile, rate: np.ndarray) -> np.ndarray:
     """Smallest of the bounds e^epsilon FPR + delta and 1 - e^-epsilon (1 - delta - FPR)."""
     epsilon = np.linspace(0.0, -np.log(_SMALLEST_RATE), _EPSILONS)[:, None]
     delta = np.exp(np.asarray(release.log_delta(epsilon[:, 0])))[:, None]

@@ -170,13 +170,20 @@ class Scheme(abc.ABC):
     def rate(self) -> Reals:
         """The expected batch size over the number of records."""
 
-    @abc.abstractmethod
     def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
-        """Largest Euclidean shift of a release over all samples, in contributions."""
+        """Largest Euclidean shift of a release over all samples, in contributions.
 
-    @abc.abstractmethod
+        2 a record, which may displace another one, unless a scheme moves less.
+        """
+        del relation
+        return 2.0 * group_size
+
     def releases(self, steps: Reals) -> Reals:
-        """The number of releases in `steps` steps; `ValueError` (traced: NaN) if not whole."""
+        """The number of releases in `steps` steps; `ValueError` (traced: NaN) if not whole.
+
+        One a step, unless the steps of an epoch depend on each other.
+        """
+        return steps
 
     @abc.abstractmethod
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:

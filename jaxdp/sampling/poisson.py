@@ -88,10 +88,6 @@ class Poisson(Scheme):
         """See `Scheme.largest_shift`."""
         return shift_factor(relation) * group_size
 
-    def releases(self, steps: Reals) -> Reals:
-        """One a step."""
-        return steps
-
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
         return lambda index: _sample(key, index, self.sampling_prob, records)

@@ -127,15 +127,6 @@ class TruncatedPoisson(Scheme):
         """See `Scheme.rate`: before the truncation."""
         return self.sampling_prob
 
-    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
-        """See `Scheme.largest_shift`."""
-        del relation
-        return 2.0 * group_size
-
-    def releases(self, steps: Reals) -> Reals:
-        """One a step."""
-        return steps
-
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
         require_neighbour_size(self.dataset_size, records)

@@ -109,15 +109,6 @@ class WithoutReplacement(Scheme):
         """See `Scheme.rate`."""
         return self.batch_size / self.dataset_size
 
-    def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
-        """See `Scheme.largest_shift`."""
-        del relation
-        return 2.0 * group_size
-
-    def releases(self, steps: Reals) -> Reals:
-        """One a step."""
-        return steps
-
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
         require_neighbour_size(self.dataset_size, records)
