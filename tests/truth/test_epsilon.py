@@ -60,7 +60,6 @@ def test_what_meets_a_smaller_delta_meets_a_larger_one():
     assert np.all(np.diff(found[:, np.argsort(delta)], axis=1) <= 0)
 
 
-@pytest.mark.long
 def test_few_hits_in_one_batch():
     sigma, q, steps, delta, truth = (np.resize(x, 64) for x in few_hits())
     loss = training(sigma, q, steps)

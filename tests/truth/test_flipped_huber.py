@@ -150,7 +150,6 @@ def test_the_printed_normaliser_overflows():
     np.testing.assert_allclose(noise.variance(), 2 / 38.0**2, rtol=1e-13)
 
 
-@pytest.mark.long
 def test_divergence_is_differentiable():
     noise = dp.FlippedHuber(1.2, 0.9)
     derivative = jax.jit(jax.grad(noise.renyi, 1))

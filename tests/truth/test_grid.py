@@ -83,7 +83,6 @@ def test_different_losses():
     check_inside(mixed, 1.0, mixed.log_delta(1.0), 1e-5)
 
 
-@pytest.mark.long
 def test_lattices_and_steps():
     """Three staircases of three atoms each: the truth is a sum of seven terms."""
     noise = dp.Staircase(0.5, 1.0, 0.4)
@@ -122,7 +121,6 @@ def test_the_contour_lies_inside(laplaces, beta, gaussians, sigma, epsilon):
         assert upper >= value * (1 - 1e-9)
 
 
-@pytest.mark.long
 def test_batches_and_jit():
     total = 20 * loss_of(dp.Gaussian(jnp.array([[4.0], [8.0]])))
     epsilon = jnp.array([-1.0, 0.5, 2.0])
@@ -134,7 +132,6 @@ def test_batches_and_jit():
     assert np.all(np.diff(upper, axis=1) < 0)
 
 
-@pytest.mark.long
 def test_ends():
     nothing = 0 * loss_of(dp.Gaussian(1.0))
     assert nothing.bounds(0.5, points=POINTS) == (0.0, 0.0)
@@ -206,7 +203,6 @@ def test_where_few_are_hit():
     assert upper < 1.02 * loss.delta(1.0)
 
 
-@pytest.mark.long
 def test_laplaces_of_different_scales():
     """Orders of 1e20, where a sum of products keeps no digit."""
     loss = 2 * loss_of(dp.Laplace(2.0)) + loss_of(dp.Laplace(3.0))

@@ -85,7 +85,6 @@ def test_atoms_fade_behind_a_gaussian(e, n, mu, tolerance):
         check(total.log_delta(epsilon), with_a_gaussian(e, n, mu, epsilon), tolerance)
 
 
-@pytest.mark.long
 def test_no_release_of_a_gaussian_is_none():
     none = 0 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0))
     different = 30 * dp.privacy_loss(dp.PureDP(0.5)) + 30 * dp.privacy_loss(dp.PureDP(0.3))
@@ -139,7 +138,6 @@ def test_approximate_compositions(failure):
     assert float(total.renyi(2.0)) == np.inf or failure == 0
 
 
-@pytest.mark.long
 def test_one_release_is_the_guarantee():
     epsilon = jnp.array([-3.0, -1.0, 0.0, 0.5, 1.0, 2.0])
     for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 0.1), dp.GDP(0.7), dp.ExponentialMechanism(1.0)):
@@ -150,7 +148,6 @@ def test_one_release_is_the_guarantee():
     np.testing.assert_allclose(four.log_delta(epsilon), dp.GDP(1.0).log_delta(epsilon), rtol=1e-9)
 
 
-@pytest.mark.long
 def test_nothing_and_everything():
     for known in (dp.PureDP(0.0), dp.ExponentialMechanism(0.0), dp.ApproxDP(0.0, 0.0)):
         none = 3 * dp.privacy_loss(known)
@@ -214,7 +211,6 @@ def test_two_bounded_ranges():
             assert float(both.log_delta(e)) <= float(mp.log(exact)) + 1e-3
 
 
-@pytest.mark.long
 def test_adaptive_pairs_are_below():
     """Two releases, the second chosen by the answer of the first, tell no more than the bound."""
     b = mp.mpf(1)
@@ -236,7 +232,6 @@ def test_bounded_range_is_better_than_pure():
     np.testing.assert_allclose([near, pure], [2.151704, 4.306791], rtol=1e-6)
 
 
-@pytest.mark.long
 def test_mixtures():
     """With a Gaussian, and of different ones: bounds, a little wide."""
     total = dp.privacy_loss(dp.ApproxDP(0.5, 1e-4)) + 3 * dp.privacy_loss(dp.PureDP(0.7))
@@ -253,7 +248,6 @@ def test_mixtures():
         assert -1e-14 < error < 1e-3, (epsilon, error)
 
 
-@pytest.mark.long
 def test_bounds_contain():
     for known in (dp.PureDP(1.0), dp.ApproxDP(1.0, 1e-3), dp.ExponentialMechanism(1.0)):
         total = 10 * dp.privacy_loss(known)

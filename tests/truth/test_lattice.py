@@ -117,7 +117,6 @@ def counts(rng, most):
     return np.round(log_uniform(rng, 2.0, most)).astype(int)
 
 
-@pytest.mark.long
 def test_staircases():
     rng = np.random.default_rng(1)
     unit, split, count = (

@@ -61,7 +61,6 @@ def test_right_below_the_largest_loss():
     assert upper[0] - lower[0] > 1
 
 
-@pytest.mark.long
 def test_one_release_and_the_ends():
     loss = loss_of(dp.Laplace(2.0))
     value, least = stated(loss, jnp.array([-2.0, 0.3, 0.5]))

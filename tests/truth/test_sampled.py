@@ -46,7 +46,6 @@ def test_reference_compositions(family, direction):
         assert error <= (1e-3 if expected(row) > -600 else wide), (row["id"], error)
 
 
-@pytest.mark.long
 def test_the_worse_direction_is_reported():
     losses = {
         relation: 50 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, relation))
@@ -142,7 +141,6 @@ def test_bad_input():
     assert bool(jnp.isnan(broken))
 
 
-@pytest.mark.long
 def test_large_noise_and_small_samples():
     """The cumulant is a wall right above the saddle, and its integrand has a far second mode."""
     scale = jnp.array([24.852929026691598, 58.24010023347158, 37.54694913592388, 9.290810272001684])
@@ -155,7 +153,6 @@ def test_large_noise_and_small_samples():
     assert bool(jnp.all(upper - lower < 0.1 * delta))
 
 
-@pytest.mark.long
 def test_what_one_line_leaves_out_is_kept_as_slack():
     """Few hits: sums cancel, and the bound of another line may be looser than the one searched."""
     scale = jnp.array([0.919, 0.955, 1.085, 1.309, 1.063])
@@ -167,7 +164,6 @@ def test_what_one_line_leaves_out_is_kept_as_slack():
     assert bool(jnp.all((gap <= 1e-7) & (gap > -1e-6)))
 
 
-@pytest.mark.long
 def test_the_worse_epsilon_of_every_run():
     """Whatever the order in which lanes and directions are worked off."""
     size, rng = 70, np.random.default_rng(3)

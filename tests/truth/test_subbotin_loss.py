@@ -96,7 +96,6 @@ def test_derivatives():
                 np.testing.assert_allclose(curves[k][k], float(curve), rtol=1e-5)
 
 
-@pytest.mark.long
 def test_derivatives_at_power_one():
     gradient = jax.grad(lambda m, e: dp.Subbotin(2.0, 1.0).log_delta(m, e), (0, 1))
     for point in ((1.0, 0.1), (3.0, -0.4), (1.0, -2.0)):

@@ -49,7 +49,6 @@ def test_reference_compositions(mechanism):
         assert excess < 1e-4, (row["id"], excess)
 
 
-@pytest.mark.long
 def test_twenty_subbotins():
     """The optimum of the notes at K = 20, epsilon = 5: delta is 1e-6 to their six digits."""
     total = 20 * loss_of(dp.Subbotin(3.92537, 1.627))
@@ -139,7 +138,6 @@ def test_no_release_and_beyond_the_largest_loss():
     assert ten.delta(4.999) > 0
 
 
-@pytest.mark.long
 def test_epsilon_at_delta_0():
     assert (10 * loss_of(dp.Laplace(2.0))).epsilon(0.0) <= 5.0 * (1 + 1e-9)
     assert (loss_of(dp.Gaussian(1.0))).epsilon(0.0) == np.inf

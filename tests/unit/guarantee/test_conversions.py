@@ -69,7 +69,6 @@ def test_conversions_between_kinds():
             convert(kind)
 
 
-@pytest.mark.long
 @given(st.floats(0.01, 3), st.floats(0, 20))
 def test_zcdp_of_a_gaussian_is_above_it(mu, epsilon):
     gdp = dp.GDP(mu)

@@ -130,7 +130,6 @@ def test_draws_hit_the_ends_of_every_cell(monkeypatch):
     np.testing.assert_array_equal(np.floor(draws), [-2] * 3 + [0] * 5 + [1])
 
 
-@pytest.mark.long
 def test_compositions_bound_every_sequence_of_shifts():
     """Against all pairs of shifts, atom by atom: releases may move by different amounts."""
     noise = dp.Histogram(0.5, np.array(ODD, float), 0.1)

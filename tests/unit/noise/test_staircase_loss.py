@@ -150,7 +150,6 @@ def test_divergences(z):
                 close(value, truth / z, 1e-13)
 
 
-@pytest.mark.long
 def test_zcdp_is_the_least_below_the_sensitivity():
     """No order exceeds it, and one comes near it."""
     rng = np.random.default_rng(6)
