@@ -78,6 +78,8 @@ def test_batches_traces_and_bad_input():
     for delta in (0.0, 1.5, np.nan):
         with pytest.raises(ValueError, match="delta must lie in"):
             dp.gdp_with_regret(laplace, delta)
+    with pytest.raises(ValueError, match="points must be a whole number"):
+        dp.gdp_with_regret(laplace, points=2)
     one_way = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, relation="add")
     with pytest.raises(ValueError, match="relation must be 'add_remove'"):
         dp.gdp_with_regret(one_way)
