@@ -59,6 +59,7 @@ bench: $(STAMP)
 	$(RUN) benchmarks.bench_estimators
 	$(RUN) benchmarks.bench_training
 	$(RUN) benchmarks.bench_release
+	$(RUN) benchmarks.conformance
 	$(RUN) benchmarks.bench_audit
 
 reproduce: $(STAMP)

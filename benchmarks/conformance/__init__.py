@@ -1,0 +1,1 @@
+"""A conformance suite for privacy accountants: settings, truths, adapters, a runner."""
