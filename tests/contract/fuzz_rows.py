@@ -54,6 +54,7 @@ def guarantee_rows() -> list[Row]:
         row("RDP", lambda o, v, e: dp.RDP(o, v).delta(e), "order:order value:shift epsilon:real",
             has_shapes=False),
         row("risk.advantage", part(of_gdp, dp.risk.advantage), "mu:shift"),
+        row("gdp_with_regret", part(of_gdp, lambda g: dp.gdp_with_regret(g)[0]), "mu:shift"),
         row("risk.bayes_risk", part(of_gdp, dp.risk.bayes_risk), "mu:shift prior:share"),
         row("risk.tpr_at_fpr", part(of_gdp, dp.risk.tpr_at_fpr), "mu:shift fpr:share"),
         row("GDP.tradeoff", lambda m, f: dp.GDP(m).tradeoff(f), "mu:shift fpr:share"),
