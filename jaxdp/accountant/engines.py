@@ -36,17 +36,15 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import contour, ends, grid, profile
+from jaxdp.accountant import ends, grid, profile
 from jaxdp.accountant.batches import in_pieces
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
-from jaxdp.accountant.sampled import engine as sampled
+from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
     DominatingPair,
-    log_of_infinite,
-    rounding_of_infinite,
 )
 from jaxdp.noise.structure import Lattice, Smooth
 
@@ -64,7 +62,7 @@ class _Engines(NamedTuple):
     """All engines for one question."""
 
     profile: Engine
-    contour: Engine
+    contour: Step
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]
     end: Engine
@@ -91,7 +89,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 def searched_by(terms: Terms) -> tuple[Step, ...]:
     """Engines of log delta for a search for epsilon; none where a search cannot improve."""
     is_alone = len(steps_of("log delta", terms)) <= 2
-    if (is_alone and not is_on_lattice(terms)) or sampled.serves(terms):
+    if (is_alone and not is_on_lattice(terms)) or contour.serves(terms):
         return ()
     return _composed(_ENGINES["log delta"], terms)
 
@@ -108,13 +106,13 @@ def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
 def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
     """Engines of several releases, in order; the end of the losses follows the first ones."""
     kinds = {_structure_of(*_kind_of(term.pair)) for term in terms}
-    on_contour, end = Step(engines.contour), Step(engines.end, ALWAYS)
+    on_contour, end = engines.contour, Step(engines.end, ALWAYS)
     on_grid = Step(engines.grid(grid.POINTS), pack=lambda: 1)
     if kinds == {Lattice}:
         few = Step(engines.grid(_FEW_POINTS))
         return few, end, on_grid._replace(above=_REFINE_ABOVE)
     is_known = checks.all_concrete(terms)
-    if sampled.serves(terms):
+    if contour.serves(terms):
         further = on_contour._replace(above=_COARSE), on_grid._replace(above=_USELESS)
         return *engines.sampled, end, *(further if is_known else ())
     if kinds == {Smooth}:
@@ -148,16 +146,6 @@ def by_profile(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
 def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     """Bounds on epsilon of a single release by its privacy profile; infinite for several."""
     return _lanes(_profile_epsilon, terms, delta)
-
-
-def by_contour(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
-    """Bounds on log delta along a contour, with the probability of infinite losses added."""
-    return _lanes(lambda terms, values: _along(tabled(terms), values), terms, epsilon)
-
-
-def epsilon_by_contour(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
-    """Bounds on epsilon along a contour."""
-    return _lanes(lambda terms, values: _inverse(tabled(terms), values), terms, delta)
 
 
 def by_grid(terms: Terms, epsilon: Lanes, *_: Any, points: int) -> LogBounds:
@@ -207,49 +195,24 @@ def _one_by_one(
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
 
 
-def _contour(table: Table, epsilon: Reals) -> LogBounds:
-    return with_infinite_losses(table, contour.log_bounds(table, epsilon))
-
-
-def with_infinite_losses(table: Table, bounds: LogBounds) -> LogBounds:
-    """Bounds on log delta with infinite losses, from bounds for the finite losses."""
-    infinite = log_of_infinite(table.total(table.log_finite))
-    has_infinite = infinite != -xp.inf  # true for NaN, which stays
-    error = rounding_of_infinite(infinite, table.used)
-    ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
-    bounds = LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
-    upper = xp.minimum(bounds.upper, table.log_hit)
-    return LogBounds(xp.minimum(bounds.lower, upper), upper)
-
-
-def _epsilon_of_contour(table: Table, delta: Reals) -> LogBounds:
-    finite_delta = delta + xp.expm1(table.total(table.log_finite))
-    possible = finite_delta > 0
-
-    bounds = contour.epsilon_bounds(table, xp.where(possible, finite_delta, 0.5))
-    if_impossible = xp.where(xp.isnan(finite_delta), xp.nan, xp.inf)
-    return LogBounds(*(xp.where(possible, x, if_impossible) for x in bounds))
-
-
 _profile_bounds, _profile_epsilon = (
     compiled(f, (), lanes=MOST_LANES) for f in (profile.log_bounds, profile.epsilon_bounds)
 )
-_along, _inverse = (compiled(f, (), lanes=MOST_LANES) for f in (_contour, _epsilon_of_contour))
 
 
 _ENGINES: dict[Question, _Engines] = {
     "log delta": _Engines(
         by_profile,
-        by_contour,
+        contour.law_step("log delta"),
         lambda points: partial(by_grid, points=points),
-        sampled.steps("log delta", _NEXT_ENGINE_ABOVE),
+        contour.steps("log delta", _NEXT_ENGINE_ABOVE),
         by_end,
     ),
     "epsilon": _Engines(
         epsilon_by_profile,
-        epsilon_by_contour,
+        contour.law_step("epsilon"),
         lambda points: partial(epsilon_by_grid, points=points),
-        sampled.steps("epsilon", _NEXT_ENGINE_ABOVE),
+        contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
         epsilon_by_end,
     ),
 }

@@ -32,6 +32,7 @@ from jaxdp.accountant.composition import (
     with_one_gaussian,
 )
 from jaxdp.accountant.consistency import require_consistent
+from jaxdp.accountant.contour import chernoff
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +116,7 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
         LogBounds(*(xp.ravel(x) for x in bounds)),
         lanes,
         values,
-        lambda part, values_at: _worst_of(inverse.chernoff_epsilon, part, values_at, both),
+        lambda part, values_at: _worst_of(chernoff.epsilon_of, part, values_at, both),
         lambda part, values_at: _at_epsilon(search_steps, part, xp.asarray(values_at), both).upper,
         tolerance,
     )

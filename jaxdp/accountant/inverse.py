@@ -18,10 +18,9 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
-from jaxdp.accountant import chernoff
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.tables import tabled
+from jaxdp.accountant.contour import chernoff
 
 NEAR = 1e-6  # width above which a search runs, relative where epsilon is large. chosen
 CLOSE = 1e-9  # width at which a search stops, plus RELATIVE times epsilon. chosen
@@ -102,16 +101,6 @@ def width(bounds: LogBounds) -> Reals:
     return xp.where(xp.isnan(size), xp.inf, size)
 
 
-def chernoff_epsilon(terms: Terms, delta: Lanes) -> Reals:
-    """Chernoff's bound on epsilon of every lane."""
-    return _chernoff(tabled(terms), delta)
-
-
-def _by_lane(table: Any, delta: Lanes) -> Reals:
-    return lax.map(lambda lane: chernoff.epsilon_of(*lane), (table, delta))
-
-
-_chernoff = compiled(_by_lane, ())
 _started, _next = compiled(started, ()), compiled(lambda search: search.next, ())
 _moved = compiled(lambda search, x, gap: search.moved(x, gap), ())
 
@@ -172,7 +161,7 @@ def searched_traced(
         log_delta = xp.max(engine(terms, xp.full_like(delta, x), bounds, 1).upper)
         return state.moved(x, log_delta - xp.log(delta[0]))
 
-    start = started(worse_bounds, xp.max(chernoff_epsilon(terms, delta)))
+    start = started(worse_bounds, xp.max(chernoff.epsilon_of(terms, delta)))
     end = lax.while_loop(lambda state: state.is_open, step, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
     return bounded(bounds, xp.where(inside, end.high, xp.inf))

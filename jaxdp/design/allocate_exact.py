@@ -14,9 +14,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.accountant.contour_plan import plan_at_epsilon
-from jaxdp.accountant.factors import factors_of
-from jaxdp.accountant.tables import tabled
+from jaxdp.accountant.contour.chernoff import smooth_log_delta
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dominating_pair.additive import Additive
@@ -151,7 +149,7 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
     log_delta = xp.log(budget.delta)
 
     def smooth(log_scales: Reals) -> Reals:
-        return _smooth_log_delta(query.terms(xp.exp(log_scales)), budget.epsilon)
+        return smooth_log_delta(query.terms(xp.exp(log_scales)), budget.epsilon)
 
     def log_error(log_scales: Reals) -> Reals:
         return xp.log(xp.sum(xp.where(moves, costs * xp.exp(power * log_scales), 0.0)))
@@ -189,14 +187,6 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
 
 
 _shape = compiled(_searched, 4)
-
-
-def _smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
-    """log of the least exp(K(s) - s epsilon) / (s (1 + s)) over s > 0, and its derivatives."""
-    factors = factors_of(tabled(terms))
-    # Where it is least, it does not change with s.
-    plan = lax.stop_gradient(plan_at_epsilon(factors, epsilon))
-    return plan.log_size(factors, epsilon)
 
 
 def _stacked(noises: tuple[Noise, ...]) -> tuple[tuple[Noise, Indices], ...]:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.sampled import contour, errors, guess, plan
-from jaxdp.accountant.sampled.contour import FrozenContour
-from jaxdp.accountant.sampled.cumulant import every_other, least_epsilon, log_least_delta
-from jaxdp.accountant.sampled.errors import Errors
-from jaxdp.accountant.sampled.guess import Parts
-from jaxdp.accountant.sampled.law import Nodes, Releases, Stage, on_nodes, placed
-from jaxdp.accountant.sampled.plan import Plan
-from jaxdp.accountant.sampled.transform import Pair
+from jaxdp.accountant.contour import errors, guess, plan, terms
+from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta
+from jaxdp.accountant.contour.errors import Errors
+from jaxdp.accountant.contour.guess import Parts
+from jaxdp.accountant.contour.nodes import (
+    LARGEST_LOG,
+    LEAST_LOG,
+    FrozenContour,
+    Nodes,
+    Pair,
+    Stage,
+)
+from jaxdp.accountant.contour.rows import Plan, Rows
 
 ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
 CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
 STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
 SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its cutoff is high
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
-GOOD = 0.5  # largest relative error of a value that serves as a guess. chosen
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
 
 
 class Answer(NamedTuple):
-    """Bounds (lanes,), a value between them (NaN if unknown), and the contour for derivatives."""
+    """Bounds (lanes,), and the contour for derivatives."""
 
     lower: Reals
     upper: Reals
-    guess: Reals
     frozen: FrozenContour
 
 
@@ -38,78 +41,75 @@ class _Curve(NamedTuple):
     """delta near an epsilon, in the unit of its contour."""
 
     stage: Stage
-    value: Pair  # terms of all blocks (blocks, points, lanes)
-    slope: Pair
+    pairs: tuple[Pair, ...]  # terms of delta, its slope, maybe its density (blocks, points, lanes)
     errors: Errors
     frozen: FrozenContour
 
-    def at(self, epsilon: Reals) -> tuple[Reals, Reals]:
-        """The sum, and minus its slope."""
+    def at(self, epsilon: Reals) -> Reals:
+        """The sum, minus its slope, and the density where the total is smoothed (3, lanes)."""
         turn = self.frozen.step * (epsilon - self.frozen.epsilon)
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
             first = self.stage.points * index * turn
             c, s = xp.cos(first), xp.sin(first)
-            for i, pair in enumerate((self.value, self.slope)):
+            for i, pair in enumerate(self.pairs):
                 of_index = pair[0][index], pair[1][index]
-                re, im = contour.turned_sum(self.stage, of_index, turn)
+                re, im = terms.turned_sum(self.stage, of_index, turn)
                 sums = updated(sums, i, sums[i] + re * c + im * s)
             return sums
 
-        sums = contour.over_blocks(
-            self.stage, self.frozen.blocks, of_block, xp.zeros((2, *turn.shape))
+        sums = terms.over_blocks(
+            self.stage, self.frozen.blocks, of_block, xp.zeros((3, *turn.shape))
         )
         log_scale = self.errors.log_scale - self.frozen.tilt * (epsilon - self.frozen.epsilon)
-        scale = xp.exp(xp.minimum(log_scale, contour.LARGEST_LOG))
-        scale = xp.where(log_scale > contour.LARGEST_LOG, xp.inf, scale)
-        scale = xp.where(log_scale < contour.LEAST_LOG, 0.0, scale)
-        return scale * sums[0], scale * sums[1]
+        scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
+        scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
+        scale = xp.where(log_scale < LEAST_LOG, 0.0, scale)
+        return scale * sums
 
-    def errors_at(self, epsilon: Reals, value: Reals) -> tuple[Reals, Reals]:
-        """Errors of the sum `value`: bounds on its excess and on its deficit."""
-        return errors.bounds_of_sum(self.errors, self.frozen, epsilon, value)
+    def errors_at(self, epsilon: Reals, found: Reals) -> tuple[Reals, Reals]:
+        """Bounds on the excess and on the deficit of the sum `found` at an epsilon."""
+        return errors.bounds_of_sum(self.errors, self.frozen, epsilon, found[0], found[2])
 
 
 def log_delta_bounds(
-    stage: Stage, releases: Releases, epsilon: Reals, estimate: Reals, blocks: Index | int
+    stage: Stage, rows: Rows, epsilon: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
     """Bounds on log delta at epsilons >= 0; `estimate` is an estimate, or NaN."""
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
-        found = _law(stage, releases, log_delta)[1].log_delta(epsilon)
+        found = _law(stage, rows, log_delta)[2].log_delta(epsilon)
         return xp.clip(found, plan.LEAST_UNIT, -0.05)
 
     log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
     log_delta = xp.clip(_or(estimate, log_delta), plan.LEAST_UNIT, -0.05)
-    nodes, planned = _planned(stage, releases, blocks, log_delta, epsilon)
-    curve = _curve(stage, releases, nodes, planned._replace(epsilon=epsilon), blocks)
-    value, _ = curve.at(epsilon)
-    high, low = curve.errors_at(epsilon, value)
-    unit = planned.log_unit
+    place, planned = _planned(stage, rows, blocks, log_delta, epsilon)
+    curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
+    found = curve.at(epsilon)
+    high, low = curve.errors_at(epsilon, found)
+    unit, value = planned.log_unit, found[0]
     lost = curve.errors.lost + curve.errors.tilted_lost
     least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
     upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)), 0.0)
     lower = xp.minimum(unit + _log(value - high), upper)
-    found = xp.where(low < GOOD * value, unit + _log(value), xp.nan)
-    return Answer(_or(lower, -xp.inf), upper, found, curve.frozen)
+    return Answer(_or(lower, -xp.inf), upper, curve.frozen)
 
 
 def epsilon_bounds(
-    stage: Stage, releases: Releases, delta: Reals, estimate: Reals, blocks: Index | int
+    stage: Stage, rows: Rows, delta: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
     """Bounds on the least epsilon >= 0 at each delta; `estimate` is an estimate, or NaN."""
     log_delta = xp.log(delta)
-    nodes, planned = _planned(stage, releases, blocks, log_delta, None, estimate)
-    curve = _curve(stage, releases, nodes, planned, blocks)
+    place, planned = _planned(stage, rows, blocks, log_delta, None, estimate)
+    curve = _curve(stage, rows, place, planned, blocks)
     goal = xp.exp(log_delta - planned.log_unit)
     most = _chernoff_epsilon(curve, planned, log_delta, goal)
-    root, lower, upper, deficit = _root_and_ends(curve, goal, most)
+    root, lower, upper = _root_and_ends(curve, goal, most)
     upper = xp.minimum(_or(upper, xp.inf), most)
     lower = xp.minimum(_or(lower, 0.0), upper)
-    found = xp.where(deficit < GOOD * goal, root, xp.nan)
-    return Answer(lower, upper, found, curve.frozen._replace(epsilon=root))
+    return Answer(lower, upper, curve.frozen._replace(epsilon=root))
 
 
 def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
@@ -122,59 +122,75 @@ def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Real
     return least_epsilon(planned.bounds, log_delta + kept)
 
 
-def _law(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Nodes, Parts]:
-    nodes = on_nodes(stage, releases, *placed(stage, releases, log_delta))
-    half = every_other(nodes)
-    return nodes, guess.parts(releases, half, plan.fixed_tilts(log_delta))
+def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]:
+    """Place of a law for log delta, its coarse nodes, and Chernoff's bounds of its parts."""
+    place = rows.placed(stage, log_delta)
+    nodes = rows.by_loss(rows.on_axis(stage, place))
+    return place, rows.coarse(nodes), guess.parts(rows, place, nodes, rows.tilts(log_delta))
 
 
 def _planned(
     stage: Stage,
-    releases: Releases,
+    rows: Rows,
     blocks: Index | int,
     log_delta: Reals,
     epsilon: Reals | None,
     estimate: Reals | None = None,
-) -> tuple[Nodes, Plan]:
-    """Nodes and contour for log delta at an epsilon, or at the saddle's epsilon if None."""
-    if not stage.smooth:
-        nodes = on_nodes(stage, releases, *placed(stage, releases, log_delta))
-        return nodes, plan.saddle(releases, nodes, log_delta)
-    nodes, parts = _law(stage, releases, log_delta)
+) -> tuple[Any, Plan]:
+    """Place and contour for log delta at an epsilon, or at the saddle's epsilon if None."""
+    if stage.is_bulk:
+        place = rows.placed(stage, log_delta)
+        return place, plan.saddle(rows, place, rows.on_axis(stage, place), log_delta)
+    place, coarse, parts = _law(stage, rows, log_delta)
     if epsilon is None:
         start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
         epsilon = start if estimate is None else _or(estimate, start)
     unit = xp.clip(log_delta, plan.LEAST_UNIT, 0.0)
     target = plan.Target(stage.points * blocks, epsilon, unit)
-    return nodes, plan.search(stage, releases, every_other(nodes), parts.whole, target)
+    return place, plan.search(stage, rows, coarse, parts.whole, target)
 
 
-def _curve(
-    stage: Stage, releases: Releases, nodes: Nodes, planned: Plan, blocks: Index | int
-) -> _Curve:
-    height = errors.height_of(stage, releases, planned, nodes)
+def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> _Curve:
     step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
-    place = nodes.x, nodes.spacing, height, planned.tilt, step, epsilon, planned.log_unit
-    frozen = FrozenContour(*place, blocks)
-    line = contour.line(stage, releases, frozen)
-    common = errors.parts(stage, releases, nodes, planned, frozen, line)
+    frozen = FrozenContour(
+        place,
+        rows.height(stage, place, planned),
+        planned.tilt,
+        step,
+        epsilon,
+        planned.log_unit,
+        blocks,
+        xp.full_like(step, xp.inf),
+        xp.zeros_like(step),
+    )
+    line = terms.line(stage, rows, frozen)
+    common = rows.errors(stage, planned, frozen, line.nodes, (line.log_psi, line.log_scale))
+    frozen = frozen._replace(
+        end=common.end + xp.zeros_like(step), smoothed=common.smoothed + xp.zeros_like(step)
+    )
+    smoothing = 0.5 * frozen.smoothed * planned.tilt * (planned.tilt + 1.0)
+    line = line._replace(log_scale=line.log_scale + smoothing)
     empty = xp.zeros((stage.blocks, stage.points, *epsilon.shape))
+    kinds = (terms.own, terms.slope_of, terms.density_of)[: 3 if rows.smooths else 2]
 
-    def of_block(index: Index | int, state: tuple[Pair, Pair, Reals]) -> tuple[Pair, Pair, Reals]:
-        found = contour.block(stage, releases, frozen, line, index)
-        noise = errors.noise_of(stage, releases, frozen, common, found)
-        value, slope = (
+    def of_block(index: Index | int, state: tuple[Any, Pair]) -> tuple[Any, Pair]:
+        found = terms.block(stage, rows, frozen, line, index)
+        noise = errors.noise_of(stage, rows, frozen, common, line, found)
+        pairs = [kind(frozen, found) for kind in kinds]
+        put = tuple(
             (updated(old[0], index, new[0]), updated(old[1], index, new[1]))
-            for old, new in ((state[0], found.terms), (state[1], contour.slope_of(frozen, found)))
+            for old, new in zip(state[0], pairs, strict=True)
         )
-        return value, slope, state[2] + noise
+        return put, (state[1][0] + noise[0], state[1][1] + noise[1])
 
-    state = (empty, empty), (empty, empty), common.truncation
-    value, slope, noise = contour.over_blocks(stage, blocks, of_block, state)
-    lost = errors.lost(stage, releases, nodes, planned, line)
-    relative = xp.expm1(xp.minimum(releases.log_coin_error, contour.LARGEST_LOG))
-    sum_errors = Errors(line.log_scale, noise, *lost, planned.bounds, planned.period, relative)
-    return _Curve(stage, value, slope, sum_errors, frozen)
+    state = ((empty, empty),) * len(kinds), (common.truncation, xp.zeros_like(step))
+    pairs, noise = terms.over_blocks(stage, blocks, of_block, state)
+    lost = rows.lost(stage, planned, place, line.log_psi)
+    relative = xp.expm1(xp.minimum(rows.relative_error, LARGEST_LOG))
+    sum_errors = Errors(
+        line.log_scale, noise, *lost, planned.bounds, planned.period, relative, common.truncation
+    )
+    return _Curve(stage, pairs, sum_errors, frozen)
 
 
 class _Search(NamedTuple):
@@ -183,7 +199,6 @@ class _Search(NamedTuple):
     at: Reals
     low: Reals
     high: Reals
-    deficit: Reals  # bound on the deficit of the sum
     is_done: Bools
     rounds: Index | int
 
@@ -192,26 +207,26 @@ def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]
     """Epsilon at which the sum equals the goal, safe ends around it, and the error there."""
     zero = xp.zeros_like(most)
 
-    def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools, Reals]]:
-        start = _Search(at, zero, most, zero, zero > 0, 0)
+    def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools]]:
         found = lax.while_loop(
             lambda x: (x.rounds < ROUNDS) & ~xp.all(x.is_done),
             lambda x: _stepped(curve, goal, side, x),
-            start,
+            _Search(at, zero, most, zero > 0, 0),
         )
-        return xp.where(side == 0, found.at, at), (found.at, found.is_done, found.deficit)
+        return xp.where(side == 0, found.at, at), (found.at, found.is_done)
 
     start = xp.minimum(curve.frozen.epsilon, most)
-    _, (at, done, deficit) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
+    _, (at, done) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
     lower, upper = xp.where(done[1], at[1], 0.0), xp.where(done[2], at[2], xp.inf)
-    return at[0], lower, upper, deficit[0]
+    return at[0], lower, upper
 
 
 def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     """A step: on the logarithm within a bracket for the root, past the goal for an end."""
     at = state.at
-    value, slope = curve.at(at)
-    high, low = curve.errors_at(at, value)
+    found = curve.at(at)
+    high, low = curve.errors_at(at, found)
+    value, slope = found[0], found[1]
     gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
     # An end goes a little further, so that it is safe.
     beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.frozen.tilt + 4.0 * ULP * at
@@ -226,7 +241,7 @@ def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search
     is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
     is_done = xp.where(side == 0, is_near, side * gap <= 0)
     next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
-    return _Search(next_, low_end, high_end, low, is_done, state.rounds + 1)
+    return _Search(next_, low_end, high_end, is_done, state.rounds + 1)
 
 
 def _log(value: Reals) -> Reals:

@@ -26,8 +26,8 @@ from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp.accountant.sampled import cutoff
-from jaxdp.dominating_pair.public_coin import COIN
+from jaxdp.accountant.contour import cutoff
+from jaxdp.accountant.contour.nodes import LEAST_LOG, Nodes, Pair, Stage
 
 LARGE = 600.0  # u above which sums omit e^u. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # least depth of the last node below the mode, nats. chosen
@@ -35,7 +35,14 @@ LEAST_CUTOFF = 8.7  # least upper cutoff, in units of the noise. derived: N(0, 1
 MOST_SPREAD = 1.8  # largest y^2 Var m with a known angle. derived: cosines are positive up to 2
 
 
-class Releases(NamedTuple):
+class Place(NamedTuple):
+    """Where the nodes of a mixture lie, in units of the noise."""
+
+    x: Reals  # (nodes, phases, lanes)
+    spacing: Reals  # (phases, lanes)
+
+
+class Components(NamedTuple):
     """Sampled Gaussians in phases (phases, lanes) beside plain ones (lanes,).
 
     Mixtures are arrays (components, mixtures, phases, lanes) without the component of no record.
@@ -71,11 +78,6 @@ class Releases(NamedTuple):
         hits = xp.sum(self.number * xp.sum(self.coin * xp.sum(self.share, 0), 0), 0)
         return xp.log(xp.maximum(hits, 1e-300))
 
-    @property
-    def log_coin_error(self) -> Reals:
-        """log of delta's largest relative error from public coins: P's or Q's in each release."""
-        return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
-
     def power(self, tilt: Reals) -> Reals:
         """The power of the ratio at a tilt of the loss: (..., phases, lanes) from (..., lanes)."""
         return 0.5 * (1.0 + self.sign) + self.sign * tilt[..., None, :]
@@ -89,55 +91,26 @@ class Releases(NamedTuple):
         return x.reshape(self.mixtures, -1, *x.shape[1:])
 
 
-class Stage(NamedTuple):
-    """Number and place of the nodes and points of one inversion."""
-
-    nodes: int
-    points: int  # of a block
-    start: float  # first node, in units of the noise
-    depth: float  # nats below delta of the mass above the cutoff
-    height: float  # height of the nodes over their spacing, with a smooth cutoff; 0: sharp
-    blocks: int = 1  # largest number of blocks
-
-    @property
-    def smooth(self) -> bool:
-        """True where the law ends in a smooth cutoff."""
-        return self.height > 0
-
-    @property
-    def log_rise(self) -> float:
-        """log of the largest growth of a smooth cutoff on the nodes' line."""
-        return (self.height / cutoff.WIDTH) ** 2
-
-
-class Nodes(NamedTuple):
-    """Real nodes: psi(p) is the sum of e^(log_weight + p loss)."""
-
-    x: Reals  # (nodes, phases, lanes)
-    spacing: Reals  # (phases, lanes)
-    loss: Reals  # (mixtures times nodes, phases, lanes)
-    log_weight: Reals
-
-
-def placed(stage: Stage, releases: Releases, log_delta: Reals) -> tuple[Reals, Reals]:
-    """Places and spacing of nodes that leave out e^-depth of delta."""
-    fall = xp.maximum(releases.log_hits - log_delta + stage.depth, LEAST_FALL)
-    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + releases.largest_mean, LEAST_CUTOFF)
-    beyond = cutoff.BEYOND if stage.smooth else 0
+def placed(stage: Stage, of: Components, log_delta: Reals) -> Place:
+    """Place of nodes that leave out e^-depth of delta."""
+    fall = xp.maximum(of.log_hits - log_delta + stage.depth, LEAST_FALL)
+    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + of.largest_mean, LEAST_CUTOFF)
+    beyond = cutoff.BEYOND if stage.height > 0 else 0
     spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
     index = xp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
-    return stage.start + spacing * index, spacing
+    return Place(stage.start + spacing * index, spacing)
 
 
-def on_nodes(stage: Stage, releases: Releases, x: Reals, spacing: Reals) -> Nodes:
-    """The law on real nodes at given places."""
+def on_nodes(stage: Stage, of: Components, place: Place) -> Nodes:
+    """The law on real nodes."""
+    x, spacing = place
     log_weight = -0.5 * x * x - LOG_SQRT_2PI + xp.log(spacing)
-    if stage.smooth:
+    if stage.height > 0:
         log_weight = (
             log_weight + xp.asarray(cutoff.tables(stage.nodes, stage.height).below)[:, None, None]
         )
-    log_weight = releases.log_coin[:, None] + log_weight
-    return Nodes(x, spacing, _loss(releases, x), log_weight.reshape(-1, *x.shape[1:]))
+    log_weight = of.log_coin[:, None] + log_weight
+    return Nodes(_loss(of, x), log_weight.reshape(-1, *x.shape[1:]), spacing)
 
 
 def _log_share(share: Reals) -> Reals:
@@ -146,18 +119,18 @@ def _log_share(share: Reals) -> Reals:
     return xp.where(is_positive, xp.log(xp.where(is_positive, share, 1.0)), -xp.inf)
 
 
-def _exponents(releases: Releases, x: Reals) -> Reals:
+def _exponents(of: Components, x: Reals) -> Reals:
     """u of every component (components, mixtures, nodes, phases, lanes)."""
-    mean = releases.mean[:, :, None]
+    mean = of.mean[:, :, None]
     return mean * x - 0.5 * mean * mean
 
 
-def _loss(releases: Releases, x: Reals) -> Reals:
-    u, share = _exponents(releases, x), releases.share[:, :, None]
+def _loss(of: Components, x: Reals) -> Reals:
+    u, share = _exponents(of, x), of.share[:, :, None]
     small = xp.minimum(u, LARGE)
     excess = xp.sum(share * xp.expm1(small), 0)
     near = excess > -0.5
-    total = releases.miss[:, None] + xp.sum(share * xp.exp(small), 0)
+    total = of.miss[:, None] + xp.sum(share * xp.exp(small), 0)
     value = log1p(xp.where(near, excess, 0.0))
     value = xp.where(near, value, xp.log(xp.where(near, 1.0, total)))
     far = logsumexp(u + _log_share(share), axis=0)
@@ -165,15 +138,33 @@ def _loss(releases: Releases, x: Reals) -> Reals:
     return xp.where(largest > LARGE, far, value).reshape(-1, *x.shape[1:])
 
 
-def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Reals]:
+def weight_above(
+    stage: Stage, of: Components, place: Place, height: Reals, tilt: Reals, log_psi: Reals
+) -> tuple[Pair, Pair]:
+    """Tilted weights over psi at the tilt, and losses, of nodes at a height."""
+    power, (x, y) = of.power(tilt), (place.x, height)
+    loss = loss_above(of, x, y)
+    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(place.spacing) - log_psi
+    angle = -x * y
+    if stage.height > 0:
+        tables = cutoff.tables(stage.nodes, stage.height)
+        log_modulus = log_modulus + xp.asarray(tables.modulus)[:, None, None]
+        angle = angle + xp.asarray(tables.angle)[:, None, None]
+    log_modulus = (of.log_coin[:, None] + log_modulus).reshape(loss[0].shape)
+    log_modulus, angle = log_modulus + power * loss[0], of.on_all(angle) + power * loss[1]
+    modulus = xp.where(log_modulus > LEAST_LOG, xp.exp(log_modulus), 0.0)
+    return (modulus * xp.cos(angle), modulus * xp.sin(angle)), loss
+
+
+def loss_above(of: Components, x: Reals, height: Reals) -> tuple[Reals, Reals]:
     """Real and imaginary part of the loss at x + i height, on the nodes of all mixtures.
 
     The imaginary part is continuous along every vertical line. For one component its angle lies
     within pi. For several components it is y E m plus a remainder, and NaN where the remainder can
     exceed pi.
     """
-    u, share = xp.minimum(_exponents(releases, x), LARGE), releases.share[:, :, None]
-    mean = releases.mean[:, :, None]
+    u, share = xp.minimum(_exponents(of, x), LARGE), of.share[:, :, None]
+    mean = of.mean[:, :, None]
     grown, sine, half = xp.expm1(u), xp.sin(mean * height), xp.sin(0.5 * mean * height)
     lost = 2.0 * half * half
     a = xp.sum(share * (grown * (1.0 - lost) - lost), 0)
@@ -182,11 +173,11 @@ def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Real
     near = square > -0.5
     modulus = xp.where(near, 1.0, (1.0 + a) ** 2 + b * b)
     modulus = xp.where(near, log1p(xp.where(near, square, 0.0)), xp.log(modulus))
-    if releases.mean.shape[0] == 1:
+    if of.mean.shape[0] == 1:
         angle = xp.arctan2(b, 1.0 + a)
     else:
         weight = share * xp.exp(u)
-        total = releases.miss[:, None] + xp.sum(weight, 0)
+        total = of.miss[:, None] + xp.sum(weight, 0)
         centre = xp.sum(mean * weight, 0) / total
         spread = xp.sum(mean * mean * weight, 0) / total - centre * centre
         turn = height * centre
@@ -198,25 +189,25 @@ def loss_above(releases: Releases, x: Reals, height: Reals) -> tuple[Reals, Real
 
 
 def log_beyond_ends(
-    stage: Stage, releases: Releases, nodes: Nodes, tilt: Reals
+    stage: Stage, of: Components, place: Place, nodes: Nodes, tilt: Reals
 ) -> tuple[Reals, Reals]:
     """log of bounds on E e^(p l) below and above the range of the nodes (phases, lanes)."""
-    power, mean, share = releases.power(tilt), releases.mean, releases.share
+    power, mean, share = of.power(tilt), of.mean, of.share
     ends = []
     for at, side in ((0, -1.0), (-1, 1.0)):
-        x, loss = nodes.x[at], releases.by_mixture(nodes.loss)[:, at]
+        x, loss = place.x[at], of.by_mixture(nodes.loss)[:, at]
         part = share * xp.exp(xp.minimum(mean * x - 0.5 * mean * mean - loss, LARGE))
         # p l lies below its tangent where p < 0; else below its end, or its steepest rise.
         steepness = xp.minimum(xp.sum(mean * part, 0), xp.max(mean, 0))
         steepest = xp.where(power > 0, xp.max(mean, 0) if side > 0 else 0.0, steepness)
         rate = power * steepest
         tail = _log_normal_below(side * (rate - x))
-        each = releases.log_coin + power * loss - rate * x + 0.5 * rate * rate + tail
-        ends.append(logsumexp(each, axis=0) if releases.mixtures > 1 else each[0])
+        each = of.log_coin + power * loss - rate * x + 0.5 * rate * rate + tail
+        ends.append(logsumexp(each, axis=0) if of.mixtures > 1 else each[0])
     below, above = ends
-    if stage.smooth:
+    if stage.height > 0:
         tables = cutoff.tables(stage.nodes, stage.height)
-        cut = releases.on_all(xp.asarray(tables.above - tables.below)[:, None, None])
+        cut = of.on_all(xp.asarray(tables.above - tables.below)[:, None, None])
         terms = nodes.log_weight + cut + power * nodes.loss
         largest = xp.max(terms, 0)
         rest = largest + xp.log(xp.sum(xp.exp(terms - largest), 0))

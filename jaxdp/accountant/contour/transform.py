@@ -7,15 +7,14 @@ blocks, each one matrix product of near and far powers.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.sampled.law import Stage
+from jaxdp.accountant.contour.nodes import Pair, Stage
 
-Pair: TypeAlias = tuple[Reals, Reals]
-
+INNER = 256  # nodes of one product. measured: BLAS threads slow down larger ones
 AT_ONCE = 128  # points up to which one scan is faster than a matrix product. measured
 PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp from -37
 BLOCK_PRODUCTS = 72.0  # ulps of a block's turns, a far and a near one. derived: 64 blocks
@@ -70,7 +69,42 @@ def transform(powers: Powers, points: int, block: Index | int) -> Pair:
     return re, im
 
 
+def adjoint(powers: Powers, factors: Pair, block: Index | int) -> Pair:
+    """The sums over k of factors_k e^(i k h l_j) at every node, k the points of a block.
+
+    Factors are arrays (points, phases, lanes).
+    """
+    points = factors[0].shape[0]
+    if powers.near is None or powers.far is None or powers.first is None:
+        turn = turn_less_one(powers.loss, powers.step)
+        c, s = 1.0 + turn[0], turn[1]
+
+        def step(total: Pair, factor: Pair) -> tuple[Pair, None]:
+            re, im = total
+            return (re * c - im * s + factor[0], re * s + im * c + factor[1]), None
+
+        zero = xp.zeros_like(powers.loss[0])
+        backwards = tuple(x[::-1] for x in factors)
+        return lax.scan(step, (zero, zero), backwards)[0]
+    near, far, first = powers.near, powers.far, powers.first[:, :, block]
+    re, im = (x.reshape(points, -1).T.reshape(-1, far.shape[2], near.shape[2]) for x in factors)
+    # One more than the powers, which are less one.
+    (c, s), (p, q) = ((x[:, 0] + 1.0, x[:, 1]) for x in (near, far))
+    across = _product(re, c.swapaxes(-1, -2)) - _product(im, s.swapaxes(-1, -2))
+    up = _product(re, s.swapaxes(-1, -2)) + _product(im, c.swapaxes(-1, -2))
+    total = xp.sum(across * p - up * q, 1), xp.sum(across * q + up * p, 1)
+    total = _times(total, (1.0 + first[:, 0], first[:, 1]))
+    re, im = (x.T.reshape(powers.loss[0].shape) for x in total)
+    return re, im
+
+
 def _product(rows: Reals, columns: Reals) -> Reals:
+    inner = rows.shape[-1]
+    if inner > INNER and inner % INNER == 0:
+        rows, columns = (
+            x.reshape(*x.shape[:-1], -1, INNER).swapaxes(-2, -3) for x in (rows, columns)
+        )
+        return xp.sum(_product(rows, columns), -3)
     return xp.matmul(rows, columns.swapaxes(-1, -2), precision="highest")
 
 

@@ -1,10 +1,11 @@
-"""Bounds on delta and epsilon of sampled Gaussians in few phases, beside plain Gaussians.
+"""Bounds on delta and epsilon by inversion along a vertical contour, for lanes side by side.
 
-Identity: the inversion of `contour`. A short sum (`BULK`) serves most lanes of a batch. A long one
-(`LONG`) serves the others; its number of blocks grows while a bracket is wide. A release that
-samples everything is a plain Gaussian. Error: `errors`. Derivatives are the derivatives of the
-contour's sum, with nodes and contour fixed, and of its inverse. Chosen by `engines` first for
-sampled Gaussians (`serves`).
+Identity: `terms`. Error: `errors`. Derivatives: `slopes`, of the sum and of its inverse. Where
+Chernoff's bound is below the sum, it is the upper bound, with slope 0.
+
+Sampled Gaussians are rows of their own (`mixtures`): a short sum (`BULK`) serves most lanes of a
+batch, a long one (`LONG`) the others. Any other losses, and mixed ones, are `laws`. The number of
+blocks of a long sum grows while a bracket is wide.
 """
 
 from __future__ import annotations
@@ -26,21 +27,27 @@ from jaxdp.accountant.batches import few_sizes, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
-from jaxdp.accountant.sampled import curve
-from jaxdp.accountant.sampled.derivative import log_delta_slopes
-from jaxdp.accountant.sampled.law import Releases, Stage
-from jaxdp.accountant.sampled.plan import LEAST_UNIT
-from jaxdp.accountant.sampled.releases import releases_of
+from jaxdp.accountant.contour import curve
+from jaxdp.accountant.contour.laws import laws_of
+from jaxdp.accountant.contour.mixtures import mixtures_of
+from jaxdp.accountant.contour.nodes import Stage
+from jaxdp.accountant.contour.plan import LEAST_UNIT
+from jaxdp.accountant.contour.slopes import log_delta_slopes
+from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
+# Maps terms to their rows, axes reversed, and log of the probability that a record is sampled.
+Maker: TypeAlias = Callable[[Terms], tuple[Any, Reals]]
 
-MOST_PHASES = 8  # of traced releases. chosen: beyond, the general contour is faster
+MOST_PHASES = 8  # of traced mixtures. chosen: beyond, laws are faster
 LARGEST_EPSILON = 1e9  # largest epsilon at which delta is evaluated. chosen
 
-# A short sum over a law that ends sharply. chosen
-BULK = Stage(nodes=64, points=16, start=-8.7, depth=20.0, height=0.0)
-# A long sum over a law with a smooth cutoff. chosen
-LONG = Stage(nodes=256, points=256, start=-9.5, depth=28.0, height=7.0, blocks=64)
+# A short sum over a mixture that ends sharply. chosen
+BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
+# A long sum over a mixture with a smooth cutoff. chosen
+LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
+# A long sum over any law's own nodes. chosen
+OF_LAWS = Stage(points=256, blocks=64)
 # Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
 # Bytes of the lanes of one step. chosen: a CPU's cache, and a part of an accelerator's
@@ -54,9 +61,9 @@ GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or ove
 
 
 class Batch(NamedTuple):
-    """Releases with the axes of `Releases` reversed, and epsilon or delta (lanes,)."""
+    """Rows with their axes reversed, and epsilon or delta (lanes,)."""
 
-    releases: Releases
+    rows: Any
     value: Reals
 
 
@@ -69,63 +76,82 @@ def serves(terms: Terms) -> bool:
 
 
 def steps(question: Question, near: float) -> tuple[Step, ...]:
-    """The stages in turn, the second one for brackets wider than `near`."""
-    function = {"log delta": log_bounds, "epsilon": epsilon_bounds}[question]
-    bulk, long = (partial(function, stage) for stage in (BULK, LONG))
+    """The stages of mixtures in turn, the second one for brackets wider than `near`."""
     # Below the least unit a contour only has Chernoff's bounds.
     least = LEAST_UNIT if question == "log delta" else -np.inf
     return (
-        Step(bulk, more_than=FEW),
-        Step(long, near, BLOCKS, least, pack=partial(at_once, LONG)),
+        Step(partial(_ENGINES[question], BULK, mixtures_of), more_than=FEW),
+        Step(
+            partial(_ENGINES[question], LONG, mixtures_of),
+            near,
+            BLOCKS,
+            least,
+            pack=partial(at_once, LONG, LONG.nodes),
+        ),
     )
 
 
+def law_step(question: Question) -> Step:
+    """The stage of any laws."""
+    return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=BLOCKS)
+
+
 def log_bounds(
-    stage: Stage, terms: Terms, epsilon: Lanes, known: LogBounds, blocks: Index | int
+    stage: Stage, rows_of: Maker, terms: Terms, epsilon: Lanes, known: LogBounds, blocks: Any
 ) -> LogBounds:
     """Bounds on log delta at epsilons >= 0."""
-    releases, log_hit = releases_of(terms)
+    rows, log_hit = rows_of(terms)
     at = xp.minimum(epsilon, LARGEST_EPSILON)
     near = known.upper - known.lower < GUESSED
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("log delta", stage, Batch(releases, at), guess, blocks)
-    bad = xp.isnan(_sum_of(releases) + epsilon)
-    upper = xp.where(bad, xp.nan, xp.minimum(found.upper, log_hit))
+    found = _bounds("log delta", stage, Batch(rows, at), guess, blocks)
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
+    lower, upper = _with_infinite(rows, LogBounds(lower, found.upper))
+    bad = xp.isnan(_sum_of(rows) + epsilon)
+    upper = xp.where(bad, xp.nan, xp.minimum(upper, log_hit))
     return LogBounds(xp.minimum(lower, upper), upper)
+
+
+def _with_infinite(rows: Any, bounds: LogBounds) -> LogBounds:
+    """Bounds on log delta with infinite losses, from bounds for the finite losses."""
+    infinite = log_of_infinite(rows.log_finite)
+    has_infinite = infinite != -xp.inf  # true for NaN, which stays
+    error = rounding_of_infinite(infinite, xp.sum(rows.number != 0, -1))
+    ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
+    return LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
 
 
 def epsilon_bounds(
-    stage: Stage, terms: Terms, delta: Lanes, known: LogBounds, blocks: Index | int
+    stage: Stage, rows_of: Maker, terms: Terms, delta: Lanes, known: LogBounds, blocks: Any
 ) -> LogBounds:
     """Bounds on the least epsilon >= 0 at each delta; the upper one is safe."""
-    releases, log_hit = releases_of(terms)
-    inside = (delta > 0) & (delta < 1)
-    safe = xp.where(inside, delta, 0.5)
+    rows, log_hit = rows_of(terms)
+    finite = delta + xp.expm1(rows.log_finite)
+    inside = (finite > 0) & (delta < 1)
+    safe = xp.where(inside, finite, 0.5)
     near = known.upper - known.lower < GUESSED * (0.1 + known.lower)
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("epsilon", stage, Batch(releases, safe), guess, blocks)
-    bad = xp.isnan(_sum_of(releases) + delta)
-    met = inside & (xp.log(safe) >= log_hit)
-    lower, upper = (xp.where(met, 0.0, x) for x in (found.lower, found.upper))
-    lower, upper = xp.where(inside, lower, 0.0), xp.where(inside, upper, xp.inf)
-    upper = xp.where(bad, xp.nan, upper)
+    found = _bounds("epsilon", stage, Batch(rows, safe), guess, blocks)
+    bad = xp.isnan(_sum_of(rows) + delta)
+    met = inside & (xp.log(xp.where(inside, delta, 0.5)) >= log_hit)
+    lower, upper = (xp.where(met, 0.0, x) for x in found)
+    impossible = xp.where(delta > 0, xp.inf, 0.0)
+    lower = xp.where(inside, lower, xp.where(finite > 0, 0.0, impossible))
+    upper = xp.where(bad, xp.nan, xp.where(inside, upper, xp.inf))
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-def _sum_of(releases: Releases) -> Reals:
+def _sum_of(rows: Any) -> Reals:
     """Sum of a lane's parameters: NaN where one is bad."""
-    releases = releases._replace(sign=xp.zeros_like(releases.sign))
-    parts = (xp.sum(x, tuple(range(1, x.ndim))) for x in releases)
-    return sum(parts, start=xp.zeros(()))
+    return sum((xp.sum(x, tuple(range(1, x.ndim))) for x in rows.parameters), start=xp.zeros(()))
 
 
-def at_once(stage: Stage) -> int:
-    """Number of lanes in one step: a power of two."""
+def at_once(stage: Stage, nodes: int) -> int:
+    """Number of lanes in one step, a power of two, for `nodes` nodes of all phases."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
-    each = 8 * (stage.nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
+    each = 8 * (nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
     return int(
-        np.clip(1 << (of_platform(MEMORY) // each).bit_length() - 1, 8, of_platform(MOST_AT_ONCE))
+        np.clip(1 << (of_platform(MEMORY) // each).bit_length() - 1, 1, of_platform(MOST_AT_ONCE))
     )
 
 
@@ -151,7 +177,7 @@ def _bounds(
     on_host = _OnHost.takes(size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
     lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
-    pack = min(at_once(stage), size if on_host else few_sizes(size))
+    pack = min(at_once(stage, lanes.rows.nodes(stage)), size if on_host else few_sizes(size))
     index = np.minimum(np.arange(-(-size // pack) * pack), size - 1).reshape(-1, pack)
     calls = [jax.tree.map(lambda x, i=i: x[i], (lanes, guess)) for i in index]
 
@@ -180,7 +206,7 @@ def _stage_and_slopes(
 ) -> tuple[LogBounds, Batch | None]:
     """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
     size = guess.size
-    chunk = min(at_once(stage), size)
+    chunk = min(at_once(stage, lanes.rows.nodes(stage)), size)
 
     def padded(x: Reals) -> Reals:
         width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
@@ -188,23 +214,29 @@ def _stage_and_slopes(
 
     def of_chunk(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
         lanes, guess = at
-        releases = Releases(*(x.T for x in lanes.releases))
-        answer = _CURVES[question](stage, releases, lanes.value, guess, blocks)
+        rows = _reversed(lanes.rows)
+        answer = _CURVES[question](stage, rows, lanes.value, guess, blocks)
         bounds = LogBounds(answer.lower, answer.upper)
         if not with_slopes:
             return bounds, None
-        of_releases, of_epsilon = log_delta_slopes(stage, releases, answer.frozen)
+        of_rows, of_epsilon = log_delta_slopes(stage, rows, answer.frozen)
         if question == "epsilon":  # epsilon does not fall below 0
-            falls = answer.upper > 0
-            of_releases = Releases(*(xp.where(falls, -x / of_epsilon, 0.0) for x in of_releases))
-            of_epsilon = xp.where(falls, 1.0 / (of_epsilon * lanes.value), 0.0)
-        return bounds, Batch(Releases(*(x.T for x in of_releases)), of_epsilon)
+            falls = (answer.upper > 0) & (of_epsilon < 0)
+            scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
+            of_rows = jax.tree.map(lambda x: scale * x, of_rows)
+            of_epsilon = -scale / lanes.value
+        return bounds, Batch(_reversed(of_rows), of_epsilon)
 
     with jax.numpy_rank_promotion("allow"):
         if chunk == size:
             return of_chunk((lanes, guess))
         found = lax.map(of_chunk, jax.tree.map(padded, (lanes, guess)))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
+
+
+def _reversed(rows: Any) -> Any:
+    """Rows with their axes reversed."""
+    return jax.tree.map(lambda x: x.T, rows)
 
 
 def _differentiable(
@@ -235,5 +267,9 @@ _CURVES: dict[Question, Callable[..., curve.Answer]] = {
 _PROGRAMS = {
     (question, stage): compiled(partial(_stage, question, stage), (), lanes=0)
     for question in _CURVES
-    for stage in (BULK, LONG)
+    for stage in (BULK, LONG, OF_LAWS)
+}
+_ENGINES: dict[Question, Callable[..., LogBounds]] = {
+    "log delta": log_bounds,
+    "epsilon": epsilon_bounds,
 }

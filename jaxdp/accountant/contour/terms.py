@@ -21,36 +21,25 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp.accountant.sampled import cutoff, transform
-from jaxdp.accountant.sampled.cumulant import composed, log_psi
-from jaxdp.accountant.sampled.law import Releases, Stage, loss_above, on_nodes
-from jaxdp.accountant.sampled.transform import Pair, Powers
+from jaxdp._numeric.elementary import log1p
+from jaxdp.accountant.contour import transform
+from jaxdp.accountant.contour.cumulant import composed
+from jaxdp.accountant.contour.nodes import LEAST_LOG, FrozenContour, LineNodes, Pair, Stage, log_psi
+from jaxdp.accountant.contour.rows import Rows
+from jaxdp.accountant.contour.transform import Powers
 
 FEW_POINTS = 32  # sums of up to this many terms turn each term by itself. chosen
-LEAST_LOG = -690.0  # log of a number above 0. derived: e^-708 is the least normal double
-LARGEST_LOG = 600.0  # log above which a sum is unknown. derived: its square root can be squared
-
-
-class FrozenContour(NamedTuple):
-    """Nodes and contour of every lane, which stay fixed under differentiation."""
-
-    x: Reals  # (nodes, phases, lanes)
-    spacing: Reals  # (phases, lanes)
-    height: Reals  # (phases, lanes)
-    tilt: Reals  # (lanes,)
-    step: Reals  # (lanes,)
-    epsilon: Reals  # (lanes,): at which terms are centred
-    log_unit: Reals  # (lanes,): unit of sums
-    blocks: Index | int
 
 
 class Line(NamedTuple):
     """psi of every phase along a contour, prepared for the sum."""
 
+    nodes: LineNodes
     powers: Powers  # of psi over psi at the tilt
     log_psi: Reals  # (phases, lanes), at the tilt
     log_scale: Reals  # (lanes,): of M(theta) e^(-theta epsilon), in the unit
+    drift: Reals  # (lanes,): sum of the mean losses that the nodes leave out
+    wander: Reals  # (phases, lanes): sum |W l|
 
 
 class Block(NamedTuple):
@@ -59,26 +48,25 @@ class Block(NamedTuple):
     terms: Pair  # (points, lanes)
     t: Reals  # (points, lanes)
     weight: Reals  # weight of the rule over |z (z + 1)| (points, lanes)
-    log_modulus: Reals  # of phi = psi / psi at the tilt (points, phases, lanes)
+    log_phi: Pair  # of phi = psi / psi at the tilt (points, phases, lanes)
     size: Reals  # of phi - 1 (points, phases, lanes)
     log_power: Reals  # log |M / M(theta)| (points, lanes)
     turned: Reals  # sum of the absolute values of all angles (points, lanes)
 
 
-def line(stage: Stage, releases: Releases, frozen: FrozenContour) -> Line:
-    """The part that all points of a contour share; differentiable in `releases`."""
-    real = on_nodes(stage, releases, frozen.x, frozen.spacing)
-    power = releases.power(frozen.tilt)
-    psi = log_psi(real, power)
-    loss = loss_above(releases, frozen.x, frozen.height)
-    weight = _weight_above(stage, releases, frozen, loss, psi)
-    powers = transform.prepared(weight, loss, frozen.step, stage)
-    scale = composed(releases, psi, frozen.tilt) - frozen.tilt * frozen.epsilon - frozen.log_unit
-    return Line(powers, psi, scale)
+def line(stage: Stage, rows: Rows, frozen: FrozenContour) -> Line:
+    """The part that all points of a contour share."""
+    psi = log_psi(rows.on_axis(stage, frozen.place), rows.power(frozen.tilt))
+    nodes = rows.on_line(stage, frozen, psi)
+    powers = transform.prepared(nodes.weight, nodes.loss, frozen.step, stage)
+    scale = composed(rows, psi, frozen.tilt) - frozen.tilt * frozen.epsilon - frozen.log_unit
+    drift = xp.sum(rows.sign * rows.number * nodes.mean, 0)
+    wander = xp.sum(xp.hypot(*nodes.weight) * xp.hypot(*nodes.loss), 0)
+    return Line(nodes, powers, psi, scale, drift, wander)
 
 
 def block(
-    stage: Stage, releases: Releases, frozen: FrozenContour, found: Line, index: Index | int
+    stage: Stage, rows: Rows, frozen: FrozenContour, found: Line, index: Index | int
 ) -> Block:
     """The terms of the points of one block."""
     re, im = transform.transform(found.powers, stage.points, index)
@@ -86,19 +74,26 @@ def block(
     log_modulus, angle = lax.optimization_barrier((log_modulus, angle))
     k = xp.asarray(np.arange(1.0 * stage.points)[:, None]) + 1.0 * stage.points * index
     t = frozen.step * k
-    turns = releases.number * angle
-    log_power = xp.sum(releases.number * log_modulus, 1) - 0.5 * releases.variance * t * t
-    own = releases.variance * t * (frozen.tilt + 0.5)
-    total = xp.sum(releases.sign * turns, 1) + own - t * frozen.epsilon
+    turns = rows.number * angle
+    variance = rows.variance + frozen.smoothed
+    log_power = xp.sum(rows.number * log_modulus, 1) - 0.5 * variance * t * t
+    own = variance * t * (frozen.tilt + 0.5)
+    total = xp.sum(rows.sign * turns, 1) + own + t * (found.drift - frozen.epsilon)
     rule = xp.where(k == 0, 0.5, 1.0) * frozen.step / xp.pi
     # Real and imaginary part of z (z + 1).
     across, up = frozen.tilt * (frozen.tilt + 1.0) - t * t, t * (2.0 * frozen.tilt + 1.0)
-    weight = rule * lax.rsqrt(across * across + up * up)
+    weight = xp.where(t <= frozen.end, rule * lax.rsqrt(across * across + up * up), 0.0)
     total = total - xp.arctan2(up, across)
     modulus = weight * xp.exp(xp.maximum(log_power, LEAST_LOG))
     terms = lax.optimization_barrier((modulus * xp.cos(total), modulus * xp.sin(total)))
     turned = xp.sum(xp.abs(turns), 1) + xp.abs(own)
-    return Block(terms, t, weight, log_modulus, size, log_power, turned)
+    logs = log_modulus, angle
+    return Block(terms, t, weight, logs, size, log_power, turned)
+
+
+def own(_: FrozenContour, found: Block) -> Pair:
+    """Terms of delta itself."""
+    return found.terms
 
 
 def slope_of(frozen: FrozenContour, found: Block) -> Pair:
@@ -107,22 +102,12 @@ def slope_of(frozen: FrozenContour, found: Block) -> Pair:
     return frozen.tilt * re - t * im, frozen.tilt * im + t * re
 
 
-def _weight_above(
-    stage: Stage, releases: Releases, frozen: FrozenContour, loss: Pair, psi: Reals
-) -> Pair:
-    """Tilted weights of nodes at the contour's height, divided by psi at the tilt."""
-    power = releases.power(frozen.tilt)
-    x, y = frozen.x, frozen.height
-    log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(frozen.spacing) - psi
-    angle = -x * y
-    if stage.smooth:
-        tables = cutoff.tables(stage.nodes, stage.height)
-        log_modulus = log_modulus + xp.asarray(tables.modulus)[:, None, None]
-        angle = angle + xp.asarray(tables.angle)[:, None, None]
-    log_modulus = (releases.log_coin[:, None] + log_modulus).reshape(loss[0].shape)
-    log_modulus, angle = log_modulus + power * loss[0], releases.on_all(angle) + power * loss[1]
-    modulus = xp.where(log_modulus > LEAST_LOG, xp.exp(log_modulus), 0.0)
-    return modulus * xp.cos(angle), modulus * xp.sin(angle)
+def density_of(frozen: FrozenContour, found: Block) -> Pair:
+    """Terms of the density of the total at epsilon: z (z + 1) times the terms."""
+    across = frozen.tilt * (frozen.tilt + 1.0) - found.t**2
+    up = found.t * (2.0 * frozen.tilt + 1.0)
+    re, im = found.terms
+    return across * re - up * im, across * im + up * re
 
 
 def _log_of_one_more(re: Reals, im: Reals) -> tuple[Reals, Reals, Reals]:

@@ -10,18 +10,14 @@ Source: one big jump: Foss, Korshunov & Zachary, Heavy-Tailed and Subexponential
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy, log1p
-from jaxdp.accountant.sampled.cumulant import (
-    Bounds,
-    composed,
-    log_bound,
-    log_psi_in_parts,
-)
-from jaxdp.accountant.sampled.law import Nodes, Releases
+from jaxdp.accountant.contour.cumulant import chernoff_of, composed, in_parts
+from jaxdp.accountant.contour.nodes import Nodes, sums
+from jaxdp.accountant.contour.rows import Bounds, Rows
 
 CUTS = 32  # of the law. chosen: half a noise apart
 CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 2 to 3
@@ -51,14 +47,15 @@ def _least_of_worse(each: Reals) -> Reals:
     return xp.min(xp.max(least, 0), 0)
 
 
-def parts(releases: Releases, nodes: Nodes, tilts: Reals) -> Parts:
+def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
-    power, largest = releases.power(tilts), xp.max(xp.abs(nodes.loss), 0)
-    psi, below, above = log_psi_in_parts(nodes, power, CUTS, releases.sign < 0)
-    whole = log_bound(releases, tilts, power, psi, largest)
-    body = composed(releases, below, tilts[:, None])
-    risen = xp.sum(releases.number * log1p(above), -2)
+    power = rows.power(tilts)
+    found = sums(nodes, power)
+    whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
+    below, above = in_parts(found, CUTS, rows.order())
+    body = composed(rows, below, tilts[:, None])
+    risen = xp.sum(rows.number * log1p(above), -2)
     share = -xp.expm1(-risen)
     rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
     both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
-    return Parts(Bounds(tilts, whole), both - conversion_entropy(tilts)[:, None, None])
+    return Parts(whole, both - conversion_entropy(tilts)[:, None, None])

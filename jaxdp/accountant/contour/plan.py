@@ -9,21 +9,15 @@ Source of the approximation: Daniels, Annals of Mathematical Statistics 25, 1954
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
-from jaxdp.accountant.sampled.cumulant import (
-    Bounds,
-    Moments,
-    chernoff,
-    composed,
-    log_psi,
-    moments,
-)
-from jaxdp.accountant.sampled.law import Nodes, Releases, Stage
+from jaxdp.accountant.contour.cumulant import Moments, chernoff, composed, moments
+from jaxdp.accountant.contour.nodes import Nodes, Stage, log_psi
+from jaxdp.accountant.contour.rows import Bounds, Plan, Rows
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
 TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
@@ -31,25 +25,12 @@ TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
 ABOVE = np.asarray([0.0, 2.0, 4.0, 6.0, 9.0])[:, None]
 # Other tilts below a saddle's, over the saddle's. chosen
 BELOW = np.asarray([1e-300, 0.3, 0.65])[:, None]
-# Tilts among which the best is taken. chosen: 1e6 releases of all, or one at q = 1e-7
-TILTS = np.append(1e-300, np.exp(np.arange(-2.5, 16.1, 0.45)))
 NEWTON_STEPS = 14  # measured: from the central limit to the saddle
 LARGE_TERMS = 13.0  # nats above delta of terms that lose digits. derived: e^13 40 ULP is 4e-9
 LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
 REACHES = 5  # rounds of `_height_of_fall`. measured
 LEAST_UNIT = -700.0  # least log of a unit; below, only Chernoff's bounds serve. chosen
-
-
-class Plan(NamedTuple):
-    """A contour of each lane (lanes,)."""
-
-    tilt: Reals
-    period: Reals
-    epsilon: Reals  # estimate of epsilon
-    log_unit: Reals  # estimate of log delta there
-    bounds: Bounds  # of the law on its nodes
-    spread: Reals  # (phases, lanes), of l at the tilt of a saddle
 
 
 class _Saddle(NamedTuple):
@@ -62,39 +43,38 @@ class _Saddle(NamedTuple):
     variance: Reals  # (phases, lanes)
 
 
-def saddle(releases: Releases, nodes: Nodes, log_delta: Reals) -> Plan:
+def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
     """The tilt at which the saddlepoint approximation equals log delta, by Newton's method."""
 
     def newton(_: Index | int, state: _Saddle) -> _Saddle:
         tilt = xp.exp(state.next)
-        found = moments(nodes, releases.power(tilt))
-        spread = xp.sum(releases.number * found.variance, 0) + releases.variance
+        found = moments(nodes, rows.power(tilt))
+        spread = xp.sum(rows.number * found.variance, 0) + rows.variance
         spread = spread + (1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2)
-        epsilon = _mean(releases, found, tilt) - 1.0 / tilt - 1.0 / (1.0 + tilt)
-        size = composed(releases, found.log_psi, tilt) - tilt * epsilon
+        epsilon = _mean(rows, found, tilt) - 1.0 / tilt - 1.0 / (1.0 + tilt)
+        size = composed(rows, found.log_psi, tilt) - tilt * epsilon
         size = size - (xp.log(tilt * (1.0 + tilt)) + 0.5 * xp.log(2.0 * xp.pi * spread))
         step = xp.clip((size - log_delta) / (tilt * tilt * spread), -1.5, 1.5)
         next_ = xp.clip(state.next + step, -12.0, 14.0)
         return _Saddle(next_, tilt, spread, epsilon, found.variance)
 
     zero = xp.zeros_like(log_delta)
-    each = releases.share**2 * xp.expm1(xp.minimum(releases.mean**2, 50.0))
-    each = releases.number * xp.sum(releases.coin * xp.sum(each, 0), 0)
-    spread = xp.sum(each, 0) + releases.variance + 1e-12
+    spread = moments(nodes, rows.power(zero)).variance
+    spread = xp.sum(rows.number * spread, 0) + rows.variance + 1e-12
     start = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
-    start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(each))
+    start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(rows.number))
     found = lax.fori_loop(0, NEWTON_STEPS, newton, start)
     tilt, epsilon = found.tilt, xp.maximum(found.epsilon, 0.0)
     above = tilt + xp.asarray(ABOVE) / xp.sqrt(found.spread)
-    bounds = chernoff(releases, nodes, xp.concatenate([xp.asarray(BELOW) * tilt, above]))
+    bounds = chernoff(rows, place, nodes, xp.concatenate([xp.asarray(BELOW) * tilt, above]))
     log_unit = xp.clip(log_delta, LEAST_UNIT, 0.0)
     period = _period(bounds, tilt, bounds.log - bounds.tilts * epsilon - log_unit)
     return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
 
 
-def _mean(releases: Releases, found: Moments, tilt: Reals) -> Reals:
-    mean = xp.sum(releases.number * releases.sign * found.mean, 0)
-    return mean + releases.variance * (tilt + 0.5)
+def _mean(rows: Rows, found: Moments, tilt: Reals) -> Reals:
+    mean = xp.sum(rows.number * rows.sign * found.mean, 0)
+    return mean + rows.variance * (tilt + 0.5)
 
 
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
@@ -115,19 +95,17 @@ class Target(NamedTuple):
     log_unit: Reals  # of delta there
 
 
-def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target: Target) -> Plan:
-    """The best of `TILTS`, estimated on every other node."""
+def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Target) -> Plan:
+    """The best of the tilts of `bounds`, estimated on coarse nodes."""
     tilts, excess = bounds.tilts, bounds.log - bounds.tilts * target.epsilon - target.log_unit
     # The first tilt is 0: it only bounds aliased terms.
     tilt, scale = tilts[1:], excess[1:]
-    power = releases.power(tilt)
-    exponent = half.log_weight + power[:, None] * half.loss
-    exponent = exponent - log_psi(half, power)[:, None]
-    last = exponent.reshape(tilt.shape[0], releases.mixtures, -1, *power.shape[1:])[:, :, -1]
-    last = xp.max(last, 1)
-    edge = xp.max(last + xp.log(releases.number), 1) + stage.log_rise
+    power = rows.power(tilt)
+    exponent = coarse.log_weight + power[:, None] * coarse.loss
+    exponent = exponent - log_psi(coarse, power)[:, None]
+    edge = rows.log_edge(stage, exponent)
     fall = xp.maximum(scale, 0.0) + TRUNCATED
-    height = _height_of_fall(releases, xp.exp(exponent), half.loss, fall)
+    height = _height_of_fall(rows, xp.exp(exponent), coarse.loss, fall)
     periods = _period(bounds, tilt, excess)
     log_points = xp.log(height * periods / (2.0 * xp.pi))
     costs = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
@@ -138,23 +116,18 @@ def search(stage: Stage, releases: Releases, half: Nodes, bounds: Bounds, target
     best = xp.argmin(costs, 0)[None]
     tilt = xp.take_along_axis(tilt, best, 0)[0]
     period = xp.take_along_axis(periods, best, 0)[0]
-    spread = xp.zeros_like(releases.number)
+    spread = xp.zeros_like(rows.number)
     return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
 
 
-def _height_of_fall(releases: Releases, weight: Reals, loss: Reals, fall: Reals) -> Reals:
+def _height_of_fall(rows: Rows, weight: Reals, loss: Reals, fall: Reals) -> Reals:
     """The t at which |phi|^n falls by `fall` nats, estimated by t^2 E min(l^2, 2 / t^2) / 2."""
-    square = loss * loss
+    square = (loss - rows.centre(weight, loss)) ** 2
 
     def narrow(_: Index | int, inverse: Reals) -> Reals:
         inside = xp.sum(weight * xp.minimum(square, inverse[:, None, None]), 1)
-        spread = xp.sum(releases.number * inside, 1) + releases.variance
+        spread = xp.sum(rows.number * inside, 1) + rows.variance
         return spread / fall  # 2 / t^2 with t^2 = 2 fall / spread
 
     inverse = lax.fori_loop(0, REACHES, narrow, xp.full_like(fall, xp.inf))
     return xp.sqrt(2.0 / xp.maximum(inverse, 1e-300))
-
-
-def fixed_tilts(lanes: Reals) -> Reals:
-    """`TILTS` for every lane."""
-    return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))

@@ -1,0 +1,77 @@
+"""Chernoff's bound on epsilon from the whole law: the bound of all Renyi orders, at the best order.
+
+With theta the order less 1, K the cumulants of all releases, and delta reduced by the probability
+outside the nodes,
+
+    epsilon <= (K(theta) - log(1 + theta) - theta log(1 + 1 / theta) - log delta) / theta.
+
+Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
+"""
+
+from __future__ import annotations
+
+import jax
+
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Lanes, Reals
+from jaxdp._numeric.search import zoom
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.contour.cumulant import chernoff, composed
+from jaxdp.accountant.contour.laws import Laws, laws_of
+from jaxdp.accountant.contour.nodes import Nodes, log_psi
+from jaxdp.accountant.contour.rare_losses import Cut, uncut
+
+# log of the range of tilts searched. chosen: 1e15 releases, and losses of 1e-10
+_LOG_TILTS = (-23.0, 30.0)
+# Tilts of a round, and rounds, each between the neighbours of the best tilt. chosen: resolves 2e-6
+_TRIED, _ROUNDS = 24, 7
+
+
+def epsilon_of(terms: Terms, delta: Lanes) -> Reals:
+    """Bounds on the least epsilons >= 0 of lanes; infinite where there is none. No derivative.
+
+    K comes from two quadrature rules; three times their difference is added to it.
+    """
+    terms, delta = lax.stop_gradient((terms, delta))
+    laws, place, nodes = _whole(terms)
+    finite = delta + xp.expm1(laws.log_finite) - xp.exp(laws.log_left_out)
+    log_finite = xp.log(xp.where(finite > 0, finite, 1.0))
+
+    def bound(log_tilts: Reals) -> Reals:
+        tilts = xp.exp(log_tilts)
+        return _finite((chernoff(laws, place, nodes, tilts).log - log_finite) / tilts)
+
+    least = _least(bound, delta)[1]
+    return xp.where((finite > 0) & xp.isfinite(least), xp.maximum(least, 0.0), xp.inf)
+
+
+def smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
+    """log of the least e^(K(s) - s epsilon) / (s (1 + s)) over s > 0, and its derivatives.
+
+    One composition: arrays of the terms have one axis.
+    """
+    laws, _, nodes = _whole(jax.tree.map(lambda x: x[None], terms))
+
+    def log_size(laws: Laws, nodes: Nodes, epsilon: Reals, tilt: Reals) -> Reals:
+        cumulant = composed(laws, log_psi(nodes, laws.power(tilt)), tilt)
+        return cumulant - tilt * epsilon - xp.log(tilt) - xp.log1p(tilt)
+
+    fixed = lax.stop_gradient((laws, nodes, epsilon))
+    # Where it is least, it does not change with s.
+    tilt = xp.exp(_least(lambda x: _finite(log_size(*fixed, xp.exp(x))), epsilon[None])[0])
+    return log_size(laws, nodes, epsilon, tilt)[0]
+
+
+def _whole(terms: Terms) -> tuple[Laws, Cut, Nodes]:
+    laws = jax.tree.map(lambda x: x.T, laws_of(terms)[0])
+    place = uncut(laws)
+    return laws, place, laws.on_axis(None, place)
+
+
+def _least(function, like: Reals) -> tuple[Reals, Reals]:
+    low, high = (xp.full_like(like, x) for x in _LOG_TILTS)
+    return zoom(function, low, high, _TRIED, _ROUNDS)
+
+
+def _finite(x: Reals) -> Reals:
+    return xp.where(xp.isfinite(x), x, xp.inf)

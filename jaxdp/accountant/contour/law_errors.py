@@ -1,0 +1,134 @@
+"""Errors of a contour over the quadrature nodes of any law, and where it ends.
+
+* quadrature: the difference to a second rule with other nodes, at some heights up to the end. It
+  bounds the error where both rules do not fail alike. Where the phases of neighbouring nodes differ
+  by more than a panel resolves, the mass of these nodes is the error;
+* truncation: `truncation`;
+* smoothing: where psi falls too slowly, as for atoms, one more release, a Gaussian, makes it fall
+  (`errors` bounds what this adds to delta).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.contour.nodes import FrozenContour, LineNodes, Pair, Stage, log_psi
+from jaxdp.accountant.contour.rows import Parts
+from jaxdp.accountant.contour.truncation import HEIGHTS, log_fall
+
+# Heights at which both rules are compared, in units of the end. chosen
+_CHECKED = np.unique(np.append(2.0 ** np.arange(-10.0, 0.0), np.arange(5.0, 17.0) / 16.0))
+# Radians between neighbouring nodes at which a panel's integral has no digit left. derived: the
+# error of 16 nodes for e^(i x) grows like the 32nd power of the turn.
+_TURN = 3.6
+# Radians between neighbouring nodes up to which a smoothed contour extends. chosen: (2.7 / 3.6)^32
+# is 1e-4
+_RESOLVED = 2.7
+# Mass of a node that can turn further. chosen: the error is at most this mass
+_LEAST_ERROR = 1e-9
+# log of the truncation error over delta, where psi falls without smoothing. chosen: 5e-12
+_CUT_OFF = -26.0
+
+
+class ByHeight(NamedTuple):
+    """Errors of phi up to each of the heights `_CHECKED`, and per unit of height."""
+
+    quadrature: Reals  # (heights, phases, lanes)
+    slope: Reals  # (phases, lanes)
+
+
+def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair) -> Parts:
+    """End and errors of a contour; `logs` are log psi and log_scale."""
+    weight, offset = line.weight[0], line.loss[0]
+    is_spread = xp.isfinite(laws.log_density)
+    gap = xp.where(is_spread, xp.abs(xp.diff(laws.loss, axis=0, append=laws.loss[-1:])), 0.0)
+    log_density = laws.log_density + (frozen.tilt * (offset + line.mean) - logs[0])
+    log_density = log_density + frozen.place.log_kept
+    tails = _Tails(stage, frozen, weight, offset, log_density)
+    end, smoothed, truncation = _ended(laws, tails, logs[1], _resolved(laws, weight, gap))
+    check = laws.check_on(frozen.place)
+    psi = log_psi(check, laws.power(frozen.tilt))
+    other = xp.exp(check.log_weight + frozen.tilt * check.loss - psi)
+
+    def at_height(share: Reals) -> Pair:
+        t = share * end
+        first, second = _sum(weight, offset, t), _sum(other, check.loss - line.mean, t)
+        unresolved = 2.0 * xp.sum(weight * xp.minimum((gap * (t / _TURN)) ** 32, 1.0), 0)
+        return xp.hypot(first[0] - second[0], first[1] - second[1]), unresolved
+
+    gaps, unresolved = lax.map(at_height, xp.asarray(_CHECKED))
+    by_height = ByHeight(lax.cummax(gaps) + unresolved, xp.sum(weight * laws.rounding, 0))
+    return Parts(laws.mass_gap + 4.0 * ULP, by_height, truncation, end, smoothed)
+
+
+def _resolved(laws: Any, weight: Reals, gap: Reals) -> Reals:
+    """Height up to which phases of neighbouring nodes differ by `_RESOLVED` at most (lanes,)."""
+    matters = laws.number * weight > _LEAST_ERROR
+    largest = xp.max(xp.where(matters, gap, 0.0), (0, 1))
+    return xp.where(largest > 0, _RESOLVED / xp.where(largest > 0, largest, 1.0), xp.inf)
+
+
+class _Tails(NamedTuple):
+    """A contour and the tilted law on its nodes."""
+
+    stage: Stage
+    frozen: FrozenContour
+    weight: Reals
+    offset: Reals
+    log_density: Reals
+
+    def ends(self) -> tuple[Reals, Reals]:
+        """The end of all points (lanes,), and the ends that are tried (ends, lanes)."""
+        longest = self.frozen.step * (self.stage.points * self.frozen.blocks - 0.5)
+        return longest, longest * xp.asarray(HEIGHTS)[:, None]
+
+    def log_beyond(self, laws: Any, ends: Reals) -> Reals:
+        """log of bounds on |M(theta + it)| / M(theta) for all t from each end on."""
+        fall = log_fall(self.weight, self.offset, self.log_density, ends)
+        falls = xp.sum(xp.where(laws.number == 0, 0.0, laws.number * fall), 1)
+        return lax.cummax(falls - 0.5 * laws.variance * ends**2, reverse=True)
+
+
+def phi_error(by_height: ByHeight, frozen: FrozenContour, t: Reals) -> Reals:
+    """Error of phi at heights (points, 1, lanes)."""
+    ends = xp.asarray(_CHECKED)[:, None] * frozen.end
+    index = xp.sum(ends[:, None] < t[:, 0][None], 0)  # (points, lanes)
+    index = xp.minimum(index, len(_CHECKED) - 1)[:, None]
+    shape = index.shape[0], by_height.slope.shape[0], index.shape[2]
+    found = xp.take_along_axis(by_height.quadrature, xp.broadcast_to(index, shape), 0)
+    return found + by_height.slope * t
+
+
+def _sum(weight: Reals, loss: Reals, t: Reals) -> Pair:
+    """sum w (e^(i t l) - 1)."""
+    half = xp.sin(0.5 * t * loss)
+    return -2.0 * xp.sum(weight * half * half, 0), xp.sum(weight * xp.sin(t * loss), 0)
+
+
+def _ended(
+    laws: Any, tails: _Tails, log_scale: Reals, resolved: Reals
+) -> tuple[Reals, Reals, Reals]:
+    """The end of the contour, the variance of the smoothing, and the truncation error.
+
+    With x = log(T / theta) + 2, the truncation error is less than the smoothing error of a variance
+    2 x / T^2.
+    """
+    longest, ends = tails.ends()
+    log_tails = tails.log_beyond(laws, ends)
+    is_below = (log_scale + log_tails - xp.log(xp.pi * ends) <= _CUT_OFF) & (ends <= longest)
+    last = xp.maximum(xp.sum(ends <= xp.minimum(longest, resolved), 0) - 1, 0)
+    has_fallen = xp.any(is_below, 0)
+    k = xp.where(has_fallen, xp.argmax(is_below, 0), last)[None]
+    end, tail = (xp.take_along_axis(x, k, 0)[0] for x in (ends, log_tails))
+    missing = xp.maximum(xp.log1p(end / tails.frozen.tilt) + 2.0 + tail, 0.0)
+    smoothed = xp.where(has_fallen | xp.isnan(missing), 0.0, 2.0 * missing / end**2)
+    cut_off = xp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -xp.inf)
+    # Halfway between two points, so that the points beyond sum to less than the integral.
+    step = tails.frozen.step
+    end = step * (xp.floor(end / step) + 0.5)
+    return end, smoothed, xp.exp(xp.max(cut_off, 0)) / (xp.pi * end)

@@ -1,0 +1,231 @@
+"""Rows of any loss: the nodes of its quadrature on the real axis, with a second rule as a check."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxdp._core.compilation import compiled
+from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.contour import law_errors
+from jaxdp.accountant.contour.guess import CUTS
+from jaxdp.accountant.contour.nodes import (
+    FrozenContour,
+    LineNodes,
+    Nodes,
+    Pair,
+    Psi,
+    Stage,
+    Sums,
+    log_psi,
+)
+from jaxdp.accountant.contour.rare_losses import Cut, cut
+from jaxdp.accountant.contour.rows import Parts, Plan
+from jaxdp.accountant.contour.transform import INNER
+from jaxdp.accountant.tables import Table, tabled
+from jaxdp.dominating_pair.base import MASS_ERROR
+
+# Tilts among which the best is taken. chosen: all that a double may need
+TILTS = np.append(1e-300, np.exp(np.arange(-16.0, 14.1, 0.4)))
+# log of the least mass of a node that counts. chosen: e^-700 is a normal number
+_NO_MASS = -690.0
+_NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
+_COMPOSED = 64.0 * ULP  # rounding of a cumulant. derived: some products
+
+
+class _Law(NamedTuple):
+    """Losses of one release of each phase (nodes, phases, lanes), conditional on finite ones."""
+
+    loss: Reals
+    log_mass: Reals
+    log_density: Reals  # of the loss; inf at atoms
+    check_loss: Reals  # nodes of a second rule
+    check_mass: Reals
+    mass_gap: Reals  # (phases, lanes): difference of the masses of both rules, beyond rounding
+    rounding: Reals  # error of each node's e^(i t l) per unit of t
+    number: Reals  # (phases, lanes)
+    variance: Reals  # (lanes,): mu^2 of the Gaussians that are not sampled
+    log_finite: Reals  # (lanes,)
+    log_left_out: Reals  # (lanes,): log of the probability that some loss lies at no node
+
+
+class Laws(_Law):
+    """Releases of any noise as rows of the engine."""
+
+    smooths: ClassVar[bool] = True
+    sign: ClassVar[float] = 1.0
+    composed_error: ClassVar[float] = _COMPOSED
+    relative_error: ClassVar[float] = 0.0
+
+    @property
+    def parameters(self) -> tuple[Reals, ...]:
+        """Arrays that are NaN where a parameter is bad."""
+        bad = xp.isnan(self.loss) | xp.isnan(self.log_mass)
+        numbers = xp.where(xp.any(bad, -1) & (self.number != 0), xp.nan, self.number)
+        return numbers, self.variance, self.log_finite
+
+    def nodes(self, stage: Stage) -> int:
+        """Number of nodes of all phases, with axes reversed."""
+        return self.loss.shape[-1] * self.loss.shape[-2]
+
+    def power(self, tilt: Reals) -> Reals:
+        """The tilt itself, as masses are those under P."""
+        return tilt[..., None, :] + xp.zeros_like(self.number)
+
+    def tilts(self, lanes: Reals) -> Reals:
+        """`TILTS` for every lane."""
+        return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))
+
+    def placed(self, stage: Stage, log_delta: Reals) -> Cut:
+        """The law without rare large losses."""
+        return cut(self, log_delta)
+
+    def on_axis(self, stage: Stage, place: Cut) -> Nodes:
+        """The law on its nodes."""
+        return Nodes(self.loss, self.log_mass + place.log_kept)
+
+    def check_on(self, place: Cut) -> Nodes:
+        """The law on the nodes of the second rule."""
+        return Nodes(self.check_loss, self.check_mass + place.check_kept)
+
+    def psi(self, place: Cut, nodes: Nodes, power: Reals, found: Sums) -> Psi:
+        """log psi; its error is rounding, and three times the difference of both rules."""
+        log = found.log_psi
+        check = log_psi(self.check_on(place), power)
+        at_nodes = nodes if nodes.rounding is not None else nodes._replace(rounding=self.rounding)
+        heavy = xp.where(nodes.log_weight > _NO_MASS, at_nodes.rounding, 0.0)
+        tilted = xp.sum(found.weight * heavy, -3) * xp.exp(found.largest - log)
+        plain = xp.sum(xp.exp(nodes.log_weight) * heavy, 0)
+        rounded = power * (tilted + plain)
+        return Psi(log, rounded + 3.0 * (xp.abs(log - check) + self.mass_gap))
+
+    def by_loss(self, nodes: Nodes) -> Nodes:
+        """Nodes in the order of their losses, padded."""
+        order = xp.argsort(nodes.loss, 0)
+        widths = [(0, -nodes.loss.shape[0] % (CUTS * _NODES_IN_ONE)), (0, 0), (0, 0)]
+
+        def ordered(x: Reals) -> Reals:
+            return xp.pad(xp.take_along_axis(x, order, 0), widths, mode="edge")
+
+        log_weight = xp.take_along_axis(nodes.log_weight, order, 0)
+        log_weight = xp.pad(log_weight, widths, constant_values=-xp.inf)
+        return Nodes(ordered(nodes.loss), log_weight, rounding=ordered(self.rounding))
+
+    def coarse(self, nodes: Nodes) -> Nodes:
+        """Neighbouring nodes joined in one."""
+        loss, log_weight = (
+            x.reshape(-1, _NODES_IN_ONE, *x.shape[1:]) for x in (nodes.loss, nodes.log_weight)
+        )
+        return Nodes(xp.mean(loss, 1), logsumexp(log_weight, axis=1))
+
+    def order(self) -> tuple[Any, int]:
+        """Losses rise."""
+        return False, 1
+
+    def centre(self, weight: Reals, loss: Reals) -> Reals:
+        """The mean loss at each tilt."""
+        return xp.sum(weight * loss, 1, keepdims=True)
+
+    def log_edge(self, stage: Stage, exponent: Reals) -> float:
+        """A law ends smoothly, or with all of its mass."""
+        return -xp.inf
+
+    def height(self, stage: Stage, place: Cut, plan: Plan) -> Reals:
+        """Nodes lie on the real axis."""
+        return xp.zeros_like(self.number)
+
+    def on_line(self, stage: Stage, frozen: FrozenContour, log_psi: Reals) -> LineNodes:
+        """The law on its nodes, less its mean loss."""
+        nodes = self.on_axis(stage, frozen.place)
+        log_weight = nodes.log_weight + frozen.tilt * nodes.loss - log_psi
+        weight = xp.where(nodes.log_weight > _NO_MASS, xp.exp(log_weight), 0.0)
+        mean = lax.stop_gradient(xp.sum(weight * nodes.loss, 0))
+        offset = nodes.loss - mean
+        return LineNodes((weight, xp.zeros_like(weight)), (offset, xp.zeros_like(offset)), mean)
+
+    def errors(
+        self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
+    ) -> Parts:
+        """Errors of the quadrature, and the contour's end."""
+        return law_errors.parts(self, stage, frozen, line, logs)
+
+    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
+        """Error of phi at heights (points, 1, lanes)."""
+        return law_errors.phi_error(by_height, frozen, t)
+
+    def lost(self, stage: Stage, plan: Plan, place: Cut, log_psi: Reals) -> tuple[Reals, Reals]:
+        """Losses that are dropped, or lie at no node."""
+        log = xp.logaddexp(place.log_dropped, self.log_left_out) - plan.log_unit
+        return xp.exp(log), xp.zeros_like(log)
+
+    def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Laws:
+        """Slopes in losses and log masses of the nodes."""
+        zero = jax.tree.map(xp.zeros_like, self)
+        return zero._replace(
+            loss=of_loss[0], log_mass=of_mass[0], log_finite=xp.ones_like(self.log_finite)
+        )
+
+
+def laws_of(terms: Terms) -> tuple[Laws, Reals]:
+    """Laws, axes reversed, and log of the probability that a sample holds a record."""
+    return _laws_of(tabled(terms))
+
+
+@partial(compiled, static_argnums=())
+def _laws_of(table: Table) -> tuple[Laws, Reals]:
+    number = xp.where(table.variance > 0, 0.0, table.number)
+    is_used = number != 0  # true for NaN
+    left_out = xp.where(
+        is_used, xp.log(xp.where(is_used, number, 1.0)) + table.law.log_left_out, -xp.inf
+    )
+    loss, log_mass = table.law.check
+    first, check = _total(table.law.log_mass), _total(log_mass)
+    gap = xp.abs(xp.exp(first) - xp.exp(check))[..., 0]
+    hit = xp.where(table.log_missed > -xp.inf, -xp.expm1(table.log_missed), 1.0)
+    loss_size = xp.abs(table.law.loss) + hit[..., None]
+    rounding = 16.0 * ULP * loss_size * (1.0 + xp.abs(table.law.log_mass))
+    fixed = lax.stop_gradient(
+        (
+            table.law.log_density,
+            loss,
+            log_mass - check,
+            xp.where(gap > MASS_ERROR, gap, 0.0),
+            xp.where(table.law.log_mass > _NO_MASS, rounding, 0.0),
+        )
+    )
+    log_density, check_loss, check_mass, gap, rounding = fixed
+    laws = Laws(
+        _to_products(table.law.loss),
+        _to_products(table.law.log_mass - first, -xp.inf),
+        _to_products(log_density),
+        check_loss,
+        check_mass,
+        gap,
+        _to_products(rounding),
+        number,
+        table.total(table.variance),
+        table.total(table.log_finite),
+        lax.stop_gradient(logsumexp(left_out, axis=-1)),
+    )
+    return laws, table.log_hit
+
+
+def _to_products(x: Reals, fill: float | None = None) -> Reals:
+    """Values padded to whole products of matrices; the last value is repeated, or `fill`."""
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % INNER)]
+    if fill is None:
+        return xp.pad(x, widths, mode="edge")
+    return xp.pad(x, widths, constant_values=fill)
+
+
+def _total(log_mass: Reals) -> Reals:
+    """log of the sum of the masses; 0 if there are none."""
+    total = logsumexp(log_mass, axis=-1, keepdims=True)
+    return xp.where(total == -xp.inf, 0.0, total)

@@ -1,0 +1,224 @@
+"""Rows of sampled Gaussians, of any sampling scheme: nodes at a height above the real axis."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import Reals
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp
+from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
+from jaxdp.accountant.contour import cutoff, mixture_errors, mixture_law
+from jaxdp.accountant.contour.mixture_law import Components, Place
+from jaxdp.accountant.contour.nodes import (
+    FrozenContour,
+    LineNodes,
+    Nodes,
+    Pair,
+    Psi,
+    Stage,
+    Sums,
+    log_of,
+)
+from jaxdp.accountant.contour.rows import Parts, Plan
+from jaxdp.dominating_pair.public_coin import COIN
+
+# Step of means that are 0. derived: its strip is a number
+_LEAST_STEP = 1e-300
+# Tilts among which the best is taken. chosen: 1e6 releases of all, or one at q = 1e-7
+TILTS = np.append(1e-300, np.exp(np.arange(-2.5, 16.1, 0.45)))
+SLACK = 0.5  # nats of slack for every other real node. measured: errors below 1e-3
+MOST_GAP = 0.3  # largest error of every other node, over log psi, that is squared. chosen
+WIDEST = 0.5  # spacing at which both sums can err alike. chosen: half of the noise
+
+
+class Mixtures(Components):
+    """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
+
+    smooths: ClassVar[bool] = False
+
+    @property
+    def parameters(self) -> tuple[Reals, ...]:
+        """Arrays that are NaN where a parameter is bad."""
+        return tuple(x for name, x in self._asdict().items() if name != "sign")
+
+    def nodes(self, stage: Stage) -> int:
+        """Number of nodes of all phases, with axes reversed."""
+        return stage.nodes
+
+    @property
+    def log_finite(self) -> float:
+        """No loss is infinite."""
+        return 0.0
+
+    @property
+    def composed_error(self) -> Any:
+        """Slack of every other node, and the error of public coins."""
+        return SLACK + self.relative_error
+
+    @property
+    def relative_error(self) -> Any:
+        """log of delta's largest relative error from public coins: P's or Q's in each release."""
+        return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
+
+    def tilts(self, lanes: Reals) -> Reals:
+        """`TILTS` for every lane."""
+        return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))
+
+    def placed(self, stage: Stage, log_delta: Reals) -> Place:
+        """Place of nodes that leave out e^-depth of delta."""
+        return mixture_law.placed(stage, self, log_delta)
+
+    def on_axis(self, stage: Stage, place: Place) -> Nodes:
+        """The law on real nodes."""
+        return mixture_law.on_nodes(stage, self, place)
+
+    def psi(self, place: Place, nodes: Nodes, power: Reals, found: Sums) -> Psi:
+        """log psi, and its error from a sum over every other node.
+
+        As l is convex, the peak of e^(p l) under N(0, 1) is at least as wide as the peak of N(0, 1)
+        if p > 0. If p < 0 it can be narrower. The error of the trapezoidal rule then falls like
+        e^(-c / h^2), h the spacing, or like e^(-c / h). Over log psi, it is at most the square of
+        the difference to a sum over every other node.
+        """
+        log = found.log_psi
+        half = log_of(2.0 * xp.sum(found.risen[..., ::2, :, :], -3), found.largest)
+        gap = xp.where(nodes.spacing < WIDEST, xp.abs(log - half), xp.inf)
+        size = xp.abs(log)
+        largest = xp.max(xp.abs(nodes.loss), 0)
+        rounded = ULP * (mixture_errors.CUMULANT + 8.0 * xp.abs(power) * largest)
+        rounded = rounded * xp.minimum(size, 1.0) + 4.0 * ULP * size
+        share = gap / xp.maximum(size, 1e-300)
+        error = xp.where(share < MOST_GAP, gap * share, xp.inf)
+        rounded = rounded + xp.where((power > 0) | (gap <= rounded), 0.0, error)
+        return Psi(log, xp.where(gap < xp.inf, rounded, xp.inf))
+
+    def by_loss(self, nodes: Nodes) -> Nodes:
+        """Every other node, with twice the weight."""
+        loss, log_weight = nodes.loss[::2], nodes.log_weight[::2]
+        return Nodes(loss, log_weight + xp.log(2.0), 2.0 * nodes.spacing)
+
+    def coarse(self, nodes: Nodes) -> Nodes:
+        """The same nodes."""
+        return nodes
+
+    def order(self) -> tuple[Any, int]:
+        """Losses fall where a record is added; nodes of mixtures follow each other."""
+        return self.sign < 0, self.mixtures
+
+    def centre(self, weight: Reals, loss: Reals) -> float:
+        """Few samples hold the record, so that most losses are near 0."""
+        return 0.0
+
+    def log_edge(self, stage: Stage, exponent: Reals) -> Reals:
+        """log of the modulus at the last nodes."""
+        shape = exponent.shape[0], self.mixtures, -1, *exponent.shape[2:]
+        last = xp.max(exponent.reshape(shape)[:, :, -1], 1)
+        return xp.max(last + xp.log(self.number), 1) + (stage.height / cutoff.WIDTH) ** 2
+
+    def height(self, stage: Stage, place: Place, plan: Plan) -> Reals:
+        """Height of the contour's nodes; NaN where none is inside the strip."""
+        return mixture_errors.height_of(stage, self, plan, place)
+
+    def on_line(self, stage: Stage, frozen: FrozenContour, log_psi: Reals) -> LineNodes:
+        """The law at the height of the contour."""
+        at = frozen.place, frozen.height, frozen.tilt, log_psi
+        weight, loss = mixture_law.weight_above(stage, self, *at)
+        return LineNodes(weight, loss, xp.zeros_like(self.number))
+
+    def errors(
+        self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
+    ) -> Parts:
+        """Errors of the trapezoidal rule and of the contour's end."""
+        return mixture_errors.parts(mixture_errors.At(stage, self, plan, frozen, line, logs[0]))
+
+    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
+        """Error of the trapezoidal rule at heights (points, 1, lanes)."""
+        return mixture_errors.phi_error(self, by_height, frozen, t)
+
+    def lost(self, stage: Stage, plan: Plan, place: Place, log_psi: Reals) -> tuple[Reals, Reals]:
+        """Mass beyond the nodes: untilted, and tilted."""
+        return mixture_errors.lost(stage, self, plan, place, log_psi)
+
+    def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Mixtures:
+        """Slopes in the components' means and probabilities, by one reverse pass over the nodes."""
+        fixed = {"coin"} if self.mixtures == 1 else set()
+        names = [x for x in ("mean", "share", "miss", "coin") if x not in fixed]
+
+        def total(values: list[Reals]) -> Reals:
+            moved = self._replace(**dict(zip(names, values, strict=True)))
+            re, im = mixture_law.loss_above(moved, *(frozen.place.x, frozen.height))
+            loss = xp.sum(of_loss[0] * re - of_loss[1] * im)
+            if self.mixtures == 1:
+                return loss
+            return loss + xp.sum(moved.by_mixture(of_mass[0]) * moved.log_coin[:, None])
+
+        slopes = jax.grad(total)([getattr(self, x) for x in names])
+        slopes = {x: xp.where(xp.isfinite(y), y, 0.0) for x, y in zip(names, slopes, strict=True)}
+        return jax.tree.map(xp.zeros_like, self)._replace(**slopes)
+
+
+@partial(compiled, static_argnums=())
+def mixtures_of(terms: Terms) -> tuple[Mixtures, Reals]:
+    """Mixtures, axes reversed, and log of the probability that a sample holds a record."""
+    phases = [_phases(term) for term in terms if not is_gaussian(term)]
+    mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
+    padded = (_padded(p, mixtures, components)[:-1] for p in phases)
+    parts = (xp.concatenate(x, 1) for x in zip(*padded, strict=True))
+    found = Mixtures(*parts, variance=xp.zeros(()))
+    # A release that samples everything is a plain Gaussian.
+    number, coin = found.number[..., None, None], found.coin[..., None]
+    is_whole = (found.share >= 1) & (coin >= 1) & (number > 0)
+    variance = xp.sum(xp.where(is_whole, number * found.mean**2, 0.0), (1, 2, 3))
+    for term in terms:
+        if is_gaussian(term):
+            variance = variance + xp.sum(ratios_of(term) ** 2 * term.count, -1)
+    hits = xp.minimum(xp.sum(coin * found.share, (2, 3)), 1.0)
+    moved = xp.sum(coin * found.share * found.mean, (2, 3))
+    used = ~xp.any(is_whole, (2, 3)) & ~(found.number == 0) & ~(moved == 0)
+    missed = xp.sum(xp.where(used, found.number * log1m(xp.where(used, hits, 0.5)), 0.0), -1)
+    log_hit = log1mexp(-missed) * (1.0 - 2.0**-48)
+    nothing = 1.0, 0.5, 0.5, 1.0, xp.pi, 0.0, found.sign
+    usable = (
+        xp.where(used.reshape(*used.shape, *[1] * (x.ndim - 2)), x, y)
+        for x, y in zip(found[:-1], nothing, strict=True)
+    )
+    return Mixtures(*usable, variance=variance), xp.where(variance > 0, 0.0, log_hit)
+
+
+def _phases(term: Term) -> Mixtures:
+    """The releases of one term, axes reversed."""
+    mixtures = term.pair.mixtures()
+    shape, components = term.count.shape, max(m.mean.shape[-1] for m in mixtures)
+    mean, probability = (
+        xp.stack([xp.broadcast_to(_to(x, components, -1), (*shape, components)) for x in parts], -2)
+        for parts in zip(*((m.mean, m.probability) for m in mixtures), strict=True)
+    )
+    missed, share, step, added = (
+        xp.stack([xp.broadcast_to(x, shape) for x in parts], -1)
+        for parts in zip(*((m.missed, m.share, m.step, m.added) for m in mixtures), strict=True)
+    )
+    # A coin that also decides the direction is not supported: NaN.
+    is_added = added > 0
+    sign = xp.where(xp.all(is_added, -1), -1.0, xp.where(xp.any(is_added, -1), xp.nan, 1.0))
+    strip = xp.pi / xp.maximum(xp.max(step, -1), _LEAST_STEP)
+    return Mixtures(mean, probability, missed, share, strip, term.count, sign, xp.zeros(term.shape))
+
+
+def _padded(phases: Mixtures, mixtures: int, components: int) -> Mixtures:
+    """The phases padded with mixtures and components of probability 0."""
+    mean, share = (_to(_to(x, components, -1), mixtures, -2) for x in (phases.mean, phases.share))
+    miss, coin = (_to(x, mixtures, -1) for x in (phases.miss, phases.coin))
+    return phases._replace(mean=mean, share=share, miss=miss, coin=coin)
+
+
+def _to(x: Reals, size: int, axis: int) -> Reals:
+    """x padded with zeros along an axis."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, size - x.shape[axis])
+    return xp.pad(x, widths)
