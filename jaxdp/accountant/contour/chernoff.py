@@ -41,7 +41,8 @@ def epsilon_of(terms: Terms, delta: Lanes) -> Reals:
         tilts = xp.exp(log_tilts)
         return _finite((chernoff(laws, place, nodes, tilts).log - log_finite) / tilts)
 
-    least = _least(bound, delta)[1]
+    with jax.numpy_rank_promotion("allow"):
+        least = _least(bound, delta)[1]
     return xp.where((finite > 0) & xp.isfinite(least), xp.maximum(least, 0.0), xp.inf)
 
 
@@ -57,9 +58,10 @@ def smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
         return cumulant - tilt * epsilon - xp.log(tilt) - xp.log1p(tilt)
 
     fixed = lax.stop_gradient((laws, nodes, epsilon))
-    # Where it is least, it does not change with s.
-    tilt = xp.exp(_least(lambda x: _finite(log_size(*fixed, xp.exp(x))), epsilon[None])[0])
-    return log_size(laws, nodes, epsilon, tilt)[0]
+    with jax.numpy_rank_promotion("allow"):
+        # Where it is least, it does not change with s.
+        tilt = xp.exp(_least(lambda x: _finite(log_size(*fixed, xp.exp(x))), epsilon[None])[0])
+        return log_size(laws, nodes, epsilon, tilt)[0]
 
 
 def _whole(terms: Terms) -> tuple[Laws, Cut, Nodes]:

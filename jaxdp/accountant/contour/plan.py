@@ -26,7 +26,6 @@ ABOVE = np.asarray([0.0, 2.0, 4.0, 6.0, 9.0])[:, None]
 # Other tilts below a saddle's, over the saddle's. chosen
 BELOW = np.asarray([1e-300, 0.3, 0.65])[:, None]
 NEWTON_STEPS = 14  # measured: from the central limit to the saddle
-LARGE_TERMS = 13.0  # nats above delta of terms that lose digits. derived: e^13 40 ULP is 4e-9
 LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
 REACHES = 5  # rounds of `_height_of_fall`. measured
@@ -109,7 +108,7 @@ def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Targ
     periods = _period(bounds, tilt, excess)
     log_points = xp.log(height * periods / (2.0 * xp.pi))
     costs = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
-    costs = costs + (0.3 * log_points + xp.maximum(scale - LARGE_TERMS, 0.0))
+    costs = costs + (0.3 * log_points + xp.maximum(scale - rows.large_terms, 0.0))
     costs = costs + xp.maximum(edge + scale - NO_EDGE, 0.0)
     costs = costs + 1e3 * xp.maximum(scale - LARGEST_TERMS, 0.0)
     costs = xp.where(xp.isnan(costs), xp.inf, costs)

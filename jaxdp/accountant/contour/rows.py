@@ -47,6 +47,7 @@ class Rows(Protocol):
     """Releases in phases. Arrays are (phases, lanes) or (lanes,), with nodes first."""
 
     smooths: ClassVar[bool]  # True where a Gaussian may make psi fall
+    large_terms: ClassVar[float]  # nats above delta of terms that lose digits
     number: Reals  # of releases (phases, lanes)
     variance: Reals  # mu^2 of the Gaussians that are not sampled (lanes,)
 
