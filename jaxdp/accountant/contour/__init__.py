@@ -1,6 +1,8 @@
-"""Bounds for sampled Gaussians: a whole batch is inverted at once, lanes along the last axis.
+"""Bounds by inversion along a vertical contour: a whole batch at once, lanes along the last axis.
 
-`engine` is the interface, and `releases` turns pairs into arrays. Each stage plans a contour
-(`plan`, `guess`), sums along it (`law`, `cutoff`, `transform`, `contour`), bounds the sum's errors
-(`cumulant`, `errors`) and inverts it (`curve`). `derivative` differentiates the sum.
+`engine` is the interface. `mixtures` (`mixture_law`, `cutoff`, `mixture_errors`) and `laws`
+(`rare_losses`, `law_errors`, `truncation`) turn pairs into `rows`. Each stage plans a contour
+(`cumulant`, `guess`, `plan`), sums along it (`nodes`, `transform`, `terms`), bounds the sum's
+errors (`errors`) and inverts it (`curve`). `slopes` differentiates the sum; `chernoff` needs no
+contour.
 """

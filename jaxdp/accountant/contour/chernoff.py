@@ -10,6 +10,9 @@ Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 
 from jaxdp._core.namespace import lax, xp
@@ -70,7 +73,7 @@ def _whole(terms: Terms) -> tuple[Laws, Cut, Nodes]:
     return laws, place, laws.on_axis(None, place)
 
 
-def _least(function, like: Reals) -> tuple[Reals, Reals]:
+def _least(function: Callable[[Reals], Reals], like: Any) -> tuple[Reals, Reals]:
     low, high = (xp.full_like(like, x) for x in _LOG_TILTS)
     return zoom(function, low, high, _TRIED, _ROUNDS)
 

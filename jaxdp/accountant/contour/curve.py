@@ -188,7 +188,14 @@ def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | 
     lost = rows.lost(stage, planned, place, line.log_psi)
     relative = xp.expm1(xp.minimum(rows.relative_error, LARGEST_LOG))
     sum_errors = Errors(
-        line.log_scale, noise, *lost, planned.bounds, planned.period, relative, common.truncation
+        line.log_scale,
+        noise,
+        lost[0],
+        lost[1],
+        planned.bounds,
+        planned.period,
+        relative,
+        common.truncation,
     )
     return _Curve(stage, pairs, sum_errors, frozen)
 

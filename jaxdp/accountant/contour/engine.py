@@ -116,7 +116,7 @@ def _with_infinite(rows: Any, bounds: LogBounds) -> LogBounds:
     """Bounds on log delta with infinite losses, from bounds for the finite losses."""
     infinite = log_of_infinite(rows.log_finite)
     has_infinite = infinite != -xp.inf  # true for NaN, which stays
-    error = rounding_of_infinite(infinite, xp.sum(rows.number != 0, -1))
+    error = rounding_of_infinite(infinite, xp.sum(xp.where(rows.number != 0, 1.0, 0.0), -1))
     ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
     return LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
 

@@ -1,17 +1,33 @@
 """What the engine knows of the releases of a composition: phases of equal releases, lanes last.
 
 `mixtures` makes the rows of sampled Gaussians, which are analytic off the real axis, and `laws` the
-rows of any other loss from its quadrature nodes. A row knows the error of each of its sums; the
-engine knows no noise.
+rows of any other loss from its quadrature nodes. The engine knows no noise. A row knows the error
+of each of its sums, and has these members, arrays (phases, lanes) or (lanes,), with nodes first:
+
+| member | meaning |
+|---|---|
+| `number`, `variance`, `log_finite` | releases; mu^2 of Gaussians beside them; log P[L < inf] |
+| `sign`, `power(tilt)` | the loss is sign * l, and psi(p) = E e^(p l) its moments at a tilt |
+| `placed(stage, log_delta)` | place of the nodes of a law that leaves out far less than delta |
+| `on_axis(stage, place)`, `psi(...)` | the law on real nodes; log psi and its error |
+| `tilts(lanes)`, `large_terms` | tilts to try; nats above delta from which terms lose digits |
+| `by_loss`, `order`, `coarse`, `centre`, `log_edge` | nodes for estimates |
+| `height(...)`, `on_line(...)` | height of the contour's nodes, NaN for none; the law on them |
+| `errors(...)`, `phi_error(...)` | `Parts` of a contour's error; error of phi at heights |
+| `lost(...)` | mass beyond the nodes in the unit of the plan: untilted, and tilted at its epsilon |
+| `composed_error`, `relative_error` | error of a cumulant beyond psi's; log of 1 + that of delta |
+| `smooths` | True where a Gaussian may make psi fall |
+| `slopes(stage, frozen, of_mass, of_loss)` | slopes in the parameters, from those at nodes |
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-from jaxdp.accountant.contour.nodes import FrozenContour, LineNodes, Nodes, Pair, Psi, Stage, Sums
+
+Rows: TypeAlias = Any  # `Mixtures` or `Laws`
 
 
 class Bounds(NamedTuple):
@@ -40,99 +56,3 @@ class Parts(NamedTuple):
     truncation: Reals  # (lanes,)
     end: Any = xp.inf  # height from which on no point counts (lanes,)
     smoothed: Any = 0.0  # variance of the Gaussian that makes psi fall (lanes,)
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """Releases in phases. Arrays are (phases, lanes) or (lanes,), with nodes first."""
-
-    smooths: ClassVar[bool]  # True where a Gaussian may make psi fall
-    large_terms: ClassVar[float]  # nats above delta of terms that lose digits
-    number: Reals  # of releases (phases, lanes)
-    variance: Reals  # mu^2 of the Gaussians that are not sampled (lanes,)
-
-    @property
-    def sign(self) -> Reals:
-        """1 where the loss is l, -1 where it is -l."""
-        ...
-
-    @property
-    def log_finite(self) -> Any:
-        """log of the probability that every loss is finite."""
-        ...
-
-    @property
-    def composed_error(self) -> Any:
-        """Error of a cumulant beyond the errors of psi."""
-        ...
-
-    @property
-    def relative_error(self) -> Any:
-        """log of 1 + the relative error of delta from errors of the law's probabilities."""
-        ...
-
-    def power(self, tilt: Reals) -> Reals:
-        """The p at a tilt of the loss: (..., phases, lanes) from (..., lanes)."""
-        ...
-
-    def tilts(self, lanes: Reals) -> Reals:
-        """Tilts to try (tilts, lanes); the first one is almost 0."""
-        ...
-
-    def placed(self, stage: Stage, log_delta: Reals) -> Any:
-        """Place of the nodes of a law that leaves out far less than delta."""
-        ...
-
-    def on_axis(self, stage: Stage, place: Any) -> Nodes:
-        """The law on real nodes."""
-        ...
-
-    def psi(self, place: Any, nodes: Nodes, power: Reals, found: Sums) -> Psi:
-        """log psi from sums over the nodes, or over the nodes of `by_loss`."""
-        ...
-
-    def by_loss(self, nodes: Nodes) -> Nodes:
-        """Nodes in the order of their losses, for an estimate by parts."""
-        ...
-
-    def coarse(self, nodes: Nodes) -> Nodes:
-        """Few nodes, for estimates, from those of `by_loss`."""
-        ...
-
-    def order(self) -> tuple[Any, int]:
-        """True where the nodes of `by_loss` fall, and how many laws lie one after the other."""
-        ...
-
-    def centre(self, weight: Reals, loss: Reals) -> Any:
-        """Loss from which an estimate of the fall of |psi| measures distances."""
-        ...
-
-    def log_edge(self, stage: Stage, exponent: Reals) -> Any:
-        """log of the moduli at a sharp end of the law (tilts, lanes), over psi."""
-        ...
-
-    def height(self, stage: Stage, place: Any, plan: Plan) -> Reals:
-        """Height of the nodes of the contour over the real axis; NaN for none."""
-        ...
-
-    def on_line(self, stage: Stage, frozen: FrozenContour, log_psi: Reals) -> LineNodes:
-        """The law on the nodes of the contour."""
-        ...
-
-    def errors(
-        self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
-    ) -> Parts:
-        """Errors of the law on the contour's nodes; `logs` are log psi and log_scale."""
-        ...
-
-    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
-        """Error of phi at heights (points, 1, lanes)."""
-        ...
-
-    def lost(self, stage: Stage, plan: Plan, place: Any, log_psi: Reals) -> tuple[Reals, Reals]:
-        """Mass beyond the nodes, in the unit of the plan: untilted, and tilted at its epsilon."""
-        ...
-
-    def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Rows:
-        """Slopes in the parameters from those in log masses and losses of the contour's nodes."""
-        ...

@@ -50,13 +50,8 @@ def log_delta_slopes(stage: Stage, rows: Rows, frozen: FrozenContour) -> tuple[A
             sums.of_epsilon + xp.sum(terms.slope_of(frozen, found)[0], 0),
             sums.of_variance + xp.sum(terms.density_of(frozen, found)[0], 0),
             sums.of_number + xp.sum(of_number, 0),
-            *(
-                tuple(
-                    x + y
-                    for x, y in zip(old, transform.adjoint(line.powers, new, index), strict=True)
-                )
-                for old, new in ((sums.of_mass, factors), (sums.of_loss, turned))
-            ),
+            _plus(sums.of_mass, transform.adjoint(line.powers, factors, index)),
+            _plus(sums.of_loss, transform.adjoint(line.powers, turned, index)),
         )
 
     lane, phase, node = (xp.zeros_like(x) for x in (frozen.tilt, power, line.nodes.weight[0]))
@@ -76,3 +71,7 @@ def log_delta_slopes(stage: Stage, rows: Rows, frozen: FrozenContour) -> tuple[A
         number=xp.where(known, of_number, 0.0), variance=0.5 * share * sums.of_variance
     )
     return of_rows, -share * sums.of_epsilon
+
+
+def _plus(a: Pair, b: Pair) -> Pair:
+    return a[0] + b[0], a[1] + b[1]

@@ -84,7 +84,7 @@ def adjoint(powers: Powers, factors: Pair, block: Index | int) -> Pair:
             return (re * c - im * s + factor[0], re * s + im * c + factor[1]), None
 
         zero = xp.zeros_like(powers.loss[0])
-        backwards = tuple(x[::-1] for x in factors)
+        backwards = factors[0][::-1], factors[1][::-1]
         return lax.scan(step, (zero, zero), backwards)[0]
     near, far, first = powers.near, powers.far, powers.first[:, :, block]
     re, im = (x.reshape(points, -1).T.reshape(-1, far.shape[2], near.shape[2]) for x in factors)
