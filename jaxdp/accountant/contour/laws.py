@@ -88,7 +88,7 @@ class Laws(_Law):
         """The law without rare large losses."""
         return cut(self, log_delta)
 
-    def on_axis(self, stage: Stage, place: Cut) -> Nodes:
+    def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
         """The law on its nodes."""
         return Nodes(self.loss, self.log_mass + place.log_kept)
 
