@@ -1,17 +1,17 @@
 """Choice of the engines of a composition: the one decision table.
 
-| composition                                         | engine            | error stated            |
-|-----------------------------------------------------|-------------------|-------------------------|
-| one release; Gaussians, which are one               | its own profile   | 2e-12 (1 + |log delta|) |
-| every loss on a lattice                             | `grid`, exact     | 1e-10                   |
-| Gaussians sampled by Poisson, truncated or not, or  | `contour`, rows   | 1e-6, or as found       |
-|   in fixed batches, groups too, in up to 8 phases,  | of `mixtures`     |                         |
-|   beside plain ones; if concrete and wider than     | `contour`, `laws` | as found                |
-|   1e-3, then if wider than .1                       | `grid`            | the bracket             |
-| other smooth losses: first                          | `contour`, `laws` | as found                |
-|   if concrete and wider than 1e-3                   | `grid`            | the bracket             |
-| everything else: first                              | `contour`, `laws` | as found                |
-|   if wider than 1e-6 (few releases, atoms)          | `grid`            | the bracket             |
+| composition                                         | engine          | error stated            |
+|-----------------------------------------------------|-----------------|-------------------------|
+| one release; Gaussians, which are one               | its own profile | 2e-12 (1 + |log delta|) |
+| every loss on a lattice                             | `grid`, exact   | 1e-10                   |
+| Gaussians sampled by Poisson, truncated or not, or  | `contour`, on   | 1e-6, or as found       |
+|   in fixed batches, groups too, in up to 8 phases,  |   `mixtures`    |                         |
+|   beside plain ones; if concrete and wider than     | on `laws`       | as found                |
+|   1e-3, then if wider than .1                       | `grid`          | the bracket             |
+| other smooth losses: first                          | on `laws`       | as found                |
+|   if concrete and wider than 1e-3                   | `grid`          | the bracket             |
+| everything else: first                              | on `laws`       | as found                |
+|   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
 `ends` follows the first engine in every row, for every lane. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
