@@ -6,21 +6,16 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   are wide, the next engine is evaluated.
 * `profile` evaluates the privacy profile of the pair itself. It serves single releases and plain
   Gaussians, which compose to one release.
-* `contour` inverts the moment generating function along a vertical line. Its parts are
-  `contour_plan` (tilt, step, aliasing), `line` (values), `contour_sum` (the sum, with atoms
-  smoothed), `truncation` (the error beyond the end of the line) and `rare_losses` (large losses are
-  dropped and counted). It reads a `Table`, not a pair. One small program for each kind of pair
-  fills the table with losses and masses, by quadrature of the density between its kinks (`tables`,
-  `dominating_pair`). The contour compiles once for all kinds.
-* `sampled` inverts batches of sampled Gaussians in a few phases, lanes side by side, on complex
-  nodes. It reads the parameters of the Gaussians and of their scheme. A short sum serves most
-  lanes; the others take longer ones.
+* `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
+  reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
+  `Table`. One small program for each kind of pair fills the table with losses and masses, by
+  quadrature of the density between its kinks (`tables`, `dominating_pair`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
   Losses on a lattice are exact.
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
-  `chernoff`.
+  Chernoff's bound.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
 * `evaluate` lays out batches and returns the worse direction. `cascade` runs the engines in turn:
   NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `consistency` reports a law

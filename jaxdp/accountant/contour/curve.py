@@ -123,10 +123,10 @@ def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Real
 
 
 def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]:
-    """Place of a law for log delta, its coarse nodes, and Chernoff's bounds of its parts."""
+    """Place of a law for log delta, its nodes by loss, and Chernoff's bounds of its parts."""
     place = rows.placed(stage, log_delta)
     nodes = rows.by_loss(rows.on_axis(stage, place))
-    return place, rows.coarse(nodes), guess.parts(rows, place, nodes, rows.tilts(log_delta))
+    return place, nodes, guess.parts(rows, place, nodes, rows.tilts(log_delta))
 
 
 def _planned(
@@ -141,13 +141,21 @@ def _planned(
     if stage.is_bulk:
         place = rows.placed(stage, log_delta)
         return place, plan.saddle(rows, place, rows.on_axis(stage, place), log_delta)
-    place, coarse, parts = _law(stage, rows, log_delta)
+    place, nodes, parts = _law(stage, rows, log_delta)
+    is_guess = epsilon is None
     if epsilon is None:
         start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
         epsilon = start if estimate is None else _or(estimate, start)
     unit = xp.clip(log_delta, plan.LEAST_UNIT, 0.0)
     target = plan.Target(stage.points * blocks, epsilon, unit)
-    return place, plan.search(stage, rows, coarse, parts.whole, target)
+    coarse = rows.coarse(nodes)
+    found = plan.search(stage, rows, coarse, parts.whole, target)
+    if not rows.refines:
+        return place, found
+    bounds = plan.refined(rows, place, nodes, found)
+    if is_guess:
+        target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
+    return place, plan.search(stage, rows, coarse, bounds, target)
 
 
 def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> _Curve:

@@ -41,6 +41,7 @@ class Mixtures(Components):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
     smooths: ClassVar[bool] = False
+    refines: ClassVar[bool] = False
     # derived: e^13 40 ULP is 4e-9
     large_terms: ClassVar[float] = 13.0
 

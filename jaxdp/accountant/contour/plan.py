@@ -25,6 +25,8 @@ TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
 ABOVE = np.asarray([0.0, 2.0, 4.0, 6.0, 9.0])[:, None]
 # Other tilts below a saddle's, over the saddle's. chosen
 BELOW = np.asarray([1e-300, 0.3, 0.65])[:, None]
+# Tilts near the best of a coarse grid, over it. chosen: far out, e^700 falls by nats between them
+NEAR_TILTS = np.exp(np.linspace(-0.4, 0.4, 17))
 NEWTON_STEPS = 14  # measured: from the central limit to the saddle
 LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
@@ -117,6 +119,12 @@ def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Targ
     period = xp.take_along_axis(periods, best, 0)[0]
     spread = xp.zeros_like(rows.number)
     return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
+
+
+def refined(rows: Rows, place: Any, nodes: Nodes, plan: Plan) -> Bounds:
+    """The bounds of a plan, and bounds at tilts near its own."""
+    near = chernoff(rows, place, nodes, plan.tilt * xp.asarray(NEAR_TILTS)[:, None])
+    return Bounds(*(xp.concatenate(x) for x in zip(plan.bounds, near, strict=True)))
 
 
 def _height_of_fall(rows: Rows, weight: Reals, loss: Reals, fall: Reals) -> Reals:
