@@ -79,10 +79,10 @@ def log_delta_bounds(
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
         found = _law(stage, rows, log_delta)[2].log_delta(epsilon)
-        return xp.clip(found, plan.LEAST_UNIT, -0.05)
+        return xp.clip(found, rows.least_unit, -0.05)
 
     log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
-    log_delta = xp.clip(_or(estimate, log_delta), plan.LEAST_UNIT, -0.05)
+    log_delta = xp.clip(_or(estimate, log_delta), rows.least_unit, -0.05)
     place, planned = _planned(stage, rows, blocks, log_delta, epsilon)
     curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
     found = curve.at(epsilon)
@@ -92,8 +92,9 @@ def log_delta_bounds(
     least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
     upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
-    upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)), 0.0)
-    lower = xp.minimum(unit + _log(value - high), upper)
+    rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
+    upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
+    lower = xp.minimum(unit + _log(value - high) - rounded, upper)
     return Answer(_or(lower, -xp.inf), upper, curve.frozen)
 
 
@@ -146,7 +147,7 @@ def _planned(
     if epsilon is None:
         start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
         epsilon = start if estimate is None else _or(estimate, start)
-    unit = xp.clip(log_delta, plan.LEAST_UNIT, 0.0)
+    unit = xp.clip(log_delta, rows.least_unit, 0.0)
     target = plan.Target(stage.points * blocks, epsilon, unit)
     coarse = rows.coarse(nodes)
     found = plan.search(stage, rows, coarse, parts.whole, target)

@@ -29,9 +29,8 @@ from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.laws import laws_of
-from jaxdp.accountant.contour.mixtures import mixtures_of
+from jaxdp.accountant.contour.mixtures import LEAST_UNIT, mixtures_of
 from jaxdp.accountant.contour.nodes import Stage
-from jaxdp.accountant.contour.plan import LEAST_UNIT
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
@@ -174,7 +173,8 @@ def _bounds(
     if not checks.all_concrete(lanes, guess):
         return _differentiable(question, stage, lanes, guess, blocks)
     size = guess.size
-    on_host = _OnHost.takes(size)
+    # A law takes NumPy 5 to 30 ms a lane, compiled or not.
+    on_host = size <= MOST_ON_HOST if stage is OF_LAWS else _OnHost.takes(size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
     lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
     pack = min(at_once(stage, lanes.rows.nodes(stage)), size if on_host else few_sizes(size))

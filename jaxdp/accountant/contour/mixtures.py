@@ -37,11 +37,16 @@ MOST_GAP = 0.3  # largest error of every other node, over log psi, that is squar
 WIDEST = 0.5  # spacing at which both sums can err alike. chosen: half of the noise
 
 
+# Least log of a unit; below, only Chernoff's bounds serve. chosen
+LEAST_UNIT = -700.0
+
+
 class Mixtures(Components):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
     smooths: ClassVar[bool] = False
     refines: ClassVar[bool] = False
+    least_unit: ClassVar[float] = LEAST_UNIT
     # derived: e^13 40 ULP is 4e-9
     large_terms: ClassVar[float] = 13.0
 

@@ -31,7 +31,6 @@ NEWTON_STEPS = 14  # measured: from the central limit to the saddle
 LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
 REACHES = 5  # rounds of `_height_of_fall`. measured
-LEAST_UNIT = -700.0  # least log of a unit; below, only Chernoff's bounds serve. chosen
 
 
 class _Saddle(NamedTuple):
@@ -68,7 +67,7 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
     tilt, epsilon = found.tilt, xp.maximum(found.epsilon, 0.0)
     above = tilt + xp.asarray(ABOVE) / xp.sqrt(found.spread)
     bounds = chernoff(rows, place, nodes, xp.concatenate([xp.asarray(BELOW) * tilt, above]))
-    log_unit = xp.clip(log_delta, LEAST_UNIT, 0.0)
+    log_unit = xp.clip(log_delta, rows.least_unit, 0.0)
     period = _period(bounds, tilt, bounds.log - bounds.tilts * epsilon - log_unit)
     return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
 

@@ -16,6 +16,7 @@ of each of its sums, and has these members, arrays (phases, lanes) or (lanes,), 
 | `errors(...)`, `phi_error(...)` | `Parts` of a contour's error; error of phi at heights |
 | `lost(...)` | mass beyond the nodes in the unit of the plan: untilted, and tilted at its epsilon |
 | `composed_error`, `relative_error` | error of a cumulant beyond psi's; log of 1 + that of delta |
+| `least_unit` | least log delta that a contour resolves |
 | `smooths`, `refines` | True if a Gaussian may make psi fall; if tilts near the best are tried |
 | `slopes(stage, frozen, of_mass, of_loss)` | slopes in the parameters, from those at nodes |
 """
