@@ -156,6 +156,9 @@ def _planned(
     bounds = plan.refined(rows, place, nodes, found)
     if is_guess:
         target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
+    else:
+        least = xp.minimum(unit, log_least_delta(bounds, epsilon))
+        target = target._replace(log_unit=xp.maximum(least, rows.least_unit))
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
@@ -181,7 +181,7 @@ def laws_of(terms: Terms) -> tuple[Laws, Reals]:
     return _laws_of(tabled(terms))
 
 
-@partial(compiled, static_argnums=())
+@partial(compiled, static_argnums=(), lanes=MOST_LANES)
 def _laws_of(table: Table) -> tuple[Laws, Reals]:
     number = xp.where(table.variance > 0, 0.0, table.number)
     is_used = number != 0  # true for NaN
