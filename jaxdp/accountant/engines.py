@@ -7,9 +7,9 @@
 | Gaussians sampled by Poisson, truncated or not, or  | `contour`, on   | 1e-6, or as found       |
 |   in fixed batches, groups too, in up to 8 phases,  |   `mixtures`    |                         |
 |   beside plain ones; if concrete and wider than     | on `laws`       | as found                |
-|   1e-4, then if wider than 1e-3                     | `grid`          | the bracket             |
+|   1e-5, then if wider than 1e-3                     | `grid`          | the bracket             |
 | other smooth losses: first                          | on `laws`       | as found                |
-|   if concrete and wider than 1e-4                   | `grid`          | the bracket             |
+|   if concrete and wider than 1e-5                   | `grid`          | the bracket             |
 | everything else: first                              | on `laws`       | as found                |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
@@ -54,7 +54,7 @@ _REFINE_ABOVE = 1e-8  # width of a bracket of log delta above which more points 
 _NEXT_ENGINE_ABOVE = 1e-6  # width of a bracket above which the next engine is evaluated. chosen
 _FEW_POINTS = 2**12  # of a grid on a lattice, where enough. measured: 4,000 responses take 2,000
 # Widths of the brackets of smooth losses above which the next engine is evaluated.
-_COARSE = 1e-4  # below, a grid is rarely tighter. measured
+_COARSE = 1e-5  # below, a grid is rarely tighter. measured
 _USELESS = 1e-3  # above, rare losses far below delta are left out. chosen: a grid takes 1 s a lane
 
 
