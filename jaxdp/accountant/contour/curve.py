@@ -158,6 +158,7 @@ def _planned(
         target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon))
+        least = xp.maximum(least, xp.minimum(rows.log_lost(place), unit))
         target = target._replace(log_unit=xp.maximum(least, rows.least_unit))
     return place, plan.search(stage, rows, coarse, bounds, target)
 

@@ -165,8 +165,12 @@ class Laws(_Law):
 
     def lost(self, stage: Stage, plan: Plan, place: Cut, log_psi: Reals) -> tuple[Reals, Reals]:
         """Losses that are dropped, or lie at no node."""
-        log = xp.logaddexp(place.log_dropped, self.log_left_out) - plan.log_unit
+        log = self.log_lost(place) - plan.log_unit
         return xp.exp(log), xp.zeros_like(log)
+
+    def log_lost(self, place: Cut) -> Reals:
+        """log of the probability of losses that are dropped, or lie at no node."""
+        return xp.logaddexp(place.log_dropped, self.log_left_out)
 
     def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Laws:
         """Slopes in losses and log masses of the nodes."""
