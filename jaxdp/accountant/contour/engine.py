@@ -1,7 +1,7 @@
 """Bounds on delta and epsilon by inversion along a vertical contour, for lanes side by side.
 
 Identity: `terms`. Error: `errors`. Derivatives: `slopes`, of the sum and of its inverse. Where
-Chernoff's bound is below the sum, it is the upper bound, with slope 0.
+Chernoff's bound is below the sum with its errors, it is the upper bound.
 
 Sampled Gaussians are rows of their own (`mixtures`): a short sum (`BULK`) serves most lanes of a
 batch, a long one (`LONG`) the others. Any other losses, and mixed ones, are `laws`. The number of

@@ -25,6 +25,7 @@ from jaxdp.accountant.contour.nodes import (
     Stage,
     Sums,
     log_psi,
+    sums,
 )
 from jaxdp.accountant.contour.rare_losses import Cut, cut
 from jaxdp.accountant.contour.rows import Parts, Plan
@@ -157,7 +158,9 @@ class Laws(_Law):
         self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
     ) -> Parts:
         """Errors of the quadrature, and the contour's end."""
-        return law_errors.parts(self, stage, frozen, line, logs)
+        nodes, power = self.on_axis(stage, frozen.place), self.power(frozen.tilt)
+        psi = self.psi(frozen.place, nodes, power, sums(nodes, power))
+        return law_errors.parts(self, stage, frozen, line, logs, psi.error)
 
     def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
         """Error of phi at heights (points, 1, lanes)."""
