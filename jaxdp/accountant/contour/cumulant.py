@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy
-from jaxdp.accountant.contour.nodes import Nodes, Psi, Sums, sums
+from jaxdp.accountant.contour.nodes import Nodes, Psi, Sums, by_tilts, sums
 from jaxdp.accountant.contour.rows import Bounds, Rows
 
 
@@ -46,8 +46,12 @@ def _of_used(number: Reals, each: Reals) -> Reals:
 
 def chernoff(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Bounds:
     """Chernoff's bounds from K at `tilts` (tilts, lanes), with the error of K."""
-    power = rows.power(tilts)
-    return chernoff_of(rows, tilts, rows.psi(place, nodes, power, sums(nodes, power)))
+
+    def bounds(tilts: Reals) -> Bounds:
+        power = rows.power(tilts)
+        return chernoff_of(rows, tilts, rows.psi(place, nodes, power, sums(nodes, power)))
+
+    return by_tilts(bounds, nodes, tilts)
 
 
 def chernoff_of(rows: Rows, tilts: Reals, psi: Psi) -> Bounds:

@@ -16,7 +16,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy, log1p
 from jaxdp.accountant.contour.cumulant import chernoff_of, composed, in_parts
-from jaxdp.accountant.contour.nodes import Nodes, sums
+from jaxdp.accountant.contour.nodes import Nodes, by_tilts, sums
 from jaxdp.accountant.contour.rows import Bounds, Rows
 
 CUTS = 32  # of the law. chosen: half a noise apart
@@ -49,13 +49,17 @@ def _least_of_worse(each: Reals) -> Reals:
 
 def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
-    power = rows.power(tilts)
-    found = sums(nodes, power)
-    whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
-    below, above = in_parts(found, CUTS, rows.order())
-    body = composed(rows, below, tilts[:, None])
-    risen = xp.sum(rows.number * log1p(above), -2)
-    share = -xp.expm1(-risen)
-    rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
-    both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
-    return Parts(whole, both - conversion_entropy(tilts)[:, None, None])
+
+    def bounds(tilts: Reals) -> tuple[Bounds, Reals]:
+        power = rows.power(tilts)
+        found = sums(nodes, power)
+        whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
+        below, above = in_parts(found, CUTS, rows.order())
+        body = composed(rows, below, tilts[:, None])
+        risen = xp.sum(rows.number * log1p(above), -2)
+        share = -xp.expm1(-risen)
+        rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
+        both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
+        return whole, both - conversion_entropy(tilts)[:, None, None]
+
+    return Parts(*by_tilts(bounds, nodes, tilts))

@@ -6,7 +6,10 @@ a sum of w (e^(p l) - 1), which keeps its digits if few samples hold the record.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
+
+import jax
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
@@ -16,6 +19,7 @@ Pair: TypeAlias = tuple[Reals, Reals]  # real and imaginary parts
 
 
 LEAST_LOG = -690.0  # log of a number above 0. derived: e^-708 is the least normal double
+MOST_AT_ONCE = 2**22  # numbers of one array of nodes at all tilts. chosen: 32 MB
 LARGEST_LOG = 600.0  # log above which a sum is unknown. derived: its square root can be squared
 
 
@@ -96,6 +100,21 @@ def sums(nodes: Nodes, power: Reals) -> Sums:
     near = xp.abs(rise) < 1.0
     risen = xp.where(near, base * xp.expm1(xp.where(near, rise, 0.0)), weight - base)
     return Sums(weight, risen, largest)
+
+
+def by_tilts(function: Callable[[Reals], Any], nodes: Nodes, tilts: Reals) -> Any:
+    """function(tilts), in pieces where its arrays (tilts, nodes, phases, lanes) would be large.
+
+    Every array of the result has the axis of `tilts` (tilts, lanes) first.
+    """
+    count = tilts.shape[0]
+    pieces = min(-(-nodes.loss.size * count // MOST_AT_ONCE), count)
+    if pieces <= 1:
+        return function(tilts)
+    piece = -(-count // pieces)
+    padded = xp.pad(tilts, ((0, -count % piece), (0, 0)), mode="edge")
+    found = lax.map(function, padded.reshape(-1, piece, tilts.shape[1]))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 
 def log_psi(nodes: Nodes, power: Reals) -> Reals:
