@@ -200,7 +200,7 @@ def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | 
     state = ((empty, empty),) * len(kinds), (common.truncation, xp.zeros_like(step))
     pairs, noise = terms.over_blocks(stage, blocks, of_block, state)
     lost = rows.lost(stage, planned, place, line.log_psi)
-    relative = xp.expm1(xp.minimum(rows.relative_error, LARGEST_LOG))
+    relative = xp.expm1(xp.minimum(rows.relative_error + common.of_scale, LARGEST_LOG))
     sum_errors = Errors(
         line.log_scale,
         noise,

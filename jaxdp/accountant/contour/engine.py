@@ -151,13 +151,8 @@ def at_once(stage: Stage, nodes: int) -> int:
     """Number of lanes in one step, a power of two, for `nodes` nodes of all phases."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
-    return int(
-        np.clip(
-            1 << max((of_platform(MEMORY) // each).bit_length() - 1, 0),
-            1,
-            of_platform(MOST_AT_ONCE),
-        )
-    )
+    lanes = 1 << max((of_platform(MEMORY) // each).bit_length() - 1, 0)
+    return min(lanes, of_platform(MOST_AT_ONCE))
 
 
 class _OnHost:

@@ -33,7 +33,7 @@ class Errors(NamedTuple):
     tilted_lost: Reals  # deficit that falls with e^(-tilt epsilon)
     bounds: Bounds
     period: Reals
-    relative: Reals  # relative error of delta from errors of the law's probabilities
+    relative: Reals  # relative error of the scale, and from errors of the law's probabilities
     truncation: Reals  # part of the first noise
 
 
@@ -88,5 +88,6 @@ def bounds_of_sum(
     below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
     aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
     lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-frozen.tilt * move, LARGEST_LOG))
-    noise = noise + xp.abs(value) * errors.relative
+    grown = xp.where(errors.relative > 0, (xp.abs(value) + noise) * errors.relative, 0.0)
+    noise = noise + grown
     return noise + (aliased + smoothed), noise + lost

@@ -42,10 +42,8 @@ class ByHeight(NamedTuple):
     slope: Reals  # (phases, lanes)
 
 
-def parts(
-    laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair, error: Reals
-) -> Parts:
-    """End and errors of a contour; `logs` are log psi and log_scale, `error` that of log psi."""
+def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair) -> Parts:
+    """End and errors of a contour but for its scale's; `logs` are log psi and log_scale."""
     weight, offset = line.weight[0], line.loss[0]
     is_spread = xp.isfinite(laws.log_density)
     gap = xp.where(is_spread, xp.abs(xp.diff(laws.loss, axis=0, append=laws.loss[-1:])), 0.0)
@@ -65,8 +63,8 @@ def parts(
 
     gaps, unresolved = lax.map(at_height, xp.asarray(_CHECKED))
     by_height = ByHeight(lax.cummax(gaps) + unresolved, xp.sum(weight * laws.rounding, 0))
-    # Both rules are over their own psi, whose error is one of phi at every height.
-    return Parts(error + 4.0 * ULP, by_height, truncation, end, smoothed)
+    of_phi = laws.mass_gap + 4.0 * ULP
+    return Parts(of_phi, by_height, truncation, end=end, smoothed=smoothed)
 
 
 def _resolved(laws: Any, weight: Reals, gap: Reals) -> Reals:

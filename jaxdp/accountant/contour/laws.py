@@ -157,10 +157,15 @@ class Laws(_Law):
     def errors(
         self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
     ) -> Parts:
-        """Errors of the quadrature, and the contour's end."""
+        """Errors of the quadrature, and the contour's end.
+
+        Both rules are over their own psi at the tilt, whose error is that of the scale.
+        """
         nodes, power = self.on_axis(stage, frozen.place), self.power(frozen.tilt)
         psi = self.psi(frozen.place, nodes, power, sums(nodes, power))
-        return law_errors.parts(self, stage, frozen, line, logs, psi.error)
+        error = xp.sum(xp.where(self.number == 0, 0.0, self.number * psi.error), 0)
+        found = law_errors.parts(self, stage, frozen, line, logs)
+        return found._replace(of_scale=error + _COMPOSED)
 
     def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
         """Error of phi at heights (points, 1, lanes)."""

@@ -55,5 +55,6 @@ class Parts(NamedTuple):
     of_phi: Reals  # error of phi that does not depend on t (phases, lanes)
     by_height: Any  # what `Rows.phi_error` reads
     truncation: Reals  # (lanes,)
+    of_scale: Any = 0.0  # log of 1 + the relative error of the moment at the tilt (lanes,)
     end: Any = xp.inf  # height from which on no point counts (lanes,)
     smoothed: Any = 0.0  # variance of the Gaussian that makes psi fall (lanes,)
