@@ -203,7 +203,7 @@ def _zcdp(queries: tuple[Query, ...], multiplier: Reals) -> ZCDP:
 def _budget(
     plan: Mapping[str, Any], queries: tuple[Query, ...]
 ) -> tuple[Budget | ZCDP, ApproxDP | Drawn]:
-    """What exact draws must meet, and what is stated: with the sampling error of all cells."""
+    """Budget of exact draws, and the guarantee stated, with the sampling error of all cells."""
     cells = sum(len(query.entry.categories or ("",)) for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells, _STEP))
