@@ -14,6 +14,7 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp.accountant.cascade import StopWhen
 from jaxdp.accountant.composition import is_gaussian, merged, one_release, with_one_gaussian
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -73,17 +74,31 @@ def gdp_with_regret(
     delta = checks.real("delta", delta, 0.0, 1.0, open_lower=True)
     if not isinstance(points, int) or points < 3:
         raise ValueError(f"points must be a whole number, 3 or more, got {points!r}")
+    return nearest_gaussian(loss, delta, loss.epsilon(delta), points)
+
+
+def nearest_gaussian(
+    loss: PrivacyLoss,
+    delta: Reals,
+    largest: Reals,
+    points: int,
+    stop_when: StopWhen | None = None,
+) -> tuple[Reals, Reals]:
+    """`gdp_with_regret` of a loss whose epsilon at delta is `largest`.
+
+    `stop_when` as in `bounded_range.log_delta`.
+    """
     shape = xp.broadcast_shapes(loss.shape, delta.shape)
     if all(map(is_gaussian, loss.terms)):
         (term,) = merged(with_one_gaussian(loss.terms))
         mu = one_release(term).pair.mean_distance()
         assert mu is not None
         return xp.broadcast_to(mu[..., 0], shape), xp.zeros(shape)
-    largest = xp.broadcast_to(loss.epsilon(delta), shape)
+    largest = xp.broadcast_to(largest, shape)
     is_finite = largest < xp.inf
     shares = xp.linspace(0.0, 1.0, points).reshape(-1, *(1,) * len(shape))
     epsilon = shares * xp.where(is_finite, largest, 1.0)
-    log_delta = bounded_range.log_delta(loss.terms, epsilon, loss.both)
+    log_delta = bounded_range.log_delta(loss.terms, epsilon, loss.both, stop_when)
     mu = xp.where(is_finite, _mu_above(epsilon, log_delta.upper), xp.inf)
     return mu, _largest_difference(epsilon, log_delta.lower, log_delta.upper, mu)
 
