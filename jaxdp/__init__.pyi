@@ -10,7 +10,7 @@ from jaxdp import risk as risk
 from jaxdp import sampling as sampling
 from jaxdp import solvers as solvers
 from jaxdp import tables as tables
-from jaxdp._core.cache import enable_cache as enable_cache
+from jaxdp._core.programs import enable_cache as enable_cache
 from jaxdp._core.random_key import secure_key as secure_key
 from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
 from jaxdp.adaptive.filter import Filter as Filter
@@ -34,7 +34,6 @@ from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegressi
 from jaxdp.estimators.naive_bayes import DPNaiveBayes as DPNaiveBayes
 from jaxdp.estimators.pca import DPPCA as DPPCA
 from jaxdp.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
-from jaxdp.guarantee.approximate import ApproxDP as ApproxDP
 from jaxdp.guarantee.base import Budget as Budget
 from jaxdp.guarantee.conversions import to_approx as to_approx
 from jaxdp.guarantee.conversions import to_gdp as to_gdp
@@ -43,11 +42,12 @@ from jaxdp.guarantee.conversions import to_rdp as to_rdp
 from jaxdp.guarantee.conversions import to_zcdp as to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP as GDP
 from jaxdp.guarantee.gaussian_dp import largest_gdp as largest_gdp
+from jaxdp.guarantee.pure import ApproxDP as ApproxDP
 from jaxdp.guarantee.pure import PureDP as PureDP
 from jaxdp.guarantee.renyi import RDP as RDP
+from jaxdp.guarantee.renyi import ZCDP as ZCDP
 from jaxdp.guarantee.selection import above_threshold as above_threshold
 from jaxdp.guarantee.selection import repeat_and_select as repeat_and_select
-from jaxdp.guarantee.zcdp import ZCDP as ZCDP
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.mechanism import release as release
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian

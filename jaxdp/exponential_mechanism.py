@@ -13,7 +13,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.bounded_range import renyi_of_range, rho_of_range
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.guarantee.base import epsilon_of
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import exp_up
 
 
@@ -53,10 +53,10 @@ class ExponentialMechanism:
         return epsilon_of(self.log_delta, checks.probability("delta", delta))
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """The largest Renyi divergence of an order >= 1, see `_numeric.bounded_range`; rounded up.
+        """The largest Renyi divergence of an order >= 1, rounded up.
 
-        With s = order - 1 by at most 1e-14 max(s, 1 / s), 1e-7 where s < 1; of infinite order
-        `epsilon`.
+        See `dominating_pair.bounded_range`. With s = order - 1 by at most
+        1e-14 max(s, 1 / s), 1e-7 where s < 1; of infinite order `epsilon`.
         """
         return renyi_of_range(self.epsilon_bound, checks.real("order", order, 1.0))
 

@@ -17,7 +17,7 @@ from jaxdp._numeric.double_double import product_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.guarantee.base import epsilon_of
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise, exp_up
 from jaxdp.released import Released
 from jaxdp.released import release as release_from_lattice

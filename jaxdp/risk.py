@@ -22,9 +22,8 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.search import bisect
 from jaxdp.guarantee.base import Budget, require_both_directions, require_profile
-from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff, tradeoff_of_profile
-from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.noise.base import exp_up
 
 __all__ = [

@@ -15,10 +15,10 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
+from jaxdp.design.fit import Lanes, least_error
 from jaxdp.design.sensitivity import JointSensitivity
-from jaxdp.design.shape_search import Lanes, least_error
 from jaxdp.guarantee.base import BudgetLike, as_budget
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian

@@ -18,6 +18,6 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   Chernoff's bound.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
 * `evaluate` lays out batches and returns the worse direction. `cascade` runs the engines in turn:
-  NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `consistency` reports a law
-  that contradicts itself.
+  NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `tables` reports a law that
+  contradicts itself.
 """

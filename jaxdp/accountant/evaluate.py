@@ -31,8 +31,8 @@ from jaxdp.accountant.composition import (
     reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.consistency import require_consistent
 from jaxdp.accountant.contour import chernoff
+from jaxdp.accountant.tables import require_consistent
 
 
 def _outside_traces(function: Callable[..., Any]) -> Callable[..., Any]:

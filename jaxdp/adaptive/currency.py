@@ -18,8 +18,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.renyi import RDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.ledger import rounded, rounded_root
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian

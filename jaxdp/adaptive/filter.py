@@ -34,8 +34,7 @@ from jaxdp.adaptive.currency import (
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.renyi import RDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.ledger import ONE_CHARGE, Step
 
 # First line of a stored filter, and the budgets that it may hold.

@@ -18,10 +18,9 @@ from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian

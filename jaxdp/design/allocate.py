@@ -24,7 +24,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace

@@ -19,7 +19,7 @@ from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
 from jaxdp.guarantee.conversions import HasZCDP, to_zcdp
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.risk import Advantage, HasProfile, Rate
 
 # Relative slack of log delta. measured: two compilations of a composition differ by less

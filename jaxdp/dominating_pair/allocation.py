@@ -24,13 +24,15 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp._numeric.sum_density import LogDensity
-from jaxdp.dominating_pair.allocation_density import (
+from jaxdp.dominating_pair.allocation_profile import (
     LEAST_RATIO,
     Lane,
+    Panels,
     known_lanes,
+    log_deltas,
+    panels_of,
     traced_lane,
 )
-from jaxdp.dominating_pair.allocation_profile import Panels, log_deltas, panels_of
 from jaxdp.dominating_pair.base import DelegatingPair, DominatingPair, Law, Support
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.structure import Singularities, Smooth

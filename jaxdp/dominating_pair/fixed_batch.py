@@ -15,8 +15,12 @@ from jaxdp.dominating_pair.additive import Additive, gaussian_ratio
 from jaxdp.dominating_pair.base import DominatingPair, Law, Support, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
-from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_renyi
-from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
+from jaxdp.dominating_pair.sampled_moments import (
+    log_moment_beyond,
+    sampled_largest,
+    sampled_log_delta,
+    sampled_renyi,
+)
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
 from jaxdp.noise.structure import Kinks, Singularities

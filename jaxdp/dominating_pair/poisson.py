@@ -21,10 +21,11 @@ from jaxdp.dominating_pair.base import (
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
     log_moment_beyond,
+    sampled_largest,
+    sampled_log_delta,
     sampled_renyi,
     triangle_renyi,
 )
-from jaxdp.dominating_pair.sampled_profile import sampled_largest, sampled_log_delta
 from jaxdp.noise.nodes import expanded
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 

@@ -18,7 +18,7 @@ from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling import SCHEMES

@@ -18,7 +18,7 @@ from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Phases, Schedule, Training, as_phases, training_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer

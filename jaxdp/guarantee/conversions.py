@@ -20,12 +20,10 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp._numeric.mills import log_normal_survival, mills
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, Guarantee, require_both_directions
 from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.renyi import RDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 
 # ulp by which a divergence is rounded up. derived: above the errors of the noises' own, 1e-13
 # relatively and less

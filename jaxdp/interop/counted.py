@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxdp._core.neighbours import NEIGHBOURS, Relation
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.pure import ApproxDP
 
 # Things with their counts, by structure and parameters.
 Counts: TypeAlias = dict[Hashable, tuple[Any, float]]

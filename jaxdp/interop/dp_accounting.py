@@ -24,9 +24,8 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
-from jaxdp.guarantee.renyi import RDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.guarantee.selection import gamma_of_mean, repeat_and_select
-from jaxdp.guarantee.zcdp import ZCDP
 from jaxdp.interop.counted import (
     Counts,
     Selected,

@@ -12,10 +12,9 @@ from jaxdp._core.neighbours import NEIGHBOURS, Relation
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
 from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.gaussian_dp import tree_sensitivity
-from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.interop.counted import (
     Counts,
     Selected,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.guarantee.approximate import ApproxDP
+from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import Scheme

@@ -1,23 +1,40 @@
-"""The offset-symmetric Gaussian: two Gaussian tails, moved together."""
+"""The offset-symmetric Gaussian: two Gaussian tails, moved together.
+
+log delta has two regimes, in which every term is positive. In units of the scale, h = offset /
+scale, D = shift / scale, E = |epsilon|: the density is g(t) = exp(-|t| (|t| + 2 h) / 2) / (2 R(h)),
+H(t) = R(h + t), R the Mills ratio; the loss exceeds E beyond u, see `kernels.monotone_loss`. With
+n = D^2 / 2 + h D - E, which carries 32 digits, u = -n / D where n <= 0 and u = -n / (D + 2 h) where
+n > 0.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
+from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.elementary import ULP, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
-from jaxdp.noise.kernels import offset_gaussian_profile
 from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.zcdp_offset import least_offset, offset_and_rho
+from jaxdp.noise.kernels.monotone_loss import (
+    LARGEST_EPSILON,
+    LARGEST_RATIO,
+    LARGEST_SHIFT,
+    TINY,
+    Crossing,
+    least_offset,
+    log_delta_at,
+    offset_and_rho,
+    slopes_at,
+)
 from jaxdp.noise.structure import Kinks, atom_pair
 
 # The largest offset: the largest double.
@@ -52,7 +69,7 @@ class OffsetGaussian(Noise):
     to 1e-3, never above offset shift / scale^2. Relative errors of others: 1e-14, plus
     t (t + 2 h) ulp, of log survival, t = |x| / scale; 1e-13 of a quantile for u >= 1e-300 and of
     moments of a power up to 100. Draws: by inversion of 53 uniform bits and a sign.
-    The forms in `kernels.offset_gaussian_profile` are ours.
+    The forms of log delta are ours.
     Source: Sadeghi & Korki, IEEE Trans. Inf. Forensics Secur. 17, 2022.
     """
 
@@ -118,10 +135,8 @@ class OffsetGaussian(Noise):
         return self.scale**2
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        point = offset_gaussian_profile.Point(
-            self.offset, self.scale, shift, *self._ratios(shift), epsilon
-        )
-        return offset_gaussian_profile.log_delta(point)
+        point = _Point(self.offset, self.scale, shift, *self._ratios(shift), epsilon)
+        return _log_delta(point)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Quadrature: see `kernels.divergence`."""
@@ -181,3 +196,73 @@ def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     near, far, span = xp.abs(t), t + d, xp.minimum(2.0 * t + d, d)
     log_density = -0.5 * near * (near + 2.0 * h) - xp.log(2.0 * mills(h))
     return log_density, span * (h + 0.5 * (near + far))
+
+
+class _Point(NamedTuple):
+    """Parameters as given, for exact differences, and their ratios.
+
+    Derivatives are taken in the ratios and epsilon alone.
+    """
+
+    offset: Reals
+    scale: Reals
+    shift: Reals
+    h: Reals  # offset / scale
+    d: Reals  # shift / scale
+    epsilon: Reals
+
+
+class _Terms(NamedTuple):
+    crossing: Crossing
+    by_offset: Reals  # (d delta / d h) / g(u)
+
+
+def _terms(at: _Point) -> _Terms:
+    none = at.d == 0
+    h = xp.where(at.h <= LARGEST_RATIO, at.h, xp.nan)
+    d = xp.where(none, 1.0, xp.minimum(at.d, LARGEST_SHIFT))
+    size = xp.minimum(xp.abs(at.epsilon), xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d))
+    shift = xp.where(none, at.scale, xp.where(at.d > LARGEST_SHIFT, xp.inf, at.shift))
+    step = dd.quotient(shift, at.scale, d)
+    half_square = dd.scaled(dd.product(step, step), 0.5)
+    ratio = dd.quotient(at.offset, at.scale, h)
+    short = dd.total_pair(half_square, dd.product(ratio, step), -size)
+    below = short.high > 0
+    both = dd.total_pair(step, dd.scaled(ratio, 2.0))
+    slope = dd.Double(*(xp.where(below, v, w) for v, w in zip(both, step, strict=True)))
+    signed, rounding = dd.divide(short, slope, d > 0)
+    near = xp.abs(signed)
+    inner = xp.where(below, near, 0.0)
+    start = h + near
+    centre = mills_pair(h, inner)
+    pair = mills_pair(start, xp.where(below, 2.0 * size / both.high, d))
+    exponent = 0.5 * near * (near + 2.0 * h) + xp.sign(signed) * (near + h) * rounding
+    inside = -xp.expm1(-xp.where(below, exponent, 0.0)) * pair.lower
+    crossing = Crossing(
+        below=below,
+        exponent=exponent,
+        kappa=2.0 * centre.lower,
+        inside=2.0 * (centre.difference + inside),
+        excess=xp.maximum(pair.difference, TINY),
+        near_ratio=pair.lower,
+        far_ratio=pair.upper,
+    )
+    # From d log g / d h = E|T| - |t|: 1 / R(h) delta beyond 0, and below it the remainder of 2 /
+    # R(h) (R(h) - R(h + |u|)) + ... once the terms of order one have cancelled.
+    return _Terms(crossing, (2.0 * centre.difference + pair.difference) / centre.lower)
+
+
+@custom_jvp
+def _log_delta(at: _Point) -> Reals:
+    """`OffsetGaussian.log_delta` for arrays of one shape."""
+    return log_delta_at(_terms(at).crossing, at.epsilon, at.d == 0)
+
+
+@_log_delta.defjvp
+def _log_delta_jvp(primals, tangents):
+    """See `slopes_at`."""
+    (at,), (tangent,) = primals, tangents
+    out, t = _log_delta(at), _terms(at)
+    by_shift, by_epsilon = slopes_at(t.crossing, at.epsilon, out)
+    slopes = by_shift * (t.by_offset * tangent.h + tangent.d)
+    return out, slopes + by_epsilon * tangent.epsilon

@@ -16,7 +16,6 @@ from jaxdp._numeric.gamma import gamma_excess
 from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import (
     subbotin_profile,
-    subbotin_survival,
     subbotin_zcdp,
 )
 from jaxdp.noise.laplace import Laplace, zcdp_of_ratio
@@ -74,11 +73,11 @@ class Subbotin(Noise):
 
     def _log_survival(self, x: Reals) -> Reals:
         """Half a regularised upper incomplete gamma function of order 1/p, its logarithm."""
-        return subbotin_survival.log_survival(ratio_of(x, self.scale), self.power)
+        return subbotin_profile.log_survival(ratio_of(x, self.scale), self.power)
 
     def _quantile(self, u: Reals) -> Reals:
         """The inverse of the distribution function, by Newton's method."""
-        return self.scale * subbotin_survival.quantile(u, self.power)
+        return self.scale * subbotin_profile.quantile(u, self.power)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         """scale (p G)^(1/p) with a random sign, G from the gamma law of order 1/p."""

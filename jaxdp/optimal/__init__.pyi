@@ -1,4 +1,4 @@
-from jaxdp.design.lower_bounds import lower_bound as lower_bound
+from jaxdp.design.compare import lower_bound as lower_bound
 from jaxdp.noise.staircase import staircase_split as staircase_split
 from jaxdp.optimal.measure import pinball as pinball
 from jaxdp.optimal.mechanism import mechanism as mechanism

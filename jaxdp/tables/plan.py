@@ -20,10 +20,10 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.design.expected_error import ExpectedError, expected_error
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.pure import ApproxDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace

@@ -16,8 +16,8 @@ from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.drawn import Drawn
+from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.keys import counts_all

@@ -12,12 +12,11 @@ from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import secant_bracket
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
-from jaxdp.guarantee.approximate import ApproxDP
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
 from jaxdp.guarantee.conversions import largest_laplace_ratio, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.zcdp import ZCDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 import jaxdp as dp
 from jaxdp.audit.bounds import Rates, clopper_pearson, least_epsilon
-from jaxdp.audit.scores import FAULTS, scores_of, view_of
+from jaxdp.audit.run import FAULTS, scores_of, view_of
 
 KEY = jax.random.key(11)
 TRIALS = 20_000

@@ -10,7 +10,7 @@ from optimal_checks import budget, check_noise, rows, slow_if
 from scipy import stats
 
 import jaxdp as dp
-from jaxdp.optimal.dual import dual_bound
+from jaxdp.optimal.certify import dual_bound
 from jaxdp.optimal.measure import ErrorMeasure
 from jaxdp.optimal.program import Block, Program, Shape
 
