@@ -13,12 +13,19 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from jaxdp._core.functions import special
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 
 Sums = TypeVar("Sums")
 # Nodes of `accumulate_exponentials` at a time. chosen: with fewer, loops take most of the time
 _TOGETHER = 16
+# Terms of a `power_sum` before its tail. measured: with them no sum is off by more than 3e-14
+_TERMS = 128
+# B_2k / (2k)!, k = 1, ..., 6, of its tail. derived
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+# step (_TERMS + offset) beyond which the tail is 0. derived: e^-600 of the first term
+_FAR = 600.0
 
 
 class Rule(NamedTuple):
@@ -102,3 +109,38 @@ def accumulate_exponentials(
     shape = -1, _TOGETHER, *(1,) * like.ndim
     chunks = xp.asarray(rule.nodes).reshape(shape), xp.asarray(rule.weights).reshape(shape)
     return lax.scan(add, start, chunks)[0]
+
+
+def power_sum(step: Reals, offset: Reals, power: Reals, log_factor: Reals) -> Reals:
+    """The sum over k >= 0 of e^(log_factor - step k) (k + offset)^power, step > 0.
+
+    For offset in (0, 1] and power in (0, 17], arrays of one shape. The first terms one by one, the
+    others by the Euler-Maclaurin formula. Relative error: 3e-14.
+    """
+
+    def terms(at: Reals) -> Reals:
+        logs = xp.log(at + offset[None])
+        return xp.exp((log_factor[None] - step[None] * at) + power[None] * logs)
+
+    first = xp.arange(_TERMS, dtype=xp.float64).reshape((-1,) + (1,) * power.ndim)
+
+    start = _TERMS + offset
+    near = step * start < _FAR
+    gamma = special.gammaincc(power + 1.0, xp.where(near, step * start, _FAR))
+    log_gamma = xp.log(xp.where(gamma > 0, gamma, 1.0)) + special.gammaln(power + 1.0)
+    log_gamma = log_gamma + (log_factor + step * offset - (power + 1.0) * xp.log(step))
+    integral = xp.where(near & (gamma > 0), xp.exp(log_gamma), 0.0)
+    # Derivatives of x^power e^(-step x) over itself, by Leibniz, at the start of the tail.
+    falling = [xp.ones_like(power)]
+    for i in range(2 * len(_BERNOULLI) - 1):
+        falling.append(falling[-1] * (power - i) / start)
+    correction = 0.5 * xp.ones_like(power)
+    for i, coefficient in enumerate(_BERNOULLI):
+        order, derivative, binomial = 2 * i + 1, xp.zeros_like(power), 1.0
+        for j in range(order + 1):
+            derivative = derivative + binomial * falling[j] * (-step) ** (order - j)
+            binomial = binomial * ((order - j) / (j + 1))
+        correction = correction - coefficient * derivative
+    next_term = terms(xp.full_like(power[None], _TERMS))[0]
+    tail = integral + xp.where(near, next_term * correction, 0.0)
+    return xp.sum(terms(first), axis=0) + tail

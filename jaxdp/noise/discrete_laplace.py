@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
@@ -23,6 +22,7 @@ from jaxdp._numeric.elementary import (
     round_up,
     sinhc_excess,
 )
+from jaxdp._numeric.quadrature import power_sum
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
@@ -102,7 +102,11 @@ class DiscreteLaplace(Noise):
 
         Variance 1 / (2 sinh^2(1 / (2 scale))), mean absolute value 1 / sinh(1 / scale).
         """
-        value = _moment(self.scale, xp.where(power > 0, power, 1.0))
+        flat = self.scale == xp.inf
+        decay, one = 1.0 / xp.where(flat, 1.0, self.scale), xp.ones_like(power)
+        log_factor = xp.log(2.0 * xp.tanh(0.5 * decay)) - decay
+        value = power_sum(decay, one, xp.where(power > 0, power, 1.0), log_factor)
+        value = xp.where(flat, xp.inf, value)
         value = xp.where(power == 0, 1.0 + 0.0 * self.scale, value)
         return xp.where(power < 0, self._fisher_information(), value)
 
@@ -166,11 +170,6 @@ def _kullback_leibler(r: Reals, scale: Reals) -> Reals:
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal
 _TINY = 4.0 * float(xp.finfo(xp.float64).tiny)
-# Moments: the series itself for scales below 1, else its Poisson sum with a tail from _CUT on.
-_TERMS = np.arange(1.0, 193.0)
-_CUT = 12
-# B_2k / (2k)!, k = 1, ..., 5, of the tail.
-_EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 
 
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
@@ -250,44 +249,3 @@ def _divergence_far(decay: Reals, shift: Reals, s: Reals) -> Reals:
     quotient = xp.expm1(-shift * v) / xp.expm1(-v)
     slope = xp.tanh(0.5 * decay) * (1.0 + xp.exp(-v)) * quotient
     return shift * decay + xp.log(0.5 * (1.0 + fall + slope)) / s
-
-
-def _moment(scale: Reals, power: Reals) -> Reals:
-    """E|T|^p = 2 tanh(decay / 2) sum_k k^p e^(-k decay), decay = 1 / scale, p > 0.
-
-    By Poisson's formula the sum is Gamma(p + 1) sum_n (decay + 2 pi i n)^(-p - 1) over all whole
-    n, with the tail by the Euler-Maclaurin formula.
-    """
-    short = scale < 1.0
-    low = xp.where(short, scale, 0.5)[..., None]
-    p = power[..., None]
-    terms = xp.exp(p * np.log(_TERMS)[(None,) * power.ndim] - _TERMS[(None,) * power.ndim] / low)
-    direct = 2.0 * xp.tanh(0.5 / low[..., 0]) * xp.sum(terms, axis=-1)
-
-    high = xp.where(short, 1.0, scale)
-    decay = 1.0 / high
-    order = power + 1.0
-    nodes = 2.0 * xp.pi * xp.arange(1.0, _CUT + 1.0)[(None,) * power.ndim]
-
-    def ray(order: Reals, node: Reals, decay: Reals, turns: float) -> Reals:
-        """Re[i^turns (decay + i node)^-order]."""
-        angle = order * xp.arctan2(node, decay) - 0.5 * np.pi * turns
-        return xp.exp(-0.5 * order * xp.log(decay * decay + node * node)) * xp.cos(angle)
-
-    weights = np.append(np.ones(_CUT - 1), 0.5)[(None,) * power.ndim]
-    total = xp.sum(weights * ray(order[..., None], nodes, decay[..., None], 0.0), axis=-1)
-    node = xp.full_like(decay, 2.0 * np.pi * _CUT)
-    total = total + ray(power, node, decay, -1.0) / (2.0 * np.pi * power)
-    derivative = xp.ones_like(order)
-    for k, coefficient in enumerate(_EULER_MACLAURIN):
-        # The odd derivatives: (2 pi i)^m (-1)^m (p + 1) ... (p + m) (decay + i node)^(-p - 1 - m).
-        m = 2 * k + 1
-        for factor in range(max(m - 2, 0), m):
-            derivative = derivative * (order + factor) * (2.0 * np.pi)
-        total = total + coefficient * derivative * ray(order + m, node, decay, float(m))
-    # scale^(p + 1) first, where the other terms are small beside it.
-    ratio = 1.0 + 2.0 * total * xp.exp(order * xp.log(decay))
-    slope = 2.0 * high * xp.tanh(0.5 * decay)
-    poisson = slope * high**power * xp.exp(special.gammaln(order)) * ratio
-    poisson = xp.where(high == xp.inf, xp.inf, poisson)
-    return xp.where(short, direct, poisson)
