@@ -95,6 +95,9 @@ class Noise(abc.ABC):
         """`log_finite` and `largest` of a `Structure`."""
         return xp.zeros_like(shift), self._pure_epsilon(shift)
 
+    def _structure(self, shift: Reals) -> Structure:
+        return Structure(self._singularities(shift), *self._finite_loss(shift))
+
     @property
     def log_concave(self) -> bool:
         """True if log g is concave on all reals."""
@@ -192,7 +195,7 @@ class Noise(abc.ABC):
         error: 1e-13, where the noise does not say another.
         """
         order = checks.real("order", order, 1.0)
-        return self._evaluate(_renyi, self._checked_shift(shift), order)
+        return self._evaluate(renyi_of, self._checked_shift(shift), order)
 
     @final
     def pure_epsilon(self, shift: ArrayLike) -> Reals:
@@ -207,7 +210,7 @@ class Noise(abc.ABC):
     @final
     def structure(self, shift: ArrayLike) -> Structure:
         """Atoms of the loss, or its lattice, and which losses are finite."""
-        return self._evaluate(_structure, self._checked_shift(shift))
+        return self._evaluate(type(self)._structure, self._checked_shift(shift))
 
     def _checked_shift(self, shift: ArrayLike) -> Reals:
         self.is_consistent()
@@ -246,17 +249,14 @@ def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
     return xp.where((value > -LEAST_NORMAL) & (value < 0), 0.0, value)
 
 
-def _renyi(noise: Noise, shift: Reals, order: Reals) -> Reals:
+def renyi_of(noise: Noise, shift: Reals, order: Reals) -> Reals:
+    """`Noise.renyi` of arrays of one shape."""
     largest, excess = noise._pure_epsilon(shift), order - 1.0
     usual = (largest > 0) & (shift < xp.inf) & (excess < xp.inf)
     value = noise._divergence(xp.where(usual, shift, 1.0), xp.where(usual, excess, 1.0))
     # No shift has no divergence of any order; an infinite order or shift has the largest loss.
     value = xp.where(usual, xp.minimum(value, largest), largest)
     return lifted(xp.where(xp.isnan(excess), xp.nan, value), largest > 0)
-
-
-def _structure(noise: Noise, shift: Reals) -> Structure:
-    return Structure(noise._singularities(shift), *noise._finite_loss(shift))
 
 
 @jitted

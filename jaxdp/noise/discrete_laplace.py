@@ -13,20 +13,17 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
     ULP,
-    expm1_minus,
-    lifted,
     log1m,
     log1mexp,
     log1p,
     product_gap,
     round_up,
-    sinhc_excess,
 )
 from jaxdp._numeric.quadrature import power_sum
-from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.base import Noise, ratio_of, renyi_of
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
 from jaxdp.noise.kernels.negative_epsilon import with_limits
+from jaxdp.noise.kernels.staircase_loss import Tilt
 from jaxdp.noise.structure import Lattice
 
 
@@ -132,15 +129,17 @@ class DiscreteLaplace(Noise):
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """log[e^(-r/2) (cosh(c r) + tanh(1 / (2 scale)) coth(c / scale) sinh(c r))] / s.
 
-        c = s + 1/2, r = shift / scale.
+        c = s + 1/2, r = shift / scale. As a sum over the losses, as for the staircase.
         """
-        return _divergence(self.scale, shift, excess)
+        unit = 1.0 / self.scale
+        q, tilt = xp.exp(-unit), Tilt(unit, excess, shift)
+        return tilt.divergence((tilt.run(shift) + q * tilt.pair(shift)) / (1.0 + q))
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         return round_up(ratio_of(shift, self.scale), 1)
 
     def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(0, r - (1 - e^-r) / (scale sinh(1 / scale))), r = shift / scale: the least rho.
+        """(0, the divergence of order 1, r - (1 - e^-r) / (scale sinh(1 / scale))): the least rho.
 
         Proof: exp(K + r/2) is, up to a constant, U_n(c) - q U_(n-2)(c) at c = cosh(s / scale),
         n = shift, s = z + 1/2, with Chebyshev's U. As 0 < q < 1 that is the polynomial orthogonal
@@ -148,24 +147,13 @@ class DiscreteLaplace(Noise):
         its zeros are real and lie in (-1, 1). So in x = s^2 all zeros are negative, and the
         proof of `Laplace` holds: the Renyi divergence over its order is largest at order 1.
         """
-        r = ratio_of(shift, self.scale)
-        return xp.zeros_like(r), lifted(round_up(_kullback_leibler(r, self.scale), 24), r > 0)
+        rho = renyi_of(self, shift, xp.ones_like(shift))
+        return xp.zeros_like(rho), round_up(rho, 256)
 
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit 2 / scale, odd where `shift` is."""
         unit = ratio_of(2.0, self.scale)
         return Lattice(unit + 0.0 * shift, shift % 2.0 + 0.0 * unit)
-
-
-def _kullback_leibler(r: Reals, scale: Reals) -> Reals:
-    """r - (1 - e^-r) x / sinh(x), x = 1 / scale, as a sum of positive terms."""
-    x = 1.0 / scale
-    near = x < 1.0
-    low, high = xp.where(near, x, 1.0), xp.where(near, 1.0, x)
-    series = 0.5 * (expm1_minus(low) - expm1_minus(-low)) / xp.sinh(low)
-    series = xp.where(low == 0, 0.0, series)
-    direct = 1.0 + 2.0 * high * xp.exp(-high) / xp.expm1(-2.0 * high)
-    return expm1_minus(-r) - xp.expm1(-r) * xp.where(near, series, direct)
 
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal
@@ -204,48 +192,3 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     small = xp.log(xp.where(near_one, 0.5, delta)) * (1.0 - 8.0 * ULP) + 12.0 * ULP
     value = xp.where(near_one, large, small)
     return xp.where(inside | backward, value, -xp.inf)
-
-
-def _divergence(scale: Reals, shift: Reals, s: Reals) -> Reals:
-    """Renyi divergence of the order 1 + s, for whole shifts >= 1."""
-    decay = 1.0 / scale
-    grows = s * shift * decay > 1.0
-    near = _divergence_near(decay, shift * decay, xp.where(grows, 0.0, s))
-    return xp.where(grows, _divergence_far(decay, shift, xp.where(grows, s, 1.0)), near)
-
-
-def _divergence_near(decay: Reals, r: Reals, s: Reals) -> Reals:
-    """log(1 + s (M - 1) / s) / s, the terms of first order in s and in r cancelled on paper.
-
-    With a = decay / 2, d = s decay, t = tanh a / tanh(a + d):
-    M - 1 = (1 + t) / 2 (e^(s r) - 1 - s r) + (1 - t) / 2 (e^-y - 1 + y) + r s b tanh a,
-    y = (s + 1) r and b = (cosh(a + d) - (sinh(d) / d) / (sinh(a) / a)) / sinh(a + d).
-    """
-    a, d = 0.5 * decay, s * decay
-    q, rest = xp.exp(-decay), -xp.expm1(-decay)
-    excess = sinhc_excess(d)
-    sinh, cosh = d * (1.0 + excess), 0.5 * (xp.exp(d) + xp.exp(-d))
-    sine = 0.5 * (sinh * (1.0 + q) + cosh * rest)  # e^-a sinh(a + d)
-    cosine = 0.5 * (cosh * (1.0 + q) + sinh * rest)
-    wide = a > 1.0
-    low = xp.where(wide, 0.5, a)
-    half = 0.5 * (low + xp.where(wide, 0.5, d))
-    half = half * (1.0 + sinhc_excess(half))
-    low_excess = sinhc_excess(low)
-    bracket = 2.0 * half * half + (low_excess - excess) / (1.0 + low_excess)
-    bracket = bracket * xp.exp(-low)
-    bracket = xp.where(wide, cosine - (1.0 + excess) * 2.0 * a * q / rest, bracket) / sine
-    lack = 2.0 * decay * (1.0 + excess) * q / ((1.0 + q) * sine)  # (1 - t) / s
-    y = (s + 1.0) * r
-    rate = (1.0 - 0.5 * s * lack) * s * r * r * growth_ratio(s * r)
-    rate = rate + (0.5 * lack * expm1_minus(-y) + r * bracket * rest / (1.0 + q))
-    return log1p_ratio(rate, s)
-
-
-def _divergence_far(decay: Reals, shift: Reals, s: Reals) -> Reals:
-    """r + log((1 + e^-2nv) / 2 + tanh(a) coth(v) (1 - e^-2nv) / 2) / s, v = (s + 1/2) decay."""
-    v = (2.0 * s + 1.0) * decay
-    fall = xp.exp(-shift * v)
-    quotient = xp.expm1(-shift * v) / xp.expm1(-v)
-    slope = xp.tanh(0.5 * decay) * (1.0 + xp.exp(-v)) * quotient
-    return shift * decay + xp.log(0.5 * (1.0 + fall + slope)) / s
