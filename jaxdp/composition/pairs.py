@@ -22,6 +22,7 @@ from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
@@ -65,7 +66,7 @@ def _worst_shift(pair: Additive) -> DominatingPair:
 
 
 def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
-    """The pair of the worst mechanism that keeps a guarantee."""
+    """The pair of the worst mechanism that satisfies a guarantee."""
     if isinstance(guarantee, GDP):
         return Additive(Gaussian(1.0), guarantee.mu)
     if isinstance(guarantee, PureDP):
@@ -74,8 +75,13 @@ def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
         return Response(guarantee.epsilon_bound, guarantee.delta_bound)
     if isinstance(guarantee, ExponentialMechanism):
         return BoundedRange(guarantee.epsilon_bound)
+    name = type(guarantee).__name__
+    hint = "compose it by + and * as it is"
+    if isinstance(guarantee, Noise):
+        hint = f"write dp.Mechanism({name}(...), sensitivity)"
     raise TypeError(
-        f"{type(guarantee).__name__} has no worst mechanism: compose it as it is, or convert it"
+        "mechanism must be a Mechanism, an ExponentialMechanism, a PureDP, ApproxDP or GDP, or a "
+        f"dominating pair, got {name}: {hint}"
     )
 
 

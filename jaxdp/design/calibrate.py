@@ -17,7 +17,14 @@ from jaxdp._numeric.search import last_feasible, secant_bracket
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.guarantee.base import (
+    Budget,
+    BudgetLike,
+    as_budget,
+    excess_log_delta,
+    require_profile,
+    rounding_slack,
+)
 from jaxdp.guarantee.conversions import HasZCDP, to_zcdp
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.risk import Advantage, HasProfile, Rate
@@ -144,6 +151,8 @@ def _begun(
     first, delta = jax.tree.leaves(budget)
     common = xp.broadcast_arrays(first, delta, safe, unsafe)[0]
     built = jax.eval_shape(build, common)
+    if isinstance(budget, Budget):
+        require_profile("the result of build", built)
     composed = isinstance(built, PrivacyLoss) and isinstance(budget, Budget)
     shapes = built.shape if composed else jax.eval_shape(residual, common).shape
     shape = xp.broadcast_shapes(common.shape, shapes)

@@ -60,6 +60,11 @@ class Accountant(Locked):
         """
         if (sample_rate is None) == (sampling is None):
             raise ValueError("give either sample_rate or sampling")
+        if sampling is not None and not isinstance(sampling, Scheme):
+            raise ValueError(
+                "sampling must be a scheme with its sizes, such as dp.sampling.WithoutReplacement("
+                f"batch_size=500, dataset_size=10_000), got {sampling!r}"
+            )
         entry = history_entry("", (noise_multiplier, sampling or sample_rate, 1))
         with self._lock:
             if self.history and tuple(self.history[-1][:2]) == entry[:2]:

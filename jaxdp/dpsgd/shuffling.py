@@ -36,13 +36,13 @@ def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
         if rate > 0 and steps >= 1 and 0 < delta < 1:
             lower, upper = _bounds(scale, rate, steps, delta)
             bounds = (
-                f" (at delta {delta:g} epsilon is no less than {lower:.4g} after one pass, "
-                f"and certainly at most {upper:.4g})"
+                f" (at delta {delta:g} epsilon is at least {lower:.4g} after one epoch, and at "
+                f"most {upper:.4g} after all)"
             )
     raise ValueError(
-        f"sampling must not be shuffled fixed batches, of which no useful bound is known{bounds}; "
-        "see `dp.dpsgd.shuffled_bounds`. Run 'random_allocation' (each record joins one "
-        "random step of every epoch) or 'truncated' instead"
+        "sampling must not be 'shuffle': for shuffled batches of a fixed size no useful bound is "
+        f"known{bounds}; see dp.dpsgd.shuffled_bounds. Train with sampling='random_allocation' "
+        "(each record joins one random step of every epoch) or 'truncated' instead"
     )
 
 

@@ -130,8 +130,8 @@ def require_profile(name: str, source: object) -> None:
     """TypeError unless `source` knows its delta at every epsilon, of one argument."""
     if isinstance(source, Noise) or not callable(getattr(source, "log_delta", None)):
         raise TypeError(
-            f"{name} must be a guarantee, a mechanism or a privacy loss, got {source!r}: "
-            "dp.Mechanism(noise, sensitivity) is the release of a noise"
+            f"{name} must be a guarantee, a mechanism or a privacy loss, got "
+            f"{type(source).__name__}: dp.Mechanism(noise, sensitivity) is the release of a noise"
         )
 
 

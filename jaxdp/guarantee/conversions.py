@@ -96,7 +96,7 @@ def to_pure(guarantee: Guarantee) -> PureDP:
         case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
             return PureDP(xp.where(delta == 0, epsilon, xp.where(delta > 0, xp.inf, xp.nan)))
         case _:
-            raise TypeError(f"{type(guarantee).__name__} has an unbounded loss: no PureDP")
+            raise TypeError(f"{type(guarantee).__name__} has an unbounded loss: no PureDP follows")
 
 
 @in_float64
@@ -135,8 +135,9 @@ def to_zcdp(guarantee: Guarantee | HasZCDP | HasRenyi) -> ZCDP:
             raise TypeError("RDP bounds no order above its largest: no ZCDP follows")
         case _:
             raise TypeError(
-                f"{type(guarantee).__name__} bounds no Renyi divergence: no ZCDP follows (at delta "
-                "= 0 use to_pure first; of a composition add up the zcdp() of its mechanisms)"
+                f"{type(guarantee).__name__} does not bound all Renyi divergences, so no ZCDP "
+                "follows: for a composition add the to_zcdp of its mechanisms; where delta is 0 "
+                "apply to_pure first"
             )
 
 
@@ -184,8 +185,8 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
             return RDP(order, round_up(value, _RENYI_ULPS))
         case _:
             raise TypeError(
-                f"{type(source).__name__} bounds no Renyi divergence: no RDP follows "
-                "(at delta = 0 use to_pure first)"
+                f"{type(source).__name__} bounds no Renyi divergence, so no RDP follows: where "
+                "delta is 0 apply to_pure first"
             )
 
 
@@ -213,10 +214,13 @@ def to_gdp(guarantee: Guarantee | HasRenyi) -> GDP:
             return guarantee
         case PureDP(epsilon_bound=epsilon):
             return GDP(_mu_of_pure(epsilon))
+        case ZCDP() | RDP():
+            raise TypeError(f"{type(guarantee).__name__} implies no GDP with a finite mu")
         case _:
             raise TypeError(
-                f"{type(guarantee).__name__} implies no GDP with a finite mu: "
-                "dp.gdp_with_regret(loss) finds the nearest one, but for a tail of delta"
+                f"{type(guarantee).__name__} does not convert to a GDP that holds at every delta: "
+                "dp.gdp_with_regret(loss) returns the least mu that holds where delta(epsilon) >= "
+                "1e-10, and its regret"
             )
 
 

@@ -156,6 +156,11 @@ def test_bad_input(call, name):
         call(dp.Budget(1.0, 1e-6))
 
 
+def test_a_noise_alone_is_no_release():
+    with pytest.raises(TypeError, match=r"the result of build must be .* got Gaussian: dp\.Mech"):
+        dp.calibrate(dp.Gaussian, BUDGET)
+
+
 def test_the_largest_whole_number_is_safe():
     """Of GDP(mu) n fit where n mu^2 is at most that of the budget; just below n + 1, too."""
     single = np.array([0.01, 0.02, 3.0, 1e-5])

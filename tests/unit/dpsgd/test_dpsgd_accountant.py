@@ -162,5 +162,7 @@ def test_cohorts_of_a_fixed_size_and_truncated_batches_are_counted():
     assert again.get_epsilon(1e-5) == accountant.get_epsilon(1e-5)
     with pytest.raises(ValueError, match="either sample_rate or sampling"):
         accountant.step(2.0)
+    with pytest.raises(ValueError, match=r"sampling must be a scheme .* got 'truncated'"):
+        accountant.step(2.0, sampling="truncated")
     with pytest.raises(ValueError, match="noise_multiplier must lie"):
         accountant.step(0.0, sampling=schemes[0])

@@ -71,7 +71,7 @@ def test_shuffling_is_refused_with_what_is_known():
         lambda: dp.dpsgd.delta(1.1, 2.0, **training),
         lambda: dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **training),
     ):
-        with pytest.raises(ValueError, match=r"no useful bound is known; .*shuffled_bounds"):
+        with pytest.raises(ValueError, match=r"no useful bound is known; see dp"):
             ask()
     lower, upper = dp.dpsgd.shuffled_bounds(1.1, 1e-5, **MNIST, epochs=15)
     assert 2.9 < lower < upper
