@@ -36,7 +36,7 @@ class Mechanism:
         sensitivity: without a relation, the largest change of the query between neighbours; with
             one, the largest contribution of a record.
         sampling_prob: probability of each record to take part, independently (Poisson); the same
-            as sampling=dp.sampling.Poisson(sampling_prob).
+            as `sampling=dp.sampling.Poisson(sampling_prob)`.
         relation: required where records are sampled. "add_remove": neighbours differ by one record
             more or less, the worse of "add" and "remove", which are supported alone, too.
             "replace_one": one record is replaced, and the query moves by twice its contribution.

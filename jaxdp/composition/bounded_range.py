@@ -29,7 +29,7 @@ from jaxdp.guarantee.renyi import log_delta_of_cgf
 
 # ulp of a cumulant. chosen: above the errors of all divergences, 1e-13 and less
 _ROUNDED = 4096
-# Of delta, to which it is known for a trade-off. chosen: below the rates that are looked at
+# Error of delta for a trade-off. chosen: below the rates that are looked at
 _DELTA_CLOSE = 1e-11
 # Less 1, between which the best order is sought. chosen: beyond, others serve
 _ORDERS = (1e-12, 1e12)
@@ -47,11 +47,30 @@ def log_delta(
 
 
 @in_float64
-def rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
-    """An upper bound on log delta at known epsilons >= 0, near where delta is not small."""
+def rough_log_delta(
+    terms: Terms, both: bool, epsilon: ArrayLike, tolerance: float = _DELTA_CLOSE
+) -> Reals:
+    """Upper bound on log delta at concrete epsilons >= 0; a delta within `tolerance` suffices."""
 
     def stop_when(bounds: LogBounds) -> Any:
-        return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
+        return np.exp(bounds.upper) - np.exp(bounds.lower) < tolerance
+
+    return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
+
+
+@in_float64
+def log_delta_for_power(
+    terms: Terms, both: bool, epsilon: ArrayLike, fpr: float, tolerance: float
+) -> Reals:
+    """An upper bound on log delta at concrete epsilons >= 0, for the power e^epsilon fpr + delta.
+
+    The power within `tolerance`, relatively, suffices.
+    """
+    at_rate = np.exp(np.asarray(epsilon)) * fpr
+
+    def stop_when(bounds: LogBounds) -> Any:
+        lower, upper = np.exp(bounds.lower), np.exp(bounds.upper)
+        return upper - lower < tolerance * (upper + at_rate)
 
     return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
 

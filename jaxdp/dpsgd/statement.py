@@ -159,25 +159,17 @@ def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
     low, high, least = 0.0, -math.log(_FPR), 1.0
     for _ in range(_ROUNDS):
         epsilon = np.linspace(low, high, _EPSILONS)
-        at_rate = np.exp(epsilon) * (_FPR + error) + error
-        power = at_rate + _delta_for_power(exact, epsilon, at_rate)
+        if isinstance(exact, PrivacyLoss):
+            options = exact.terms, exact.both, epsilon, _FPR, _CLOSE
+            log_delta = bounded_range.log_delta_for_power(*options)
+        else:
+            log_delta = exact.log_delta(epsilon)
+        delta = np.exp(np.asarray(log_delta).ravel())
+        power = np.exp(epsilon) * (_FPR + error) + delta + error
         best = int(np.argmin(power))
         low, high = epsilon[max(best - 1, 0)], epsilon[min(best + 1, _EPSILONS - 1)]
         least = min(least, float(power[best]) * (1.0 + 1e-14))
     return least
-
-
-def _delta_for_power(exact: PrivacyLoss | Guarantee, epsilon: Any, at_rate: Any) -> Any:
-    """Upper bounds on delta, precise only relative to delta + `at_rate`."""
-
-    def stop_when(bounds: LogBounds) -> Any:
-        lower, upper = (np.exp(np.asarray(x)) for x in bounds)
-        return upper - lower < _CLOSE * (upper + at_rate)
-
-    if isinstance(exact, PrivacyLoss):
-        found = bounded_range.log_delta(exact.terms, xp.asarray(epsilon), exact.both, stop_when)
-        return np.exp(np.asarray(found.upper)).ravel()
-    return np.exp(np.asarray(exact.log_delta(epsilon))).ravel()
 
 
 def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:

@@ -78,11 +78,11 @@ def profile(
 def epsilon_by_step(
     steps: Mapping[str, Mechanism | PrivacyLoss], count: int, delta: float, *, ax: Any = None
 ) -> Any:
-    """Draw epsilon after each step of a training, at one delta.
+    """Plot epsilon after each step of a training, at one delta.
 
     Args:
-        steps: labels, and one step of each training.
-        count: steps in all.
+        steps: labels and trainings, each given by one of its steps.
+        count: number of steps.
         delta: a probability.
         ax: axes to draw on; None: a new figure.
 
@@ -105,7 +105,7 @@ def epsilon_by_step(
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
     whole_ticks(ax)
     y = rf"$\varepsilon$ at $\delta = {power(delta)}$"
-    return labelled(ax, "steps", y, "What a training spends", "training")
+    return labelled(ax, "steps", y, "Epsilon of a training", "training")
 
 
 @styled
@@ -119,18 +119,20 @@ def noise_by_epsilon(
     relative_to: str | None = None,
     ax: Any = None,
 ) -> Any:
-    """Draw the least standard deviation of every family against epsilon, on logarithmic axes.
+    """Plot the least standard deviation of each family against epsilon, on logarithmic axes.
 
     Args:
         families: names as in `fit_noise`.
         epsilon: an increasing vector of budgets, nats.
         delta: a probability.
-        sensitivity, count: of one release, and how many share the budget.
-        relative_to: a family by whose deviation all are divided, as in "gaussian"; None: by none.
+        sensitivity: sensitivity of one release.
+        count: number of releases that share the budget.
+        relative_to: family whose standard deviation divides the others, such as "gaussian"; None
+            plots the standard deviations themselves.
         ax: axes to draw on; None: a new figure.
 
     Returns:
-        The axes. What cannot meet a budget leaves the picture.
+        The axes. A line has a gap at budgets that its family cannot satisfy.
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.noise_by_epsilon(["gaussian", "laplace"], [0.5, 1.0, 2.0], 1e-5)
@@ -155,17 +157,17 @@ def noise_by_epsilon(
     plain_ticks(ax.yaxis)
     names = rf"$\varepsilon$ at $\delta = {power(delta)}$", "standard deviation"
     if relative_to is not None:
-        names = names[0], f"{names[1]} / that of the {family_name(relative_to)}"
+        names = names[0], f"{names[1]} relative to the {family_name(relative_to)}"
     return labelled(ax, *names, "Least noise for a budget", "noise")
 
 
 @styled
 def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any = None) -> Any:
-    """Draw the densities of noises.
+    """Plot the densities of noises.
 
     Args:
         noises: labels and noises on the reals, one each.
-        x: where; all but 1e-4 of the widest one on either side if None.
+        x: values of the noise; if None, up to the quantile 1 - 1e-4 of the widest noise.
         ax: axes to draw on; None: a new figure.
 
     Returns:
@@ -193,15 +195,15 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
 def training(
     curves: Mapping[str, np.ndarray], title: str = "Error after each pass", *, ax: Any = None
 ) -> Any:
-    """Draw relative errors after each pass: the mean over the first axis of each curve.
+    """Plot relative errors after each pass: the mean over the first axis of each curve.
 
     Args:
         curves: labels and arrays (passes,) or (seeds, passes).
-        title: of the picture.
+        title: title of the plot.
         ax: axes to draw on; None: a new figure.
 
     Returns:
-        The axes, the errors on a logarithmic one.
+        The axes, with errors on a logarithmic scale.
 
     >>> import numpy as np
     >>> import jaxdp as dp
@@ -221,7 +223,7 @@ def training(
 
 @styled
 def compare(comparison: Sequence[Row], *, ax: Any = None) -> Any:
-    """Draw the variances of `dp.compare` relative to the Gaussian's, the least on top.
+    """Plot the variances of `dp.compare` relative to the Gaussian, the least on top.
 
     Args:
         comparison: rows, as `dp.compare` returns them.
@@ -247,4 +249,4 @@ def compare(comparison: Sequence[Row], *, ax: Any = None) -> Any:
     ax.axvline(1.0, color="0.4", linestyle="--", linewidth=1.0)
     ax.grid(False, axis="y")
     ax.margins(x=0.12)
-    return labelled(ax, "variance / that of the Gaussian", "", "Least noise for a budget")
+    return labelled(ax, "variance relative to the Gaussian", "", "Least noise for a budget")

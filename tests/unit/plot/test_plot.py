@@ -61,7 +61,7 @@ def test_a_ratio_is_drawn():
 
     (_, plain), (ax, ratio) = draw(), draw(relative_to="gaussian")
     np.testing.assert_array_equal(ratio, plain / plain[0])
-    assert ax.get_ylabel() == "standard deviation / that of the Gaussian"
+    assert ax.get_ylabel() == "standard deviation relative to the Gaussian"
     pyplot.close("all")
 
 
