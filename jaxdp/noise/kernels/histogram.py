@@ -14,6 +14,7 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
+from jaxdp.noise.base import mirrored_log_delta
 
 
 class Cells(NamedTuple):
@@ -185,15 +186,5 @@ def log_delta(
         * (1.0 + (16.0 + cells.mass.size) * ULP)
     )
     log_value = xp.minimum(round_up(xp.log(factor) + xp.log(amount), 2), 0.0)
-    log_value = xp.where(epsilon < 0, mirrored(xp.minimum(factor * amount, 1.0), size), log_value)
+    log_value = xp.where(epsilon < 0, mirrored_log_delta(log_value, size, 1.0), log_value)
     return xp.where(xp.isnan(ratio + epsilon), xp.nan, log_value)
-
-
-def mirrored(delta: Reals, size: Reals) -> Reals:
-    """log of delta(-size) = 1 - e^-size (1 - delta(size)), rounded up."""
-    low = -xp.expm1(-size) + xp.exp(-size) * delta
-    complement = (1.0 - delta) * xp.exp(-size) * (1.0 - 8.0 * ULP)
-    near_one = low > 0.5
-    high = log1m(xp.where(near_one, complement, 0.0))
-    value = xp.where(near_one, high, xp.log(xp.where(near_one, 1.0, low)))
-    return xp.minimum(round_up(value, 8), 0.0)

@@ -20,13 +20,17 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, lifted, log1m_near, round_up
+from jaxdp._numeric.elementary import lifted, round_up
+from jaxdp.noise.kernels.negative_epsilon import (
+    Sides,
+    inverse_delta,
+    slope_in_epsilon,
+    upper_log_delta,
+)
 
 # Measured: rounding moves log delta by up to 5 ulp, and by 2 ulp of the exponent.
-_VALUE_ULPS = 10.0
+_VALUE_ULPS = 12.0
 _EXPONENT_ULPS = 2.5
-# The least finite log delta. chosen: rounding it up does not overflow
-_LEAST = -1e307
 # The least normal double.
 TINY = float(np.finfo(np.float64).tiny)
 # Beyond, squares overflow: epsilon is cut (delta falls in it), to as many shifts in units of the
@@ -34,6 +38,8 @@ TINY = float(np.finfo(np.float64).tiny)
 LARGEST_EPSILON = 1e305
 LARGEST_SHIFT = 1e153
 LARGEST_RATIO = 1e150
+# Exponents above it have a delta above 1/2 where u < 0, which 1 - delta gives.
+_TOP = 600.0
 
 
 class Crossing(NamedTuple):
@@ -47,34 +53,27 @@ class Crossing(NamedTuple):
     near_ratio: Reals  # H(|u|)
     far_ratio: Reals  # H(v)
 
+    def sides(self) -> Sides:
+        """The same terms times exp(rho(u))."""
+        within = self.inside * xp.exp(xp.minimum(self.exponent, _TOP))
+        excess = self.excess + xp.where(self.below, within, 0.0)
+        both = (self.near_ratio + self.far_ratio) / self.kappa
+        # 1 - delta has the rounding of the exponent.
+        small = self.below & (xp.exp(-self.exponent) * both < 0.5)
+        amplification = xp.where(small, self.exponent * both, 0.0)
+        near, far = self.near_ratio / self.kappa, self.far_ratio / self.kappa
+        parts = excess / self.kappa, both, near, far
+        return Sides(self.below, self.exponent, *parts, amplification)
+
 
 def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
     """An upper bound of log delta(epsilon), by at most 5e-15 of itself; `none`: no shift.
 
     Where delta > 1/2, by 5e-15 + 1e-15 rho(u).
     """
-    below, exponent = at.below & ~none, at.exponent
-    backward, size = epsilon < 0, xp.abs(epsilon)
-    decay, tail = xp.exp(-size), xp.exp(-exponent)
-    excess = xp.where(none, 0.0, at.excess)
-    direct = (at.inside + tail * excess) / at.kappa
-    direct = xp.where(none, 0.0, direct)
-    complement = tail * (at.near_ratio + at.far_ratio) / at.kappa
-    complement = xp.where(below, complement, 1.0 - direct)
-    # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    mixture = -xp.expm1(-size) + decay * direct
-    near_one = (below & (complement < 0.5)) | (backward & (mixture > 0.5))
-    scale = xp.where(backward | below, 0.0, -exponent - xp.log(at.kappa))
-    small = scale + xp.log(xp.where(backward, mixture, xp.where(below, direct, excess)))
-    # A delta below exp(-1e307) is not zero: only no shift, or epsilon = inf, gives zero.
-    small = xp.where(small < _LEAST, _LEAST, small)
-    large = log1m_near(xp.where(backward, decay, 1.0) * complement)
-    ulps = xp.where(
-        near_one, _VALUE_ULPS + _EXPONENT_ULPS * xp.where(below, exponent, 0.0), _VALUE_ULPS
-    )
-    value = xp.where(near_one, large, small)
-    # A factor: a term added to 1e-300 may be flushed to 0.
-    upper = xp.where(value > 0, 0.0, value * (1.0 - ULP * ulps))
+    t = at.sides()
+    sides = t._replace(below=t.below & ~none, excess=xp.where(none, 0.0, t.excess))
+    upper = upper_log_delta(sides, epsilon, _VALUE_ULPS, _EXPONENT_ULPS)
     zero = (none & (epsilon >= 0)) | (epsilon == xp.inf)
     return xp.where(zero & ~xp.isnan(upper), -xp.inf, upper)
 
@@ -82,18 +81,11 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
 def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
     """d log delta / d shift and / d epsilon, `out` = log delta: g(u) / delta times (1, -H(v)).
 
-    At fixed u, as delta is stationary in it. Towards epsilon < 0, where delta(-e) is as in
-    `log_delta_at`, P[T > -u] / delta takes the place of g(u) H(v) / delta.
+    At fixed u, as delta is stationary in it.
     """
-    backward, size = epsilon < 0, xp.abs(epsilon)
-    forward = ~backward & ~at.below
-    log_density = -at.exponent - xp.log(at.kappa)
-    log_share = xp.where(forward, 0.0, log_density - xp.where(backward, size, 0.0) - out)
-    by_shift = xp.where(forward, 1.0 / at.excess, xp.exp(log_share))
-    survival = xp.exp(log_density) * at.near_ratio
-    reverse = xp.exp(xp.where(backward, -size - out, 0.0))
-    reverse = reverse * xp.where(at.below, survival, 1.0 - survival)
-    return by_shift, -xp.where(backward, reverse, by_shift * at.far_ratio)
+    sides = at.sides()
+    by_shift = inverse_delta(sides, epsilon, out) / at.kappa
+    return by_shift, slope_in_epsilon(sides, epsilon, out)
 
 
 # Intervals of the grid of orders.
