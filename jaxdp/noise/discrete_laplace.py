@@ -12,7 +12,6 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
-    ULP,
     log1m,
     log1mexp,
     log1p,
@@ -22,7 +21,7 @@ from jaxdp._numeric.elementary import (
 from jaxdp._numeric.quadrature import power_sum
 from jaxdp.noise.base import Noise, ratio_of, renyi_of
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.negative_epsilon import with_limits
+from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides, with_limits
 from jaxdp.noise.kernels.staircase_loss import Tilt
 from jaxdp.noise.structure import Lattice
 
@@ -162,9 +161,7 @@ _TINY = 4.0 * float(xp.finfo(xp.float64).tiny)
 
 def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     """log of delta, rounded up, for arrays of one shape, finite scales and whole shifts >= 1."""
-    backward = epsilon < 0
-    size = xp.where(backward, -epsilon, epsilon)
-    r = shift / scale
+    size, r = xp.abs(epsilon), shift / scale
     close = xp.abs(size - r) < 0.5 * r
     exact = product_gap(*(xp.where(close, v, 1.0) for v in (shift, size, scale)))
     loose = shift - xp.where(size < xp.inf, size, r) * scale
@@ -180,15 +177,6 @@ def _log_delta(scale: Reals, shift: Reals, epsilon: Reals) -> Reals:
     fall = xp.exp(-exponent)
     forward = -xp.expm1(-exponent) + fall * bend
     complement = fall * (xp.exp(-step * before) + xp.exp(-step * after)) / both
-
-    # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    decay = xp.exp(-size)
-    mixture = -xp.expm1(-size) + decay * xp.where(inside, forward, 0.0)
-    delta = xp.where(backward, mixture, forward)
-    near_one = delta > 0.5
-    complement = xp.where(inside, complement, 1.0) * xp.where(backward, decay, 1.0)
-    large = log1m(xp.where(near_one, complement, 0.5))
-    large = large * (1.0 - ULP * (12.0 + 3.0 * xp.where(inside, exponent, 0.0)))
-    small = xp.log(xp.where(near_one, 0.5, delta)) * (1.0 - 8.0 * ULP) + 12.0 * ULP
-    value = xp.where(near_one, large, small)
-    return xp.where(inside | backward, value, -xp.inf)
+    forward, complement = xp.where(inside, forward, 0.0), xp.where(inside, complement, 1.0)
+    value = upper_log_delta(whole_sides(forward, complement, exponent), epsilon, 24.0, 3.0)
+    return xp.where(inside | (epsilon < 0), value, -xp.inf)

@@ -25,6 +25,13 @@ class Sides(NamedTuple):
     amplification: Reals  # change of the excess, or of `both`, by relative errors of the inputs
 
 
+def whole_sides(delta: Reals, complement: Reals, exponent: Reals) -> Sides:
+    """Of delta and 1 - delta, which loses `exponent` times the relative errors of its inputs."""
+    zero = xp.zeros_like(delta)
+    amplification = xp.where(complement < 0.5, exponent * complement, 0.0)
+    return Sides(delta >= 0, zero, delta, complement, zero, zero, amplification)
+
+
 def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps: float) -> Reals:
     """log delta, increased by `value_ulps` of itself and `input_ulps` of its amplification."""
     t, size = sides, xp.abs(epsilon)
@@ -35,7 +42,7 @@ def upper_log_delta(sides: Sides, epsilon: Reals, value_ulps: float, input_ulps:
     mixture = -xp.expm1(-size) + decay * tail * t.excess
     near_one = (t.below & (complement < 0.5)) | (backward & (mixture > 0.5))
     inner = xp.where(backward, mixture, t.excess)
-    small = xp.where(backward, 0.0, -t.decay) + xp.log(xp.where(inner > 0, inner, 1.0))
+    small = xp.where(backward, 0.0, -t.decay) + xp.log(xp.where(inner <= 0, 1.0, inner))
     large = log1m_near(xp.where(near_one, xp.where(backward, decay, 1.0) * complement, 0.25))
     part = xp.where(near_one & t.below, t.both, t.excess)
     blurred = t.amplification / xp.where(part > 0, part, 1.0)

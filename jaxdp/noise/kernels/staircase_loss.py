@@ -19,15 +19,16 @@ from typing import NamedTuple
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.double_double import Double, quotient, total
-from jaxdp._numeric.elementary import ULP, decay_means, log1m_near, product_gap
+from jaxdp._numeric.elementary import ULP, decay_means, product_gap
 from jaxdp.noise.kernels.divergence import log1p_ratio_above
+from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides
 
 # Beyond this a ratio has no fraction.
 _WHOLE = 2.0**53
 # The least normal double.
 _TINY = float(xp.finfo(xp.float64).tiny)
 # Ulps of log delta, and of its exponent, that it is rounded up by.
-_VALUE_ULPS = 8.0
+_VALUE_ULPS = 16.0
 _EXPONENT_ULPS = 2.0
 
 
@@ -169,27 +170,15 @@ def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsil
     mirrored = xp.exp(-xp.maximum(m - 1.0, 0.0) * unit)
     top = top + p.behind * (behind + xp.where(m >= 2, mirrored, 0.0))
     complement = (b * right + p.drop * top) / p.norm
-    # delta(-e) = 1 - e^-e + e^-e delta(e), and 1 - delta(-e) = e^-e (1 - delta(e)).
-    backward = epsilon < 0
     zero = (xp.where(f > 0, gap, gap_level) <= 0) & (split > 0)
     scale = xp.where(alone, positive, 1.0)
-    back = xp.exp(-size)
-    mixture = -xp.expm1(-size) + xp.where(zero, 0.0, back * scale * excess)
-    mixture = xp.where(backward, mixture, 1.0)
-    small = xp.where(backward, xp.log(mixture), xp.log(scale) + xp.log(excess))
-    complement = xp.where(backward, back, 1.0) * complement
-    near_one = complement < 0.5
-    safe_complement = xp.where(near_one, complement, 0.25)
-    large = log1m_near(safe_complement)
-    exponent = xp.where(
-        safe_complement > 0, -xp.log(xp.where(safe_complement > 0, safe_complement, 1.0)), 0.0
-    )
-    # As a factor: a term added next to the least normal number would be subnormal, 0.
-    part = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * exponent)
-    error = ULP * lax.stop_gradient(_VALUE_ULPS + _EXPONENT_ULPS * xp.abs(small))
-    value = xp.where(near_one, large * (1.0 - part), small + error)
-    value = xp.where(value > 0, 0.0, value)
-    value = xp.where(zero & ~backward, -xp.inf, value)
+    loss = -xp.log(xp.where(complement > 0, complement, 1.0))
+    sides = whole_sides(xp.where(zero, 0.0, excess), xp.where(zero, 1.0, complement), loss)
+    # Beside a factor below 1/2 the complement is above it.
+    sides = sides._replace(below=sides.below & (scale > 0.5), decay=-xp.log(scale))
+    sides = sides._replace(both=xp.where(sides.below, sides.both / scale, 1.0))
+    value = upper_log_delta(sides, epsilon, _VALUE_ULPS, _EXPONENT_ULPS)
+    value = xp.where(zero & (epsilon >= 0), -xp.inf, value)
     known = (split > 0) & (unit > 0) & ~xp.isnan(epsilon)
     return xp.where(p.infinite & known, 0.0, value)
 
