@@ -27,6 +27,8 @@ from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides
 _WHOLE = 2.0**53
 # The least normal double.
 _TINY = float(xp.finfo(xp.float64).tiny)
+# Least factor by which 1 - delta is divided. chosen: no quotient overflows
+_LEAST_FACTOR = 1e-290
 # Ulps of log delta, and of its exponent, that it is rounded up by.
 _VALUE_ULPS = 16.0
 _EXPONENT_ULPS = 2.0
@@ -174,8 +176,7 @@ def log_delta(unit: Reals, sensitivity: Reals, split: Reals, shift: Reals, epsil
     scale = xp.where(alone, positive, 1.0)
     loss = -xp.log(xp.where(complement > 0, complement, 1.0))
     sides = whole_sides(xp.where(zero, 0.0, excess), xp.where(zero, 1.0, complement), loss)
-    # Beside a factor below 1/2 the complement is above it.
-    sides = sides._replace(below=sides.below & (scale > 0.5), decay=-xp.log(scale))
+    sides = sides._replace(below=sides.below & (scale > _LEAST_FACTOR), decay=-xp.log(scale))
     sides = sides._replace(both=xp.where(sides.below, sides.both / scale, 1.0))
     value = upper_log_delta(sides, epsilon, _VALUE_ULPS, _EXPONENT_ULPS)
     value = xp.where(zero & (epsilon >= 0), -xp.inf, value)
