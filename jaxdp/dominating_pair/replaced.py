@@ -10,8 +10,9 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Index, Reals
+from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
+from jaxdp._numeric.search import bisect
 from jaxdp.dominating_pair.additive import gaussian_ratio
 from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on
 from jaxdp.dominating_pair.moments import renyi_of_law
@@ -144,8 +145,6 @@ def require_log_concave(noise: Noise) -> None:
         )
 
 
-# Bisections for t. derived: to an ulp
-_BISECTIONS = 70
 # Range of log t, in widths of the noise, where L = epsilon. chosen: beyond, convexity bounds it
 _LOG_REACH = (-40.0, 20.0)
 
@@ -189,16 +188,14 @@ def replaced_largest(largest: Reals, sampling_prob: Reals) -> Reals:
 def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     width = xp.exp(-noise.log_density(xp.zeros_like(epsilon)))
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        middle = 0.5 * (ends[0] + ends[1])
-        x = width * xp.exp(middle)
+    def is_below(log_t: Reals) -> Bools:
+        x = width * xp.exp(log_t)
         centre = noise.log_density(x)
         ahead, behind = (log_mixed(noise.log_density(x - m) - centre, q) for m in (shift, -shift))
-        below = ahead - behind < epsilon
-        return xp.where(below, middle, ends[0]), xp.where(below, ends[1], middle)
+        return ahead - behind < epsilon
 
-    start = tuple(xp.full_like(epsilon, end) for end in _LOG_REACH)
-    high = lax.fori_loop(0, _BISECTIONS, halve, start)[1]
+    low, high = (xp.full_like(epsilon, end) for end in _LOG_REACH)
+    high = bisect(is_below, low, high)[1]
     # delta is stationary in t, so the error of t does not matter.
     t = lax.stop_gradient(xp.where(epsilon == 0, 0.0, width * xp.exp(high)))
     near, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))

@@ -9,12 +9,12 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Bools, Index, Reals, Shape
+from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m, log1p, round_up
-from jaxdp._numeric.search import least_value
+from jaxdp._numeric.search import bisect, least_value
 from jaxdp.guarantee.base import Guarantee, repeated
 
 # Orders, less 1, that bound a trade-off, from 1e-6 to 1e6. chosen: 25 a decade
@@ -135,14 +135,9 @@ def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:
         divergence = xp.maximum(_divergence(s, log_p, forward), _divergence(s, log_q, backward))
         return xp.any(divergence > allowed, axis=-1)
 
-    def halve(_: Index, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        low, high = ends
-        middle = xp.sqrt(low) * xp.sqrt(high)
-        broken = breaks_an_order(middle)
-        return xp.where(broken, middle, low), xp.where(broken, high, middle)
-
     least_rate = xp.full_like(fpr, checks.LEAST_NORMAL)
-    fnr = lax.fori_loop(0, 60, halve, (least_rate, xp.maximum(1.0 - fpr, least_rate)))[0]
+    ends = least_rate, xp.maximum(1.0 - fpr, least_rate)
+    fnr = bisect(breaks_an_order, *ends, geometric=True)[0]
     fnr = xp.where(fnr <= least_rate, 0.0, fnr)
     fnr = xp.where((fpr == 0) & xp.any(xp.isfinite(value), axis=-1), 1.0, fnr)
     return xp.where(xp.isnan(xp.sum(s + value, axis=-1) + fpr), xp.nan, fnr)

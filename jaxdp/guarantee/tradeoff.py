@@ -9,7 +9,7 @@ Source: Dong, Roth & Su, JRSS-B 84, 2022, where it is the convex conjugate of f.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,20 +18,19 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.functions import sigmoid
-from jaxdp._core.namespace import lax, updated, vmap, xp
-from jaxdp._core.types import ArrayLike, Index, Reals
+from jaxdp._core.namespace import updated, vmap, xp
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp._numeric.search import zoom
 from jaxdp.guarantee.base import require_both_directions
 
 # Ends of the search for epsilon, nats, and for the logit of a rate. derived: e^700 fits a double,
 # and a rate below e^-700 is reported as 0
 _LARGEST_EPSILON = 700.0
-# Points of the grid before a golden section. chosen: the bound has one hump
-_GRID = 33
-# Share of an interval that golden section keeps. derived: (sqrt(5) - 1) / 2
-_GOLDEN = 0.6180339887498949
-# Its steps. derived: 88 times 0.618^70 is below 1e-12
-_GOLDEN_STEPS = 70
+# Points of each round of a search. chosen: the bound has one hump, which is seen between them
+_POINTS = 33
+# Rounds. derived: 1,400 times 16^-12 is 5e-12
+_ZOOMS = 12
 # Epsilons of an expensive profile in one batch. chosen: two directions of them are 32 lanes
 _BATCH = 16
 # The least of them but 0. chosen: below it a bound changes by 1e-8
@@ -157,7 +156,7 @@ def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
     fpr = xp.broadcast_to(fpr, shape)
 
     def fnr(epsilon: Reals) -> Reals:
-        return _support(epsilon, log_delta(xp.abs(epsilon)), fpr)
+        return _support(epsilon, log_delta(xp.abs(epsilon)), fpr[None])
 
     value = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
     return xp.maximum(value, 0.0)
@@ -186,50 +185,17 @@ def best_of_supports(epsilon: Reals, log_delta: Reals, fpr: ArrayLike) -> Reals:
     return xp.maximum(xp.maximum(*sides), 0.0)
 
 
-class _Search(NamedTuple):
-    low: Reals
-    high: Reals
-    inner: Reals
-    at_inner: Reals
-    where: Reals
-    best: Reals
-
-
 def _greatest(
     function: Callable[[Reals], Reals], lower: float, upper: float, shape: tuple[Any, ...]
 ) -> tuple[Reals, Reals]:
     """Maximiser of a unimodal `function` on [lower, upper], and its value there.
 
-    A grid, then golden section about its best point, in one loop with one evaluation, because
-    each costs a compilation. The value is one that the function took; NaN if it ever was NaN.
+    `function` takes points along a new first axis. The value is one that the function took; NaN if
+    it ever was NaN.
     """
-    spacing = (upper - lower) / (_GRID - 1)
-
-    def step(k: Index, state: _Search) -> _Search:
-        low, high = state.low, state.high
-        first = high - _GOLDEN * (high - low)
-        aim = xp.where(k == _GRID, first, low + (high - state.inner))
-        epsilon = xp.where(k < _GRID, lower + k * spacing, aim)
-        value = function(epsilon)
-        argmax = xp.where(value > state.best, epsilon, state.where)
-        best = xp.maximum(state.best, value)
-        # The better of the two inner points stays inside.
-        new_wins = (value > state.at_inner) | (k <= _GRID)
-        winner = xp.where(new_wins, epsilon, state.inner)
-        loser = xp.where(new_wins, state.inner, epsilon)
-        at_winner = xp.where(new_wins, value, state.at_inner)
-        closed = k > _GRID
-        low = xp.where(closed & (loser < winner), loser, low)
-        high = xp.where(closed & (loser > winner), loser, high)
-        low = xp.where(k < _GRID, xp.maximum(argmax - spacing, lower), low)
-        high = xp.where(k < _GRID, xp.minimum(argmax + spacing, upper), high)
-        return _Search(low, high, winner, at_winner, argmax, best)
-
-    start = xp.full(shape, lower)
-    nothing = xp.full(shape, -xp.inf)
-    state = _Search(start, start, start, nothing, start, nothing)
-    end = lax.fori_loop(0, _GRID + 1 + _GOLDEN_STEPS, step, state)
-    return end.where, end.best
+    low, high = xp.full(shape, lower), xp.full(shape, upper)
+    place, least = zoom(lambda x: -function(x), low, high, _POINTS, _ZOOMS)
+    return place, -least
 
 
 @jitted
@@ -240,7 +206,7 @@ def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> R
 
     def gain(logit: Reals) -> Reals:
         fpr = sigmoid(logit)
-        return 1.0 - tradeoff(fpr) - slope * fpr
+        return 1.0 - tradeoff(fpr) - slope[None] * fpr
 
     middle = sigmoid(_greatest(gain, -_LARGEST_EPSILON, 37.0, shape)[0])
     middle = xp.clip(middle, 1e-250, 1.0 - ULP)
