@@ -77,7 +77,8 @@ def pytree(cls: type[T]) -> type[T]:
 
 def _shown_record(record: Any) -> str:
     """`Name(field=value, ...)` with 4 digits, without fields that are None or the default."""
-    values = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
+    fields = [f for f in dataclasses.fields(record) if f.repr]
+    values = {f.name: (getattr(record, f.name), f.default) for f in fields}
     shown = (
         f"{name}={_shown(value)}"
         for name, (value, default) in values.items()
@@ -91,14 +92,12 @@ def _shown(value: Any) -> str:
         return f"traced {value.aval}"
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})" if len(value) <= _MOST_SHOWN else "(...)"
-    is_number = isinstance(value, float | np.number) or (
-        isinstance(value, jax.Array | np.ndarray) and value.dtype.kind == "f"
-    )
-    if not is_number:
+    is_array = isinstance(value, jax.Array | np.ndarray) and value.dtype.kind in "fi"
+    if not is_array and not isinstance(value, float | np.number):
         return repr(value)
     array = np.asarray(value)
     if array.ndim == 0:
-        return f"{float(array):.4g}"
+        return f"{float(array):.4g}" if array.dtype.kind == "f" else f"{array}"
     if array.size > _MOST_SHOWN:
         return f"{array.dtype}{list(array.shape)}"
     return np.array2string(array, precision=4, separator=", ").replace("\n", "")

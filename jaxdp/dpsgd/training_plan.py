@@ -48,10 +48,10 @@ class Plan:
     noise_multiplier: Reals  # noise of the worst one-dimensional release, at sensitivity 1
     sampling: Scheme
     expected_batch: Reals  # divisor of the noisy sum
-    members: tuple[int, ...] = static()  # the group of each leaf of the parameters
-    sizes: tuple[int, ...] = static()  # number of parameters d_g of each group
-    shapes: tuple[tuple[int, ...], ...] = static()  # of the leaves of the parameters
-    dtypes: tuple[str, ...] = static()  # of the leaves of the parameters
+    members: tuple[int, ...] = static(repr=False)  # the group of each leaf of the parameters
+    sizes: tuple[int, ...] = static(repr=False)  # number of parameters d_g of each group
+    shapes: tuple[tuple[int, ...], ...] = static(repr=False)  # of the leaves of the parameters
+    dtypes: tuple[str, ...] = static(repr=False)  # of the leaves of the parameters
     steps: int = static()
     family: str = static()
     relation: Relation = static()
