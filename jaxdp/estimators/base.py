@@ -22,11 +22,12 @@ for research: `privacy_text_` mentions it, and `guarantee_` gives no guarantee.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import operator
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,16 @@ _NOT_NUMBERS = "y must be numbers, and some are not"
 _NO_NOISE = (np.inf, 0.5)
 
 
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def estimator(cls: type[T]) -> type[T]:
+    """A class whose annotations are its parameters, which `__init__` keeps as they are given."""
+    return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+@estimator
 class DPEstimator(_base.BaseEstimator):
     """Parameters `epsilon`, `delta`, `random_state` of every private estimator, checked in `fit`.
 
@@ -77,9 +88,9 @@ class DPEstimator(_base.BaseEstimator):
 
     epsilon: Any
     delta: Any
-    random_state: Any
-    n_features_in_: int
-    guarantee_: Drawn
+    random_state: Any = None
+    n_features_in_: int = dataclasses.field(init=False)
+    guarantee_: Drawn = dataclasses.field(init=False)
 
     def _budget(self) -> Budget:
         """epsilon in (0, inf], delta in [0, 1), each one concrete number."""

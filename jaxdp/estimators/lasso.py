@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from jaxdp._core import checks
+from jaxdp.estimators.base import estimator
 from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor
 from jaxdp.solvers.problems import L1
 
 
+@estimator
 class DPLasso(DPLinearEstimator, LinearRegressor):
     """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1 by private coordinate descent.
 
@@ -36,42 +38,8 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
     benchmarks/bench_estimators.py. Source: Mangold et al., ICML 2022; defaults and scales are ours.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any,
-        delta: Any,
-        feature_bounds: Any = None,
-        target_bounds: Any = None,
-        scaling_share: Any = 0.1,
-        smoothness: Any = None,
-        alpha: Any = 0.01,
-        clip: Any = None,
-        passes: Any = None,
-        step: Any = None,
-        fit_intercept: Any = True,
-        allocation: Any = "winid",
-        noise: Any = "gaussian",
-        relation: Any = "replace_one",
-        release: Any = "lattice",
-        random_state: Any = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.target_bounds = target_bounds
-        self.scaling_share = scaling_share
-        self.smoothness = smoothness
-        self.alpha = alpha
-        self.clip = clip
-        self.passes = passes
-        self.step = step
-        self.fit_intercept = fit_intercept
-        self.allocation = allocation
-        self.noise = noise
-        self.relation = relation
-        self.release = release
-        self.random_state = random_state
+    target_bounds: Any = None
+    alpha: Any = 0.01
 
     def fit(self, X: Any, y: Any) -> DPLasso:  # noqa: N803
         """Spend the budget on (n, p) features and n targets, finite numbers."""

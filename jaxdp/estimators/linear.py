@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
@@ -46,25 +47,25 @@ class LinearRegressor(_base.RegressorMixin, DPEstimator):
         return tags
 
 
+@estimator
 class DPLinearEstimator(DPEstimator):
     """Parameters of `DPLasso` and `DPLogisticRegression`; see there."""
 
-    feature_bounds: Any
-    scaling_share: Any
-    smoothness: Any
-    clip: Any
-    passes: Any
-    step: Any
-    fit_intercept: Any
-    allocation: Any
-    noise: Any
-    relation: Any
-    release: Any
-    coef_: np.ndarray
-    intercept_: Any
-    n_iter_: int
-    guarantee_: Drawn
-    plan_: Plan
+    feature_bounds: Any = None
+    scaling_share: Any = 0.1
+    smoothness: Any = None
+    clip: Any = None
+    passes: Any = None
+    step: Any = None
+    fit_intercept: Any = True
+    allocation: Any = "winid"
+    noise: Any = "gaussian"
+    relation: Any = "replace_one"
+    release: Any = "lattice"
+    coef_: np.ndarray = dataclasses.field(init=False)
+    intercept_: Any = dataclasses.field(init=False)
+    n_iter_: int = dataclasses.field(init=False)
+    plan_: Plan = dataclasses.field(init=False)
 
     def _descend(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import composed
+from jaxdp.estimators.base import composed, estimator
 from jaxdp.estimators.linear import DPLinearEstimator, split
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -28,6 +28,7 @@ _ROUNDED_DOWN = 1.0 - 1e-9
 PENALTIES = ("l2", "l1")
 
 
+@estimator
 class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     """min (1/n) sum log(1 + exp(-y_i (x_i w + b))) + alpha penalty(w), each class against the rest.
 
@@ -41,44 +42,9 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     `estimators_`, a fit each, in place of plan_.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any,
-        delta: Any,
-        feature_bounds: Any = None,
-        scaling_share: Any = 0.1,
-        smoothness: Any = None,
-        alpha: Any = 1e-4,
-        penalty: Any = "l2",
-        classes: Any = None,
-        clip: Any = None,
-        passes: Any = None,
-        step: Any = None,
-        fit_intercept: Any = True,
-        allocation: Any = "winid",
-        noise: Any = "gaussian",
-        relation: Any = "replace_one",
-        release: Any = "lattice",
-        random_state: Any = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.scaling_share = scaling_share
-        self.smoothness = smoothness
-        self.alpha = alpha
-        self.penalty = penalty
-        self.classes = classes
-        self.clip = clip
-        self.passes = passes
-        self.step = step
-        self.fit_intercept = fit_intercept
-        self.allocation = allocation
-        self.noise = noise
-        self.relation = relation
-        self.release = release
-        self.random_state = random_state
+    alpha: Any = 1e-4
+    penalty: Any = "l2"
+    classes: Any = None
 
     def fit(self, X: Any, y: Any) -> DPLogisticRegression:  # noqa: N803
         """Spend the budget on (n, p) features and n labels."""

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.solvers import naive_bayes
 
@@ -16,6 +16,7 @@ _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 
 
+@estimator
 class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     """Naive Bayes with categorical columns and Gaussian continuous ones.
 
@@ -29,32 +30,14 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `guarantee_`.
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: Any,
-        delta: Any,
-        feature_bounds: Any,
-        categories: Any = None,
-        classes: Any = None,
-        noise: Any = "gaussian",
-        relation: Any = "replace_one",
-        smoothing: Any = 1.0,
-        least_variance: Any = 1e-3,
-        levels: Any = 1024,
-        random_state: Any = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.categories = categories
-        self.classes = classes
-        self.noise = noise
-        self.relation = relation
-        self.smoothing = smoothing
-        self.least_variance = least_variance
-        self.levels = levels
-        self.random_state = random_state
+    feature_bounds: Any
+    categories: Any = None
+    classes: Any = None
+    noise: Any = "gaussian"
+    relation: Any = "replace_one"
+    smoothing: Any = 1.0
+    least_variance: Any = 1e-3
+    levels: Any = 1024
 
     def fit(self, X: Any, y: Any) -> DPNaiveBayes:  # noqa: N803
         """Learn from (n, p) records and their labels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -23,6 +24,7 @@ from jaxdp.solvers.covariance.release import shortened
 _base = checks.extra("sklearn.base", "learn")
 
 
+@estimator
 class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEstimator):
     """PCA on the second moment plus noise of the Gaussian orthogonal ensemble; exact GDP.
 
@@ -43,30 +45,13 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     total.
     """
 
-    def __init__(
-        self,
-        n_components: Any = None,
-        *,
-        epsilon: Any,
-        delta: Any,
-        feature_bounds: Any,
-        row_bound: Any = None,
-        mean_share: Any = 0.1,
-        relation: Any = "replace_one",
-        method: Any = "goe",
-        release: Any = "lattice",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.row_bound = row_bound
-        self.mean_share = mean_share
-        self.relation = relation
-        self.method = method
-        self.release = release
-        self.random_state = random_state
+    n_components: Any = dataclasses.field(default=None, kw_only=False)
+    feature_bounds: Any
+    row_bound: Any = None
+    mean_share: Any = 0.1
+    relation: Any = "replace_one"
+    method: Any = "goe"
+    release: Any = "lattice"
 
     def fit(self, X: Any, y: Any = None) -> DPPCA:  # noqa: N803
         """Learn from (n, p) records; `y` is not looked at."""

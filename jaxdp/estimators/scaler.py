@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import DPEstimator
+from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -54,6 +54,7 @@ class PublicScaler(_Affine):
         return self
 
 
+@estimator
 class DPStandardScaler(_Affine):
     """Means and variances released with Gaussian noise; (x - mean) / deviation, clipped to limit.
 
@@ -64,22 +65,8 @@ class DPStandardScaler(_Affine):
     `DPLogisticRegression` scale by themselves.
     """
 
-    guarantee_: Drawn
-
-    def __init__(
-        self,
-        *,
-        epsilon: Any,
-        delta: Any,
-        feature_bounds: Any,
-        limit: Any = 3.0,
-        random_state: Any = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.limit = limit
-        self.random_state = random_state
+    feature_bounds: Any
+    limit: Any = 3.0
 
     def fit(self, X: Any, y: Any = None) -> DPStandardScaler:  # noqa: N803
         """Spend the budget on the means and variances of (n, p) features."""
