@@ -174,7 +174,7 @@ def test_epsilon_is_feasible_and_not_wasteful(kind):
 
 @pytest.mark.parametrize("kind", kinds(TRACED))
 def test_traces_and_derivatives(kind):
-    """jit = vmap = known values; NaN in any parameter, and a count that is not whole, is NaN.
+    """jit = vmap = known values; NaN in any number, and one that is out of range, is NaN.
 
     Derivatives are the frozen ones, and differences of the values. One program answers all.
     """
@@ -183,7 +183,8 @@ def test_traces_and_derivatives(kind):
     moved = [*(set(at) - set(held)), "at"] if at else []
     at = at | {"at": epsilon}
     good = row["parameters"] | {"at": row["epsilon"][1]}
-    bad = [good | {name: np.nan} for name in row["parameters"]]
+    bad = [good | {name: np.nan} for name in good]
+    bad.append(good | {next(iter(good)): -1.0})
     bad += [good | {"count": good["count"] + 0.5}] if "count" in good else []
     points = [good, first["parameters"] | {"at": first["epsilon"][0]}, *bad]
     points += [at, *stencil(at, moved)] if moved else []

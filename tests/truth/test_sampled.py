@@ -107,22 +107,21 @@ def test_never_nan_and_never_below_no_mechanism(log_q, log_scale, log_count, eps
     assert value >= floor - 1e-9
 
 
-def test_calibrations_end_on_the_safe_side():
-    budget = dp.Budget(2.0, 1e-6)
-
+@pytest.mark.parametrize("lanes", [[0, 3, 4], pytest.param([1, 2], marks=pytest.mark.long)])
+def test_calibrations_end_on_the_safe_side(lanes):
     def loss(scale, q, n):
         return n * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, "add_remove"))
 
-    scale = dp.calibrate(lambda s: loss(s, 0.01, 1000.0), budget, lower=0.3, upper=30.0)
-    assert float(loss(scale, 0.01, 1000.0).delta(2.0)) <= 1e-6
-    assert float(loss(scale * (1 - 1e-8), 0.01, 1000.0).delta(2.0)) > 1e-6
-    # Few hits: what is reported is wide, and the nodes are other ones under a trace.
-    q = jnp.array([1.7925624766942227e-05, 0.0011072699031456543, 5.48427961737126e-05, 0.02])
-    count, epsilon = jnp.array([5358.0, 15.0, 579.0, 500.0]), jnp.array([1.27, 0.744, 0.0915, 1.0])
-    delta = jnp.array([2.5e-4, 1.17e-10, 2.4e-14, 1e-5])
-    scale = dp.calibrate(lambda s: loss(s, q, count), dp.Budget(epsilon, delta))
-    assert bool(jnp.all(loss(scale, q, count).delta(epsilon) <= delta))
-    assert bool(jnp.all(loss(scale * 0.999, q, count).delta(epsilon) > delta))
+    # The first three have few hits: what is reported is wide.
+    q = np.array([1.7925624766942227e-05, 0.0011072699031456543, 5.48427961737126e-05, 0.02, 0.01])
+    count = np.array([5358.0, 15.0, 579.0, 500.0, 1000.0])
+    epsilon = np.array([1.27, 0.744, 0.0915, 1.0, 2.0])
+    delta = np.array([2.5e-4, 1.17e-10, 2.4e-14, 1e-5, 1e-6])
+    less = np.array([1e-3, 1e-3, 1e-3, 1e-3, 1e-8])
+    q, count, epsilon, delta, less = (x[lanes] for x in (q, count, epsilon, delta, less))
+    scale = np.asarray(dp.calibrate(lambda s: loss(s, q, count), dp.Budget(epsilon, delta)))
+    assert np.all(loss(scale, q, count).delta(epsilon) <= delta)
+    assert np.all(loss(scale * (1 - less), q, count).delta(epsilon) > delta)
 
 
 def test_bad_input():

@@ -41,14 +41,14 @@ def certified(loss, delta, epsilon, share):
 
 
 @pytest.mark.parametrize(
-    ("runs", "seed", "shares"),
+    ("runs", "seed", "size", "shares"),
     [
-        (ordinary_runs, 0, {1e-6: 0.98, 1e-4: 1.0}),
-        (language_models, 1, {1e-5: 0.85, 1e-3: 0.95}),
+        (ordinary_runs, 0, 96, {1e-6: 0.98, 1e-4: 1.0}),
+        (language_models, 1, 32, {1e-5: 0.85, 1e-3: 0.95}),
     ],
 )
-def test_epsilon_is_hardly_above_the_least(runs, seed, shares):
-    sigma, q, steps, delta = runs(np.random.default_rng(seed), 96)
+def test_epsilon_is_hardly_above_the_least(runs, seed, size, shares):
+    sigma, q, steps, delta = runs(np.random.default_rng(seed), size)
     loss = training(sigma, q, steps)
     epsilon = np.asarray(loss.epsilon(delta))
     assert np.all(np.isfinite(epsilon))
@@ -69,9 +69,13 @@ def test_alone_in_batches_and_mapped_the_same():
     def one(sigma, q, steps, delta):
         return training(sigma, q, steps).epsilon(delta)
 
-    # So many that they go on in several packs, each lane with both directions.
-    mapped = jax.jit(jax.vmap(one))(*(np.tile(x, 12) for x in asked))
-    for found in (alone, np.asarray(many)[:8], np.asarray(mapped)[:8]):
+    # So many that they go on in several packs, each lane with both directions; and bad lanes,
+    # which are unknown, though the Gaussian without sampling would cost so little.
+    bad = np.array([[np.nan, 0.01, 1e3, 1e-6], *([0.5, q, 9.0, 1e-5] for q in (np.nan, 1.5, -0.5))])
+    lanes = (np.concatenate([np.tile(x, 11), y]) for x, y in zip(asked, bad.T, strict=True))
+    mapped = np.asarray(jax.jit(jax.vmap(one))(*lanes))
+    assert np.all(np.isnan(mapped[-4:]))
+    for found in (alone, np.asarray(many)[:8], mapped[:8]):
         np.testing.assert_allclose(found, together, rtol=2e-6, atol=2e-6)
         assert np.all(least_log_delta(training(*asked[:3]), found) <= np.log(asked[3]) * (1 - 1e-9))
 
@@ -104,18 +108,6 @@ def test_far_away_nothing_is_claimed_below():
     """log delta is far below what doubles hold."""
     loss = training(100.0, 0.01, 1000.0)
     assert least_log_delta(loss, 1.0) <= loss.log_delta(1.0) < -1e4
-
-
-def test_bad_lanes_are_unknown_and_leave_others_alone():
-    @jax.jit
-    def ask(sigma):
-        return training(sigma, 0.01, 1000.0).epsilon(1e-6)
-
-    found = np.asarray(ask(jnp.asarray([1.0, jnp.nan, 2.0])))
-    assert np.isnan(found[1])
-    np.testing.assert_allclose(
-        found[[0, 2]], ask(jnp.asarray([1.0, 1.5, 2.0]))[jnp.asarray([0, 2])]
-    )
 
 
 @pytest.mark.long

@@ -252,7 +252,10 @@ def test_a_sample_beside_other_releases():
     assert lower <= upper <= lower * (1 + 1e-2)
 
 
+@pytest.mark.long
 def test_bad_input():
+    """Compiles for 10 s. By default the pair's, the noise's and the scheme's own contracts hold."""
+
     @jax.jit
     def values(scale, bound, q):
         return (3 * sampled_loss(scale, bound, 0.5, q, "remove")).log_delta(0.1)

@@ -151,7 +151,7 @@ def test_no_message_tells_a_value_of_a_record():
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_an_infinite_epsilon_has_no_noise_and_promises_nothing(estimator):
-    features, targets = regression(400)
+    features, targets = regression(300)
     if is_classifier(estimator):
         targets = (targets > 0.25).astype(int)
     fits = []

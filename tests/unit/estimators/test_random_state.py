@@ -16,8 +16,8 @@ from jaxdp.estimators import DPStandardScaler, FixedRandomStateWarning
 
 KNOWN = {"epsilon": 1.0, "delta": 1e-6}
 # The same records in each class: what their models differ by is noise.
-FEATURES = np.zeros((90, 3))
-LABELS = np.repeat([0, 1, 2], 30)
+FEATURES = np.zeros((120, 3))
+LABELS = np.repeat([0, 1, 2], 40)
 
 
 def bayes(state):

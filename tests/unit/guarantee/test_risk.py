@@ -129,9 +129,10 @@ def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
 def test_bayes_risk_of_concentrated_privacy():
     kind, fpr = dp.ZCDP(0.0, 0.5), np.linspace(0.01, 0.99, 197)
     fnr = np.asarray(kind.tradeoff(fpr))
-    for prior in (0.2, 0.9):
+    priors = np.array([0.2, 0.9])
+    risks = np.asarray(dp.risk.bayes_risk(kind, priors))
+    for prior, risk in zip(priors, risks, strict=True):
         least = np.min(prior * fnr + (1 - prior) * fpr)
-        risk = float(dp.risk.bayes_risk(kind, prior))
         assert risk <= least
         assert risk == pytest.approx(least, abs=5e-5)
     bad = jax.jit(lambda r: dp.risk.advantage(dp.ZCDP(0.0, r)))(np.nan)

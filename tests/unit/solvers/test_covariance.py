@@ -206,7 +206,7 @@ def test_the_published_gain_is_that_of_symmetry():
     Averages of 3,000 trials: .1763 and .2481, ratio .7107 (benchmarks/reproductions/pca.py).
     """
     rng = np.random.default_rng(1)
-    dimension, rank, records, trials, scale = 100, 5, 2000, 60, 0.0051
+    dimension, rank, records, trials, scale = 100, 5, 2000, 20, 0.0051
     goe = np.asarray(covariance.goe_noise(jax.random.key(2), dimension, scale, (trials,)))
     errors = []
     for noise in goe:
@@ -218,6 +218,6 @@ def test_the_published_gain_is_that_of_symmetry():
             found = np.linalg.eigh(moment + added)[1][:, -rank:]
             errors.append(np.linalg.norm(basis - found @ (found.T @ basis)) / rank**0.5)
     ours, iid = np.array(errors).reshape(trials, 2).mean(axis=0)
-    # Standard errors .0008, .0011 and, draws being shared, .0005: 5 of them, 1 run in 2e6.
-    np.testing.assert_allclose([ours, iid], [0.1763, 0.2481], atol=0.005)
-    np.testing.assert_allclose(ours / iid, 0.7107, atol=0.004)
+    # Standard errors .0014, .0019 and, draws being shared, .0009: 5 of them, 1 run in 2e6.
+    np.testing.assert_allclose([ours, iid], [0.1763, 0.2481], atol=0.009)
+    np.testing.assert_allclose(ours / iid, 0.7107, atol=0.005)
