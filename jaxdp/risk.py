@@ -46,7 +46,7 @@ _INSIDE = 0.98
 
 @runtime_checkable
 class HasProfile(Protocol):
-    """Protocol of objects that know their delta at every real epsilon."""
+    """Protocol of objects with a bound on delta at every real epsilon."""
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of an upper bound on delta at `epsilon`."""

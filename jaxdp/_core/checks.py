@@ -79,7 +79,7 @@ _LEAST_SCALE = 2.0**-969
 
 
 def is_concrete(value: object) -> bool:
-    """True if the value is known now, and can be looked at."""
+    """True if the value is a number and not traced."""
     return not isinstance(value, Tracer)
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and text that tells whether it was changed."""
+"""Files that are written whole or not at all, and text with a digest that detects changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Format(NamedTuple):
 
 
 class Saved(abc.ABC):
-    """A record with a text that holds every bit of it, which `save` and `load` keep in a file."""
+    """A record with an exact text form; `save` writes it to a file, and `load` reads it."""
 
     @abc.abstractmethod
     def to_json(self) -> str:

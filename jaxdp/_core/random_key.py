@@ -44,7 +44,7 @@ def secure_key() -> Key:
 
 
 def is_secure(key: Key) -> bool:
-    """True if a key's generator is ChaCha20; who knows its 256 bits is another question."""
+    """True if a key's generator is ChaCha20, whether or not its 256 bits are secret."""
     return jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and kind_of(key) == chacha.NAME
 
 

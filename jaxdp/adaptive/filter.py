@@ -65,9 +65,9 @@ class Filter(Locked, Saved):
     holds given the outputs before it:
 
     * `PureDP`: epsilons add (Rogers, Roth, Ullman & Vadhan, NeurIPS 2016);
-    * `ZCDP`: the sums keep to xi + a rho at every order a > 1 (Whitehouse, Ramdas, Rogers & Wu,
+    * `ZCDP`: the sums are at most xi + a rho at every order a > 1 (Whitehouse, Ramdas, Rogers & Wu,
       ICML 2023; it is the filter below at each order);
-    * `RDP`: the values add and keep to the budget at every one of its orders (Feldman & Zrnic,
+    * `RDP`: the values add and satisfy the budget at each of its orders (Feldman & Zrnic,
       NeurIPS 2021; Lecuyer 2021). One order that still has room is not enough: which one that
       will be depends on the outputs. To be judged at the best order, choose it in advance;
     * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).

@@ -41,7 +41,7 @@ def gdp_with_regret(
         source: a `PrivacyLoss`, or what `privacy_loss` takes; not one direction ("add", "remove")
             alone.
         delta: in (0, 1), the tail that mu leaves out; it broadcasts with `source`.
-        points: number of epsilons that are looked at, at least 3.
+        points: number of evaluated epsilons, at least 3.
 
     Returns:
         (mu, regret), both rounded up, of the common shape. mu is the least with delta(epsilon) <=

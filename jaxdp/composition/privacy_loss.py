@@ -95,7 +95,7 @@ class PrivacyLoss(Saved):
         """(lower, upper) with lower <= delta(epsilon) <= upper, every error inside.
 
         From masses on a grid of `points` (`accountant.grid`); the lower one is 0 where exponential
-        mechanisms tell less than the worst pair of their range.
+        mechanisms reveal less than the worst pair of their range.
         """
         if not isinstance(points, int) or points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points!r}")

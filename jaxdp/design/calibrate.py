@@ -61,8 +61,8 @@ def calibrate(
             a `ZCDP`, where `build` returns what `to_zcdp` takes; batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
-        whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`),
-            itself looked at; `build` gets whole numbers only.
+        whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`);
+            `build` gets whole numbers only.
 
     Returns:
         The parameter, in the common shape of budget, bracket and built objects, never on the unsafe

@@ -20,8 +20,8 @@ from jaxdp.noise.base import Noise
 class ExpectedError:
     """Error of a release with additive noise, in the query's unit, batched like the noise.
 
-    standard_deviation, mean_absolute: of the noise. half_width: the h with the exact value in
-    released value +- h with the asked probability, rounding to the granularity included.
+    standard_deviation, mean_absolute: of the noise. half_width: the exact value lies in released
+    value +- half_width with the requested probability, rounding to the granularity included.
     """
 
     standard_deviation: Reals

@@ -54,7 +54,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     release: Any = "lattice"
 
     def fit(self, X: Any, y: Any = None) -> DPPCA:  # noqa: N803
-        """Learn from (n, p) records; `y` is not looked at."""
+        """Learn from (n, p) records; `y` is ignored."""
         del y
         matrix = self._features(X, reset=True)
         records, dimension = matrix.shape

@@ -127,7 +127,7 @@ def is_no_release(other: object) -> bool:
 
 
 def require_profile(name: str, source: object) -> None:
-    """TypeError unless `source` knows its delta at every epsilon, of one argument."""
+    """`TypeError` unless `source` has `log_delta(epsilon)`."""
     if isinstance(source, Noise) or not callable(getattr(source, "log_delta", None)):
         raise TypeError(
             f"{name} must be a guarantee, a mechanism or a privacy loss, got "

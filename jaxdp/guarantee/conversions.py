@@ -38,7 +38,7 @@ _NEWTON_STEPS = 7
 
 @runtime_checkable
 class HasRenyi(Protocol):
-    """A mechanism or a privacy loss: what knows its own Renyi divergences."""
+    """A mechanism or a privacy loss with its own Renyi divergences."""
 
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1."""
@@ -47,10 +47,10 @@ class HasRenyi(Protocol):
 
 @runtime_checkable
 class HasZCDP(Protocol):
-    """A mechanism that knows its own (xi, rho)."""
+    """A mechanism with its own (xi, rho)."""
 
     def zcdp(self) -> ZCDP:
-        """Which every order keeps to."""
+        """(xi, rho): the Renyi divergence of each order a is at most xi + rho a."""
         ...
 
 

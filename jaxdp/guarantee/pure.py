@@ -82,7 +82,7 @@ def log_delta_of_range(bound: Reals, epsilon: Reals) -> Reals:
 def tradeoff_of_pure(bound: Reals, failure: ArrayLike, fpr: Reals) -> Reals:
     """max(0, 1 - failure - e^bound fpr, e^-bound (1 - failure - fpr)), rounded down.
 
-    0 at an infinite bound, where a loss may tell everything.
+    0 at an infinite bound, where an output may reveal everything.
     """
     bound, failure, fpr = xp.broadcast_arrays(
         checks.guard(bound), checks.guard(xp.asarray(failure), 1.0), fpr

@@ -48,7 +48,7 @@ class ZCDP(Guarantee):
 
         (1 - fnr)^a fpr^(1 - a) + fnr^a (1 - fpr)^(1 - a) <= exp((a - 1)(xi + a rho)), by data
         processing, and attained: the two points satisfy the curve. Rounded down. 302 orders are
-        looked at, 1 and from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
+        evaluated, 1 and from 1 + 1e-6 to 1 + 1e6: each gives a bound, and the best is taken.
         """
         return _zcdp_tradeoff(self.xi, self.rho, checks.probability("fpr", fpr, lift=True))
 

@@ -37,7 +37,7 @@ from jaxdp.interop.counted import (
 )
 from jaxdp.interop.dp_events import collect
 
-# Epsilons that are looked at. measured: Gaussians of mu .05 to 8 have their rates to 6e-4
+# Number of evaluated epsilons. measured: Gaussians of mu .05 to 8 have their rates to 6e-4
 _POINTS = 512
 # The delta whose epsilon is the last of them, above the probability of an infinite loss. chosen:
 # far below the false-positive rates of the estimate
@@ -146,9 +146,9 @@ class _Answers(Locked):
     def get_true_positive_rates(self, false_positive_rates: ArrayLike, deltas: Any = None) -> Any:
         """Upper bounds on the true-positive rates of any membership test.
 
-        At false-positive rates in [0, 1]; a number for a number. `deltas` in [0, 1] are those whose
-        epsilons are looked at; fewer bound less closely. By default 512 epsilons are, which bounds
-        a Gaussian's rates to 6e-4 of themselves.
+        At false-positive rates in [0, 1]; a number for a number. The bound uses the epsilons at `deltas`
+        in [0, 1]; fewer make it wider. By default it uses 512 epsilons, and the rates of a Gaussian
+        are within 6e-4 of themselves.
         """
         rates = np.asarray(checks.probability("false_positive_rates", false_positive_rates))
         powers = rates

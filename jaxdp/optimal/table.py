@@ -148,7 +148,7 @@ class RangeMechanism:
         """One draw for each true answer in `value`, which is clamped to the range; NaN for NaN.
 
         Under jit and vmap. Floating-point rounding moves an answer by 4 ulp of its part at most,
-        which the certificate knows of. The outputs are nodes: they leak nothing through rounding.
+        which the certificate includes. The outputs are nodes: they leak nothing through rounding.
         """
         value, nodes = checks.real("value", value), jnp.asarray(self.nodes)
         ends = jnp.cumsum(jnp.asarray(self.weights, dtype=jnp.int64), axis=1)

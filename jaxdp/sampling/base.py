@@ -119,7 +119,7 @@ class Scheme(abc.ABC):
     """A distribution of the records that take part in each release: a pytree that broadcasts.
 
     A release is one draw of the scheme: a step, or an epoch where the steps of an epoch depend on
-    each other. A subclass holds all that the package knows about a scheme.
+    each other. A subclass contains everything about one scheme.
     """
 
     known: ClassVar[Known]

@@ -162,7 +162,7 @@ def plan(
         relation: what neighbours differ in, "replace_one" or "add_remove".
         step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
         order: "permutation" (its first `updates`), "cyclic" or "iid" (with replacement).
-        allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" knows `penalty`.
+        allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
         noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
         accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
         iterate: "last", or "average": each pass ends in the mean of its iterates.
