@@ -66,7 +66,7 @@ def accounting() -> dict[str, Any]:
         "mu": float(level.mu),
         "rho": float(level.mu) ** 2 / 2,
         "scale_over_sensitivity_400": float(1 / made.ratios[0]),
-        "delta_of_the_same_noise_by_zcdp": float(zcdp.delta(1.0)),
+        "delta_of_the_same_noise_by_zcdp": float(zcdp.guarantee.delta(1.0)),
         "standard_deviation_over_sensitivity": deviations,
     }
 

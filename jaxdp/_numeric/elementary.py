@@ -83,16 +83,11 @@ _ATANH_SERIES = tuple(1.0 / (2 * k + 1) for k in range(18))
 _EXPM1_MINUS_SERIES = tuple(1.0 / math.factorial(k) for k in range(2, 22))
 
 
-def _atanh_series(s: Reals, square: Reals) -> Reals:
-    """2 atanh(s) for |s| <= 1/3, `square` = s^2."""
-    return 2.0 * s * horner(_ATANH_SERIES, square)
-
-
 def log1m_near(y: Reals) -> Reals:
     """log(1 - y) for |y| <= 1/2: -2 atanh(y / (2 - y)) by its series. Relative error: 4 ulp."""
     # A reciprocal, not a quotient: XLA's CPU backend splits a loop at a quotient that is squared.
     s = y * (1.0 / (2.0 - y))
-    return -_atanh_series(s, s * s)
+    return -2.0 * s * horner(_ATANH_SERIES, s * s)
 
 
 def log1p(x: Reals) -> Reals:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
@@ -171,20 +170,16 @@ def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
     """Least upper bound over all smaller deltas, along axes where the composition is constant."""
     if not free or upper.size == 0:
         return upper
-    lib: Any = np if checks.all_concrete(upper, delta) else xp
-    delta = lib.broadcast_to(delta, upper.shape)
+    delta = xp.broadcast_to(delta, upper.shape)
     last_axes = tuple(range(-len(free), 0))
-    flat = lib.moveaxis(upper, free, last_axes)
+    flat = xp.moveaxis(upper, free, last_axes)
     shape = flat.shape
     flat, size = (
-        lib.moveaxis(x, free, last_axes).reshape(*shape[: len(shape) - len(free)], -1)
+        xp.moveaxis(x, free, last_axes).reshape(*shape[: len(shape) - len(free)], -1)
         for x in (upper, delta)
     )
-    order = lib.argsort(size, axis=-1)
-    ordered = lib.take_along_axis(flat, order, axis=-1)
-    if lib is np:
-        least_so_far = np.minimum.accumulate(ordered, axis=-1)
-    else:
-        least_so_far = lax.associative_scan(xp.minimum, ordered, axis=-1)
-    unordered = lib.take_along_axis(least_so_far, lib.argsort(order, axis=-1), axis=-1)
-    return lib.moveaxis(unordered.reshape(shape), last_axes, free)
+    order = xp.argsort(size, axis=-1)
+    ordered = xp.take_along_axis(flat, order, axis=-1)
+    least_so_far = lax.cummin(ordered, axis=ordered.ndim - 1)
+    unordered = xp.take_along_axis(least_so_far, xp.argsort(order, axis=-1), axis=-1)
+    return xp.moveaxis(unordered.reshape(shape), last_axes, free)

@@ -89,7 +89,8 @@ def calibrate(
     if whole and not largest:
         raise ValueError("whole must come with largest=True, got largest=False")
     if largest:
-        search = _begun(_of_whole(build) if whole else build, budget, lower, upper)
+        of_whole = (lambda parameter: build(xp.floor(parameter))) if whole else build
+        search = _begun(of_whole, budget, lower, upper)
         return _largest_parameter(search, upper, whole)
     return _least_parameter(_begun(build, budget, upper, lower), budget)
 
@@ -116,11 +117,6 @@ def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
     if checks.all_concrete((lower, upper)) and not bool(xp.all(lower < upper)):
         raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
     return lower, upper
-
-
-def _of_whole(build: Callable[[Reals], Any]) -> Callable[[Reals], Any]:
-    """`build` of the whole part of a parameter."""
-    return lambda parameter: build(xp.floor(parameter))
 
 
 class _Search(NamedTuple):

@@ -39,7 +39,7 @@ from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.estimators.parts import private_parts
-from jaxdp.guarantee.base import Budget, Guarantee
+from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
 
@@ -225,13 +225,11 @@ def composed(spent: Iterable[Drawn]) -> Drawn:
     unbounded = [p for p in parts if isinstance(p.exact, GDP) and bool(jnp.isinf(p.exact.mu))]
     if unbounded:
         return unbounded[0]
-    if len({type(part.exact) for part in parts}) > 1:
-        parts = [Drawn(_as_loss(part.exact), part.sampling_error) for part in parts]
+    kinds = [part.exact for part in parts]
+    if len(set(map(type, kinds))) > 1:
+        losses = (x if isinstance(x, PrivacyLoss) else privacy_loss(x) for x in kinds)
+        parts = [Drawn(x, p.sampling_error) for x, p in zip(losses, parts, strict=True)]
     return functools.reduce(operator.add, parts)
-
-
-def _as_loss(exact: Guarantee | PrivacyLoss) -> PrivacyLoss:
-    return exact if isinstance(exact, PrivacyLoss) else privacy_loss(exact)
 
 
 def total_privacy(*fitted: Any) -> Drawn:

@@ -27,19 +27,19 @@ _PACKAGES = ("jax", "jaxlib", "numpy")
 _COMMIT_WAIT = 5.0
 # Long names and units of common axes, for the labels of `.plot`. Plain numbers have no unit: "1"
 # would stand on every picture.
-_LABELS: dict[str, tuple[str, str | None]] = {
-    "epsilon": ("epsilon", "nats"),
-    "delta": ("delta", None),
-    "log_delta": ("logarithm of delta", "nats"),
-    "noise_multiplier": ("noise multiplier", None),
-    "sampling_prob": ("sampling probability", None),
-    "scale": ("scale of the noise", "units of the query"),
-    "sensitivity": ("sensitivity", "units of the query"),
-    "steps": ("number of steps", None),
-    "epochs": ("number of epochs", None),
-    "dataset_size": ("number of records", None),
-    "batch_size": ("expected records of a batch", None),
-    "mu": ("Gaussian DP parameter mu", None),
+_LABELS = {
+    "epsilon": {"long_name": "epsilon", "units": "nats"},
+    "delta": {"long_name": "delta"},
+    "log_delta": {"long_name": "logarithm of delta", "units": "nats"},
+    "noise_multiplier": {"long_name": "noise multiplier"},
+    "sampling_prob": {"long_name": "sampling probability"},
+    "scale": {"long_name": "scale of the noise", "units": "units of the query"},
+    "sensitivity": {"long_name": "sensitivity", "units": "units of the query"},
+    "steps": {"long_name": "number of steps"},
+    "epochs": {"long_name": "number of epochs"},
+    "dataset_size": {"long_name": "number of records"},
+    "batch_size": {"long_name": "expected records of a batch"},
+    "mu": {"long_name": "Gaussian DP parameter mu"},
 }
 # By which sweeps are read as netCDF, whose whole numbers have 32 bits. derived
 _GREATEST_INTEGER = 2**31
@@ -87,7 +87,7 @@ def described(
     An unnamed result takes the name of the function.
     """
     inner, _ = _unwrapped(function)
-    labels = {name: _labels(name) for name in (*axes, *results)}
+    labels = {name: _LABELS.get(name, {}) for name in (*axes, *results)}
     if ALONE in labels:
         labels[ALONE] = _labels_of_function(_qualified(inner).rpartition(".")[2])
     flags = {
@@ -98,12 +98,6 @@ def described(
     return {**labels, STATUS: flags}
 
 
-def _labels(name: str) -> dict[str, str]:
-    if name not in _LABELS:
-        return {}
-    return _long_name_and_unit(*_LABELS[name])
-
-
 def _labels_of_function(name: str) -> dict[str, str]:
     """Labels of a known quantity, or of one at the end of the name, as in `training_epsilon`."""
     endings = [known for known in _LABELS if name == known or name.endswith(f"_{known}")]
@@ -112,14 +106,10 @@ def _labels_of_function(name: str) -> dict[str, str]:
     if not endings:
         return {"name": name, "long_name": name.replace("_", " ").strip()}
     known = max(endings, key=len)
-    long_name, unit = _LABELS[known]
+    labels = {"name": name, **_LABELS[known]}
     if name != known:
-        long_name = f"{long_name} ({name.replace('_', ' ').strip()})"
-    return {"name": name, **_long_name_and_unit(long_name, unit)}
-
-
-def _long_name_and_unit(long_name: str, unit: str | None) -> dict[str, str]:
-    return {"long_name": long_name} if unit is None else {"long_name": long_name, "units": unit}
+        labels["long_name"] += f" ({name.replace('_', ' ').strip()})"
+    return labels
 
 
 def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -121,14 +121,6 @@ class Plan:
         exact = composed(self.noise, ratios, self.visits, before, self.accounting)
         return Drawn(exact, self.sampling_error)
 
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of all updates together, sampling error included."""
-        return self.guarantee.log_delta(epsilon)
-
-    def delta(self, epsilon: ArrayLike) -> Reals:
-        """exp(log_delta), rounded up."""
-        return exp_up(self.log_delta(epsilon))
-
 
 @in_float64
 def plan(

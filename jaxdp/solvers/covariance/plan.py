@@ -23,7 +23,6 @@ from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import exp_up
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
 
@@ -61,14 +60,6 @@ class Plan:
         normal = self.family == "gaussian"
         exact = GDP(self.ratio) if normal else Mechanism(Laplace(1.0), self.ratio)
         return Drawn(exact, self.sampling_error)
-
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of the release, sampling error included."""
-        return self.guarantee.log_delta(epsilon)
-
-    def delta(self, epsilon: ArrayLike) -> Reals:
-        """exp(log_delta), rounded up."""
-        return exp_up(self.log_delta(epsilon))
 
 
 @in_float64

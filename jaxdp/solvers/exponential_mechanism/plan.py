@@ -16,7 +16,6 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.noise.base import exp_up
 from jaxdp.solvers.problems import L2
 
 # Most steps of a chain. chosen: no machine makes more, and an int64 holds them
@@ -30,7 +29,7 @@ class Plan:
     """Temperature, regularisation and length of the chain, decided before a record is read.
 
     `exact` holds for a draw from the density itself. For any records, the chain's law is within
-    `total_variation` of it, which adds (1 + e^epsilon) total_variation to delta; `log_delta`
+    `total_variation` of it, which adds (1 + e^epsilon) total_variation to delta; `guarantee`
     includes both. Rounding is not included, nor is the rounding of the 64-bit noise.
     """
 
@@ -48,13 +47,10 @@ class Plan:
     records: int = static()
     relation: str = static()
 
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of the chain's last state, its distance from the exact density included."""
-        return Drawn(self.exact, self.total_variation).log_delta(epsilon)
-
-    def delta(self, epsilon: ArrayLike) -> Reals:
-        """exp(log_delta), rounded up."""
-        return exp_up(self.log_delta(epsilon))
+    @property
+    def guarantee(self) -> Drawn:
+        """Guarantee of the chain's last state, its distance from the exact density included."""
+        return Drawn(self.exact, self.total_variation)
 
 
 @in_float64

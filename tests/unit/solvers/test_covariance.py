@@ -67,7 +67,7 @@ def test_no_pair_of_rows_costs_more_than_the_plan(method, family, relation):
         method=method,
         family=family,
     )
-    assert made.delta(1.0) <= 1e-6
+    assert made.guarantee.delta(1.0) <= 1e-6
     rng = np.random.default_rng(3)
     rows = 2.0 * np.concatenate(
         [

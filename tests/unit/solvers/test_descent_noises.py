@@ -55,7 +55,7 @@ def test_a_laplace_plan_of_unequal_ratios_meets_its_budget_exactly():
     curvature = np.array([0.5, 1.0, 4.0, 0.1, 30.0, 2.0, 9.0, 0.01])
     made = plan(noise="laplace", allocation="inid", smoothness=curvature)
     assert np.ptp(np.asarray(made.ratios)) > 0
-    delta = float(made.delta(1.0))
+    delta = float(made.guarantee.delta(1.0))
     assert SMALL.delta * (1 - 1e-3) < delta <= SMALL.delta
     # The old bound by one shift of the sum would have asked for pure epsilon / K per update.
     equal = plan(noise="laplace", passes=50)
@@ -67,12 +67,12 @@ def test_a_laplace_plan_of_unequal_ratios_meets_its_budget_exactly():
 def test_what_the_smoothness_cost_is_composed_exactly():
     spent = dp.PureDP(0.1)
     both = plan(spent=spent)
-    assert 0 < 1 - float(both.delta(1.0)) / float(SMALL.delta) < 1e-6
+    assert 0 < 1 - float(both.guarantee.delta(1.0)) / float(SMALL.delta) < 1e-6
     alone, smaller = plan(), plan(budget=dp.Budget(0.9, SMALL.delta))
     # Cheaper than sharing epsilon between the two, and not free.
     assert alone.scales[0] < both.scales[0] < smaller.scales[0]
     by_hand = dp.privacy_loss(dp.GDP(np.sqrt(2 * both.rho))) + dp.privacy_loss(spent)
-    np.testing.assert_allclose(both.log_delta(1.0), by_hand.log_delta(1.0), rtol=1e-9)
+    np.testing.assert_allclose(both.guarantee.log_delta(1.0), by_hand.log_delta(1.0), rtol=1e-9)
     with pytest.raises(ValueError, match="beside the spent budget"):
         plan(spent=dp.PureDP(3.0))
 
@@ -83,7 +83,7 @@ def test_zcdp_needs_more_noise_than_exact_accounting():
     np.testing.assert_allclose(1 / exact.ratios, 107.034, atol=5e-4)
     assert isinstance(zcdp.guarantee.exact, dp.ZCDP)
     assert 1.03 < float(zcdp.scales[0] / exact.scales[0]) < 112.76 / 107.03
-    assert float(zcdp.delta(1.0)) <= SMALL.delta
+    assert float(zcdp.guarantee.delta(1.0)) <= SMALL.delta
     both = plan(passes=50, accounting="zcdp", spent=dp.PureDP(0.05))
     np.testing.assert_allclose(both.guarantee.exact.rho, zcdp.guarantee.exact.rho, rtol=1e-9)
 
@@ -95,7 +95,7 @@ def test_an_optimised_histogram_is_laid_over_each_update():
     noise = dp.optimal.noise(each, loss="l2", sensitivity=1.0, resolution=6)
     arguments = {"budget": budget, "smoothness": np.array([1.0, 4.0]), "passes": 2}
     made = plan(noise=noise, **arguments)
-    assert float(made.delta(4.0)) <= 0.2
+    assert float(made.guarantee.delta(4.0)) <= 0.2
     np.testing.assert_allclose(made.ratios, noise.certificate.sensitivity, rtol=1e-12)
     problem = glm(np.ones((20640, 2)), np.ones(20640), loss="squared", penalty=L1(0.1))
     assert np.isfinite(cd.run(problem, made, jax.random.key(0))).all()

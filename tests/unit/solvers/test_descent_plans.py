@@ -21,7 +21,7 @@ def test_every_plan_meets_its_budget_for_the_visits_it_makes(allocation, order, 
     plan = make_plan(allocation=allocation, order=order, noise=noise)
     visits = np.bincount(np.asarray(plan.sequence).ravel(), minlength=5)
     np.testing.assert_array_equal(plan.visits, visits)
-    delta = float(plan.delta(1.0))
+    delta = float(plan.guarantee.delta(1.0))
     assert delta <= 1e-6
     assert delta > 1e-6 * (1 - 1e-8)
     if noise == "gaussian":
@@ -45,7 +45,7 @@ def test_a_draw_calibrated_to_its_expectation_would_overspend():
     ratios = np.asarray(nominal.ratios) ** 2 / 2
     realised = [float(np.sum(np.asarray(p.visits) * ratios)) for p in plans]
     assert max(realised) > 1.2 * float(nominal.rho)
-    assert all(float(p.delta(1.0)) <= 1e-6 for p in plans)
+    assert all(float(p.guarantee.delta(1.0)) <= 1e-6 for p in plans)
 
 
 def test_allocations():
@@ -165,7 +165,7 @@ def test_long_steps_warn():
 
 def test_bad_traced_hyper_parameters_are_never_private():
     def delta(clip, step):
-        return make_plan(clip=clip, step=step).delta(1.0)
+        return make_plan(clip=clip, step=step).guarantee.delta(1.0)
 
     def scales(epsilon):
         return make_plan(budget=dp.Budget(epsilon, 1e-6)).scales

@@ -67,8 +67,8 @@ def test_the_plan_is_the_least_bound_that_keeps_the_budget():
         np.testing.assert_allclose(made.excess_risk, 2 / k + m * 12.5, rtol=1e-12)
         for other in (0.99 * m, 1.01 * m):  # the same mu, k / m being the same
             assert 2 / (k * other / m) + other * 12.5 > made.excess_risk
-        assert 0.99e-6 < made.delta(1.0) <= 1e-6
-        assert made.exact.delta(1.0) < made.delta(1.0)
+        assert 0.99e-6 < made.guarantee.delta(1.0) <= 1e-6
+        assert made.exact.delta(1.0) < made.guarantee.delta(1.0)
 
 
 def test_a_penalty_takes_the_place_of_the_regularisation():
@@ -126,7 +126,9 @@ def test_the_chain_is_as_long_as_its_distance_asks():
     rate = float(jnp.log1p(made.temperature * made.regularisation * made.step))
     np.testing.assert_allclose(int(tighter.steps - made.steps), np.log(1e3) / rate, rtol=0.02)
     added = (1.0 + np.e) * float(made.total_variation)
-    np.testing.assert_allclose(made.delta(1.0), float(made.exact.delta(1.0)) + added, rtol=1e-12)
+    np.testing.assert_allclose(
+        made.guarantee.delta(1.0), float(made.exact.delta(1.0)) + added, rtol=1e-12
+    )
 
 
 def test_bad_input():

@@ -27,7 +27,7 @@ def test_each_update_keeps_its_budget_and_the_training_does_not():
     assert 0.1 * (1 - 1e-9) < float(one.delta(1.0)) <= 0.1
     # The published setting: standard deviation 2.17 on the sum over records.
     assert float(made.scales[0] * made.noise.scale) * 432 == pytest.approx(2.17, abs=5e-3)
-    assert float(made.delta(1.0)) > 1 - 1e-9
+    assert float(made.guarantee.delta(1.0)) > 1 - 1e-9
     assert float(made.guarantee.epsilon(0.1)) > 500
 
 

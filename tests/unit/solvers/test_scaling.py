@@ -84,7 +84,7 @@ def test_a_descent_keeps_the_rest_of_the_budget(share):
     assert isinstance(plan.guarantee.exact, dp.GDP)
     assert mu * (1 - 1e-13) < float(plan.guarantee.exact.mu) <= mu
     assert float(2 * plan.rho) == pytest.approx(mu**2 * (1 - share**2), rel=1e-12)
-    assert float(plan.delta(0.7)) <= 1e-7
+    assert float(plan.guarantee.delta(0.7)) <= 1e-7
 
 
 def test_defaults_follow_the_noise():
