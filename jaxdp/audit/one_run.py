@@ -99,8 +99,8 @@ def one_run(
 
     One run cannot distinguish a mechanism from one that reveals all canaries at once with a
     probability of 1 - confidence or less, so bounds stay below the truth for any number of
-    canaries; bounds on epsilon are 0 unless `canaries` times `delta` is well below that. Source: see the module. Scores that
-    are NaN or of another shape, and bad arguments: `ValueError`.
+    canaries; bounds on epsilon are 0 unless `canaries` times `delta` is well below that. Source:
+    see the module. Scores that are NaN or of another shape, and bad arguments: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp

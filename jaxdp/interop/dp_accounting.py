@@ -146,9 +146,9 @@ class _Answers(Locked):
     def get_true_positive_rates(self, false_positive_rates: ArrayLike, deltas: Any = None) -> Any:
         """Upper bounds on the true-positive rates of any membership test.
 
-        At false-positive rates in [0, 1]; a number for a number. The bound uses the epsilons at `deltas`
-        in [0, 1]; fewer make it wider. By default it uses 512 epsilons, and the rates of a Gaussian
-        are within 6e-4 of themselves.
+        At false-positive rates in [0, 1]; a number for a number. The bound uses the epsilons at
+        `deltas` in [0, 1]; fewer make it wider. By default it uses 512 epsilons, and the relative
+        error of a Gaussian's rates is at most 6e-4.
         """
         rates = np.asarray(checks.probability("false_positive_rates", false_positive_rates))
         powers = rates
