@@ -42,11 +42,11 @@ _DRAWS = ("sample",)
 # What is said of a class, or of shapes, computes nothing.
 _KINDS = ("on_integers", "log_concave", "both", "shape")
 
-_REFUSAL = (
+_ON_TPU = (
     "privacy cannot be computed on a TPU: its float64 is a pair of float32 (48 bits, 1e-300 is 0), "
-    "so that no number would be a bound. Compute it outside of what is compiled for the TPU, where "
-    "values are known and the host's CPU does it, and pass the number in; or call the jitted "
-    "function within `jax.default_device(jax.devices('cpu')[0])`"
+    "so no number would be a bound. Compute it outside of the function that is compiled for the "
+    "TPU, where the host's CPU computes it, and pass the number in; or call the jitted function "
+    "within `jax.default_device(jax.devices('cpu')[0])`"
 )
 
 
@@ -279,7 +279,7 @@ def _refused_on_tpu(x: Any) -> Any:
 
 
 def _refuse(*_: Any) -> Any:
-    raise ValueError(_REFUSAL)
+    raise ValueError(_ON_TPU)
 
 
 def _evaluated(x: Any) -> Any:

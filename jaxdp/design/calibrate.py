@@ -178,11 +178,11 @@ def _excess_with_sign(loss: HasProfile, budget: Budget) -> Reals:
         target = np.log(delta)
     margin = np.where(delta > 0, _MARGIN * (1.0 + np.abs(target)), 0.0)
 
-    def enough(bounds: LogBounds) -> Any:
+    def stop_when(bounds: LogBounds) -> Any:
         return (bounds.lower > target) | (bounds.upper < target - margin)
 
     epsilons = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
-    found = bounded_range.log_delta(loss.terms, xp.asarray(epsilons), loss.both, enough)
+    found = bounded_range.log_delta(loss.terms, xp.asarray(epsilons), loss.both, stop_when)
     lower, upper = (np.asarray(x) for x in found)
     above = lower > target
     value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)

@@ -116,8 +116,8 @@ def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _E
     misses = n_misses * log1m(xp.where(q == 1, 0.0, q))
     misses = xp.where((n_misses > 0) & (q == 1), -xp.inf, misses)
     of_whole, of_missed = (xp.take(_LOG_FACTORIALS, x.astype(int)) for x in (j, n_misses))
-    ways = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
-    log_weight = xp.where(inside, ways + hits + misses, -xp.inf)
+    log_binomial = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
+    log_weight = xp.where(inside, log_binomial + hits + misses, -xp.inf)
     return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)
 
 
