@@ -76,12 +76,14 @@ def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
     if isinstance(guarantee, ExponentialMechanism):
         return BoundedRange(guarantee.epsilon_bound)
     name = type(guarantee).__name__
-    hint = "compose it by + and * as it is"
+    hint = ""
     if isinstance(guarantee, Noise):
-        hint = f"write dp.Mechanism({name}(...), sensitivity)"
+        hint = f": write dp.Mechanism({name}(...), sensitivity)"
+    elif hasattr(guarantee, "log_delta"):
+        hint = ": compose it by + and * as it is"
     raise TypeError(
         "mechanism must be a Mechanism, an ExponentialMechanism, a PureDP, ApproxDP or GDP, or a "
-        f"dominating pair, got {name}: {hint}"
+        f"dominating pair, got {name}{hint}"
     )
 
 

@@ -82,8 +82,8 @@ def target_delta(delta: ArrayLike) -> Reals:
     target = checks.probability("delta", delta)
     if checks.is_concrete(target) and np.any(np.asarray(target) > _LARGEST_DELTA):
         warnings.warn(
-            f"delta is {np.max(np.asarray(target)):g}: a delta above {_LARGEST_DELTA:g} promises "
-            "next to nothing. Give the noise multiplier first, then delta, which is far below 1 / "
+            f"delta is {np.max(np.asarray(target)):g}: a delta above {_LARGEST_DELTA:g} gives "
+            "almost no privacy. delta is the second argument, and should be far below 1 / "
             "dataset_size",
             UserWarning,
             stacklevel=5,

@@ -39,7 +39,7 @@ def test_names_of_other_libraries_are_answered_with_ours(ask, arguments, words):
 
 def test_a_delta_near_one_is_a_warning():
     """Swapped, the noise multiplier is taken for delta."""
-    with pytest.warns(UserWarning, match="delta is 1: .* noise multiplier first"):
+    with pytest.warns(UserWarning, match="delta is 1: .* delta is the second argument"):
         assert dp.dpsgd.epsilon(1e-5, 1.0, **SHORT) == 0
     with pytest.warns(UserWarning, match=r"delta is 0\.7"):
         assert dp.dpsgd.noise_multiplier(epsilon=1.0, delta=0.7, **SHORT) == 0
