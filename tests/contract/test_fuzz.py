@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import subprocess
 import sys
 
 import fuzz
@@ -10,6 +9,7 @@ import fuzz_rows
 import fuzz_table
 import numpy as np
 import pytest
+from processes import process
 
 import jaxdp as dp
 
@@ -20,10 +20,9 @@ SLICE = r"^(Gaussian|Laplace|GDP|PureDP|Budget|to_|dpsgd|calibrate|optimal_|glm|
 def test_a_slice_of_the_campaign_finds_nothing():
     """In a process of its own, where beartype does not check arguments first."""
     asked = {"CALLS": "900", "SEED": "0", "NAMES": SLICE}
-    extra = {f"JAXDP_FUZZ_{name}": value for name, value in asked.items()}
-    command = [sys.executable, "-W", "error", fuzz.__file__]
-    environment = {**os.environ, **extra, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    environment = {f"JAXDP_FUZZ_{name}": value for name, value in asked.items()}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = process("-W", "error", fuzz.__file__, **environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert int(done.stdout.split()[0]) >= 800
 

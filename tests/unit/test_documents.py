@@ -4,14 +4,13 @@ import doctest
 import importlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib
 import nbclient
 import nbformat
 import pytest
+from processes import process, run
 
 from jaxdp import datasets, demo
 
@@ -140,13 +139,9 @@ def test_it_runs_without_any_download(bundled, tmp_path, monkeypatch):
 
 
 def test_the_command():
-    command = [sys.executable, "-c", "import sys; from jaxdp.cli import main; main()"]
-    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "demo" in done.stdout
-    done = subprocess.run(
-        [*command, "demo", "--out", "/dev/null/no"], capture_output=True, text=True, check=False
-    )
+    code = "import sys; from jaxdp.cli import main; main()"
+    assert "demo" in run(code, "--help")
+    done = process("-c", code, "demo", "--out", "/dev/null/no")
     assert done.returncode == 1
     assert done.stderr.startswith("jaxdp demo: ")
     assert len(done.stderr.strip().splitlines()) == 1
@@ -154,7 +149,7 @@ def test_the_command():
 
 def test_a_missing_extra_is_named():
     code = "import sys; sys.modules['typer'] = None\nfrom jaxdp.cli import main\nmain()\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = process("-c", code)
     assert done.returncode == 1
     assert "jaxdp-privacy[cli]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -14,16 +14,13 @@ import jax
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
+from processes import process, run
 
 import jaxdp as dp
 from jaxdp import cli
 from jaxdp._numeric.mills import mills
 
 ROOT = Path(dp.__file__).parent
-
-
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 def test_importing_runs_nothing_and_sets_nothing():
@@ -34,8 +31,7 @@ def test_importing_runs_nothing_and_sets_nothing():
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge._backends, 'a device was started'\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_importing_loads_no_module():
@@ -49,8 +45,7 @@ def test_importing_loads_no_module():
         "from jaxdp._numeric.quadrature import gauss_legendre\n"
         "assert gauss_legendre.cache_info().currsize == 0\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_every_name_is_there():
@@ -104,8 +99,7 @@ def test_without_scikit_learn_its_names_are_missing_and_say_why():
         "        assert 'jaxdp-privacy[learn]' in str(error) and name in str(error)\n"
         "assert hasattr(dp, 'datasets') and Filter is dp.Filter\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_without_posix_locks_only_locked_files_are_refused(tmp_path):
@@ -124,8 +118,7 @@ def test_without_posix_locks_only_locked_files_are_refused(tmp_path):
         "else:\n"
         "    raise AssertionError('accepted')\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,9 +137,7 @@ def test_the_command_says_its_version(capsys, monkeypatch):
 
 
 def test_the_package_is_a_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "jaxdp", "--version"], capture_output=True, text=True, check=False
-    )
+    done = process("-m", "jaxdp", "--version")
     assert done.stdout == f"jaxdp {dp.__version__}\n", done.stderr
 
 
@@ -163,8 +154,7 @@ def test_single_precision_is_refused_with_the_remedy():
         "    else:\n"
         "        raise AssertionError('accepted')\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_precision_turned_off_later_is_refused_too():
@@ -180,8 +170,7 @@ def test_precision_turned_off_later_is_refused_too():
         "else:\n"
         "    raise AssertionError('accepted')\n"
     )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_single_precision_arguments_are_promoted():

@@ -1,13 +1,12 @@
 """What is compiled, when, and what of it the cache keeps for a second process."""
 
 import stat
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from processes import process
 
 import jaxdp as dp
 from jaxdp._core import compilation
@@ -71,8 +70,7 @@ def test_a_second_process_finds_it(tmp_path):
     folder = tmp_path / "cache"
     found = []
     for _ in range(2):
-        command = [sys.executable, "-c", CODE, str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = process("-c", CODE, folder)
         assert done.stderr == ""
         found.append(int(done.stdout))
     assert found[0] == 0 < found[1]

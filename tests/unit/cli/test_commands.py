@@ -3,13 +3,12 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
 import typer
+from processes import process
 from typer.testing import CliRunner
 
 import jaxdp as dp
@@ -152,8 +151,7 @@ def test_a_sweep_by_stripes_of_one_store(tmp_path):
     to = ["--delta", "1e-6", "--to", str(tmp_path / "grid.zarr"), "--chunk", "2", "--json"]
     missing = []
     for stripe in ("0/2", "1/2"):
-        command = [sys.executable, "-m", "jaxdp", "sweep", *GRID, *to, "--stripe", stripe]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = process("-m", "jaxdp", "sweep", *GRID, *to, "--stripe", stripe)
         assert (done.returncode, done.stderr) == (0, "")
         answer = json.loads(done.stdout)
         missing.append((answer["not_done"], answer["failed"]))

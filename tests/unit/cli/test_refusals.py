@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from typing import get_args
 
 import numpy as np
 import pytest
 import typer
+from processes import run as process_output
 from typer.testing import CliRunner
 
 from jaxdp._core.neighbours import Relation, Sampling
@@ -102,9 +101,7 @@ def test_help_and_refusals_import_no_jax():
         "        pass\n"
         "    assert 'jax' not in sys.modules, arguments\n"
     )
-    command = [sys.executable, "-c", code, json.dumps(calls)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process_output(code, json.dumps(calls))
 
 
 @pytest.mark.parametrize(
@@ -122,23 +119,26 @@ def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run, arguments):
     assert not done.stdout
 
 
-def test_arguments_of_functions_become_options():
+def test_arguments_of_functions_become_options(capsys):
     def told(message, error=ValueError):
         def fail():
             raise error(message)
 
         with pytest.raises(typer.Exit) as exit_:
             base.exit_on_error("sweep", fail)
-        return exit_.value.exit_code
+        return exit_.value.exit_code, " ".join(capsys.readouterr().err.split())
 
-    assert told("sampling_prob must be less") == 2
-    assert told("out of time", RuntimeError) == 1
-    words = base._with_flags("sampling_prob and batch_size: not sampling_probs, epsilon(1)")
-    assert words == "--sampling-prob and --batch-size: not sampling_probs, epsilon(1)"
-    assert base._with_flags("delta must lie in (0, 1), got delta") == (
-        "--delta must lie in (0, 1), got delta"
-    )
-    assert base._with_flags("--noise-multiplier is one") == "--noise-multiplier is one"
+    assert told("out of time", RuntimeError) == (1, "jaxdp sweep: out of time")
+    for message, words in (
+        ("sampling_prob must be less", "--sampling-prob must be less"),
+        (
+            "sampling_prob and batch_size: not sampling_probs, epsilon(1)",
+            "--sampling-prob and --batch-size: not sampling_probs, epsilon(1)",
+        ),
+        ("delta must lie in (0, 1), got delta", "--delta must lie in (0, 1), got delta"),
+        ("--noise-multiplier is one", "--noise-multiplier is one"),
+    ):
+        assert told(message) == (2, f"jaxdp sweep: {words}")
 
 
 def test_json_has_no_infinity():

@@ -1,11 +1,9 @@
 """What the scikit-learn shells refuse: parameters, records, a missing extra, single precision."""
 
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
+from processes import run
 from regression_data import UNIT, regression
 
 import jaxdp as dp
@@ -78,8 +76,7 @@ def test_a_missing_extra_is_named():
         "try:\n    jaxdp.DPLaso\nexcept AttributeError:\n    pass\n"
         "else:\n    raise AssertionError\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(code)
 
 
 def test_single_precision_is_refused():
@@ -90,6 +87,5 @@ def test_single_precision_is_refused():
         "except ValueError as error:\n    assert 'jax_enable_x64' in str(error)\n"
         "else:\n    raise AssertionError\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(code)
     assert jax.config.jax_enable_x64

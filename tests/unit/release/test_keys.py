@@ -1,14 +1,13 @@
 """Noise that calls, batch entries, copies and forked processes do not share."""
 
 import copy
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
+from processes import run
 
 import jaxdp as dp
 from jaxdp._core.tracing import is_inside_trace
@@ -206,8 +205,7 @@ print(*jax.random.key_data(dp.secure_key()).tolist())
 
 
 def test_forked_processes_draw_keys_of_their_own():
-    told = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
-    keys = told.stdout.splitlines()
+    keys = run(FORKS).splitlines()
     assert len(set(keys)) == 3
     assert all(len(key.split()) == 8 for key in keys)
 

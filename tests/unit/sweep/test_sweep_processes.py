@@ -2,17 +2,15 @@
 
 import functools
 import multiprocessing
-import os
 import pickle
 import signal
-import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import process, run
 
 import jaxdp as dp
 
@@ -55,22 +53,23 @@ print(len(calls))
 """
 
 
+def devices_of_the_host(count):
+    return {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+        "JAX_PLATFORMS": "cpu",
+    }
+
+
 def test_killed_sweeps_resume(tmp_path):
     """SIGKILL before the first chunk and in the middle: no chunk again, equal bytes."""
-
-    def run(to: Path, most: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", KILLED, str(to), str(most)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
     whole, broken = tmp_path / "whole.zarr", tmp_path / "broken.zarr"
-    assert run(whole, 99).returncode == 0
-    assert run(broken, 0).returncode == -signal.SIGKILL
+    run(KILLED, whole, 99)
+    assert process("-c", KILLED, broken, 0).returncode == -signal.SIGKILL
     assert not broken.exists()
     # One call finds the names of the results, three fill chunks.
-    assert run(broken, 4).returncode == -signal.SIGKILL
+    assert process("-c", KILLED, broken, 4).returncode == -signal.SIGKILL
     assert len(list(broken.glob("scale/.sweep/*.done"))) == 3
-    done = run(broken, 99)
-    assert (done.returncode, done.stdout.strip()) == (0, "4")
+    assert run(KILLED, broken, 99).strip() == "4"
     assert bytes_of(broken) == bytes_of(whole)
 
 
@@ -102,10 +101,7 @@ for at, what in enumerate((function, *made())):
 def test_another_process_resumes_whatever_its_hash_seed(tmp_path):
     """Sets are in another order there, and functions may call themselves or be local objects."""
     for seed in ("1", "17"):
-        command = [sys.executable, "-c", RESUMED, str(tmp_path / "grid"), "2"]
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr[-500:]
+        run(RESUMED, tmp_path / "grid", "2", PYTHONHASHSEED=seed)
 
 
 def test_stripes_share_a_store(tmp_path):
@@ -191,14 +187,7 @@ sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
 """
     found = []
     for devices in ("1", "8"):
-        environment = {
-            **os.environ,
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "JAX_PLATFORMS": "cpu",
-        }
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        found.append(np.frombuffer(bytes.fromhex(done.stdout)))
+        found.append(np.frombuffer(bytes.fromhex(run(code, **devices_of_the_host(devices)))))
     np.testing.assert_array_equal(*found)
 
 
@@ -230,12 +219,4 @@ except ValueError as error:
 else:
     raise AssertionError("no error")
 """
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(code, **devices_of_the_host("2"))
