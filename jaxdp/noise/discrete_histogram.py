@@ -11,15 +11,13 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import log1m, round_up
-from jaxdp.noise.base import Noise
-from jaxdp.noise.histogram import Certificate, whole_weights_of
+from jaxdp.noise.histogram import Certificate, Weighted, whole_weights_of
 from jaxdp.noise.kernels import histogram
-from jaxdp.noise.structure import Kinks, atom_pair
 
 
 @final
 @pytree
-class DiscreteHistogram(Noise):
+class DiscreteHistogram(Weighted):
     """P[T = i - n] = weights[i] / total, 0 <= i <= 2 n, on the integers.
 
     weights: an odd number of them, whole or rounded as in `Histogram`; static. Shifts are whole;
@@ -44,16 +42,6 @@ class DiscreteHistogram(Noise):
         assign(self, weights=counts, certificate=certificate)
 
     @property
-    def total(self) -> int:
-        """The sum of all weights."""
-        return sum(self.weights)
-
-    @property
-    def even(self) -> bool:
-        """True if the noise and its negative have the same law."""
-        return self.weights == self.weights[::-1]
-
-    @property
     def support(self) -> int:
         """n: no draw is farther from 0."""
         return len(self.weights) // 2
@@ -62,9 +50,6 @@ class DiscreteHistogram(Noise):
     def on_integers(self) -> bool:
         """True."""
         return True
-
-    # Weights compile as arrays.
-    _is_compiled = False
 
     def _in_range(self) -> bool:
         return True
@@ -119,18 +104,6 @@ class DiscreteHistogram(Noise):
         steps = len(self.weights)
         return histogram.log_delta(xp.ones(()), self._cells(), shift, epsilon, steps, self.even)
 
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Infinite."""
-        return xp.full_like(excess, xp.inf)
-
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""
         return xp.where(shift > 0, xp.inf, shift)
-
-    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
-        return xp.zeros_like(shift), self._pure_epsilon(shift)
-
-    def _singularities(self, shift: Reals) -> Kinks:
-        """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
-        return atom_pair(xp.where(shift == 0, 0.0, xp.nan))

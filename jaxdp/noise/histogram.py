@@ -39,9 +39,41 @@ class Certificate(NamedTuple):
     complete: bool
 
 
+class Weighted(Noise):
+    """A noise by whole weights, whose loss is infinite where a shift leaves the support."""
+
+    weights: tuple[int, ...]
+    atom_weight: int = 0
+
+    # The number of shifts that are looked at depends on values, and weights compile as arrays.
+    _is_compiled = False
+
+    @property
+    def total(self) -> int:
+        """The sum of all weights, the atom's included."""
+        return sum(self.weights) + self.atom_weight
+
+    @property
+    def even(self) -> bool:
+        """True if the noise and its negative have the same law."""
+        return self.weights == self.weights[::-1]
+
+    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
+        """Infinite."""
+        return xp.full_like(excess, xp.inf)
+
+    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
+        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
+        return xp.zeros_like(shift), self._pure_epsilon(shift)
+
+    def _singularities(self, shift: Reals) -> Kinks:
+        """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
+        return atom_pair(xp.where(self._pure_epsilon(shift) == 0, 0.0, xp.nan))
+
+
 @final
 @pytree
-class Histogram(Noise):
+class Histogram(Weighted):
     """The density weights[i] / (total width) on cells of `width` centred at 0, and an atom there.
 
     n cells cover [-n width / 2, n width / 2): an odd n has a cell around 0. weights: (n,), whole
@@ -86,19 +118,6 @@ class Histogram(Noise):
     def atom(self) -> float:
         """The probability of 0."""
         return self.atom_weight / self.total
-
-    @property
-    def total(self) -> int:
-        """The sum of all weights, the atom's included."""
-        return sum(self.weights) + self.atom_weight
-
-    @property
-    def even(self) -> bool:
-        """True if the noise and its negative have the same law."""
-        return self.weights == self.weights[::-1]
-
-    # The number of shifts that are looked at depends on values, and weights compile as arrays.
-    _is_compiled = False
 
     def _in_range(self) -> Bools:
         return self.width > 0
@@ -168,24 +187,12 @@ class Histogram(Noise):
         largest = largest / least
         return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
 
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Infinite."""
-        return xp.full_like(excess, xp.inf)
-
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""
         ratio = shift / self.width
         spread = xp.isinf(self.width) & (shift < xp.inf)
         moved = xp.where((shift > 0) & ~spread, xp.inf, 0.0)
         return xp.where(xp.isnan(ratio), xp.nan, moved)
-
-    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """(0, inf): every Renyi divergence is infinite, unless the shift is 0."""
-        return xp.zeros_like(shift), self._pure_epsilon(shift)
-
-    def _singularities(self, shift: Reals) -> Kinks:
-        """Atoms of many kinds, one at infinity; at no shift the loss is 0."""
-        return atom_pair(xp.where(self._pure_epsilon(shift) == 0, 0.0, xp.nan))
 
 
 def whole_weights_of(weights: ArrayLike, atom: float) -> tuple[tuple[int, ...], int]:
