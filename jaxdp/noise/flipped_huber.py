@@ -18,8 +18,7 @@ from jaxdp._numeric.mills import mills, mills_slope
 from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels import flipped_huber_profile
 from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.flipped_huber_profile import Point
-from jaxdp.noise.kernels.monotone_loss import least_offset, offset_and_rho
+from jaxdp.noise.kernels.monotone_loss import Point, least_offset, offset_and_rho
 from jaxdp.noise.structure import Kinks, atom_pair
 
 # The largest alpha: the largest double.

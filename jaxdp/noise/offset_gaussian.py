@@ -25,11 +25,9 @@ from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
 from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.kernels.monotone_loss import (
-    LARGEST_EPSILON,
-    LARGEST_RATIO,
-    LARGEST_SHIFT,
     TINY,
     Crossing,
+    Point,
     least_offset,
     log_delta_at,
     offset_and_rho,
@@ -135,7 +133,7 @@ class OffsetGaussian(Noise):
         return self.scale**2
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        point = _Point(self.offset, self.scale, shift, *self._ratios(shift), epsilon)
+        point = Point(self.offset, self.scale, shift, *self._ratios(shift), epsilon)
         return _log_delta(point)
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
@@ -198,34 +196,16 @@ def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     return log_density, span * (h + 0.5 * (near + far))
 
 
-class _Point(NamedTuple):
-    """Parameters as given, for exact differences, and their ratios.
-
-    Derivatives are taken in the ratios and epsilon alone.
-    """
-
-    offset: Reals
-    scale: Reals
-    shift: Reals
-    h: Reals  # offset / scale
-    d: Reals  # shift / scale
-    epsilon: Reals
-
-
 class _Terms(NamedTuple):
     crossing: Crossing
     by_offset: Reals  # (d delta / d h) / g(u)
 
 
-def _terms(at: _Point) -> _Terms:
-    none = at.d == 0
-    h = xp.where(at.h <= LARGEST_RATIO, at.h, xp.nan)
-    d = xp.where(none, 1.0, xp.minimum(at.d, LARGEST_SHIFT))
-    size = xp.minimum(xp.abs(at.epsilon), xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d))
-    shift = xp.where(none, at.scale, xp.where(at.d > LARGEST_SHIFT, xp.inf, at.shift))
-    step = dd.quotient(shift, at.scale, d)
+def _terms(at: Point) -> _Terms:
+    h, d, size = at.a, at.d, at.epsilon
+    step = dd.quotient(at.shift, at.gamma, d)
     half_square = dd.scaled(dd.product(step, step), 0.5)
-    ratio = dd.quotient(at.offset, at.scale, h)
+    ratio = dd.quotient(at.alpha, at.gamma, h)
     short = dd.total_pair(half_square, dd.product(ratio, step), -size)
     below = short.high > 0
     both = dd.total_pair(step, dd.scaled(ratio, 2.0))
@@ -253,16 +233,16 @@ def _terms(at: _Point) -> _Terms:
 
 
 @custom_jvp
-def _log_delta(at: _Point) -> Reals:
+def _log_delta(at: Point) -> Reals:
     """`OffsetGaussian.log_delta` for arrays of one shape."""
-    return log_delta_at(_terms(at).crossing, at.epsilon, at.d == 0)
+    return log_delta_at(_terms(at.cut()).crossing, at.epsilon, at.d == 0)
 
 
 @_log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
     """See `slopes_at`."""
     (at,), (tangent,) = primals, tangents
-    out, t = _log_delta(at), _terms(at)
+    out, t = _log_delta(at), _terms(at.cut())
     by_shift, by_epsilon = slopes_at(t.crossing, at.epsilon, out)
-    slopes = by_shift * (t.by_offset * tangent.h + tangent.d)
+    slopes = by_shift * (t.by_offset * tangent.a + tangent.d)
     return out, slopes + by_epsilon * tangent.epsilon

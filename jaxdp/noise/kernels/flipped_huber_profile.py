@@ -19,28 +19,12 @@ from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.elementary import decay_means, normal_integral_over_density
 from jaxdp._numeric.mills import mills_pair, mills_slope
 from jaxdp.noise.kernels.monotone_loss import (
-    LARGEST_EPSILON,
-    LARGEST_RATIO,
-    LARGEST_SHIFT,
     TINY,
     Crossing,
+    Point,
     log_delta_at,
     slopes_at,
 )
-
-
-class Point(NamedTuple):
-    """Parameters as given, for exact differences, and their ratios.
-
-    Derivatives are taken in the ratios and epsilon alone.
-    """
-
-    alpha: Reals
-    gamma: Reals
-    shift: Reals
-    a: Reals  # alpha / gamma
-    d: Reals  # shift / gamma
-    epsilon: Reals
 
 
 class Place(NamedTuple):
@@ -238,33 +222,17 @@ def _terms(at: Point) -> _Terms:
     return _Terms(crossing, place, slope, second, near_second)
 
 
-def _reduced(at: Point) -> _Terms:
-    """`_terms` of arguments cut to where squares are finite; NaN for a ratio beyond 1e150."""
-    none = at.d == 0
-    d = xp.where(none, 1.0, xp.minimum(at.d, LARGEST_SHIFT))
-    largest = xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d)
-    cut = Point(
-        alpha=at.alpha,
-        gamma=at.gamma,
-        shift=xp.where(none, at.gamma, xp.where(at.d > LARGEST_SHIFT, xp.inf, at.shift)),
-        a=xp.where(at.a <= LARGEST_RATIO, at.a, xp.nan),
-        d=d,
-        epsilon=xp.minimum(xp.abs(at.epsilon), largest),
-    )
-    return _terms(cut)
-
-
 @custom_jvp
 def log_delta(at: Point) -> Reals:
     """`FlippedHuber.log_delta` for arrays of one shape."""
-    return log_delta_at(_reduced(at).crossing, at.epsilon, at.d == 0)
+    return log_delta_at(_terms(at.cut()).crossing, at.epsilon, at.d == 0)
 
 
 @log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
     """See `slopes_at`; d delta / d a = g(u) X, from d log g / d a = E min(|T|, a) - min(|t|, a)."""
     (at,), (tangent,) = primals, tangents
-    out, t = log_delta(at), _reduced(at)
+    out, t = log_delta(at), _terms(at.cut())
     place, crossing = t.place, t.crossing
     by_shift, by_epsilon = slopes_at(crossing, at.epsilon, out)
     at_zero = 2.0 * at.a * at.a * t.mean / crossing.kappa

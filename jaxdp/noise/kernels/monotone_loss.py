@@ -42,6 +42,36 @@ LARGEST_RATIO = 1e150
 _TOP = 600.0
 
 
+class Point(NamedTuple):
+    """Parameters as given, for exact differences, and their ratios.
+
+    -log g has the slope alpha / gamma^2 at 0 and tails of scale gamma. Derivatives are taken in the
+    ratios and epsilon alone.
+    """
+
+    alpha: Reals
+    gamma: Reals
+    shift: Reals
+    a: Reals  # alpha / gamma
+    d: Reals  # shift / gamma
+    epsilon: Reals
+
+    def cut(self) -> Point:
+        """At |epsilon|, cut to where squares are finite; NaN for a ratio beyond 1e150.
+
+        No shift becomes one of gamma.
+        """
+        none, far = self.d == 0, self.d > LARGEST_SHIFT
+        d = xp.where(none, 1.0, xp.minimum(self.d, LARGEST_SHIFT))
+        largest = xp.minimum(LARGEST_EPSILON, LARGEST_SHIFT * d)
+        return self._replace(
+            shift=xp.where(none, self.gamma, xp.where(far, xp.inf, self.shift)),
+            a=xp.where(self.a <= LARGEST_RATIO, self.a, xp.nan),
+            d=d,
+            epsilon=xp.minimum(xp.abs(self.epsilon), largest),
+        )
+
+
 class Crossing(NamedTuple):
     """Terms at the crossing of |epsilon|, in units where g(t) = exp(-rho(t)) / kappa."""
 
