@@ -17,7 +17,7 @@ first_calls.install("jaxdp")
 with contextlib.suppress(OSError, ValueError):
     importlib.import_module("jaxdp").enable_cache()
 
-settings.register_profile("jaxdp", deadline=None, max_examples=60, derandomize=True)
+settings.register_profile("jaxdp", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("jaxdp")
 
 # Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.

@@ -196,12 +196,13 @@ def test_it_is_collected_in_a_folder_of_the_packages_name(tmp_path):
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST")}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (checkout, packages)))
     tests = "test_a_warm_question_runs_little_python or test_imports_point_down"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests]
+    files = "tests/unit/composition/test_privacy_loss.py", "tests/unit/test_floors.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests, *files]
     done = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^2 passed, \d{4} deselected", done.stdout, flags=re.MULTILINE), done.stdout
+    assert re.search(r"^2 passed, \d+ deselected", done.stdout, flags=re.MULTILINE), done.stdout
 
 
 def test_scripts_of_the_environment_are_run_as_modules():

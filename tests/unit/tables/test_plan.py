@@ -67,10 +67,13 @@ def test_a_plan_with_rho_spends_it(noise):
 
 
 def test_the_units_are_fine_or_whole():
-    fine, whole = plan(AGES, COUNT, AGES | {"noise": "discrete_laplace", "name": "b"}).queries[::2]
+    def queries(*releases):
+        return dp.tables.plan({"rho": 0.1, "release": list(releases)}).queries
+
+    fine, _, whole = queries(AGES, COUNT, AGES | {"noise": "discrete_laplace", "name": "b"})
     assert (fine.unit, fine.middle, fine.sensitivity) == (2.0**-21, 50 * 2**21, 50 * 2**21)
     assert (whole.unit, whole.middle, whole.sensitivity) == (1.0, 50, 50)
-    odd = plan(AGES | {"upper": 5.3, "noise": "discrete_gaussian"}, COUNT).queries[0]
+    odd, _ = queries(AGES | {"upper": 5.3, "noise": "discrete_gaussian"}, COUNT)
     assert (odd.middle, odd.sensitivity) == (3, 3)
 
 
