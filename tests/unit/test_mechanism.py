@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from differences import check_gradient
 
 import jaxdp as dp
 
@@ -40,14 +41,7 @@ def test_epsilon_has_derivatives():
     def epsilon(scale, sensitivity, delta):
         return dp.Mechanism(dp.Gaussian(scale), sensitivity).epsilon(delta)
 
-    point = (2.0, 1.0, 1e-6)
-    gradient = jax.grad(epsilon, (0, 1, 2))(*point)
-    for k in range(3):
-        h = 1e-6 * point[k]
-        up, down = list(point), list(point)
-        up[k], down[k] = point[k] + h, point[k] - h
-        numeric = (epsilon(*up) - epsilon(*down)) / (2 * h)
-        np.testing.assert_allclose(gradient[k], numeric, rtol=1e-6)
+    check_gradient(epsilon, (2.0, 1.0, 1e-6))
     assert jax.grad(epsilon)(1e6, 1.0, 0.5) == 0  # clamped at epsilon = 0
 
 

@@ -1,6 +1,4 @@
-"""DPNaiveBayes: scikit-learn's checks, what it spends, what it learns."""
-
-from typing import Any
+"""DPNaiveBayes: what it spends, what it learns."""
 
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import estimator_checks as checks
 
 import jaxdp as dp
 from jaxdp.estimators import NotPrivateWarning
@@ -17,26 +14,6 @@ from jaxdp.estimators import NotPrivateWarning
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
 KNOWN = {"epsilon": 1.0, "delta": 1e-6, "feature_bounds": (-10.0, 10.0)}
-
-
-def test_scikit_learn_accepts_a_few_things():
-    few: tuple[Any, ...] = (
-        checks.check_no_attributes_set_in_init,
-        checks.check_estimators_unfitted,
-        checks.check_dict_unchanged,
-        checks.check_estimators_nan_inf,
-        checks.check_classifiers_one_label,
-        checks.check_classifiers_train,
-    )
-    for check in few:
-        check("DPNaiveBayes", dp.DPNaiveBayes(**KNOWN))
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore::jaxdp.estimators.base.BoundsWarning")
-def test_scikit_learn_accepts_it():
-    results = checks.check_estimator(dp.DPNaiveBayes(**KNOWN), on_skip=None)
-    assert {r["status"] for r in results} <= {"passed", "skipped"}
 
 
 def records(count, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from regression_data import UNIT, WIDE, regression
 from sklearn.datasets import load_iris
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils import estimator_checks
 
 import jaxdp as dp
 from jaxdp import datasets
@@ -34,6 +34,8 @@ EXPECTED_FAILURES: dict[str, str] = {}
             id="DPLogisticRegression",
             marks=pytest.mark.long,
         ),
+        pytest.param(dp.DPNaiveBayes(**WIDE), id="DPNaiveBayes", marks=pytest.mark.long),
+        pytest.param(dp.DPPCA(2, **WIDE), id="DPPCA", marks=pytest.mark.long),
         pytest.param(PublicScaler((-10, 10)), id="PublicScaler"),
         pytest.param(DPStandardScaler(**WIDE), id="DPStandardScaler"),
     ],
@@ -41,7 +43,7 @@ EXPECTED_FAILURES: dict[str, str] = {}
 def test_the_checks_of_scikit_learn(estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(
+        results = estimator_checks.check_estimator(
             estimator, expected_failed_checks=EXPECTED_FAILURES, on_skip=None, on_fail=None
         )
     assert len(results) > 40
@@ -50,6 +52,22 @@ def test_the_checks_of_scikit_learn(estimator):
     # The array API's check runs where SCIPY_ARRAY_API is set before SciPy is imported.
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert skipped <= {"check_array_api_input"}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "own"),
+    [
+        (dp.DPNaiveBayes(**WIDE), ("classifiers_one_label", "classifiers_train")),
+        (dp.DPPCA(1, **WIDE), ("transformer_data_not_an_array",)),
+    ],
+    ids=("DPNaiveBayes", "DPPCA"),
+)
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
+def test_a_few_checks_of_scikit_learn(estimator, own):
+    """Of those of which all are long."""
+    few = "no_attributes_set_in_init", "estimators_unfitted", "dict_unchanged", "estimators_nan_inf"
+    for name in (*few, *own):
+        getattr(estimator_checks, f"check_{name}")(type(estimator).__name__, estimator)
 
 
 def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():

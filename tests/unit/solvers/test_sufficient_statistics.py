@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from regression_data import regression
 from sklearn.linear_model import Lasso
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -15,13 +16,6 @@ from benchmarks.reproductions.ssp_lasso import SSPLasso
 from jaxdp.solvers import covariance
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
-
-
-def regression(records=4000, seed=0):
-    rng = np.random.default_rng(seed)
-    features = rng.uniform(-1, 1, size=(records, 3))
-    targets = features @ np.array([1.0, 0.0, -0.5]) + 0.25 + 0.05 * rng.normal(size=records)
-    return features, targets
 
 
 @pytest.mark.parametrize("intercept", [False, True])
