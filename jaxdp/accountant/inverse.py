@@ -86,13 +86,6 @@ def started(bounds: LogBounds, bound: Reals) -> Search:
     return Search(low, unknown, high, unknown, xp.zeros_like(high), xp.zeros_like(high))
 
 
-def bounded(bounds: LogBounds, high: Reals) -> LogBounds:
-    """The bounds with their upper end lowered to `high`, the end of a search."""
-    is_less = (high < bounds.upper) | (xp.isnan(bounds.upper) & (high < xp.inf))
-    upper = xp.where(is_less, high, bounds.upper)
-    return LogBounds(xp.minimum(bounds.lower, upper), upper)
-
-
 def width(bounds: LogBounds) -> Reals:
     """Widths of brackets on epsilon, relative where epsilon is large."""
     size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
@@ -163,7 +156,7 @@ def searched_traced(
     start = started(worse_bounds, xp.max(chernoff.epsilon_of(terms, delta)))
     end = lax.while_loop(lambda state: state.is_open, step, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
-    return bounded(bounds, xp.where(inside, end.high, xp.inf))
+    return bounds.at_most(xp.where(inside, end.high, xp.inf))
 
 
 def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:

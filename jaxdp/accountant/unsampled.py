@@ -90,23 +90,17 @@ def _total_mu(terms: Terms) -> Any:
     return xp.sqrt(total) * (1.0 + 64.0 * ULP)
 
 
-def _bounded_by(bounds: LogBounds, found: Reals) -> LogBounds:
-    is_less = (found < bounds.upper) | (xp.isnan(bounds.upper) & (found < xp.inf))
-    upper = xp.where(is_less, found, bounds.upper)
-    return LogBounds(xp.minimum(bounds.lower, upper), upper)
-
-
 def _gaussian(mu: Reals) -> Terms:
     one = xp.ones_like(mu)[..., None]
     return (Term(Additive(Gaussian(one), mu[..., None]), one),)
 
 
 def _with_log_delta(mu: Reals, epsilon: Reals, bounds: LogBounds) -> LogBounds:
-    return _bounded_by(bounds, profile.log_bounds(_gaussian(mu), epsilon).upper)
+    return bounds.at_most(profile.log_bounds(_gaussian(mu), epsilon).upper)
 
 
 def _with_epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
-    return _bounded_by(bounds, profile.epsilon_bounds(_gaussian(mu), delta).upper)
+    return bounds.at_most(profile.epsilon_bounds(_gaussian(mu), delta).upper)
 
 
 _log_delta = compiled(_with_log_delta, ())
