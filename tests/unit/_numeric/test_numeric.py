@@ -10,7 +10,7 @@ import pytest
 
 from jaxdp._core.namespace import xp
 from jaxdp._numeric import double_double, elementary
-from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair
+from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair, mills_slope
 from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
 
 
@@ -220,3 +220,14 @@ def test_bisection_and_zoom():
     place, value = zoom(lambda x: (x - centre[None]) ** 2, np.zeros(2), np.ones(2), 16, 12)
     np.testing.assert_allclose(place, centre, atol=1e-9)
     np.testing.assert_allclose(value, 0.0, atol=1e-18)
+
+
+def test_mills_slope():
+    rng = np.random.default_rng(5)
+    t = 10 ** rng.uniform(-12, 6, 200)
+    ratio, slope = (np.asarray(v) for v in jax.jit(mills_slope)(t))
+    with mp.workdps(60):
+        for point, r, s in zip(t, ratio, slope, strict=True):
+            truth, x = mills_truth(float(point)), mp.mpf(float(point))
+            assert abs(mp.mpf(float(r)) / truth - 1) < 8e-15
+            assert abs(mp.mpf(float(s)) / (1 - x * truth) - 1) < 8e-15
