@@ -52,7 +52,8 @@ def test_a_filter_never_grants_more_than_its_budget(short_turns):
     record = dp.Filter(dp.RDP(ORDERS, np.ones(3000)))
     assert side_by_side(lambda: record.spend(STEP)) == 19
     assert len(record.steps) == 19
-    assert dp.Filter.from_json(record.to_json())._sums == record._sums
+    again = dp.Filter.from_json(record.to_json())
+    np.testing.assert_array_equal(again.remaining().value, record.remaining().value)
 
 
 def test_an_odometer_loses_no_step(short_turns):
@@ -80,8 +81,9 @@ def test_accountants_of_other_libraries_lose_no_step(short_turns):
     events = pytest.importorskip("dp_accounting")
     theirs = dp.interop.dp_accounting.Accountant()
     side_by_side(lambda: theirs.compose(events.GaussianDpEvent(4.0)))
-    ((_, count),) = theirs._counts.values()
-    assert count == THREADS * EACH
+    alone = dp.interop.dp_accounting.Accountant()
+    alone.compose(events.GaussianDpEvent(4.0), THREADS * EACH)
+    assert theirs.get_epsilon(1e-6) == alone.get_epsilon(1e-6)
 
 
 @pytest.mark.parametrize(

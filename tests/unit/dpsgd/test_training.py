@@ -10,7 +10,6 @@ import pytest
 
 import jaxdp as dp
 from jaxdp import dpsgd
-from jaxdp.dpsgd.training_plan import _groups
 from jaxdp.dpsgd.transformations import by_example
 
 KEY = jax.random.key(0)
@@ -38,11 +37,15 @@ def norms(tree):
 
 
 def test_groups_and_their_sizes():
-    assert _groups(PARAMS, "layer") == ((0, 0, 1, 1), (15, 8))
-    assert _groups(PARAMS, "leaf") == ((0, 1, 2, 3), (3, 12, 2, 6))
-    assert _groups(PARAMS, "all") == ((0, 0, 0, 0), (23,))
     own = {"first": {"weight": "w", "bias": "b"}, "second": {"weight": "w", "bias": "b"}}
-    assert _groups(PARAMS, own) == ((0, 1, 0, 1), (5, 18))
+    for groups, members, sizes in (
+        ("layer", (0, 0, 1, 1), (15, 8)),
+        ("leaf", (0, 1, 2, 3), (3, 12, 2, 6)),
+        ("all", (0, 0, 0, 0), (23,)),
+        (own, (0, 1, 0, 1), (5, 18)),
+    ):
+        made = make_plan(groups=groups)
+        assert (made.members, made.sizes) == (members, sizes)
 
 
 @pytest.mark.long
