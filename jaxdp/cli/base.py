@@ -16,7 +16,7 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -238,6 +238,13 @@ def wrapped(text: str) -> str:
         )
         for line in text.splitlines()
     )
+
+
+def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
+    """The lines of a table, whose columns are as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ([f"{x:{align}{n}}" for x, n in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in lines]
 
 
 def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:

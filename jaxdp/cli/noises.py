@@ -16,6 +16,7 @@ from jaxdp.cli.base import (
     as_text,
     check,
     exit_on_error,
+    in_columns,
     library,
     show,
     with_options,
@@ -69,11 +70,7 @@ def _in_lines(table: Any) -> str:
     for row in table:
         errors = (row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound)
         lines.append((row.family, *(f"{x:.6g}" for x in errors), row.guarantee, row.support))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    head_line, *others = (
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    head_line, *others = in_columns(lines)
     below = (" ".join(f"{k}={v:.6g}" for k, v in row.parameters.items()) for row in table)
     pairs = zip(others, below, strict=True)
     return wrapped("\n".join([head_line, *(f"{errors}\n    {shape}" for errors, shape in pairs)]))

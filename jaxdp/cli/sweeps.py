@@ -18,6 +18,7 @@ from jaxdp.cli.base import (
     check_schedule,
     exit_on_error,
     flag,
+    in_columns,
     library,
     show,
     with_options,
@@ -185,8 +186,4 @@ def _table(values: Any) -> str:
     points = itertools.product(*(values[name].values for name in values.dims))
     rows = zip(points, values.values.ravel(), strict=True)
     lines = [[*(f"{x:.9g}" for x in point), rounded_up(value, 6)] for point, value in rows]
-    widths = [max(map(len, column)) + 2 for column in zip(names, *lines, strict=True)]
-    return "\n".join(
-        "".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
-        for line in [names, *lines]
-    )
+    return "\n".join(f"  {line}" for line in in_columns([names, *lines], ">"))

@@ -14,6 +14,7 @@ from jaxdp.cli.base import (
     as_text,
     check_writable,
     exit_on_error,
+    in_columns,
     library,
     read_csv,
     show,
@@ -109,11 +110,7 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
 def _lines(rows: list[dict[str, Any]]) -> str:
     """A table in columns."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    )
+    return "\n".join(in_columns(cells))
 
 
 def _cell(value: Any) -> str:
