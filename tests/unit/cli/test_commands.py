@@ -100,21 +100,6 @@ def test_comparisons(run):
     assert (bad.exit_code, "must be a whole number" in bad.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--delta", "2", *TRAINING],
-        ["--delta", "1e-6", "--steps", "10"],
-        ["--delta", "1e-6", "--sampling-prob", "0.01", "--batch-size", "10", "--steps", "9"],
-    ],
-)
-def test_bad_use_is_one_line_and_exit_code_2(run, arguments):
-    done = run("epsilon", "--noise-multiplier", "1.0", *arguments)
-    assert done.exit_code == 2
-    assert done.stderr.startswith("jaxdp epsilon: ")
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_unknown_options_are_bad_use(run):
     assert run("epsilon", "--nosuch").exit_code == 2
     asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
@@ -159,25 +144,6 @@ def test_a_sweep_by_stripes_of_one_store(tmp_path):
     attributes = json.loads((tmp_path / "grid.zarr" / "zarr.json").read_text())["attributes"]
     known = {name: attributes[name] for name in ("quantity", "delta", "relation")}
     assert known == {"quantity": "epsilon", "delta": 1e-6, "relation": "add_remove"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--delta", "1e-6", "--steps", "1:2"], "steps"),
-        (["--delta", "log:0:1:5"], "delta"),
-        (["--delta", "1e-6", "--steps", "10"], "range"),
-        ([*GRID, "--delta", "log:1e-9:1e-3:500"], "--to"),
-        ([*GRID, "--stripe", "3"], "stripe"),
-        (["--delta", "1e-6", "--steps", "10.5,20.5", *GRID[:4]], "steps"),
-        (["nosuch.toml"], "nosuch.toml"),
-    ],
-)
-def test_a_bad_sweep_is_one_line(run, arguments, named):
-    done = run("sweep", *arguments)
-    assert done.exit_code == (1 if "nosuch.toml" in arguments else 2)
-    assert named in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_ranges():

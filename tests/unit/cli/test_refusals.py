@@ -14,46 +14,34 @@ from jaxdp._core.neighbours import Relation, Sampling
 from jaxdp.cli import base, build_app
 from jaxdp.cli.sweeps import Quantity
 
-TRAINING = ["--sampling-prob", "0.01", "--steps", "10"]
-NOISE = ["epsilon", "--noise-multiplier"]
+TRAINING = "--sampling-prob 0.01 --steps 10"
+NOISE = "epsilon --noise-multiplier"
+SWEEP = "sweep --noise-multiplier"
+SIZES = "--dataset-size 9 --batch-size 10 --epochs 1"
+GRID = f"{SWEEP} 1:2:3 --sampling-prob 0.01 --steps 100,1000"
+# By spaces, and what is said.
 REFUSED = [
-    ([*NOISE, "0", "--delta", "0.1", *TRAINING], "--noise-multiplier must be above 0, got 0"),
-    ([*NOISE, "nan", "--delta", "0.1", *TRAINING], "--noise-multiplier must be above 0, got nan"),
-    ([*NOISE, "1", "--delta", "2", *TRAINING], "--delta must lie in [0, 1], got 2"),
-    ([*NOISE, "1", "--delta", "0.1", *TRAINING, "--epochs", "2"], "give either --epochs or"),
-    ([*NOISE, "1", "--delta", "0.1", "--steps", "3"], "--dataset-size and --batch-size or"),
-    (["delta", *NOISE[1:], "1", "--epsilon", "-1", *TRAINING], "--epsilon must be 0 or more"),
-    (
-        [
-            *NOISE,
-            "1",
-            "--delta",
-            "0.1",
-            "--dataset-size",
-            "9",
-            "--batch-size",
-            "10",
-            "--epochs",
-            "1",
-        ],
-        "--batch-size must not be above --dataset-size",
-    ),
-    (
-        ["compare", "--epsilon", "1", "--delta", "0.1", "--sensitivity", "0"],
-        "--sensitivity must be",
-    ),
-    (["compare", "--epsilon", "1", "--delta", "0.1", "--count", "0"], "--count must be a whole"),
-    (
-        ["optimal-noise", "--epsilon", "1", "--delta", "0.1", "--resolution", "0"],
-        "--resolution must",
-    ),
-    (["sweep", *NOISE[1:], "0:1:3", "--delta", "0.1", *TRAINING], "--noise-multiplier must be"),
-    (["sweep", *NOISE[1:], "1:2:3", "--delta", "0.1", "--steps", "5"], "--sampling-prob"),
-    (
-        ["sweep", *NOISE[1:], "a", "--delta", "0.1", *TRAINING],
-        "--noise-multiplier must be a number",
-    ),
-    (["sweep", *NOISE[1:], "1:2:3", *TRAINING, "--stripe", "3"], "--stripe must be i/n"),
+    (f"{NOISE} 0 --delta 0.1 {TRAINING}", "--noise-multiplier must be above 0, got 0"),
+    (f"{NOISE} nan --delta 0.1 {TRAINING}", "--noise-multiplier must be above 0, got nan"),
+    (f"{NOISE} 1 --delta 2 {TRAINING}", "--delta must lie in [0, 1], got 2"),
+    (f"{NOISE} 1 --delta 0.1 {TRAINING} --epochs 2", "give either --epochs or"),
+    (f"{NOISE} 1 --delta 0.1 --steps 3", "--dataset-size and --batch-size or"),
+    (f"{NOISE} 1 --delta 0.1 {TRAINING} --batch-size 10", "jaxdp epsilon: "),
+    (f"delta --noise-multiplier 1 --epsilon -1 {TRAINING}", "--epsilon must be 0 or more"),
+    (f"{NOISE} 1 --delta 0.1 {SIZES}", "--batch-size must not be above --dataset-size"),
+    ("compare --epsilon 1 --delta 0.1 --sensitivity 0", "--sensitivity must be"),
+    ("compare --epsilon 1 --delta 0.1 --count 0", "--count must be a whole"),
+    ("optimal-noise --epsilon 1 --delta 0.1 --resolution 0", "--resolution must"),
+    (f"{SWEEP} 0:1:3 --delta 0.1 {TRAINING}", "--noise-multiplier must be"),
+    (f"{SWEEP} 1:2:3 --delta 0.1 --steps 5", "--sampling-prob"),
+    (f"{SWEEP} a --delta 0.1 {TRAINING}", "--noise-multiplier must be a number"),
+    (f"{SWEEP} 1:2:3 {TRAINING} --stripe 3", "--stripe must be i/n"),
+    ("sweep --delta 1e-6 --steps 1:2", "steps"),
+    ("sweep --delta log:0:1:5", "delta"),
+    ("sweep --delta 1e-6 --steps 10", "range"),
+    (f"{GRID} --delta log:1e-9:1e-3:500", "--to"),
+    (f"{GRID} --stripe 3", "stripe"),
+    (f"{SWEEP} 1:2:3 --sampling-prob 0.01 --delta 1e-6 --steps 10.5,20.5", "steps"),
 ]
 
 
@@ -63,10 +51,10 @@ def run():
     return lambda *arguments: runner.invoke(app, list(arguments))
 
 
-@pytest.mark.parametrize(("arguments", "named"), REFUSED)
+@pytest.mark.parametrize(("arguments", "named"), [*REFUSED, ("sweep nosuch.toml", "nosuch.toml")])
 def test_a_refusal_names_the_option(run, arguments, named):
-    done = run(*arguments)
-    assert done.exit_code == 2
+    done = run(*arguments.split())
+    assert done.exit_code == (1 if named == "nosuch.toml" else 2)
     assert named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "e-308" not in done.stderr
@@ -89,7 +77,13 @@ def test_help_breaks_between_words(columns):
 
 def test_help_and_refusals_import_no_jax():
     """In one process: every call ends before anything would be computed."""
-    calls = [["--help"], ["--version"], ["sweep", "--help"], ["nosuch"], *(x for x, _ in REFUSED)]
+    calls = [
+        ["--help"],
+        ["--version"],
+        ["sweep", "--help"],
+        ["nosuch"],
+        *(x.split() for x, _ in REFUSED),
+    ]
     code = (
         "import json, sys\n"
         "from jaxdp.cli import main\n"
@@ -105,14 +99,11 @@ def test_help_and_refusals_import_no_jax():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["calibrate", "--epsilon", "1", "--delta", "0", *TRAINING],
-        ["optimal-noise", "--epsilon", "1", "--delta", "0"],
-    ],
+    "command",
+    [f"calibrate --epsilon 1 --delta 0 {TRAINING}", "optimal-noise --epsilon 1 --delta 0"],
 )
-def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run, arguments):
-    done = run(*arguments)
+def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run, command):
+    done = run(*command.split())
     assert done.exit_code == 1
     assert "delta" in done.stderr
     assert "raise" in done.stderr
