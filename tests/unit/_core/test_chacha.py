@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compilations import counted
+from references import load
 
 import jaxdp as dp
 from jaxdp._core import chacha
@@ -15,50 +16,12 @@ def words_of(data):
     return [jnp.uint32(x) for x in np.frombuffer(bytes.fromhex(data), dtype="<u4")]
 
 
-# RFC 8439: section 2.3.2; appendix A.1, vectors 1, 2, 3 and 5. Key, counter, nonce, keystream.
-VECTORS = (
-    (
-        "".join(f"{i:02x}" for i in range(32)),
-        1,
-        "000000090000004a00000000",
-        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
-        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e",
-    ),
-    (
-        "00" * 32,
-        0,
-        "00" * 12,
-        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586",
-    ),
-    (
-        "00" * 32,
-        1,
-        "00" * 12,
-        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
-        "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f",
-    ),
-    (
-        "00" * 31 + "01",
-        1,
-        "00" * 12,
-        "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
-        "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0",
-    ),
-    (
-        "00" * 32,
-        0,
-        "00" * 11 + "02",
-        "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
-        "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d",
-    ),
-)
-
-
-@pytest.mark.parametrize(("key", "counter", "nonce", "keystream"), VECTORS)
-def test_the_block_is_that_of_rfc_8439(key, counter, nonce, keystream):
-    words = chacha.block(words_of(key), [jnp.uint32(counter), *words_of(nonce)])
-    assert np.array(words, dtype="<u4").tobytes().hex() == keystream
+@pytest.mark.parametrize("row", load("chacha20.json"), ids=lambda row: row["source"])
+def test_the_block_is_that_of_rfc_8439(row):
+    words = chacha.block(
+        words_of(row["key"]), [jnp.uint32(row["counter"]), *words_of(row["nonce"])]
+    )
+    assert np.array(words, dtype="<u4").tobytes().hex() == row["keystream"]
 
 
 def test_draws_children_and_folds_are_disjoint():
