@@ -34,8 +34,16 @@ def programs():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+def _loss(noise, times=1, *sampled):
+    return times * dp.privacy_loss(dp.Mechanism(noise, 1.0, *sampled))
+
+
 def _laplace(times):
-    return times * dp.privacy_loss(dp.Mechanism(dp.Laplace(100.0), 1.0))
+    return _loss(dp.Laplace(100.0), times)
+
+
+def _epsilon(sampling, **more):
+    return dp.dpsgd.epsilon(1.0, 1e-6, sampling=sampling, **OF_SIZE, **more)
 
 
 QUESTIONS = {
@@ -46,29 +54,14 @@ QUESTIONS = {
     "curve": lambda: dp.dpsgd.curve(1.0, 1e-6, **TRAINING),
     "group": lambda: dp.dpsgd.epsilon(1.0, 1e-6, group_size=2, **TRAINING),
     "replace_one": lambda: dp.dpsgd.epsilon(1.0, 1e-6, relation="replace_one", **TRAINING),
-    "truncated": lambda: dp.dpsgd.epsilon(
-        1.0, 1e-6, sampling="truncated", batch_size_limit=650, steps=100, **OF_SIZE
-    ),
-    "fixed": lambda: dp.dpsgd.epsilon(
-        1.0, 1e-6, sampling="without_replacement", steps=100, **OF_SIZE
-    ),
-    "allocation": lambda: dp.dpsgd.epsilon(
-        1.0, 1e-6, sampling="random_allocation", epochs=2, **OF_SIZE
-    ),
+    "truncated": lambda: _epsilon("truncated", batch_size_limit=650, steps=100),
+    "fixed": lambda: _epsilon("without_replacement", steps=100),
+    "allocation": lambda: _epsilon("random_allocation", epochs=2),
     "lanes": lambda: dp.dpsgd.epsilon(np.linspace(0.7, 4.0, 40), 1e-6, **TRAINING),
     "laplace": lambda: _laplace(1000).epsilon(1e-6),
-    "three kinds": lambda: (
-        _laplace(10) + dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0)) + dp.PureDP(0.1)
-    ).delta(1.0),
-    "lattice": lambda: (20 * dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(20.0), 1.0))).epsilon(
-        1e-6
-    ),
-    "sampled laplace": lambda: (
-        50
-        * dp.privacy_loss(
-            dp.Mechanism(dp.Laplace(2.0), 1.0, sampling_prob=0.01, relation="add_remove")
-        )
-    ).epsilon(1e-6),
+    "three kinds": lambda: (_laplace(10) + _loss(dp.Gaussian(3.0)) + dp.PureDP(0.1)).delta(1.0),
+    "lattice": lambda: _loss(dp.DiscreteGaussian(20.0), 20).epsilon(1e-6),
+    "sampled laplace": lambda: _loss(dp.Laplace(2.0), 50, 0.01, "add_remove").epsilon(1e-6),
     "gaussian": lambda: dp.Mechanism(dp.Gaussian(2.0), 1.0).epsilon(1e-6),
     "tpr_at_fpr": lambda: dp.risk.tpr_at_fpr(3 * dp.privacy_loss(dp.PureDP(0.3)), 0.01),
     "renyi": lambda: _laplace(10).renyi([1.5, 2.0]),

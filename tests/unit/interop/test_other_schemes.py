@@ -170,40 +170,24 @@ def plain(scheme, count, relation="add_remove"):
     return count * dp.privacy_loss(mechanism)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "relation", "size", "scheme", "count"),
-    [
-        (CyclicPoissonSampling(0.01, 100), "add_remove", None, S.Poisson(0.01), 100),
-        (
-            CyclicPoissonSampling(0.2, 100, None, 16, INDEPENDENT),
-            "add_remove",
-            None,
-            S.Poisson(0.2),
-            7,
-        ),
-        (CyclicPoissonSampling(0.2, 100, None, 16), "replace_one", None, S.Poisson(0.2), 7),
-        (
-            CyclicPoissonSampling(0.02, 100, 25),
-            "add_remove",
-            1000,
-            S.TruncatedPoisson(0.02, 25, 1000),
-            100,
-        ),
-        (
-            CyclicPoissonSampling(0.2, 100, 25, 16),
-            "zero_out",
-            1000,
-            S.TruncatedPoisson(0.2, 25, 62),
-            7,
-        ),
-        (BallsInBinsSampling(100, 25), "add_remove", None, S.BallsInBins(25, 4), 1),
-        (BallsInBinsSampling(101, 25), "zero_out", None, S.BallsInBins(25, 5), 1),
-        (RandomAllocationSampling(100, 4), "add_remove", None, S.RandomAllocation(100, 4), 1),
-        (RandomAllocationSampling(101, 4, 10), "zero_out", None, S.RandomAllocation(10, 4), 1),
-        (FixedBatchSampling(20, 100), "replace_one", 1000, S.WithoutReplacement(20, 1000), 100),
-    ],
-)
-def test_a_strategy_is_the_scheme_that_it_runs(strategy, relation, size, scheme, count):
+Cyclic, Bins, Allocated = CyclicPoissonSampling, BallsInBinsSampling, RandomAllocationSampling
+# What runs, the scheme and how often it is released, relation, and size of the data set.
+STRATEGIES = [
+    (Cyclic(0.01, 100), S.Poisson(0.01), 100, "add_remove", None),
+    (Cyclic(0.2, 100, None, 16, INDEPENDENT), S.Poisson(0.2), 7, "add_remove", None),
+    (Cyclic(0.2, 100, None, 16), S.Poisson(0.2), 7, "replace_one", None),
+    (Cyclic(0.02, 100, 25), S.TruncatedPoisson(0.02, 25, 1000), 100, "add_remove", 1000),
+    (Cyclic(0.2, 100, 25, 16), S.TruncatedPoisson(0.2, 25, 62), 7, "zero_out", 1000),
+    (Bins(100, 25), S.BallsInBins(25, 4), 1, "add_remove", None),
+    (Bins(101, 25), S.BallsInBins(25, 5), 1, "zero_out", None),
+    (Allocated(100, 4), S.RandomAllocation(100, 4), 1, "add_remove", None),
+    (Allocated(101, 4, 10), S.RandomAllocation(10, 4), 1, "zero_out", None),
+    (FixedBatchSampling(20, 100), S.WithoutReplacement(20, 1000), 100, "replace_one", 1000),
+]
+
+
+@pytest.mark.parametrize(("strategy", "scheme", "count", "relation", "size"), STRATEGIES)
+def test_a_strategy_is_the_scheme_that_it_runs(strategy, scheme, count, relation, size):
     found = loss_of(strategy, 1.2, relation, dataset_size=size)
     same = plain(scheme, count, relation)
     assert jax.tree.structure(found) == jax.tree.structure(same)
