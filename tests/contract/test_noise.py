@@ -103,7 +103,7 @@ CHECKS = tuple(
 # Seconds. measured: `pytest -m long --durations=0`; what takes less than 5 runs by default.
 SLOW = {
     "delta": {"subbotin_low": 12, "flipped_huber": 9, "subbotin_high": 6},
-    "gradients": {"discrete_gaussian": 17, "flipped_huber": 6},
+    "gradients": {"discrete_gaussian": 17, "flipped_huber": 6, "subbotin_low": 5, "staircase": 5},
 }
 CONTRACT = [
     pytest.param(

@@ -191,7 +191,7 @@ def test_bad_values():
     with pytest.raises(ValueError, match="categories"):
         RandomisedResponse(1.0, 1.0)
     assert bool(jnp.isnan(jax.jit(RandomisedResponse(1.0, 3.0).log_delta)(jnp.nan)))
-    for name in ("laplace", "removed_gaussian", "replaced_gaussian", "removed_truncated_laplace"):
+    for name in ("laplace", "removed_gaussian", "replaced_gaussian"):
 
         @jax.jit
         def values(x, pair=PAIRS[name]):
