@@ -254,7 +254,7 @@ def test_a_sample_beside_other_releases():
 
 @pytest.mark.long
 def test_bad_input():
-    """Compiles for 10 s. By default the pair's, the noise's and the scheme's own contracts hold."""
+    """Compiles for 10 s. By default the noise and the sampling probability are traced alone."""
 
     @jax.jit
     def values(scale, bound, q):
