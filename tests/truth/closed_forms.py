@@ -138,3 +138,46 @@ def offset_gaussian_cumulant(ratio: float, step: float, z: complex, digits: int 
     return cumulant(
         lambda t: (mp.mpf(-1), -h * mp.sign(t), mp.mpf(0)), [mp.mpf(0)], shift, z, digits
     )
+
+
+def laplaces_log_delta(count: int, loss: float, epsilon: float) -> mp.mpf:
+    """log delta of equal Laplaces of one largest loss: a sum over how many are at either atom.
+
+    The others, m of them, have e^(s / 2 - m l / 2) / 4^m times the density of m uniform losses.
+    """
+    with mp.workdps(60 + 3 * count):
+        size, place, total = mp.mpf(loss), mp.mpf(epsilon), mp.mpf(0)
+        for up in range(count + 1):
+            for down in range(count - up + 1):
+                inner = count - up - down
+                y = place - (up - down) * size
+                ways = mp.binomial(count, up) * mp.binomial(count - up, down)
+                weight = ways * mp.exp(-down * size) / 2 ** (up + down)
+                if y < inner * size:
+                    total += weight * (_inner_delta(inner, size, y) if inner else -mp.expm1(y))
+        return mp.log(total)
+
+
+def _inner_delta(inner: int, size: mp.mpf, y: mp.mpf) -> mp.mpf:
+    end, half, total = inner * size, mp.mpf(1) / 2, mp.mpf(0)
+    for k in range(inner):
+        corner = (2 * k - inner) * size
+        start = max(y, corner)
+
+        def integral(rate: mp.mpf, corner=corner, start=start) -> mp.mpf:
+            return _integral(inner - 1, rate, corner, end) - _integral(
+                inner - 1, rate, corner, start
+            )
+
+        difference = integral(half) - mp.exp(y) * integral(-half)
+        total += (-1) ** k * mp.binomial(inner, k) * difference
+    return total * mp.exp(-end / 2) / 4**inner
+
+
+def _integral(power: int, rate: mp.mpf, corner: mp.mpf, s: mp.mpf) -> mp.mpf:
+    """An integral of e^(rate s) (s - corner)^power / power!, by parts."""
+    term, total = mp.mpf(1), mp.mpf(0)
+    for q in range(power + 1):
+        total += term * (-1) ** (power - q) / rate ** (power - q + 1)
+        term *= (s - corner) / (q + 1)
+    return total * mp.exp(rate * s)
