@@ -178,7 +178,7 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
 
 def _inner(noise: Noise, shifts: tuple[Reals, ...], lengths: Reals) -> int:
     """Number of panels of each piece between two kinks."""
-    if isinstance(noise.structure(shifts[0]).singularities, Smooth):
+    if isinstance(noise.structure(xp.abs(shifts[0])).singularities, Smooth):
         return INNER_PANELS
     return max(INNER_PANELS, KINKED_PANELS // max(lengths.shape[-1] - 2, 1))
 
