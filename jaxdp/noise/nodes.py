@@ -19,7 +19,6 @@ from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
 from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import Noise
-from jaxdp.noise.structure import Smooth
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
 DEPTH = 300.0
@@ -81,7 +80,7 @@ def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
 def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """Nodes for the densities at all `shifts`, all of one shape."""
     starts, lengths = _pieces(noise, shifts)
-    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, shifts, lengths)
+    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, lengths)
     x, weight = [], []
     for order in (ORDER, CHECK_ORDER):
         for i in range(count):
@@ -128,7 +127,7 @@ def tails_of(noise: Noise) -> Tails:
     shifts = (xp.zeros_like(reach_of(noise)),)
     nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
     mass = xp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
-    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, shifts, lengths)
+    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, lengths)
     places = (
         starts[..., i, None]
         + lengths[..., i, None] * along_last(_edges(i, count, inner)[:-1], rank)
@@ -176,9 +175,9 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     return Nodes(xp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
 
 
-def _inner(noise: Noise, shifts: tuple[Reals, ...], lengths: Reals) -> int:
+def _inner(noise: Noise, lengths: Reals) -> int:
     """Number of panels of each piece between two kinks."""
-    if isinstance(noise.structure(xp.abs(shifts[0])).singularities, Smooth):
+    if not getattr(noise, "has_sharp_loss", False):
         return INNER_PANELS
     return max(INNER_PANELS, KINKED_PANELS // max(lengths.shape[-1] - 2, 1))
 
