@@ -10,10 +10,8 @@
 |   1e-5, then if wider than 1e-3                     | `grid`          | the bracket             |
 | other smooth losses: first                          | on `laws`       | as found                |
 |   if concrete and wider than 1e-5                   | `grid`          | the bracket             |
-| everything else: first; low orders of atoms are     | on `laws`, with | 1e-6 for two atoms, or  |
-|   exact (two in a loss, up to 40,000 combinations,  |   `atoms`       |   as found              |
-|   512 of traced numbers, no Gaussian beside them)   |                 |                         |
-|   if wider than 1e-6                                | `grid`          | the bracket             |
+| everything else: first                              | on `laws`       | as found                |
+|   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
 `ends` follows the first engine in every row, for every lane. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
@@ -44,7 +42,6 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
-from jaxdp.accountant.contour.laws import laws_of, laws_with_atoms
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
     DominatingPair,
@@ -66,7 +63,6 @@ class _Engines(NamedTuple):
 
     profile: Engine
     contour: Step  # on rows of laws
-    atoms: Step  # the same, low orders of atoms exact
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]  # the contour on rows of mixtures
     end: Engine
@@ -122,7 +118,7 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
     if kinds == {Smooth}:
         further = (on_grid._replace(above=_COARSE),)
         return on_contour, end, *(further if is_known else ())
-    return engines.atoms, end, on_grid._replace(above=_NEXT_ENGINE_ABOVE)
+    return on_contour, end, on_grid._replace(above=_NEXT_ENGINE_ABOVE)
 
 
 def is_on_lattice(terms: Terms) -> bool:
@@ -207,16 +203,14 @@ _profile_bounds, _profile_epsilon = (
 _ENGINES: dict[Question, _Engines] = {
     "log delta": _Engines(
         by_profile,
-        contour.law_step("log delta", laws_of),
-        contour.law_step("log delta", laws_with_atoms),
+        contour.law_step("log delta"),
         lambda points: partial(by_grid, points=points),
         contour.steps("log delta", _NEXT_ENGINE_ABOVE),
         by_end,
     ),
     "epsilon": _Engines(
         epsilon_by_profile,
-        contour.law_step("epsilon", laws_of),
-        contour.law_step("epsilon", laws_with_atoms),
+        contour.law_step("epsilon"),
         lambda points: partial(epsilon_by_grid, points=points),
         contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
         epsilon_by_end,

@@ -9,9 +9,9 @@ squared. The lower bound comes from the coupling of a chord law with the loss it
 lattice are exact. The derivatives are the derivatives of the masses with the plan fixed, with an
 error of the order of the step squared.
 
-Chosen where every loss lies on one lattice, and wherever another engine's bracket stays wide, as
-for many different atoms. The grid needs the privacy profile of every release; the law's nodes only
-place the grid.
+Chosen where no characteristic function falls (few or equal releases with atoms), where every loss
+lies on one lattice, and wherever another engine's bracket stays wide. The grid needs the privacy
+profile of every release; the law's nodes only place the grid.
 
 Sources: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022 (chords); Gopi, Lee & Wutschitz,
 NeurIPS 2021 (one FFT, and a coupling of a discretised loss).

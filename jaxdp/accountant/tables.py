@@ -152,11 +152,7 @@ def table_of(term: Term) -> Table:
         *(number, log_finite, drift, law.largest, exchanged.log_infinite, exchanged.largest),
         *(law.log_infinite, anchor, spacing, lattice, log_missed, variance),
     )
-    dense = law.check_log_density
-    law = law._replace(
-        log_left_out=xp.broadcast_to(law.log_left_out, term.count.shape),
-        check_log_density=xp.full_like(law.check[0], xp.nan) if dense is None else dense,
-    )
+    law = law._replace(log_left_out=xp.broadcast_to(law.log_left_out, term.count.shape))
     # XLA compiles anew for every pattern of weak types.
     strong = (x if x.dtype == bool else x.astype(xp.float64) for x in columns)
     return Table(law, *(xp.broadcast_to(x, term.count.shape) for x in strong))
@@ -203,7 +199,6 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
         log_mass=pad(law.log_mass, nodes, True),
         log_density=pad(law.log_density, nodes),
         check=(pad(loss, checks), pad(log_mass, checks, True)),
-        check_log_density=pad(law.check_log_density, checks),
     )
 
 

@@ -125,7 +125,6 @@ def _certain_where(endless: Bools, law: Law) -> Law:
         choose(-xp.inf, law.log_left_out),
         choose(0.0, law.log_infinite),
         law.largest,
-        law.check_log_density,
     )
 
 

@@ -7,7 +7,7 @@ mechanisms that they dominate, adaptive ones included (Zhu, Dong & Wang, AISTATS
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,6 @@ class Law(NamedTuple):
     log_left_out: Reals  # log of the probability outside the nodes, without their axis
     log_infinite: Reals  # log P[L = inf], without the axis of nodes
     largest: Reals  # upper bound on finite losses, without the axis of nodes
-    check_log_density: Any = None  # of the second rule; None: its atoms are not known
 
 
 class Support(NamedTuple):
@@ -181,7 +180,7 @@ def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals)
     losses, log_masses = xp.broadcast_arrays(losses, log_masses)
     nodes = losses, log_masses
     no_density, nothing = xp.full_like(losses, xp.inf), xp.full_like(largest, -xp.inf)
-    return Law(*nodes, no_density, nodes, nothing, log_infinite, largest, no_density)
+    return Law(*nodes, no_density, nodes, nothing, log_infinite, largest)
 
 
 def unexplained(law: Law) -> Reals:
@@ -277,7 +276,8 @@ def law_on(
         of_loss[..., :first],
         (loss[..., first:], log_mass[..., first:]),
         xp.where(level, -xp.inf, -LEFT_OUT),
-        *(log_infinite, largest, of_loss[..., first:]),
+        log_infinite,
+        largest,
     )
     return with_its_error(law)
 

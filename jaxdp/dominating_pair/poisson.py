@@ -77,28 +77,20 @@ class Poisson(DominatingPair):
             return xp.where(add, -loss, loss), xp.where(add, under_q, under_q + loss)
 
         loss, log_mass = mixed(base.loss, base.log_mass)
-        check = mixed(*base.check)
+        # dl / du = q e^u / (1 - q + q e^u).
+        ratio = xp.where(add, -loss, loss)[..., :-1]
+        density = base.log_density - 2.0 * base.loss - xp.log(q)[..., None] + ratio
+        density = xp.where(add, density, density + ratio)
         end = xp.full_like(log_only, xp.inf)[..., None]
-
-        def density_of(log_density: Reals, u: Reals, loss: Reals) -> Reals:
-            # dl / du = q e^u / (1 - q + q e^u).
-            ratio = xp.where(add, -loss, loss)[..., :-1]
-            density = log_density - 2.0 * u - xp.log(q)[..., None] + ratio
-            return xp.concatenate([xp.where(add, density, density + ratio), end], axis=-1)
-
-        checked = base.check_log_density
-        if checked is not None:
-            checked = density_of(checked, base.check[0], check[0])
         mixed_left_out = log_mixed_probability(q, base.log_left_out, law_q.log_left_out)
         law = Law(
             loss,
             log_mass,
-            density_of(base.log_density, base.loss, loss),
-            check,
+            xp.concatenate([density, end], axis=-1),
+            mixed(*base.check),
             xp.where(added > 0, law_q.log_left_out, mixed_left_out),
             support.log_infinite,
             support.largest,
-            checked,
         )
         return with_its_error(law)
 

@@ -75,7 +75,6 @@ class PublicCoin(DominatingPair):
         for law in laws[1:]:
             largest = xp.maximum(largest, law.largest)
         checked = [law.check for law in laws]
-        dense = [law.check_log_density for law in laws if law.check_log_density is not None]
         return Law(
             nodes([law.loss for law in laws]),
             nodes([law.log_mass for law in laws], True),
@@ -84,7 +83,6 @@ class PublicCoin(DominatingPair):
             totals([law.log_left_out for law in laws]),
             totals([law.log_infinite for law in laws]),
             largest,
-            nodes(dense, True) if len(dense) == len(laws) else None,
         )
 
     def support(self) -> Support:

@@ -59,7 +59,6 @@ class FlippedHuber(Noise):
 
     alpha: Reals
     gamma: Reals
-    has_sharp_loss = True  # more nodes between kinks
 
     def __init__(self, alpha: ArrayLike, gamma: ArrayLike):
         alpha = checks.zero_or_positive("alpha", alpha, _LARGEST)

@@ -47,7 +47,6 @@ class Laplace(Noise):
     """
 
     scale: Reals
-    has_sharp_loss = True  # more nodes between kinks
 
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))

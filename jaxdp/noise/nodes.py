@@ -33,9 +33,6 @@ TAIL_PANELS = 32
 _GROWTH = 1.5
 # Panels between two kinks.
 INNER_PANELS = 4
-# Panels between the first and the last kink, of a loss that is not smooth. measured: delta of 2 to
-# 50 Laplaces within 1e-6, in 1,024 nodes beside the tails
-KINKED_PANELS = 60
 # log of the largest reach in widths of the noise. chosen: exponential tails end at log 300.
 _LOG_REACH = 12.0
 # Atoms of a lattice noise that become nodes of their own; beyond, nodes stand for several.
@@ -80,11 +77,11 @@ def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
 def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """Nodes for the densities at all `shifts`, all of one shape."""
     starts, lengths = _pieces(noise, shifts)
-    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, lengths)
+    count, rank = lengths.shape[-1], lengths.ndim - 1
     x, weight = [], []
     for order in (ORDER, CHECK_ORDER):
         for i in range(count):
-            panels = zip(*_panels(i, count, order, inner), strict=True)
+            panels = zip(*_panels(i, count, order), strict=True)
             unit, share = (along_last(np.concatenate(rule), rank) for rule in panels)
             x.append(starts[..., i, None] + lengths[..., i, None] * unit)
             weight.append(lengths[..., i, None] * share)
@@ -127,10 +124,9 @@ def tails_of(noise: Noise) -> Tails:
     shifts = (xp.zeros_like(reach_of(noise)),)
     nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
     mass = xp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
-    count, rank, inner = lengths.shape[-1], lengths.ndim - 1, _inner(noise, lengths)
+    count, rank = lengths.shape[-1], lengths.ndim - 1
     places = (
-        starts[..., i, None]
-        + lengths[..., i, None] * along_last(_edges(i, count, inner)[:-1], rank)
+        starts[..., i, None] + lengths[..., i, None] * along_last(_edges(i, count)[:-1], rank)
         for i in range(count)
     )
     beyond = []
@@ -138,7 +134,7 @@ def tails_of(noise: Noise) -> Tails:
         (ORDER, mass[..., : nodes.first]),
         (CHECK_ORDER, mass[..., nodes.first :]),
     ):
-        sizes = [unit.size for i in range(count) for unit, _ in _panels(i, count, order, inner)]
+        sizes = [unit.size for i in range(count) for unit, _ in _panels(i, count, order)]
         begins = np.cumsum([0, *sizes[:-1]])
         summed = xp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
         beyond.append(xp.log(summed + np.exp(-DEPTH)))
@@ -175,25 +171,18 @@ def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     return Nodes(xp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
 
 
-def _inner(noise: Noise, lengths: Reals) -> int:
-    """Number of panels of each piece between two kinks."""
-    if not getattr(noise, "has_sharp_loss", False):
-        return INNER_PANELS
-    return max(INNER_PANELS, KINKED_PANELS // max(lengths.shape[-1] - 2, 1))
-
-
-def _edges(index: int, count: int, inner: int) -> np.ndarray:
+def _edges(index: int, count: int) -> np.ndarray:
     """Ends of the panels of [0, 1] for one of `count` pieces, the first and last of them tails."""
     tail = index in (0, count - 1)
-    panels = TAIL_PANELS if tail else inner
+    panels = TAIL_PANELS if tail else INNER_PANELS
     edges = np.linspace(0.0, 1.0, panels + 1) ** (_GROWTH if tail else 1.0)
     return 1.0 - edges[::-1] if index == 0 else edges
 
 
-def _panels(index: int, count: int, order: int, inner: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _panels(index: int, count: int, order: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Nodes and weights of each panel of [0, 1] for one of `count` pieces."""
     plain, graded = gauss_legendre(order), graded_gauss_legendre(order + 8)
-    edges = _edges(index, count, inner)
+    edges = _edges(index, count)
     panels = []
     for panel, (start, end) in enumerate(itertools.pairwise(edges)):
         at_start = panel == 0 and index > 0

@@ -73,7 +73,6 @@ class OffsetGaussian(Noise):
 
     offset: Reals
     scale: Reals
-    has_sharp_loss = True  # more nodes between kinks
 
     def __init__(self, offset: ArrayLike, scale: ArrayLike):
         offset = checks.zero_or_positive("offset", offset, _LARGEST)

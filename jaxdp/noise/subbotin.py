@@ -58,7 +58,6 @@ class Subbotin(Noise):
 
     scale: Reals
     power: Reals
-    has_sharp_loss = True  # more nodes between kinks
 
     def __init__(self, scale: ArrayLike, power: ArrayLike):
         scale = checks.positive("scale", scale)

@@ -56,7 +56,6 @@ class TruncatedLaplace(Noise):
 
     scale: Reals
     bound: Reals
-    has_sharp_loss = True  # more nodes between kinks
 
     def __init__(self, scale: ArrayLike, bound: ArrayLike):
         assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))

@@ -17,12 +17,12 @@ def loss_of(noise, shift=1.0):
     return dp.privacy_loss(dp.Mechanism(noise, shift))
 
 
-def check_inside(total, epsilon, truth, width, points=2**16, slack=2e-10):
-    """truth: log delta, good to `slack` of delta."""
+def check_inside(total, epsilon, truth, width, points=2**16):
+    """truth: log delta, good to 1e-10 of delta."""
     lower, upper = (np.asarray(x) for x in total.bounds(epsilon, points=points))
     value = np.exp(np.asarray(truth))
-    assert np.all(lower <= value * (1 + slack))
-    assert np.all(upper >= value * (1 - slack))
+    assert np.all(lower <= value * (1 + 2e-10))
+    assert np.all(upper >= value * (1 - 2e-10))
     assert np.all(upper <= 1)
     assert np.all(upper - lower <= width * value), (upper - lower) / value
 
@@ -56,7 +56,7 @@ def test_gaussians(count, scale, epsilon, width):
 )
 def test_laplaces(count, scale, epsilon, width):
     total = count * loss_of(dp.Laplace(scale))
-    check_inside(total, epsilon, total.log_delta(epsilon), width, slack=1e-6)
+    check_inside(total, epsilon, total.log_delta(epsilon), width)
 
 
 def test_two_laplaces_by_hand():

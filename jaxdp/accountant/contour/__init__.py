@@ -3,7 +3,6 @@
 `engine` is the interface. `mixtures` (`mixture_law`, `cutoff`, `mixture_errors`) and `laws`
 (`rare_losses`, `law_errors`, `truncation`) turn pairs into `rows`. Each stage plans a contour
 (`cumulant`, `guess`, `plan`), sums along it (`nodes`, `transform`, `terms`), bounds the sum's
-errors (`errors`) and inverts it (`curve`, `root`). What does not fall along a contour, as most
-losses are atoms, is left out (`atoms`) and summed exactly (`low_orders`). `slopes` differentiates
-the sum; `chernoff` needs no contour.
+errors (`errors`) and inverts it (`curve`). `slopes` differentiates the sum; `chernoff` needs no
+contour.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import lax, updated, xp
-from jaxdp._core.types import Index, Reals
+from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.contour import errors, guess, low_orders, plan, terms
+from jaxdp.accountant.contour import errors, guess, plan, terms
 from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta
 from jaxdp.accountant.contour.errors import Errors
 from jaxdp.accountant.contour.guess import Parts
@@ -19,9 +19,11 @@ from jaxdp.accountant.contour.nodes import (
     Pair,
     Stage,
 )
-from jaxdp.accountant.contour.root import root_and_ends
 from jaxdp.accountant.contour.rows import Plan, Rows
 
+ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
+CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
+STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
 SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its cutoff is high
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
@@ -35,16 +37,6 @@ class Answer(NamedTuple):
     frozen: FrozenContour
 
 
-class _Found(NamedTuple):
-    """delta at an epsilon, in the unit of its contour (lanes,)."""
-
-    value: Reals
-    slope: Reals  # minus the derivative in epsilon
-    density: Reals  # of the smoothed total
-    summed: Reals  # the part of the value that the contour sums
-    error: Reals  # of the other part
-
-
 class _Curve(NamedTuple):
     """delta near an epsilon, in the unit of its contour."""
 
@@ -52,10 +44,9 @@ class _Curve(NamedTuple):
     pairs: tuple[Pair, ...]  # terms of delta, its slope, maybe its density (blocks, points, lanes)
     errors: Errors
     frozen: FrozenContour
-    low: low_orders.Sums | None  # of atoms, beside the sum
 
-    def at(self, epsilon: Reals) -> _Found:
-        """delta, minus its slope, and the density where the total is smoothed."""
+    def at(self, epsilon: Reals) -> Reals:
+        """The sum, minus its slope, and the density where the total is smoothed (3, lanes)."""
         turn = self.frozen.step * (epsilon - self.frozen.epsilon)
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
@@ -74,27 +65,15 @@ class _Curve(NamedTuple):
         scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
         scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
         scale = xp.where(log_scale < LEAST_LOG, 0.0, scale)
-        value, slope, density = scale * sums
-        if self.low is None:
-            return _Found(value, slope, density, value, xp.zeros_like(value))
-        low = low_orders.low_delta(self.low, epsilon, self.frozen.log_unit)
-        return _Found(value + low.value, slope + low.slope, density, value, low.error)
+        return scale * sums
 
-    def errors_at(self, epsilon: Reals, found: _Found) -> tuple[Reals, Reals]:
-        """Bounds on the excess and on the deficit of `found` at an epsilon."""
-        high, low = errors.bounds_of_sum(
-            self.errors, self.frozen, epsilon, found.summed, found.density
-        )
-        return high + found.error, low + found.error
+    def errors_at(self, epsilon: Reals, found: Reals) -> tuple[Reals, Reals]:
+        """Bounds on the excess and on the deficit of the sum `found` at an epsilon."""
+        return errors.bounds_of_sum(self.errors, self.frozen, epsilon, found[0], found[2])
 
 
 def log_delta_bounds(
-    stage: Stage,
-    rows: Rows,
-    epsilon: Reals,
-    estimate: Reals,
-    blocks: Index | int,
-    low: low_orders.Sums | None = None,
+    stage: Stage, rows: Rows, epsilon: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
     """Bounds on log delta at epsilons >= 0; `estimate` is an estimate, or NaN."""
 
@@ -105,13 +84,13 @@ def log_delta_bounds(
     log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
     log_delta = xp.clip(_or(estimate, log_delta), rows.least_unit, -0.05)
     place, planned = _planned(stage, rows, blocks, log_delta, epsilon)
-    curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks, low)
+    curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
     found = curve.at(epsilon)
-    high, lost_below = curve.errors_at(epsilon, found)
-    unit, value = planned.log_unit, found.value
+    high, low = curve.errors_at(epsilon, found)
+    unit, value = planned.log_unit, found[0]
     lost = curve.errors.lost + curve.errors.tilted_lost
     least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
-    upper = xp.minimum(_or(value + lost_below, xp.inf), _or(least, xp.inf))
+    upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
     rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
@@ -120,20 +99,15 @@ def log_delta_bounds(
 
 
 def epsilon_bounds(
-    stage: Stage,
-    rows: Rows,
-    delta: Reals,
-    estimate: Reals,
-    blocks: Index | int,
-    low: low_orders.Sums | None = None,
+    stage: Stage, rows: Rows, delta: Reals, estimate: Reals, blocks: Index | int
 ) -> Answer:
     """Bounds on the least epsilon >= 0 at each delta; `estimate` is an estimate, or NaN."""
     log_delta = xp.log(delta)
     place, planned = _planned(stage, rows, blocks, log_delta, None, estimate)
-    curve = _curve(stage, rows, place, planned, blocks, low)
+    curve = _curve(stage, rows, place, planned, blocks)
     goal = xp.exp(log_delta - planned.log_unit)
     most = _chernoff_epsilon(curve, planned, log_delta, goal)
-    root, lower, upper = root_and_ends(curve, goal, most)
+    root, lower, upper = _root_and_ends(curve, goal, most)
     upper = xp.minimum(_or(upper, xp.inf), most)
     lower = xp.minimum(_or(lower, 0.0), upper)
     return Answer(lower, upper, curve.frozen._replace(epsilon=root))
@@ -190,21 +164,7 @@ def _planned(
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 
-def of_all_orders(stage: Stage, rows: Rows, frozen: FrozenContour) -> FrozenContour:
-    """The contour of the sum without exact low orders, whose slopes are those of its terms."""
-    line = terms.line(stage, rows, frozen)
-    common = rows.errors(stage, None, frozen, line.nodes, (line.log_psi, line.log_scale))
-    return frozen._replace(end=common.end, smoothed=common.smoothed)
-
-
-def _curve(
-    stage: Stage,
-    rows: Rows,
-    place: Any,
-    planned: Plan,
-    blocks: Index | int,
-    low: low_orders.Sums | None,
-) -> _Curve:
+def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> _Curve:
     step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
     frozen = FrozenContour(
         place,
@@ -251,7 +211,58 @@ def _curve(
         relative,
         common.truncation,
     )
-    return _Curve(stage, pairs, sum_errors, frozen, low)
+    return _Curve(stage, pairs, sum_errors, frozen)
+
+
+class _Search(NamedTuple):
+    """State of Newton's method for an epsilon at which the sum with its errors equals the goal."""
+
+    at: Reals
+    low: Reals
+    high: Reals
+    is_done: Bools
+    rounds: Index | int
+
+
+def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
+    """Epsilon at which the sum equals the goal, safe ends around it, and the error there."""
+    zero = xp.zeros_like(most)
+
+    def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools]]:
+        found = lax.while_loop(
+            lambda x: (x.rounds < ROUNDS) & ~xp.all(x.is_done),
+            lambda x: _stepped(curve, goal, side, x),
+            _Search(at, zero, most, zero > 0, 0),
+        )
+        return xp.where(side == 0, found.at, at), (found.at, found.is_done)
+
+    start = xp.minimum(curve.frozen.epsilon, most)
+    _, (at, done) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
+    lower, upper = xp.where(done[1], at[1], 0.0), xp.where(done[2], at[2], xp.inf)
+    return at[0], lower, upper
+
+
+def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
+    """A step: on the logarithm within a bracket for the root, past the goal for an end."""
+    at = state.at
+    found = curve.at(at)
+    high, low = curve.errors_at(at, found)
+    value, slope = found[0], found[1]
+    gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
+    # An end goes a little further, so that it is safe.
+    beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.frozen.tilt + 4.0 * ULP * at
+    end = xp.maximum(at + gap / slope + side * beyond, 0.0)
+    is_low = value > goal
+    low_end, high_end = xp.where(is_low, at, state.low), xp.where(is_low, state.high, at)
+    valid = (value > 0) & (slope > 0)
+    move = xp.log(xp.where(valid, value / goal, 1.0)) * value / xp.where(valid, slope, 1.0)
+    middle = 0.5 * (low_end + high_end)
+    root = xp.where(valid, at + move, middle)
+    root = xp.where((root < low_end) | (root > high_end), middle, root)
+    is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
+    is_done = xp.where(side == 0, is_near, side * gap <= 0)
+    next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
+    return _Search(next_, low_end, high_end, is_done, state.rounds + 1)
 
 
 def _log(value: Reals) -> Reals:

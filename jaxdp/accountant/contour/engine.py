@@ -27,9 +27,10 @@ from jaxdp.accountant.batches import few_sizes, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
-from jaxdp.accountant.contour import curve, low_orders
+from jaxdp.accountant.contour import curve
+from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import LEAST_UNIT, mixtures_of
-from jaxdp.accountant.contour.nodes import FrozenContour, Stage
+from jaxdp.accountant.contour.nodes import Stage
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
@@ -64,11 +65,10 @@ GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or ove
 
 
 class Batch(NamedTuple):
-    """Rows with their axes reversed, epsilon or delta (lanes,), and terms for low orders."""
+    """Rows with their axes reversed, and epsilon or delta (lanes,)."""
 
     rows: Any
     value: Reals
-    terms: Terms = ()
 
 
 def serves(terms: Terms) -> bool:
@@ -100,9 +100,9 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
     )
 
 
-def law_step(question: Question, rows_of: Maker) -> Step:
+def law_step(question: Question) -> Step:
     """The stage of any laws."""
-    return Step(partial(_ENGINES[question], OF_LAWS, rows_of), levels=LAW_BLOCKS)
+    return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS)
 
 
 def log_bounds(
@@ -113,9 +113,7 @@ def log_bounds(
     at = xp.minimum(epsilon, LARGEST_EPSILON)
     near = known.upper - known.lower < GUESSED
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds(
-        "log delta", stage, Batch(rows, at, terms if rows.has_atoms else ()), guess, blocks
-    )
+    found = _bounds("log delta", stage, Batch(rows, at), guess, blocks)
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
     lower, upper = _with_infinite(rows, LogBounds(lower, found.upper))
     bad = xp.isnan(_sum_of(rows) + epsilon)
@@ -142,9 +140,7 @@ def epsilon_bounds(
     safe = xp.where(inside, finite, 0.5)
     near = known.upper - known.lower < GUESSED * (0.1 + known.lower)
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds(
-        "epsilon", stage, Batch(rows, safe, terms if rows.has_atoms else ()), guess, blocks
-    )
+    found = _bounds("epsilon", stage, Batch(rows, safe), guess, blocks)
     bad = xp.isnan(_sum_of(rows) + delta)
     met = inside & (xp.log(xp.where(inside, delta, 0.5)) >= log_hit)
     lower, upper = (xp.where(met, 0.0, x) for x in found)
@@ -228,12 +224,11 @@ def _stage_and_slopes(
     def of_chunk(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
         lanes, guess = at
         rows = _reversed(lanes.rows)
-        low = low_orders.sums_of(rows, lanes.terms)
-        answer = _CURVES[question](stage, rows, lanes.value, guess, blocks, low)
+        answer = _CURVES[question](stage, rows, lanes.value, guess, blocks)
         bounds = LogBounds(answer.lower, answer.upper)
         if not with_slopes:
             return bounds, None
-        of_rows, of_epsilon = _slopes(stage, rows, answer.frozen)
+        of_rows, of_epsilon = log_delta_slopes(stage, rows, answer.frozen)
         if question == "epsilon":  # epsilon does not fall below 0
             falls = (answer.upper > 0) & (of_epsilon < 0)
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
@@ -248,15 +243,6 @@ def _stage_and_slopes(
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
 
-def _slopes(stage: Stage, rows: Any, frozen: FrozenContour) -> tuple[Any, Reals]:
-    """Slopes of log delta in rows and epsilon, of the contour's sum of all orders."""
-    if not rows.has_atoms:
-        return log_delta_slopes(stage, rows, frozen)
-    plain, none = rows._replace(atoms=None), jax.tree.map(xp.zeros_like, rows.atoms)
-    slopes, slope = log_delta_slopes(stage, plain, curve.of_all_orders(stage, plain, frozen))
-    return slopes._replace(atoms=none), slope
-
-
 def _reversed(rows: Any) -> Any:
     """Rows with their axes reversed."""
     return jax.tree.map(lambda x: x.T, rows)
@@ -266,23 +252,21 @@ def _differentiable(
     question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
 ) -> LogBounds:
     """Bounds of traced lanes; the upper ones carry their slopes."""
-    terms = lax.stop_gradient(lanes.terms)
 
     @jax.custom_jvp
     def bounds_of(lanes: Batch) -> LogBounds:
-        return _stage(question, stage, lanes._replace(terms=terms), guess, blocks)
+        return _stage(question, stage, lanes, guess, blocks)
 
     @bounds_of.defjvp
     def along(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
-        known = primals[0]._replace(terms=terms)
-        bounds, slopes = _stage_and_slopes(question, stage, True, known, guess, blocks)
+        bounds, slopes = _stage_and_slopes(question, stage, True, primals[0], guess, blocks)
         parts = jax.tree.map(
             lambda s, t: xp.sum(s * t, tuple(range(1, s.ndim))), slopes, tangents[0]
         )
         total = sum(jax.tree.leaves(parts), start=xp.zeros_like(bounds.upper))
         return bounds, LogBounds(xp.zeros_like(total), total)
 
-    return bounds_of(lanes._replace(terms=()))
+    return bounds_of(lanes)
 
 
 _CURVES: dict[Question, Callable[..., curve.Answer]] = {

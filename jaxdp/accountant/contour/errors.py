@@ -16,8 +16,8 @@ from typing import NamedTuple
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.contour import atoms, transform
-from jaxdp.accountant.contour.nodes import LARGEST_LOG, LEAST_LOG, FrozenContour, Pair, Stage
+from jaxdp.accountant.contour import transform
+from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, Pair, Stage
 from jaxdp.accountant.contour.rows import Bounds, Parts, Rows
 from jaxdp.accountant.contour.terms import Block, Line
 
@@ -42,30 +42,17 @@ def noise_of(
 ) -> tuple[Reals, Reals]:
     """Quadrature and rounding errors of the terms of a block: of delta, of the density (lanes,)."""
     slope, t = transform.rounding(stage.points) * line.wander, block.t[:, None]
-    rounded = slope * t + 16.0 * ULP * block.size
-    # The rest is the difference of a sum and the atoms, each of which is rounded.
-    rounded = rounded if line.atoms is None else 3.0 * rounded + 16.0 * ULP
-    of_phi = common.of_phi + rows.phi_error(common.by_height, frozen, t) + rounded
+    of_phi = common.of_phi + rows.phi_error(common.by_height, frozen, t)
+    of_phi = of_phi + slope * t + 16.0 * ULP * block.size
+    lost_power = rows.number * log1p(of_phi * xp.exp(-block.log_phi[0]))
+    lost_power = xp.sum(xp.where(rows.number == 0, 0.0, lost_power), 1)
     turning = ULP * (4.0 * block.turned + 4.0 * xp.abs(block.log_power) + TURN)
     turning = turning + _of_scale(rows, frozen, line)
     angle = frozen.epsilon + xp.abs(line.drift) + rows.variance * (frozen.tilt + 1.0)
     turning = turning + 4.0 * ULP * block.t * angle
-    smoothing = 0.5 * (rows.variance + frozen.smoothed) * block.t**2
-
-    def of_power(log_size: Reals) -> Reals:
-        """Error of a product of powers of sums of this size."""
-        lost = xp.where(rows.number == 0, 0.0, rows.number * log1p(of_phi * xp.exp(-log_size)))
-        grown = xp.expm1(xp.minimum(xp.sum(lost, 1) + turning, LARGEST_LOG))
-        power = xp.sum(rows.number * log_size, 1) - smoothing
-        return xp.exp(xp.maximum(power, LEAST_LOG)) * grown
-
-    each = of_power(block.log_phi[0])
-    if block.low is not None:
-        size, error = atoms.low_error(rows.number, block.low, of_phi)
-        error = error + size * xp.expm1(xp.minimum(turning, LARGEST_LOG))
-        parts = of_power(xp.log(block.low.body + block.low.rest))
-        each = xp.minimum(each + xp.exp(-smoothing) * error, parts)
-    each = xp.where(block.weight > 0, block.weight * each, 0.0)
+    power = xp.exp(xp.maximum(block.log_power, -690.0))
+    each = xp.expm1(xp.minimum(lost_power + turning, LARGEST_LOG))
+    each = xp.where(block.weight > 0, block.weight * power * each, 0.0)
     poles = xp.sqrt((frozen.tilt**2 + block.t**2) * ((frozen.tilt + 1.0) ** 2 + block.t**2))
     return xp.sum(each, 0), xp.sum(poles * each, 0)
 

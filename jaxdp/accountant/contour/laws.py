@@ -8,14 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.contour import atoms, law_errors
+from jaxdp.accountant.contour import law_errors
 from jaxdp.accountant.contour.guess import CUTS
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
@@ -30,7 +29,7 @@ from jaxdp.accountant.contour.nodes import (
 )
 from jaxdp.accountant.contour.rare_losses import Cut, cut
 from jaxdp.accountant.contour.rows import Parts, Plan
-from jaxdp.accountant.contour.transform import to_products
+from jaxdp.accountant.contour.transform import INNER
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import MASS_ERROR
 
@@ -50,14 +49,12 @@ class _Law(NamedTuple):
     log_density: Reals  # of the loss; inf at atoms
     check_loss: Reals  # nodes of a second rule
     check_mass: Reals
-    check_density: Reals
     mass_gap: Reals  # (phases, lanes): difference of the masses of both rules, beyond rounding
     rounding: Reals  # error of each node's e^(i t l) per unit of t
     number: Reals  # (phases, lanes)
     variance: Reals  # (lanes,): mu^2 of the Gaussians that are not sampled
     log_finite: Reals  # (lanes,)
     log_left_out: Reals  # (lanes,): log of the probability that some loss lies at no node
-    atoms: atoms.Atoms | None = None  # of releases whose low orders are exact
 
 
 class Laws(_Law):
@@ -72,11 +69,6 @@ class Laws(_Law):
     relative_error: ClassVar[float] = 0.0
 
     @property
-    def has_atoms(self) -> bool:
-        """True if the low orders of some lane are exact."""
-        return self.atoms is not None
-
-    @property
     def parameters(self) -> tuple[Reals, ...]:
         """Arrays that are NaN where a parameter is bad."""
         bad = xp.isnan(self.loss) | xp.isnan(self.log_mass)
@@ -85,8 +77,7 @@ class Laws(_Law):
 
     def nodes(self, stage: Stage) -> int:
         """Number of nodes of all phases, with axes reversed."""
-        nodes = self.loss.shape[-1] * self.loss.shape[-2]
-        return nodes if self.atoms is None else nodes + self.atoms.upper.shape[-1]
+        return self.loss.shape[-1] * self.loss.shape[-2]
 
     def power(self, tilt: Reals) -> Reals:
         """The tilt itself, as masses are those under P."""
@@ -163,10 +154,6 @@ class Laws(_Law):
         offset = nodes.loss - mean
         return LineNodes((weight, xp.zeros_like(weight)), (offset, xp.zeros_like(offset)), mean)
 
-    def atoms_on(self, line: LineNodes) -> atoms.OnLine | None:
-        """The atoms along a contour."""
-        return atoms.on_line(self, line)
-
     def errors(
         self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
     ) -> Parts:
@@ -206,24 +193,6 @@ def laws_of(terms: Terms) -> tuple[Laws, Reals]:
     return _laws_of(tabled(terms))
 
 
-def laws_with_atoms(terms: Terms) -> tuple[Laws, Reals]:
-    """`laws_of`, and their atoms."""
-    most = atoms.most_combinations(terms)
-    if most == 0:
-        return laws_of(terms)
-    table = tabled(terms)
-    laws, log_hit = _laws_of(table)
-    is_known = checks.all_concrete(terms)
-    if is_known:
-        table, laws, log_hit = jax.tree.map(np.asarray, (table, laws, log_hit))
-    rounding = laws.rounding[..., : table.law.loss.shape[-1]]
-    found = atoms.atoms_of(*lax.stop_gradient((table, laws.number, rounding)), most)
-    if is_known and not np.any(np.asarray(found.upper) >= 0.0):
-        return laws, log_hit
-    laws = laws._replace(atoms=found)
-    return (atoms.in_one_node(laws) if is_known else laws), log_hit
-
-
 @partial(compiled, static_argnums=(), lanes=MOST_LANES)
 def _laws_of(table: Table) -> tuple[Laws, Reals]:
     number = xp.where(table.variance > 0, 0.0, table.number)
@@ -242,27 +211,33 @@ def _laws_of(table: Table) -> tuple[Laws, Reals]:
             table.law.log_density,
             loss,
             log_mass - check,
-            table.law.check_log_density,
             xp.where(gap > MASS_ERROR, gap, 0.0),
             xp.where(table.law.log_mass > _NO_MASS, rounding, 0.0),
         )
     )
-    log_density, check_loss, check_mass, check_density, gap, rounding = fixed
+    log_density, check_loss, check_mass, gap, rounding = fixed
     laws = Laws(
-        to_products(table.law.loss),
-        to_products(table.law.log_mass - first, -xp.inf),
-        to_products(log_density),
+        _to_products(table.law.loss),
+        _to_products(table.law.log_mass - first, -xp.inf),
+        _to_products(log_density),
         check_loss,
         check_mass,
-        check_density,
         gap,
-        to_products(rounding),
+        _to_products(rounding),
         number,
         table.total(table.variance),
         table.total(table.log_finite),
         lax.stop_gradient(logsumexp(left_out, axis=-1)),
     )
     return laws, table.log_hit
+
+
+def _to_products(x: Reals, fill: float | None = None) -> Reals:
+    """Values padded to whole products of matrices; the last value is repeated, or `fill`."""
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % INNER)]
+    if fill is None:
+        return xp.pad(x, widths, mode="edge")
+    return xp.pad(x, widths, constant_values=fill)
 
 
 def _total(log_mass: Reals) -> Reals:

@@ -45,7 +45,6 @@ class Mixtures(Components):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
     smooths: ClassVar[bool] = False
-    has_atoms: ClassVar[bool] = False
     refines: ClassVar[bool] = False
     least_unit: ClassVar[float] = LEAST_UNIT
     # derived: e^13 40 ULP is 4e-9
@@ -106,9 +105,6 @@ class Mixtures(Components):
         error = xp.where(share < MOST_GAP, gap * share, xp.inf)
         rounded = rounded + xp.where((power > 0) | (gap <= rounded), 0.0, error)
         return Psi(log, xp.where(gap < xp.inf, rounded, xp.inf))
-
-    def atoms_on(self, line: LineNodes) -> None:
-        """No loss is an atom."""
 
     def by_loss(self, nodes: Nodes) -> Nodes:
         """Every other node, with twice the weight."""

@@ -18,7 +18,6 @@ of each of its sums, and has these members, arrays (phases, lanes) or (lanes,), 
 | `composed_error`, `relative_error` | error of a cumulant beyond psi's; log of 1 + that of delta |
 | `least_unit` | least log delta that a contour resolves |
 | `smooths`, `refines` | True if a Gaussian may make psi fall; if tilts near the best are tried |
-| `has_atoms`, `atoms_on(line)` | True if low orders are exact (`atoms`); atoms along a contour |
 | `slopes(stage, frozen, of_mass, of_loss)` | slopes in the parameters, from those at nodes |
 """
 

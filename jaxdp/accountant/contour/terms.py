@@ -22,7 +22,7 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import log1p
-from jaxdp.accountant.contour import atoms, transform
+from jaxdp.accountant.contour import transform
 from jaxdp.accountant.contour.cumulant import composed
 from jaxdp.accountant.contour.nodes import LEAST_LOG, FrozenContour, LineNodes, Pair, Stage, log_psi
 from jaxdp.accountant.contour.rows import Rows
@@ -40,7 +40,6 @@ class Line(NamedTuple):
     log_scale: Reals  # (lanes,): of M(theta) e^(-theta epsilon), in the unit
     drift: Reals  # (lanes,): sum of the mean losses that the nodes leave out
     wander: Reals  # (phases, lanes): sum |W l|
-    atoms: atoms.OnLine | None = None
 
 
 class Block(NamedTuple):
@@ -53,7 +52,6 @@ class Block(NamedTuple):
     size: Reals  # of phi - 1 (points, phases, lanes)
     log_power: Reals  # log |M / M(theta)| (points, lanes)
     turned: Reals  # sum of the absolute values of all angles (points, lanes)
-    low: atoms.LowOrders | None  # parts that the terms leave out
 
 
 def line(stage: Stage, rows: Rows, frozen: FrozenContour) -> Line:
@@ -64,7 +62,7 @@ def line(stage: Stage, rows: Rows, frozen: FrozenContour) -> Line:
     scale = composed(rows, psi, frozen.tilt) - frozen.tilt * frozen.epsilon - frozen.log_unit
     drift = xp.sum(rows.sign * rows.number * nodes.mean, 0)
     wander = xp.sum(xp.hypot(*nodes.weight) * xp.hypot(*nodes.loss), 0)
-    return Line(nodes, powers, psi, scale, drift, wander, rows.atoms_on(nodes))
+    return Line(nodes, powers, psi, scale, drift, wander)
 
 
 def block(
@@ -87,19 +85,10 @@ def block(
     weight = xp.where(t <= frozen.end, rule * lax.rsqrt(across * across + up * up), 0.0)
     total = total - xp.arctan2(up, across)
     modulus = weight * xp.exp(xp.maximum(log_power, LEAST_LOG))
-    terms = modulus * xp.cos(total), modulus * xp.sin(total)
-    turned, low = xp.sum(xp.abs(turns), 1) + xp.abs(own), None
-    if found.atoms is not None:
-        low = atoms.low_orders(rows.number, found.atoms, (re, im), t)
-        smoothing = xp.exp(-0.5 * variance * t * t)
-        shift = total - xp.sum(rows.sign * turns, 1)
-        turn = weight * smoothing * xp.cos(shift), weight * smoothing * xp.sin(shift)
-        lower = transform.product(low.term, turn)
-        terms = terms[0] - lower[0], terms[1] - lower[1]
-        turned = turned + low.turned
-    terms = lax.optimization_barrier(terms)
+    terms = lax.optimization_barrier((modulus * xp.cos(total), modulus * xp.sin(total)))
+    turned = xp.sum(xp.abs(turns), 1) + xp.abs(own)
     logs = log_modulus, angle
-    return Block(terms, t, weight, logs, size, log_power, turned, low)
+    return Block(terms, t, weight, logs, size, log_power, turned)
 
 
 def own(_: FrozenContour, found: Block) -> Pair:

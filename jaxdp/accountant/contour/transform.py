@@ -7,7 +7,7 @@ blocks, each one matrix product of near and far powers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
@@ -46,14 +46,6 @@ def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
     return Powers(weight, loss, step, _flat(weight), *tables)
 
 
-def to_products(x: Reals, fill: float | None = None) -> Reals:
-    """Values padded to whole products of matrices; the last value is repeated, or `fill`."""
-    widths = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % INNER)]
-    if fill is None:
-        return xp.pad(x, widths, mode="edge")
-    return xp.pad(x, widths, constant_values=fill)
-
-
 def transform(powers: Powers, points: int, block: Index | int) -> Pair:
     """The sums of a block (points, phases, lanes)."""
     if powers.near is None or powers.far is None or powers.first is None or powers.flat is None:
@@ -62,7 +54,7 @@ def transform(powers: Powers, points: int, block: Index | int) -> Pair:
     first = powers.first[:, :, block][:, :, None]
     weight = [x[:, None] for x in powers.flat]
     turn = _joined((first[:, 0], first[:, 1]), (powers.far[:, 0], powers.far[:, 1]))
-    moved = product(weight, turn)
+    moved = _times(weight, turn)
     rows = [x + y for x, y in zip(weight, moved, strict=True)]
     near = powers.near.reshape(powers.near.shape[0], -1, powers.near.shape[-1])
     (re, im), near, moved = lax.optimization_barrier((rows, near, moved))
@@ -101,7 +93,7 @@ def adjoint(powers: Powers, factors: Pair, block: Index | int) -> Pair:
     across = _product(re, c.swapaxes(-1, -2)) - _product(im, s.swapaxes(-1, -2))
     up = _product(re, s.swapaxes(-1, -2)) + _product(im, c.swapaxes(-1, -2))
     total = xp.sum(across * p - up * q, 1), xp.sum(across * q + up * p, 1)
-    total = product(total, (1.0 + first[:, 0], first[:, 1]))
+    total = _times(total, (1.0 + first[:, 0], first[:, 1]))
     re, im = (x.T.reshape(powers.loss[0].shape) for x in total)
     return re, im
 
@@ -116,14 +108,13 @@ def _product(rows: Reals, columns: Reals) -> Reals:
     return xp.matmul(rows, columns.swapaxes(-1, -2), precision="highest")
 
 
-def product(a: Any, b: Any) -> Pair:
-    """The complex product."""
+def _times(a, b) -> Pair:
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
 def _joined(a, b) -> Pair:
     """(1 + a) (1 + b) - 1."""
-    both = product(a, b)
+    both = _times(a, b)
     return a[0] + b[0] + both[0], a[1] + b[1] + both[1]
 
 
