@@ -7,8 +7,10 @@
 | Gaussians sampled by Poisson, truncated or not, or  | `contour`, on   | 1e-6, or as found       |
 |   in fixed batches, groups too, in up to 8 phases,  |   `mixtures`    |                         |
 |   beside plain ones; if concrete and wider than     | on `laws`       | as found                |
-|   1e-5, then if wider than 1e-3                     | `grid`          | the bracket             |
+|   1e-5, then if wider than .1                       | `laws`, `RARE`  | an upper bound          |
+|   then if wider than 1e-3                           | `grid`          | the bracket             |
 | other smooth losses: first                          | on `laws`       | as found                |
+|   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if concrete and wider than 1e-5                   | `grid`          | the bracket             |
 | everything else: first                              | on `laws`       | as found                |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
@@ -63,6 +65,7 @@ class _Engines(NamedTuple):
 
     profile: Engine
     contour: Step  # on rows of laws
+    rare: Step  # the same without rare large losses
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]  # the contour on rows of mixtures
     end: Engine
@@ -106,17 +109,17 @@ def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
 def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
     """Engines of several releases, in order; the end of the losses follows the first ones."""
     kinds = {_structure_of(*_kind_of(term.pair)) for term in terms}
-    on_contour, end = engines.contour, Step(engines.end, ALWAYS)
+    on_contour, rare, end = engines.contour, engines.rare, Step(engines.end, ALWAYS)
     on_grid = Step(engines.grid(grid.POINTS), pack=lambda: 1)
     if kinds == {Lattice}:
         few = Step(engines.grid(_FEW_POINTS))
         return few, end, on_grid._replace(above=_REFINE_ABOVE)
     is_known = checks.all_concrete(terms)
     if contour.serves(terms):
-        further = on_contour._replace(above=_COARSE), on_grid._replace(above=_USELESS)
+        further = on_contour._replace(above=_COARSE), rare, on_grid._replace(above=_USELESS)
         return *engines.sampled, end, *(further if is_known else ())
     if kinds == {Smooth}:
-        further = (on_grid._replace(above=_COARSE),)
+        further = rare, on_grid._replace(above=_COARSE)
         return on_contour, end, *(further if is_known else ())
     return on_contour, end, on_grid._replace(above=_NEXT_ENGINE_ABOVE)
 
@@ -204,6 +207,7 @@ _ENGINES: dict[Question, _Engines] = {
     "log delta": _Engines(
         by_profile,
         contour.law_step("log delta"),
+        contour.rare_step("log delta"),
         lambda points: partial(by_grid, points=points),
         contour.steps("log delta", _NEXT_ENGINE_ABOVE),
         by_end,
@@ -211,6 +215,7 @@ _ENGINES: dict[Question, _Engines] = {
     "epsilon": _Engines(
         epsilon_by_profile,
         contour.law_step("epsilon"),
+        contour.rare_step("epsilon"),
         lambda points: partial(epsilon_by_grid, points=points),
         contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
         epsilon_by_end,

@@ -217,6 +217,17 @@ def test_a_batch_in_which_all_records_take_part(relation):
     assert bool(jnp.all((value >= truth - 1e-13) & (value < truth + 1e-9)))
 
 
+def test_one_rare_large_loss_decides():
+    """Log deltas by convolutions on a grid; 1e5 steps, .1 expected samples."""
+    sigma, q = np.array([0.7, 0.7, 0.7, 0.5]), np.full(4, 1e-6)
+    epsilon = np.array([2.0, 1.0, 0.1, 4.0])
+    truth = np.array([-60.255486, -51.0796772, -34.34, -38.1179798])
+    found = 1e5 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(sigma), 1.0, q, "remove"))
+    excess = np.asarray(found.log_delta(epsilon)) - truth
+    assert np.all(excess > -0.01)
+    assert np.all(excess < [9.0, 9.0, 2.0, 0.1])
+
+
 @pytest.mark.parametrize(("q", "steps"), [(1e-8, 1000.0), (1e-3, 10.0)])
 def test_no_more_is_lost_than_the_chance_of_a_hit(q, steps):
     scale = jnp.array([0.005, 0.007, 0.01, 0.0125])

@@ -24,7 +24,8 @@ from jaxdp.accountant.contour.rows import Plan, Rows
 ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
 CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
 STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
-SMALLEST = -200.0  # log delta of a first law, if only epsilon is given. chosen: its cutoff is high
+SMALLEST = -30.0  # log delta of a first law, if only epsilon is given. chosen
+ROUGH = 10.0  # nats below delta of what the laws of an estimate leave out. chosen
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
 

@@ -49,7 +49,10 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 # A long sum over a mixture with a smooth cutoff. chosen
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
-OF_LAWS = Stage(points=256, blocks=16)
+OF_LAWS = Stage(points=256, blocks=16, depth=30.0)
+# The same where one rare large loss decides, and cancels all digits: it is left out, and its
+# probability is part of the bound, far above delta, or just below a given delta. chosen
+RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(depth=1.0)}
 # Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
 # The same of laws. measured: more seldom serve, as atoms are smoothed at any height
@@ -61,6 +64,7 @@ MOST_ON_HOST = 2**13
 FEW = 64  # lanes up to which a batch begins with the long stage. chosen: it saves a compilation
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
 MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are not faster
+UNRESOLVED = 0.1  # width of a bracket of which no digit stands. chosen
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 
@@ -103,6 +107,11 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
 def law_step(question: Question) -> Step:
     """The stage of any laws."""
     return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS)
+
+
+def rare_step(question: Question) -> Step:
+    """The stage of laws without rare large losses, for brackets wider than `UNRESOLVED`."""
+    return Step(partial(_ENGINES[question], RARE[question], laws_of), UNRESOLVED)
 
 
 def log_bounds(
@@ -183,7 +192,7 @@ def _bounds(
         return _differentiable(question, stage, lanes, guess, blocks)
     size = guess.size
     # A law takes NumPy 5 to 30 ms a lane, compiled or not.
-    on_host = size <= MOST_ON_HOST if stage is OF_LAWS else _OnHost.takes(size)
+    on_host = size <= MOST_ON_HOST if not stage.nodes else _OnHost.takes(size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
     lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
     pack = min(at_once(stage, lanes.rows.nodes(stage)), size if on_host else few_sizes(size))
@@ -276,7 +285,7 @@ _CURVES: dict[Question, Callable[..., curve.Answer]] = {
 _PROGRAMS = {
     (question, stage): compiled(partial(_stage, question, stage), (), lanes=0)
     for question in _CURVES
-    for stage in (BULK, LONG, OF_LAWS)
+    for stage in (BULK, LONG, OF_LAWS, RARE[question])
 }
 _ENGINES: dict[Question, Callable[..., LogBounds]] = {
     "log delta": log_bounds,

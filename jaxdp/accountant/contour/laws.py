@@ -89,7 +89,7 @@ class Laws(_Law):
 
     def placed(self, stage: Stage, log_delta: Reals) -> Cut:
         """The law without rare large losses."""
-        return cut(self, log_delta)
+        return cut(self, log_delta - stage.depth)
 
     def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
         """The law on its nodes."""

@@ -30,7 +30,7 @@ class Stage(NamedTuple):
     blocks: int = 1  # largest number of blocks
     nodes: int = 0  # of a mixture
     start: float = 0.0  # first node, in units of the noise
-    depth: float = 0.0  # nats below delta of the mass above the cutoff
+    depth: float = 0.0  # nats below delta of the probability above the cutoff
     height: float = 0.0  # height of the nodes over their spacing, with a smooth cutoff; 0: sharp
 
     @property

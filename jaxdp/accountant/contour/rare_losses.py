@@ -1,27 +1,33 @@
 """Cuts rare large losses off a law and adds their probability to delta instead.
 
 Unbounded losses far in the tail dominate the moments at large tilts, and the contour's bracket then
-stays wide. Each release's law is multiplied by the smooth step erfc((l - c) / w) / 2. Its place c
-is where n releases exceed it with probability e^-depth. The error is the dropped probability, which
-is counted.
+stays wide. Each release's law is multiplied by the smooth step
+
+    erfc(sinh(log(l / c)) / w) / 2 = erfc((l / c - c / l) / (2 w)) / 2,
+
+which is 1 for small losses and falls like e^(-l^2) for large ones. n releases exceed
+c e^(-2 w), where it begins to fall, with probability e^-depth. The error is the dropped probability, which is counted. It is far
+below delta, or, where one rare loss decides (`engine.RARE`), most of the bound.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxdp._core.functions import special
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 
-# Depths tried: -log of the dropped probability; with the last, no loss is dropped. chosen
-_DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
-# Nats between the depth and -log delta. chosen: 1e-13 of delta
-_BELOW = 30.0
+# -log of a probability from which on no loss is dropped. chosen
+_DEEPEST = 265.0
 # Nats of log probability over which the step falls. chosen: several panels of a tail
 _FALL = 8.0
+# Largest width of the step, of log loss: it then falls faster than tilts rise. chosen
+WIDEST = 0.2
+# log of an absent share. chosen: no tilt makes it count
+NOTHING = -1e30
+# Losses are compared by their logarithm, so that the step does not reach small ones. chosen
+LEAST_LOSS = 1e-300
 # Relative difference of a loss within one atom. chosen: far above rounding
 _ATOM = 1e-9
 
@@ -34,22 +40,25 @@ class Cut(NamedTuple):
     log_dropped: Reals  # log of the probability that some loss is dropped (lanes,)
 
 
-def cut(laws: Any, log_delta: Reals) -> Cut:
-    """The cut that drops a probability negligible beside delta."""
-    depth = xp.take(_DEPTHS, xp.argmax(_BELOW - log_delta <= _DEPTHS[:, None], 0))
+def cut(laws: Any, log_dropped: Reals) -> Cut:
+    """The cut that drops a probability of about e^log_dropped."""
+    depth = xp.maximum(-log_dropped, 0.0)
+    depth = xp.where(depth < _DEEPEST, depth, xp.inf)
     depths = xp.stack([depth, depth + _FALL])
     order = xp.argsort(laws.loss, 0)
     loss, log_mass = (xp.take_along_axis(x, order, 0) for x in (laws.loss, laws.log_mass))
     number = xp.maximum(laws.number, 1.0)
     log_beyond = xp.log(lax.cumsum(xp.exp(log_mass), 0, reverse=True)) + xp.log(number)
     start, end = (_loss_at(loss, log_beyond, d) for d in depths)
-    absent = ~(end - start > _ATOM * xp.abs(end)) | xp.isinf(end)
-    centre = xp.where(absent, 0.0, 0.5 * (start + end))
-    width = xp.where(absent, 1.0, 0.25 * (end - start))
+    absent = ~(end - start > _ATOM * xp.abs(end)) | xp.isinf(end) | ~(start > 0)
+    start, end = (xp.log(xp.where(absent, x, y)) for x, y in ((1.0, start), (2.0, end)))
+    width = xp.minimum(0.25 * (end - start), WIDEST)
+    centre = start + 2.0 * width
 
     def log_kept(loss: Reals) -> Reals:
-        kept = xp.log(0.5 * special.erfc((loss - centre) / width))
-        return xp.where(absent, 0.0, xp.maximum(kept, -1e3))
+        place = xp.log(xp.maximum(loss, LEAST_LOSS)) - centre
+        kept = xp.log(0.5 * special.erfc(xp.sinh(place) / width))
+        return xp.where(absent, 0.0, xp.maximum(kept, NOTHING))
 
     kept = log_kept(laws.loss)
     mass = xp.where(laws.log_mass > -xp.inf, xp.exp(laws.log_mass) * -xp.expm1(kept), 0.0)
