@@ -27,7 +27,7 @@ from jaxdp.accountant.contour.nodes import (
     log_psi,
     sums,
 )
-from jaxdp.accountant.contour.rare_losses import Cut, cut
+from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan
 from jaxdp.accountant.contour.transform import INNER
 from jaxdp.accountant.tables import Table, tabled
@@ -35,6 +35,7 @@ from jaxdp.dominating_pair.base import MASS_ERROR
 
 # Tilts among which the best is taken. chosen: all that a double may need
 TILTS = np.append(1e-300, np.exp(np.arange(-16.0, 14.1, 0.4)))
+DEEP = 20.0  # nats below delta from which on a dropped probability is negligible. derived: 2e-9
 # log of the least mass of a node that counts. chosen: e^-700 is a normal number
 _NO_MASS = -690.0
 _NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
@@ -89,7 +90,8 @@ class Laws(_Law):
 
     def placed(self, stage: Stage, log_delta: Reals) -> Cut:
         """The law without rare large losses."""
-        return cut(self, log_delta - stage.depth)
+        depth = stage.depth - log_delta
+        return cut(self, next_depth(depth) if stage.depth > DEEP else depth)
 
     def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
         """The law on its nodes."""

@@ -5,21 +5,23 @@ stays wide. Each release's law is multiplied by the smooth step
 
     erfc(sinh(log(l / c)) / w) / 2 = erfc((l / c - c / l) / (2 w)) / 2,
 
-which is 1 for small losses and falls like e^(-l^2) for large ones. n releases exceed
-c e^(-2 w), where it begins to fall, with probability e^-depth. The error is the dropped probability, which is counted. It is far
-below delta, or, where one rare loss decides (`engine.RARE`), most of the bound.
+which is 1 for small losses and falls like e^(-l^2) for large ones. n releases exceed c e^(-2 w),
+where it begins to fall, with probability e^-depth. The error is the dropped probability, which is
+counted. It is far below delta, or, where one rare loss decides (`engine.RARE`), most of the bound.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxdp._core.functions import special
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 
-# -log of a probability from which on no loss is dropped. chosen
-_DEEPEST = 265.0
+# Depths of laws that drop a probability far below delta; with the last, nothing. chosen
+DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
 # Nats of log probability over which the step falls. chosen: several panels of a tail
 _FALL = 8.0
 # Largest width of the step, of log loss: it then falls faster than tilts rise. chosen
@@ -40,10 +42,14 @@ class Cut(NamedTuple):
     log_dropped: Reals  # log of the probability that some loss is dropped (lanes,)
 
 
-def cut(laws: Any, log_dropped: Reals) -> Cut:
-    """The cut that drops a probability of about e^log_dropped."""
-    depth = xp.maximum(-log_dropped, 0.0)
-    depth = xp.where(depth < _DEEPEST, depth, xp.inf)
+def next_depth(depth: Reals) -> Reals:
+    """The least of `DEPTHS` from `depth` on."""
+    return xp.take(DEPTHS, xp.argmax(depth <= DEPTHS[:, None], 0))
+
+
+def cut(laws: Any, depth: Reals) -> Cut:
+    """The cut that drops a probability of about e^-depth."""
+    depth = xp.maximum(depth, 0.0)
     depths = xp.stack([depth, depth + _FALL])
     order = xp.argsort(laws.loss, 0)
     loss, log_mass = (xp.take_along_axis(x, order, 0) for x in (laws.loss, laws.log_mass))
