@@ -31,8 +31,8 @@ LEVELS = (
     ((3e4, 1.0, False), (5e4, 0.97, False)),
 )
 AGREED = 1e-10
-# Relative error of delta that is claimed at best: up to 1e-9 was seen, from rounding.
-LEAST = 4e-9
+# Relative error of delta that is claimed at best: 4.7e-9 was seen against integrals at 40 digits.
+LEAST = 1e-8
 
 
 class Second:
