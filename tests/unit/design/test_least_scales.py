@@ -78,7 +78,7 @@ def test_a_traced_scale_becomes_nan_and_an_infinite_one_is_legal():
     scales = jnp.array([0.0, 1e-320, 1e-300, 1e-291, jnp.inf, jnp.nan, -1.0])
     found = jax.jit(lambda x: checks.noise_scale("scale", x))(scales)
     np.testing.assert_array_equal(np.isnan(found), [True, True, True, False, False, True, True])
-    delta = jax.jit(lambda clip: descent(clip=clip).delta(1.0))(1e-308)
+    delta = jax.jit(lambda clip: descent(clip=clip).guarantee.delta(1.0))(1e-308)
     assert not delta <= 1.0
 
 
