@@ -185,7 +185,7 @@ class TruncatedLaplace(Noise):
 
 
 def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals, Reals]:
-    """The same times a power of 2 where half of a length may underflow: only ratios count.
+    """Lengths times a power of 2 where half of one may underflow: only ratios count.
 
     Of what overflows then a shift is infinite, and a finite bound 1e300: neither is safer.
     """

@@ -24,8 +24,8 @@ from jaxdp.accountant.contour.rows import Plan, Rows
 ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
 CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
 STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
-SMALLEST = -30.0  # log delta of a first law, if only epsilon is given. chosen
-ROUGH = 10.0  # nats below delta of what the laws of an estimate leave out. chosen
+# log delta for which a first law is cut, if only epsilon is given. chosen: two rounds correct it
+FIRST_LOG_DELTA = -30.0
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
 
@@ -82,7 +82,7 @@ def log_delta_bounds(
         found = _law(stage, rows, log_delta)[2].log_delta(epsilon)
         return xp.clip(found, rows.least_unit, -0.05)
 
-    log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, SMALLEST))
+    log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
     log_delta = xp.clip(_or(estimate, log_delta), rows.least_unit, -0.05)
     place, planned = _planned(stage, rows, blocks, log_delta, epsilon)
     curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks)

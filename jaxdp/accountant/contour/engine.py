@@ -50,8 +50,8 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
 OF_LAWS = Stage(points=256, blocks=16, depth=30.0)
-# The same where one rare large loss decides, and cancels all digits: it is left out, and its
-# probability is part of the bound, far above delta, or just below a given delta. chosen
+# Laws without the rare large losses that decide delta and leave a contour no digit. Their
+# probability, 4 nats above an estimate of delta or 1 below a given delta, is in the bound. chosen
 RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(depth=1.0)}
 # Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
@@ -64,7 +64,7 @@ MOST_ON_HOST = 2**13
 FEW = 64  # lanes up to which a batch begins with the long stage. chosen: it saves a compilation
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
 MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are not faster
-UNRESOLVED = 0.1  # width of a bracket of which no digit stands. chosen
+UNRESOLVED = 0.1  # width of a bracket that resolves no digit, nats. chosen
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 

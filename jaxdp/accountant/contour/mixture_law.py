@@ -36,7 +36,7 @@ MOST_SPREAD = 1.8  # largest y^2 Var m with a known angle. derived: cosines are 
 
 
 class Place(NamedTuple):
-    """Where the nodes of a mixture lie, in units of the noise."""
+    """Nodes of a mixture, in units of the noise."""
 
     x: Reals  # (nodes, phases, lanes)
     spacing: Reals  # (phases, lanes)

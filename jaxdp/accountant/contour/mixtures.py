@@ -61,7 +61,7 @@ class Mixtures(Components):
 
     @property
     def log_finite(self) -> float:
-        """No loss is infinite."""
+        """log of the probability that all losses are finite: always 0."""
         return 0.0
 
     @property

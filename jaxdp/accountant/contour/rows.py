@@ -1,4 +1,4 @@
-"""What the engine knows of the releases of a composition: phases of equal releases, lanes last.
+"""Protocol of rows, the releases of a composition: phases of equal releases, lanes last.
 
 `mixtures` makes the rows of sampled Gaussians, which are analytic off the real axis, and `laws` the
 rows of any other loss from its quadrature nodes. The engine knows no noise. A row knows the error

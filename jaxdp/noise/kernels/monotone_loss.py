@@ -57,7 +57,7 @@ class Point(NamedTuple):
     epsilon: Reals
 
     def cut(self) -> Point:
-        """At |epsilon|, cut to where squares are finite; NaN for a ratio beyond 1e150.
+        """The point at |epsilon|, limited to finite squares; NaN for a ratio beyond 1e150.
 
         No shift becomes one of gamma.
         """

@@ -26,7 +26,7 @@ class Sides(NamedTuple):
 
 
 def whole_sides(delta: Reals, complement: Reals, exponent: Reals) -> Sides:
-    """Of delta and 1 - delta, which loses `exponent` times the relative errors of its inputs."""
+    """The sides from delta and 1 - delta; `exponent` multiplies the relative errors of inputs."""
     zero = xp.zeros_like(delta)
     amplification = xp.where(complement < 0.5, exponent * complement, 0.0)
     return Sides(delta >= 0, zero, delta, complement, zero, zero, amplification)
