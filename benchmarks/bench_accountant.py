@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from benchmarks._tools.measure import write_sections
+from benchmarks._tools.measure import REFERENCE, write_sections
 from jaxdp.accountant import evaluate
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-ROWS = json.loads((ROOT / "tests" / "reference" / "engine.json").read_text())
+sys.path.insert(0, str(ROOT / "tests" / "contract"))
+ROWS = json.loads((REFERENCE / "engine.json").read_text())
 # Runs that dp_accounting is asked for as well: it takes a second for each.
 PEERS = 6
 FIRST = {
@@ -49,7 +49,7 @@ MANY = """
 import jax
 jax.config.update("jax_enable_x64", True)
 import jaxdp as dp, sys
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/contract")
 from compositions import KINDS
 import itertools, json
 rows = {r["kind"]: r["parameters"] for r in json.load(open("tests/truth/reference/engine.json"))}
@@ -157,7 +157,7 @@ def language_models() -> dict[str, Any]:
     sigma, q = rng.uniform(0.4, 1.6, 1024), 10 ** rng.uniform(-6.5, -3.3, 1024)
     steps = np.ceil(10 ** rng.uniform(-1.5, 1.5, 1024) / q)
     delta = 10 ** rng.uniform(-12, -6, 1024)
-    rows = json.loads((ROOT / "tests" / "reference" / "few_hits.json").read_text())["values"]
+    rows = json.loads((REFERENCE / "few_hits.json").read_text())["values"]
     columns = (np.array([r[k] for r in rows]) for k in ("sigma", "q", "steps", "delta", "epsilon"))
     *known, truth = columns
     found = 1.0 * np.asarray(training(*known[:3]).epsilon(known[3]))

@@ -20,7 +20,7 @@ import jaxdp as dp
 from benchmarks._tools.measure import compiled_cost, first_call, medians, write
 
 jax.config.update("jax_enable_x64", True)
-sys.path += [str(Path(__file__).parents[1] / "tests" / folder) for folder in (".", "noise")]
+sys.path += [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("contract", "truth")]
 
 POINTS = 1_000_000
 SLOW_POINTS = 100_000

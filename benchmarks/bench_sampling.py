@@ -26,10 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
-from benchmarks._tools.measure import write_sections
+from benchmarks._tools.measure import REFERENCE, write_sections
 
 ROOT = Path(__file__).parents[1]
-VALUES = json.loads((ROOT / "tests" / "reference" / "sampling.json").read_text())
+VALUES = json.loads((REFERENCE / "sampling.json").read_text())
 # Lanes of a batch.
 LANES = 256
 # (steps of an epoch, epochs, noise multiplier) of allocations that are timed.

@@ -19,6 +19,8 @@ import numpy as np
 from jaxdp import __version__
 
 RESULTS = Path(__file__).parents[1] / "results"
+# Expected values, which the tests use as well.
+REFERENCE = Path(__file__).parents[2] / "tests" / "truth" / "reference"
 # An interpreter that has diffprivlib, if any.
 PEER = os.environ.get("JAXDP_PEER_PYTHON")
 NO_PEER = "not measured: JAXDP_PEER_PYTHON names no interpreter with diffprivlib"

@@ -12,7 +12,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-REFERENCE = Path(__file__).parents[2] / "tests" / "reference" / "accountant.json"
+REFERENCE = Path(__file__).parents[2] / "tests" / "truth" / "reference" / "accountant.json"
 SCALES = np.linspace(0.6, 2.0, 16)
 DELTAS = (1e-5, 1e-6)
 # mpmath's, whose types are not declared.

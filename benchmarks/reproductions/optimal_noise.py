@@ -10,7 +10,6 @@ privacy via distributionally robust optimization", and its appendices.
 import json
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,8 +22,7 @@ from jaxdp.noise.histogram import Certificate
 
 jax.config.update("jax_enable_x64", True)
 
-REFERENCE = Path(__file__).parents[2] / "tests" / "reference" / "optimal_noise.json"
-ROWS = json.loads(REFERENCE.read_text())
+ROWS = json.loads((measure.REFERENCE / "optimal_noise.json").read_text())
 # Seconds and brackets as published, of the finest curve that has both.
 DEPENDENT = {
     (5.0, 0.25): {"parts": 128, "bracket": [0.0884, 0.1040], "seconds": 28_167.0},

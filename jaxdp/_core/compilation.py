@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -48,14 +49,35 @@ def compiled(
         known = {name: value for name, value in options.items() if _is_option(name, value)}
         return jax.jit(function, static_argnums=static_argnums, compiler_options=known or None)
 
+    ready = _Ready()
+
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         if not checks.all_concrete(args):
             return traced(*args)
         with outside_traces():
-            return sooner(default_platform())(*args)
+            return ready(sooner(default_platform()), args)
 
     return _by_size(function, call, lanes)
+
+
+class _Ready:
+    """Calls of a program, of which only one at a time compiles it for new shapes."""
+
+    def __init__(self) -> None:
+        self._shapes: set[Any] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        kinds = ((getattr(x, "shape", type(x)), getattr(x, "dtype", None)) for x in leaves)
+        shapes = program, tree, *kinds
+        if shapes in self._shapes:
+            return program(*args)
+        with self._lock:
+            found = program(*args)
+            self._shapes.add(shapes)
+            return found
 
 
 def _by_size(

@@ -32,8 +32,7 @@ def in_pieces(function: Callable[..., Any], lanes: Any, releases: int) -> Any:
     with outside_traces():
         index = np.minimum(np.arange(piece * pieces), size - 1).reshape(pieces, piece)
         calls = [jax.tree.map(lambda x, i=i: np.asarray(x)[i], lanes) for i in index]
-        # Two threads would compile the same program twice.
-        results = [function(*calls[0]), *in_threads(function, calls[1:])]
+        results = in_threads(function, calls)
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *results)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, final
 
 import jax
@@ -90,7 +89,7 @@ def ratios_of(term: Term) -> Reals:
     return ratios
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def one_release(term: Term) -> Term:
     """One Gaussian release equivalent to all Gaussian releases of the term."""
     ratio, count = ratios_of(term), xp.where(term.count == 0, 0.0, xp.sqrt(term.count))

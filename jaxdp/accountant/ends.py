@@ -13,7 +13,6 @@ the bound is exact there. Chosen by `engines` for every lane, after the first en
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -63,7 +62,7 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
     return unsampled.bound_epsilon(terms, delta, bounds)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     # At an infinite epsilon delta is p, also for unbounded finite losses.
@@ -79,7 +78,7 @@ def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> 
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     largest, positive = end.largest.high, delta > 0
@@ -105,7 +104,7 @@ def _releases(terms: Terms) -> _Releases:
     return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def _releases_of(term: Term) -> _Releases:
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)

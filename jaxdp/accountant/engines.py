@@ -194,12 +194,12 @@ def _one_by_one(
         with kernel():
             return function(lane, table, xp.asarray(values[i]))
 
-    results = [one(0), *in_threads(one, [(i,) for i in range(1, values.shape[0])])]
+    results = in_threads(one, [(i,) for i in range(values.shape[0])])
     return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
 
 
 _profile_bounds, _profile_epsilon = (
-    compiled(f, (), lanes=MOST_LANES) for f in (profile.log_bounds, profile.epsilon_bounds)
+    compiled(f, lanes=MOST_LANES) for f in (profile.log_bounds, profile.epsilon_bounds)
 )
 
 

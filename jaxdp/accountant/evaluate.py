@@ -67,7 +67,7 @@ def log_delta(
     return _log_delta_by_engines(terms, epsilon, both, stop_when)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def _of_gaussian(term: Term, epsilon: Reals) -> LogBounds:
     """Bounds on log delta of one composition of Gaussians, in one program."""
     one = jax.tree.map(lambda x: x[None], one_release(term))
@@ -136,7 +136,7 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     return _worst_of(_renyi, terms, order, both)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def _renyi(terms: Terms, order: Reals) -> Reals:
     return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
 

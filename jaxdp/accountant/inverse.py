@@ -93,8 +93,8 @@ def width(bounds: LogBounds) -> Reals:
     return xp.where(xp.isnan(size), xp.inf, size)
 
 
-_started, _next = compiled(started, ()), compiled(lambda search: search.next, ())
-_moved = compiled(lambda search, x, gap: search.moved(x, gap), ())
+_started, _next = compiled(started), compiled(lambda search: search.next)
+_moved = compiled(lambda search, x, gap: search.moved(x, gap))
 
 
 @np.errstate(all="ignore")  # of infinite bounds

@@ -202,4 +202,4 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
     )
 
 
-_table_of, _joined = (compiled(f, (), lanes=MOST_LANES) for f in (table_of, joined))
+_table_of, _joined = (compiled(f, lanes=MOST_LANES) for f in (table_of, joined))

@@ -103,5 +103,5 @@ def _with_epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
     return bounds.at_most(profile.epsilon_bounds(_gaussian(mu), delta).upper)
 
 
-_log_delta = compiled(_with_log_delta, ())
-_epsilon = compiled(_with_epsilon, ())
+_log_delta = compiled(_with_log_delta)
+_epsilon = compiled(_with_epsilon)

@@ -134,14 +134,14 @@ def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensi
     return jax.tree.map(choose, single, fine), xp.where(large[:, None], 0.0, error)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 @vmap
 def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
     values = coarse.read(coarse.at_place(fine.nodes[0]))
     return lax.stop_gradient(xp.minimum(xp.abs(fine.values - values), 1.0))
 
 
-@partial(compiled, static_argnums=())
+@compiled
 @vmap
 def _largest_error(density: LogDensity, error: Reals) -> Reals:
     """The largest error at nodes where either law has mass."""
@@ -151,7 +151,7 @@ def _largest_error(density: LogDensity, error: Reals) -> Reals:
     return _SHARE * xp.max(xp.where(larger > _SEEN, error, 0.0))
 
 
-@partial(compiled, static_argnums=())
+@compiled
 @vmap
 def _reduced(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
     """The density at the nodes that are kept, and the largest errors of its stretches.

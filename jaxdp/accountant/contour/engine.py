@@ -10,6 +10,7 @@ blocks of a long sum grows while a bracket is wide.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -20,8 +21,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.threads import in_threads
-from jaxdp._core.tracing import kernel
+from jaxdp._core.threads import cores, in_threads
+from jaxdp._core.tracing import in_kernel, kernel
 from jaxdp._core.types import Index, Lanes, Reals
 from jaxdp.accountant.batches import few_sizes, of_platform
 from jaxdp.accountant.bounds import LogBounds
@@ -57,13 +58,14 @@ RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(d
 BLOCKS = (1, 4, 16, 64)
 # The same of laws. measured: more seldom serve, as atoms are smoothed at any height
 LAW_BLOCKS = (1, 16)
-# Bytes of the lanes of one step. chosen: a CPU's cache, and a part of an accelerator's
-MEMORY = {"cpu": 2**27, "other": 2**31}
+# Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
+MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
 # Lanes that NumPy evaluates before a program is compiled. measured: 1.5 ms a lane, compiled .6
 MOST_ON_HOST = 2**13
 FEW = 64  # lanes up to which a batch begins with the long stage. chosen: it saves a compilation
+LANES_A_THREAD = 8  # fewest lanes that are worth a thread. chosen
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
-MOST_AT_ONCE = {"cpu": 256, "other": 4096}  # lanes. measured: more are not faster
+MOST_AT_ONCE = {"numpy": 256, "cpu": 256, "other": 4096}  # lanes. measured: more are not faster
 UNRESOLVED = 0.1  # width of a bracket that resolves no digit, nats. chosen
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
@@ -164,12 +166,12 @@ def _sum_of(rows: Any) -> Reals:
     return sum((xp.sum(x, tuple(range(1, x.ndim))) for x in rows.parameters), start=xp.zeros(()))
 
 
-def at_once(stage: Stage, nodes: int) -> int:
+def at_once(stage: Stage, nodes: int, on_host: bool = False) -> int:
     """Number of lanes in one step, a power of two, for `nodes` nodes of all phases."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
-    lanes = 1 << max((of_platform(MEMORY) // each).bit_length() - 1, 0)
-    return min(lanes, of_platform(MOST_AT_ONCE))
+    memory, most = (x["numpy"] if on_host else of_platform(x) for x in (MEMORY, MOST_AT_ONCE))
+    return min(1 << max((memory // each).bit_length() - 1, 0), most)
 
 
 class _OnHost:
@@ -195,17 +197,22 @@ def _bounds(
     on_host = size <= MOST_ON_HOST if not stage.nodes else _OnHost.takes(size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
     lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
-    pack = min(at_once(stage, lanes.rows.nodes(stage)), size if on_host else few_sizes(size))
+    pack = _pack(at_once(stage, lanes.rows.nodes(stage), on_host), size, on_host)
     index = np.minimum(np.arange(-(-size // pack) * pack), size - 1).reshape(-1, pack)
     calls = [jax.tree.map(lambda x, i=i: x[i], (lanes, guess)) for i in index]
 
     def answered(lanes: Batch, guess: Reals) -> LogBounds:
-        with kernel():
+        with kernel() if on_host else contextlib.nullcontext():
             return program(lanes, guess, xp.asarray(blocks, xp.int32))
 
-    # Two threads would compile the same program twice.
-    found = [answered(*calls[0]), *in_threads(answered, calls[1:])]
+    found = in_threads(answered, calls)
     return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
+
+
+def _pack(most: int, size: int, on_host: bool) -> int:
+    """Number of lanes a call, at most `most`: few different ones for a program, which compiles."""
+    some = -(-size // min(cores(), max(size // LANES_A_THREAD, 1)))
+    return min(most, some if on_host else few_sizes(some))
 
 
 def _stage(
@@ -224,7 +231,7 @@ def _stage_and_slopes(
 ) -> tuple[LogBounds, Batch | None]:
     """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
     size = guess.size
-    chunk = min(at_once(stage, lanes.rows.nodes(stage)), size)
+    chunk = min(at_once(stage, lanes.rows.nodes(stage), in_kernel()), size)
 
     def padded(x: Reals) -> Reals:
         width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
@@ -283,7 +290,7 @@ _CURVES: dict[Question, Callable[..., curve.Answer]] = {
     "epsilon": curve.epsilon_bounds,
 }
 _PROGRAMS = {
-    (question, stage): compiled(partial(_stage, question, stage), (), lanes=0)
+    (question, stage): compiled(partial(_stage, question, stage), lanes=0)
     for question in _CURVES
     for stage in (BULK, LONG, OF_LAWS, RARE[question])
 }

@@ -197,7 +197,7 @@ def laws_of(terms: Terms) -> tuple[Laws, Reals]:
     return _laws_of(tabled(terms))
 
 
-@partial(compiled, static_argnums=(), lanes=MOST_LANES)
+@partial(compiled, lanes=MOST_LANES)
 def _laws_of(table: Table) -> tuple[Laws, Reals]:
     number = xp.where(table.variance > 0, 0.0, table.number)
     is_used = number != 0  # true for NaN

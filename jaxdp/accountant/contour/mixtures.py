@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -171,7 +170,7 @@ class Mixtures(Components):
         return jax.tree.map(xp.zeros_like, self)._replace(**slopes)
 
 
-@partial(compiled, static_argnums=())
+@compiled
 def mixtures_of(terms: Terms) -> tuple[Mixtures, Reals]:
     """Mixtures, axes reversed, and log of the probability that a sample holds a record."""
     phases = [_phases(term) for term in terms if not is_gaussian(term)]

@@ -1,10 +1,13 @@
 """Known questions: answered by NumPy, without a program, as the compiled kernels answer them."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from processes import run
 
 import jaxdp as dp
 from jaxdp._core.functions import logsumexp
@@ -101,6 +104,27 @@ def test_both_namespaces_bracket_the_same_log_delta():
     assert np.all(known - known_error <= traced)
     assert np.all(traced - traced_error <= known)
     assert np.median(np.abs(known - traced)) < 1e-11
+
+
+SWEEP = """
+import numpy as np
+from compilations import counted
+import jaxdp as dp
+scale = np.linspace(0.7, 4.0, 2500)
+loss = 1000 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "add_remove"))
+programs, answers = [], []
+for _ in range(3):
+    with counted() as found:
+        answers.append(np.asarray(loss.epsilon(1e-6)))
+    programs.append(len(found))
+print(programs[0], programs[1] > 0, programs[2], max(abs(answers[0] / answers[2] - 1)) < 1e-9)
+"""
+
+
+def test_a_sweep_compiles_once_when_that_pays():
+    """From 8,192 lanes of a process on; the third call of 2,500 lanes compiles none."""
+    tests = str(Path(__file__).parents[2])
+    assert run(SWEEP, JAX_ENABLE_X64="1", PYTHONPATH=tests).split() == ["0", "True", "0", "True"]
 
 
 @pytest.mark.long
