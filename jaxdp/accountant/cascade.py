@@ -2,8 +2,8 @@
 
 A batch is flat, (directions * lanes,), ordered by direction; the worse direction of a lane counts.
 In a wide lane the direction with the larger upper bound goes first. The other direction follows
-only if it can still be the worse one. The highest lower bound and the lowest upper bound of all
-engines remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed size, in loops
+only if its own bracket is wide and it can still be the worse one. The highest lower bound and the
+lowest upper bound of all engines remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed size, in loops
 that end when no lane is wide; their slopes are the slopes of the upper bounds.
 """
 
@@ -91,11 +91,10 @@ def _goes_on(
     by_direction = LogBounds(*(x.reshape(directions, -1) for x in known))
     worst = LogBounds(*(xp.max(x, axis=0) for x in by_direction))
     is_wide = (width(worst) > step.above) & ~(worst.upper < step.least)
-    is_worst, is_better = (
-        by_direction.upper == worst.upper[None],
-        by_direction.upper < worst.lower[None],
-    )
-    return (is_wide[None] & (is_worst if only_worst else ~is_better)).ravel()
+    if only_worst:
+        return (is_wide[None] & (by_direction.upper == worst.upper[None])).ravel()
+    is_better = (by_direction.upper < worst.lower[None]) | (width(by_direction) <= step.above)
+    return (is_wide[None] & ~is_better).ravel()
 
 
 @np.errstate(all="ignore")  # of infinite bounds
