@@ -3,8 +3,9 @@
 A batch is flat, (directions * lanes,), ordered by direction; the worse direction of a lane counts.
 In a wide lane the direction with the larger upper bound goes first. The other direction follows
 only if its own bracket is wide and it can still be the worse one. The highest lower bound and the
-lowest upper bound of all engines remain. NumPy selects concrete lanes. Traced lanes go in packs of a fixed size, in loops
-that end when no lane is wide; their slopes are the slopes of the upper bounds.
+lowest upper bound of all engines remain. NumPy selects concrete lanes. Traced lanes go in packs of
+a fixed size, in loops that end when no lane is wide; their slopes are the slopes of the upper
+bounds.
 """
 
 from __future__ import annotations

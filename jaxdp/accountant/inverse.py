@@ -22,8 +22,9 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import chernoff
 
 NEAR = 1e-6  # width above which a search runs, relative where epsilon is large. chosen
-CLOSE = 1e-9  # width at which a search stops, plus RELATIVE times epsilon. chosen
-RELATIVE = 1e-6  # relative part of that width. chosen
+# A search stops at the width CLOSE + RELATIVE epsilon, plus SHARE of its first width. chosen
+CLOSE, RELATIVE, SHARE = 1e-9, 1e-6, 0.02
+RESOLVED = 0.1  # first width over epsilon above which SHARE does not count: it may be vast. chosen
 PACK = 8  # lanes searched at once. chosen: few shapes compile
 MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
 GROWTH = 64.0  # factor from one such end to the next. chosen
@@ -39,11 +40,17 @@ class Search(NamedTuple):
     below: Reals
     side: Reals  # 1 where the lower end moved last, else -1
     steps: Reals
+    share: Reals  # of its first width
+
+    @property
+    def tolerance(self) -> Reals:
+        """Width at which it stops."""
+        return CLOSE + RELATIVE * xp.minimum(self.high, MOST) + self.share
 
     @property
     def is_open(self) -> Bools:
         """True while the bracket is wider than the tolerance and steps remain."""
-        are_apart = self.high - self.low > CLOSE + RELATIVE * xp.minimum(self.high, MOST)
+        are_apart = self.high - self.low > self.tolerance
         endless = (self.high == xp.inf) & (self.low >= MOST)
         return are_apart & ~endless & (self.steps < STEPS)
 
@@ -55,7 +62,7 @@ class Search(NamedTuple):
         chord = low + xp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
         without_chord = xp.where(low > 0, xp.sqrt(low) * xp.sqrt(high), 0.125 * high)
         epsilon = xp.where(xp.isnan(chord), xp.maximum(without_chord, low), chord)
-        near_end = xp.maximum(high - (CLOSE + RELATIVE * high), 0.5 * (low + high))
+        near_end = xp.maximum(high - self.tolerance, 0.5 * (low + high))
         epsilon = xp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
         epsilon = xp.where(self.steps == 0, near_end, epsilon)
         return xp.where(self.high < xp.inf, epsilon, xp.maximum(GROWTH * low, 1.0))
@@ -74,6 +81,7 @@ class Search(NamedTuple):
             xp.where(moves_high, gap, below),
             xp.where(is_open, xp.where(passes, -1.0, 1.0), self.side),
             self.steps + 1.0,
+            self.share,
         )
 
 
@@ -83,7 +91,10 @@ def started(bounds: LogBounds, bound: Reals) -> Search:
     high = xp.where(xp.isnan(high), bound, high)
     low = xp.minimum(xp.where(bounds.lower > 0, bounds.lower, 0.0), high)
     unknown = xp.full_like(high, xp.nan)
-    return Search(low, unknown, high, unknown, xp.zeros_like(high), xp.zeros_like(high))
+    zero = xp.zeros_like(high)
+    is_resolved = (high < xp.inf) & (high - low <= RESOLVED * high)
+    share = xp.where(is_resolved, SHARE * (high - low), 0.0)
+    return Search(low, unknown, high, unknown, zero, zero, share)
 
 
 def width(bounds: LogBounds) -> Reals:
