@@ -13,6 +13,7 @@
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if concrete and wider than 1e-5                   | `grid`          | the bracket             |
 | everything else: first                              | on `laws`       | as found                |
+|   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
 `ends` follows the first engine in every row, for every lane. The choice depends only on the types
@@ -119,10 +120,11 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         long = on_contour._replace(above=_COARSE, levels=on_contour.levels[-1:])
         further = long, rare, on_grid._replace(above=_USELESS)
         return *engines.sampled, end, *(further if is_known else ())
-    if kinds == {Smooth}:
-        further = rare, on_grid._replace(above=_COARSE)
-        return on_contour, end, *(further if is_known else ())
-    return on_contour, end, on_grid._replace(above=_NEXT_ENGINE_ABOVE)
+    is_smooth = kinds == {Smooth}
+    on_grid = on_grid._replace(above=_COARSE if is_smooth else _NEXT_ENGINE_ABOVE)
+    if is_known:
+        return on_contour, end, rare, on_grid
+    return (on_contour, end) if is_smooth else (on_contour, end, on_grid)
 
 
 def is_on_lattice(terms: Terms) -> bool:
