@@ -16,7 +16,7 @@ from jaxdp._core.tracing import outside_traces
 # eighth to a quarter of their size. chosen: few shapes, little padding
 _FEW = 8
 # Fewest lanes that are worth a thread. chosen: a lane takes milliseconds
-_PIECE = 8
+LANES_A_THREAD = 8
 # Releases of a piece, all its lanes together. chosen: their nodes take 250 MB
 _MOST = 4096
 
@@ -41,6 +41,12 @@ def of_platform(sizes: dict[str, int]) -> int:
     return sizes["cpu" if default_platform() == "cpu" else "other"]
 
 
+def lanes_a_call(most: int, size: int, on_host: bool) -> int:
+    """Number of lanes of a call, at most `most`; few different ones for programs, which compile."""
+    some = -(-size // min(cores(), max(size // LANES_A_THREAD, 1)))
+    return min(most, some if on_host else few_sizes(some))
+
+
 def few_sizes(size: int) -> int:
     """The number of lanes to which a batch of `size` lanes is padded."""
     multiple = 1 if size <= 2 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
@@ -48,5 +54,5 @@ def few_sizes(size: int) -> int:
 
 
 def _pieces(size: int, most_lanes: int) -> int:
-    few = min(cores(), max(size // _PIECE, 1))
+    few = min(cores(), max(size // LANES_A_THREAD, 1))
     return -(-size // most_lanes // few) * few if size > most_lanes * few else few

@@ -11,6 +11,7 @@ blocks of a long sum grows while a bracket is wide.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -21,10 +22,10 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.threads import cores, in_threads
+from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import in_kernel, kernel
 from jaxdp._core.types import Index, Lanes, Reals
-from jaxdp.accountant.batches import few_sizes, of_platform
+from jaxdp.accountant.batches import lanes_a_call, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
@@ -60,10 +61,11 @@ BLOCKS = (1, 4, 16, 64)
 LAW_BLOCKS = (1, 16)
 # Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
 MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
-# Lanes that NumPy evaluates before a program is compiled. measured: 1.5 ms a lane, compiled .6
-MOST_ON_HOST = 2**13
+# Lanes that NumPy evaluates before a program is compiled. measured: it takes .07 and 2.5 ms a lane,
+# programs .06 and 1 ms, a compilation 2 to 3 s
+MOST_ON_HOST = {BULK: 2**17, LONG: 2**11}
+MOST_LAWS = 2**13  # laws that NumPy evaluates in one call. chosen
 FEW = 64  # lanes up to which a batch begins with the long stage. chosen: it saves a compilation
-LANES_A_THREAD = 8  # fewest lanes that are worth a thread. chosen
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
 MOST_AT_ONCE = {"numpy": 256, "cpu": 256, "other": 4096}  # lanes. measured: more are not faster
 UNRESOLVED = 0.1  # width of a bracket that resolves no digit, nats. chosen
@@ -174,16 +176,16 @@ def at_once(stage: Stage, nodes: int, on_host: bool = False) -> int:
     return min(1 << max((memory // each).bit_length() - 1, 0), most)
 
 
-class _OnHost:
-    """Number of lanes that NumPy has evaluated in this process."""
+# Lanes of mixtures that NumPy has evaluated in this process, by question, stage and nodes.
+_evaluated: Counter[tuple[Question, Stage, int]] = Counter()
 
-    lanes = 0
 
-    @classmethod
-    def takes(cls, lanes: int) -> bool:
-        """True for few lanes, and for more until a compilation would have paid."""
-        cls.lanes += lanes
-        return lanes <= FEW or cls.lanes <= MOST_ON_HOST
+def _is_on_host(question: Question, stage: Stage, nodes: int, lanes: int) -> bool:
+    """True for few lanes, and for more until a compilation would have paid."""
+    if stage not in MOST_ON_HOST:
+        return lanes <= MOST_LAWS
+    _evaluated[question, stage, nodes] += lanes
+    return lanes <= FEW or _evaluated[question, stage, nodes] <= MOST_ON_HOST[stage]
 
 
 def _bounds(
@@ -192,12 +194,11 @@ def _bounds(
     """Bounds of one stage; concrete lanes in packs of one size, so that few shapes compile."""
     if not checks.all_concrete(lanes, guess):
         return _differentiable(question, stage, lanes, guess, blocks)
-    size = guess.size
-    # A law takes NumPy 5 to 30 ms a lane, compiled or not.
-    on_host = size <= MOST_ON_HOST if not stage.nodes else _OnHost.takes(size)
+    size, nodes = guess.size, lanes.rows.nodes(stage)
+    on_host = _is_on_host(question, stage, nodes, size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
     lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
-    pack = _pack(at_once(stage, lanes.rows.nodes(stage), on_host), size, on_host)
+    pack = lanes_a_call(at_once(stage, nodes, on_host), size, on_host)
     index = np.minimum(np.arange(-(-size // pack) * pack), size - 1).reshape(-1, pack)
     calls = [jax.tree.map(lambda x, i=i: x[i], (lanes, guess)) for i in index]
 
@@ -207,12 +208,6 @@ def _bounds(
 
     found = in_threads(answered, calls)
     return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
-
-
-def _pack(most: int, size: int, on_host: bool) -> int:
-    """Number of lanes a call, at most `most`: few different ones for a program, which compiles."""
-    some = -(-size // min(cores(), max(size // LANES_A_THREAD, 1)))
-    return min(most, some if on_host else few_sizes(some))
 
 
 def _stage(
