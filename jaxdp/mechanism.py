@@ -97,6 +97,15 @@ class Mechanism:
             group_size=group_size,
         )
 
+    def __add__(self, other: object) -> Any:
+        """`TypeError`, which names the composition: a mechanism is one release."""
+        raise TypeError(
+            "a mechanism is one release; compose privacy losses: "
+            "10 * dp.privacy_loss(mechanism) + dp.privacy_loss(other)"
+        )
+
+    __radd__ = __mul__ = __rmul__ = __add__
+
     @property
     def sampled(self) -> bool:
         """True if records are sampled."""

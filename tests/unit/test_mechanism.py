@@ -116,3 +116,12 @@ def test_a_steep_profile_has_a_root():
     epsilon = np.asarray(mechanism.epsilon(0.5))
     np.testing.assert_allclose(epsilon, 0.5 / scale**2, rtol=1e-3)
     assert np.all(np.asarray(mechanism.delta(epsilon)) <= 0.5)
+
+
+@pytest.mark.parametrize(
+    "compose",
+    [lambda m: 10 * m, lambda m: m * 10, lambda m: m + m, lambda m: sum([m, m])],
+)
+def test_composing_mechanisms_names_the_privacy_loss(compose):
+    with pytest.raises(TypeError, match=r"dp\.privacy_loss\(mechanism\)"):
+        compose(dp.Mechanism(dp.Gaussian(2.0), 1.0))
