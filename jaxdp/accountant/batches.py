@@ -16,24 +16,24 @@ from jaxdp._core.tracing import outside_traces
 # eighth to a quarter of their size. chosen: few shapes, little padding
 _FEW = 8
 # Fewest lanes that are worth a thread. chosen: a lane takes milliseconds
-LANES_A_THREAD = 8
+_LANES_A_THREAD = 8
 # Releases of a piece, all its lanes together. chosen: their nodes take 250 MB
 _MOST = 4096
 
 
-def in_pieces(function: Callable[..., Any], lanes: Any, releases: int) -> Any:
-    """Evaluate function(*lanes), arrays (lanes, ...), in pieces; returns NumPy arrays (lanes, ...).
-
-    `releases` is the number of releases of one lane.
-    """
+def in_pieces(function: Callable[..., Any], lanes: Any, piece: int) -> Any:
+    """NumPy arrays function(*lanes) of arrays (lanes, ...), evaluated for `piece` lanes a call."""
     size = jax.tree.leaves(lanes)[0].shape[0]
-    pieces = _pieces(size, max(_MOST // releases, 1))
-    piece = few_sizes(-(-size // pieces))
     with outside_traces():
-        index = np.minimum(np.arange(piece * pieces), size - 1).reshape(pieces, piece)
+        index = np.minimum(np.arange(-(-size // piece) * piece), size - 1).reshape(-1, piece)
         calls = [jax.tree.map(lambda x, i=i: np.asarray(x)[i], lanes) for i in index]
         results = in_threads(function, calls)
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *results)
+
+
+def piece_of(size: int, releases: int) -> int:
+    """Number of lanes a call for a batch of `size` lanes of so many releases."""
+    return lanes_a_call(max(_MOST // releases, 1), size, on_host=False)
 
 
 def of_platform(sizes: dict[str, int]) -> int:
@@ -43,16 +43,11 @@ def of_platform(sizes: dict[str, int]) -> int:
 
 def lanes_a_call(most: int, size: int, on_host: bool) -> int:
     """Number of lanes of a call, at most `most`; few different ones for programs, which compile."""
-    some = -(-size // min(cores(), max(size // LANES_A_THREAD, 1)))
-    return min(most, some if on_host else few_sizes(some))
+    of_a_core = -(-size // min(cores(), max(size // _LANES_A_THREAD, 1)))
+    return min(most, of_a_core if on_host else few_sizes(of_a_core))
 
 
 def few_sizes(size: int) -> int:
     """The number of lanes to which a batch of `size` lanes is padded."""
     multiple = 1 if size <= 2 else max(_FEW, 2 ** (size - 1).bit_length() // 8)
     return -(-size // multiple) * multiple
-
-
-def _pieces(size: int, most_lanes: int) -> int:
-    few = min(cores(), max(size // LANES_A_THREAD, 1))
-    return -(-size // most_lanes // few) * few if size > most_lanes * few else few

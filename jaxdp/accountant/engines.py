@@ -40,7 +40,7 @@ from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import ends, grid, profile
-from jaxdp.accountant.batches import in_pieces
+from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
@@ -179,7 +179,7 @@ def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> Lo
     if not checks.all_concrete(terms, values):
         return function(terms, *values)
     releases = sum(term.count.shape[-1] for term in terms)
-    return in_pieces(function, (terms, *values), releases)
+    return in_pieces(function, (terms, *values), piece_of(values[0].shape[0], releases))
 
 
 def _one_by_one(

@@ -18,7 +18,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import engines, inverse, profile
-from jaxdp.accountant.batches import in_pieces
+from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Finish, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
@@ -147,7 +147,8 @@ def _worst_of(
     """Largest function(terms, values) over the directions."""
     shape, terms, lanes = _as_lanes(terms, values, both)
     if checks.all_concrete(terms, lanes):
-        values_of_lanes = in_pieces(function, (terms, lanes), _releases(terms))
+        piece = piece_of(lanes.shape[0], _releases(terms))
+        values_of_lanes = in_pieces(function, (terms, lanes), piece)
     else:
         values_of_lanes = function(terms, lanes)
     return _worse_direction(values_of_lanes, shape, both)

@@ -22,10 +22,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import in_kernel, kernel
 from jaxdp._core.types import Index, Lanes, Reals
-from jaxdp.accountant.batches import lanes_a_call, of_platform
+from jaxdp.accountant.batches import in_pieces, lanes_a_call, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms, is_gaussian
@@ -197,17 +196,13 @@ def _bounds(
     size, nodes = guess.size, lanes.rows.nodes(stage)
     on_host = _is_on_host(question, stage, nodes, size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
-    lanes, guess = jax.tree.map(np.asarray, (lanes, guess))
-    pack = lanes_a_call(at_once(stage, nodes, on_host), size, on_host)
-    index = np.minimum(np.arange(-(-size // pack) * pack), size - 1).reshape(-1, pack)
-    calls = [jax.tree.map(lambda x, i=i: x[i], (lanes, guess)) for i in index]
 
     def answered(lanes: Batch, guess: Reals) -> LogBounds:
         with kernel() if on_host else contextlib.nullcontext():
             return program(lanes, guess, xp.asarray(blocks, xp.int32))
 
-    found = in_threads(answered, calls)
-    return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:size], *found)
+    pack = lanes_a_call(at_once(stage, nodes, on_host), size, on_host)
+    return in_pieces(answered, (lanes, guess), pack)
 
 
 def _stage(
