@@ -51,6 +51,7 @@ class Step(NamedTuple):
     least: float = -np.inf  # upper bound below which it does not run
     more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
+    stalled: float = np.inf  # share of a bracket left by a level above which the next does not run
 
 
 class _Result(NamedTuple):
@@ -112,8 +113,9 @@ def _known(
         return goes_on & ~np.tile(np.asarray(stop_when(worst)), directions)
 
     for step in steps:
+        stalled = np.zeros(rows[1].shape, bool)
         for level in step.levels:
-            tried = np.zeros(rows[1].shape, bool)
+            tried = stalled.copy()
             for only_worst in (True, False):
                 at = np.flatnonzero(still_wide(step, only_worst) & ~tried)
                 if at.size == 0:
@@ -122,6 +124,7 @@ def _known(
                 picked = jax.tree.map(lambda x, at=at: np.asarray(x)[at], (rows, known))
                 (terms, values), before = picked
                 better = tighter(before, step.engine(terms, values, before, level))
+                stalled[at] = width(better) > step.stalled * width(before)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
     return known

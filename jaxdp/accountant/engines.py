@@ -117,7 +117,7 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         return few, end, on_grid._replace(above=_REFINE_ABOVE)
     is_known = checks.all_concrete(terms)
     if contour.serves(terms):
-        long = on_contour._replace(above=_COARSE, levels=on_contour.levels[-1:])
+        long = on_contour._replace(above=_COARSE, levels=on_contour.levels[1:2])
         further = long, rare, on_grid._replace(above=_USELESS)
         return *engines.sampled, end, *(further if is_known else ())
     is_smooth = kinds == {Smooth}

@@ -80,7 +80,7 @@ def test_two_laplaces_by_hand():
 @pytest.mark.long
 def test_different_losses():
     mixed = 100 * loss_of(dp.Laplace(20.0)) + 1000 * loss_of(dp.Gaussian(100.0))
-    check_inside(mixed, 1.0, mixed.log_delta(1.0), 1e-5)
+    check_inside(mixed, 1.0, mixed.log_delta(1.0), 5e-5)
 
 
 def test_lattices_and_steps():
@@ -200,7 +200,7 @@ def test_where_few_are_hit():
     loss = 1000 * dp.privacy_loss(release)
     lower, upper = loss.bounds(1.0)
     assert 0 < lower <= loss.delta(1.0) <= upper
-    assert upper < 1.02 * loss.delta(1.0)
+    assert upper < 1.05 * loss.delta(1.0)
 
 
 def test_laplaces_of_different_scales():

@@ -50,14 +50,14 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 # A long sum over a mixture with a smooth cutoff. chosen
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
-OF_LAWS = Stage(points=256, blocks=16, depth=30.0)
+OF_LAWS = Stage(points=256, blocks=64, depth=30.0)
 # Laws without the rare large losses that decide delta and leave a contour no digit. Their
 # probability, 4 nats above an estimate of delta or 1 below a given delta, is in the bound. chosen
 RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(depth=1.0)}
 # Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
-# The same of laws. measured: more seldom serve, as atoms are smoothed at any height
-LAW_BLOCKS = (1, 16)
+# The same of laws, each while it leaves at most this share of a bracket. measured: atoms stall
+LAW_BLOCKS, STALLED = (1, 16, 64), 0.9
 # Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
 MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
 # Lanes that NumPy evaluates before a program is compiled. measured: it takes .07 and 2.5 ms a lane,
@@ -109,7 +109,7 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
 
 def law_step(question: Question) -> Step:
     """The stage of any laws."""
-    return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS)
+    return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS, stalled=STALLED)
 
 
 def rare_step(question: Question) -> Step:
