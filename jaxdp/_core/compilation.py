@@ -49,35 +49,35 @@ def compiled(
         known = {name: value for name, value in options.items() if _is_option(name, value)}
         return jax.jit(function, static_argnums=static_argnums, compiler_options=known or None)
 
-    ready = _Ready()
+    one_at_a_time = _OneAtATime()
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         if not checks.all_concrete(args):
             return traced(*args)
         with outside_traces():
-            return ready(sooner(default_platform()), args)
+            return one_at_a_time(sooner(default_platform()), args)
 
     return _by_size(function, call, lanes)
 
 
-class _Ready:
-    """Calls of a program, of which only one at a time compiles it for new shapes."""
+class _OneAtATime:
+    """Calls a program; other threads wait while one may compile it, so that none does so twice."""
 
     def __init__(self) -> None:
-        self._shapes: set[Any] = set()
-        self._lock = threading.Lock()
+        self._compiled: set[Any] = set()
+        self._lock = threading.RLock()
 
     def __call__(self, program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         leaves, tree = jax.tree.flatten(args)
         kinds = ((getattr(x, "shape", type(x)), getattr(x, "dtype", None)) for x in leaves)
-        shapes = program, tree, *kinds
-        if shapes in self._shapes:
+        signature = program, tree, *kinds
+        if signature in self._compiled:
             return program(*args)
         with self._lock:
-            found = program(*args)
-            self._shapes.add(shapes)
-            return found
+            result = program(*args)
+            self._compiled.add(signature)
+            return result
 
 
 def _by_size(

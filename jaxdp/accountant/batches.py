@@ -32,7 +32,7 @@ def in_pieces(function: Callable[..., Any], lanes: Any, piece: int) -> Any:
 
 
 def piece_of(size: int, releases: int) -> int:
-    """Number of lanes a call for a batch of `size` lanes of so many releases."""
+    """Number of lanes in one call, for a batch of `size` lanes with `releases` releases each."""
     return lanes_a_call(max(_MOST // releases, 1), size, on_host=False)
 
 
@@ -42,7 +42,7 @@ def of_platform(sizes: dict[str, int]) -> int:
 
 
 def lanes_a_call(most: int, size: int, on_host: bool) -> int:
-    """Number of lanes of a call, at most `most`; few different ones for programs, which compile."""
+    """Number of lanes in one call, at most `most`; a program gets few sizes, as each compiles."""
     of_a_core = -(-size // min(cores(), max(size // _LANES_A_THREAD, 1)))
     return min(most, of_a_core if on_host else few_sizes(of_a_core))
 

@@ -51,7 +51,8 @@ class Step(NamedTuple):
     least: float = -np.inf  # upper bound below which it does not run
     more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
-    stalled: float = np.inf  # share of a bracket left by a level above which the next does not run
+    # A concrete lane goes to the next level if the last one left at most this share of its bracket.
+    most_left: float = np.inf
 
 
 class _Result(NamedTuple):
@@ -124,7 +125,7 @@ def _known(
                 picked = jax.tree.map(lambda x, at=at: np.asarray(x)[at], (rows, known))
                 (terms, values), before = picked
                 better = tighter(before, step.engine(terms, values, before, level))
-                stalled[at] = width(better) > step.stalled * width(before)
+                stalled[at] = width(better) > step.most_left * width(before)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
     return known

@@ -22,9 +22,10 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import chernoff
 
 NEAR = 1e-6  # width above which a search runs, relative where epsilon is large. chosen
-# A search stops at the width CLOSE + RELATIVE epsilon, plus SHARE of its first width. chosen
-CLOSE, RELATIVE, SHARE = 1e-9, 1e-6, 0.02
-RESOLVED = 0.1  # first width over epsilon above which SHARE does not count: it may be vast. chosen
+CLOSE = 1e-9  # width at which a search stops, plus the two below. chosen
+RELATIVE = 1e-6  # part of that width, over epsilon. chosen
+SHARE = 0.02  # part of that width, over the first width. chosen: a bracket has that error anyway
+RESOLVED = 0.1  # first width over epsilon above which SHARE does not count. chosen: it may be vast
 PACK = 8  # lanes searched at once. chosen: few shapes compile
 MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
 GROWTH = 64.0  # factor from one such end to the next. chosen
@@ -40,11 +41,11 @@ class Search(NamedTuple):
     below: Reals
     side: Reals  # 1 where the lower end moved last, else -1
     steps: Reals
-    share: Reals  # of its first width
+    share: Reals  # SHARE of its first width, or 0
 
     @property
     def tolerance(self) -> Reals:
-        """Width at which it stops."""
+        """The width at which the search stops."""
         return CLOSE + RELATIVE * xp.minimum(self.high, MOST) + self.share
 
     @property

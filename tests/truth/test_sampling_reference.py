@@ -14,7 +14,7 @@ import jaxdp as dp
 VALUES = references.load("sampling.json")
 S = dp.sampling
 # Of delta and epsilon, relative, beyond what both state.
-SLACK = 5e-6
+SLACK = 1e-6
 # Of log values and epsilons that were written as doubles.
 WRITTEN = 1e-12
 
@@ -202,7 +202,7 @@ def check_allocations(rows):
                 found, truth, error = float(loss.epsilon(row["delta"])), row["epsilon"], 5e-5
                 assert found >= truth * (1 - row["rel_err"]) - WRITTEN, row
             least = truth * (1 - (error if row["ask"] == "delta" else row["rel_err"]))
-            assert least - 1e-24 <= found <= truth * (1 + error + SLACK) + 1e-19, (row, found)
+            assert least - 1e-24 <= found <= truth * (1 + error + 5 * SLACK) + 1e-19, (row, found)
             # Of 50,000 steps one rare large loss decides, and the lower bound is weak.
             assert error < (1e-3 if row["steps"] < 50_000 else 3.0), (row, error)
 

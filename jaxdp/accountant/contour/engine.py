@@ -56,8 +56,10 @@ OF_LAWS = Stage(points=256, blocks=64, depth=30.0)
 RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(depth=1.0)}
 # Numbers of its blocks, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
-# The same of laws, each while it leaves at most this share of a bracket. measured: atoms stall
-LAW_BLOCKS, STALLED = (1, 16, 64), 0.9
+LAW_BLOCKS = (1, 16, 64)  # the same of laws. measured: 4 seldom helps
+# Share of a bracket that a sum on laws leaves, above which a longer one is not tried. measured:
+# atoms leave nearly all
+MOST_LEFT = 0.9
 # Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
 MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
 # Lanes that NumPy evaluates before a program is compiled. measured: it takes .07 and 2.5 ms a lane,
@@ -109,7 +111,9 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
 
 def law_step(question: Question) -> Step:
     """The stage of any laws."""
-    return Step(partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS, stalled=STALLED)
+    return Step(
+        partial(_ENGINES[question], OF_LAWS, laws_of), levels=LAW_BLOCKS, most_left=MOST_LEFT
+    )
 
 
 def rare_step(question: Question) -> Step:
