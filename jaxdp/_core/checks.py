@@ -20,6 +20,7 @@ from jax.core import Tracer
 from jax.tree_util import tree_leaves
 
 from jaxdp._core.namespace import xp
+from jaxdp._core.precision import is_open
 from jaxdp._core.tracing import in_kernel
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
@@ -64,13 +65,18 @@ def records_of_tree(name: str, tree: Any) -> int:
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
-def require_float64() -> None:
-    """Refuse privacy arithmetic in single precision."""
-    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+def require_float64(dtype: Any = None, of: str = "") -> None:
+    """`ValueError` where a traced number of privacy, or a record's, is narrower than float64."""
+    if dtype is None:
+        narrow = not is_open()
+    else:
+        narrow = dtype != np.float64
+    if narrow:
+        where = f"the numbers of {of} are {dtype}" if of else "JAX runs in float32 here"
         raise ValueError(
-            "jaxdp computes privacy in float64 and JAX runs in float32 here: call "
-            "jax.config.update('jax_enable_x64', True) before any computation, or set "
-            "JAX_ENABLE_X64=1 in the environment"
+            f"jaxdp computes privacy in float64, and {where}: without jax_enable_x64, jit, vmap, "
+            "grad and loops round the numbers of a record that they take to float32. Pass numbers "
+            "and make the record inside, or use `with jax.enable_x64(True):` around the call"
         )
 
 
@@ -102,7 +108,6 @@ def real(
 
     `lift`: a positive number that is less than the least normal one becomes that one.
     """
-    require_float64()
     if type(value) is float:  # what most questions ask; a subnormal one goes on
         inside = lower < value <= upper or (lower == value and not open_lower)
         if inside and not 0 < value < LEAST_NORMAL:
@@ -130,9 +135,8 @@ def real(
         lost = (array > 0) & (known < LEAST_NORMAL)
         if lift and lost.any():
             return _frozen(np.where(lost, LEAST_NORMAL, known))
-        if isinstance(value, jax.Array) and value.dtype == jnp.float64:
-            return value
         return _frozen(known)
+    require_float64()
     array = jnp.asarray(value)
     # A half's subnormal numbers are normal doubles, and are converted as such.
     if lift and jnp.issubdtype(array.dtype, jnp.floating) and array.dtype != jnp.float16:

@@ -10,13 +10,17 @@ from typing import Any
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import FEW_NUMBERS, default_platform, numbers_in, to_host
+from jaxdp._core.devices import default_platform, with_float64
+from jaxdp._core.float64 import host_array
+from jaxdp._core.precision import opened
 from jaxdp._core.tracing import in_kernel, is_inside_trace, is_tracing, kernel, outside_traces
 
 # Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
 _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 # Whose functions run once, in Python, for all calls and entries: as error messages name them.
 TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
+# Numbers in the arguments of a call that NumPy always computes. chosen: some thousand lanes
+FEW_NUMBERS = 2**14
 # Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred
 MOST_LANES = 128
 
@@ -94,7 +98,7 @@ def _by_size(
             return False
         if lanes is not None:
             return leaves[0].shape[0] <= lanes
-        size = numbers_in(leaves)
+        size = sum(getattr(x, "size", 1) for x in leaves)
         if size <= FEW_NUMBERS:
             return True
         computed += size
@@ -102,11 +106,19 @@ def _by_size(
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        args, is_on_host = to_host(args, takes)
-        if not is_on_host:
+        leaves, structure = jax.tree.flatten(args)
+        if not checks.all_concrete(leaves):
             return program(*args)
-        with kernel():
-            return function(*args)
+        leaves = [host_array(x) for x in leaves]
+        args = jax.tree.unflatten(structure, leaves)
+        has_key = any(isinstance(x, jax.Array) for x in leaves)
+        if not has_key and takes(leaves):
+            with kernel():
+                return function(*args)
+        if is_tracing():
+            return program(*args)
+        with opened(), with_float64():
+            return jax.tree.map(host_array, program(*args))
 
     setattr(call, "program", program)  # noqa: B010
     return call

@@ -1,8 +1,8 @@
-"""Privacy arithmetic on a device with IEEE float64, in JAX's standard promotion of types.
+"""The gate of the package: privacy arithmetic in float64, by NumPy where everything is known.
 
-A TPU has no float64: XLA makes one of two float32 there, with 48 bits and the range of float32
-(1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds there. So concrete
-values are computed on the host's CPU, and traced values cannot be compiled for a TPU.
+Known arguments, arrays of JAX included, become arrays of NumPy, and so do the results: no setting
+of JAX matters. Traced arguments are computed by JAX in float64, see `precision`, and the results
+cannot be compiled for a TPU, see `devices`.
 """
 
 from __future__ import annotations
@@ -10,291 +10,183 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from jax.tree_util import tree_flatten
+from jax.tree_util import tree_flatten, tree_leaves
 
 from jaxdp._core import checks
-from jaxdp._core.tracing import in_kernel, is_tracing, outside_traces
-
-# Numbers in the arguments of a call that NumPy always computes. chosen: some thousand lanes
-FEW_NUMBERS = 2**14
+from jaxdp._core.devices import refused_on_tpu, with_float64
+from jaxdp._core.isolated import isolated
+from jaxdp._core.precision import callers_are_wide, is_inside, narrowed, opened
+from jaxdp._core.pytree import assign, is_record
+from jaxdp._core.tracing import is_tracing, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])
-Device: TypeAlias = Any  # JAX has no public type of one
+# 1: rounded up, -1: down, 0: to nearest; of several results, or by the keywords of a call.
+Side: TypeAlias = float | tuple[float, ...] | Callable[..., float]
 
-# Platforms whose float64 is a pair of float32. derived: XLA's rewriting of 64-bit types for TPUs
-WITHOUT_FLOAT64 = ("tpu",)
 # Operators that compute; other names with two underscores are Python's.
 _OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__getitem__")
 # Methods of a noise that its draws need: they compile for a TPU, where they have 48 bits.
-_OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks")
-# Draws stay where their key is.
-_DRAWS = ("sample",)
+_OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks", "sample")
 # What is said of a class, or of shapes, computes nothing.
 _KINDS = ("on_integers", "log_concave", "both", "shape")
+# The side that traced results are rounded to, if not up.
+_SIDES: dict[str, Side] = {
+    **dict.fromkeys(("tradeoff", "remaining"), -1.0),
+    **dict.fromkeys(("log_density", "log_density_slope", "log_survival", "quantile", "kinks"), 0.0),
+    **dict.fromkeys(("absolute_moment", "variance", "mean_absolute", "fisher_information"), 0.0),
+    **dict.fromkeys(("sample", "law", "structure", "singularities", "rate"), 0.0),
+    "bounds": (-1.0, 1.0),
+}
 
-_ON_TPU = (
-    "privacy cannot be computed on a TPU: its float64 is a pair of float32 (48 bits, 1e-300 is 0), "
-    "so no number would be a bound. Compute it outside of the function that is compiled for the "
-    "TPU, where the host's CPU computes it, and pass the number in; or call the jitted function "
-    "within `jax.default_device(jax.devices('cpu')[0])`"
-)
 
+def in_float64(function: F | None = None, *, side: Side = 1.0) -> F:
+    """The function, or the public methods of the class, computed in float64.
 
-def in_float64(function: F) -> F:
-    """The function, or the public methods of the class, computed in IEEE float64.
-
-    Concrete arguments on a TPU are moved to the host's CPU, where the result stays, uncommitted. If
-    other arguments are committed to one device, so is the result. Traced arguments pass through an
-    identity that cannot be compiled for a TPU: `ValueError`. Draws are not changed.
+    `side`: that traced results are rounded to for a caller without float64.
     """
+    if function is None:
+        return cast(F, functools.partial(in_float64, side=side))
     if inspect.isclass(function):
         _wrap_methods(function)
         return cast(F, function)
-    return _wrapped(function)
-
-
-def default_platform() -> str:
-    """The platform that computes with uncommitted arrays: "cpu", "gpu" or "tpu"."""
-    device = _default_device()
-    return device if isinstance(device, str) else _platform_of(device)
+    return _wrapped(function, side)
 
 
 def _wrap_methods(cls: type) -> None:
     for name, member in list(vars(cls).items()):
         public = not name.startswith("_") or name in _OPERATORS or name == "__init__"
-        if not public or name in _DRAWS + _KINDS or getattr(member, "__isabstractmethod__", False):
+        if not public or name in _KINDS or getattr(member, "__isabstractmethod__", False):
             continue
+        side = _SIDES.get(name, 1.0)
         if isinstance(member, property) and member.fget is not None:
-            # What is known of a traced record, such as its shape, is no answer.
-            wrapped = property(_wrapped(member.fget, refused="result"))
+            wrapped = property(_wrapped(member.fget, side))
         elif isinstance(member, classmethod):
-            wrapped = classmethod(_wrapped(member.__func__))
+            wrapped = classmethod(_wrapped(member.__func__, side))
         elif inspect.isfunction(member):
-            wrapped = _wrapped(member, refused="nothing" if name in _OF_DRAWS else "all")
+            wrapped = _wrapped(member, side, is_refused=name not in _OF_DRAWS)
         else:
             continue
         setattr(cls, name, wrapped)
 
 
-def _wrapped(function: Any, refused: Literal["all", "result", "nothing"] = "all") -> Any:
+def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
     # A record that is being made has no leaves yet.
     unmade = 1 if function.__name__ == "__init__" else 0
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if getattr(_calls, "is_plain", False) and not is_tracing():
-            return function(*args, **kwargs)  # concrete numbers within such a call
+        if is_inside():
+            if not is_tracing() or _is_traced((args[unmade:], kwargs)):
+                return function(*args, **kwargs)
+            with outside_traces():
+                return function(*args, **kwargs)
         taken = args[unmade:], kwargs
-        leaves, structure = tree_flatten(taken)
-        # A function may read what is traced around it.
-        traced = not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
-        home = None if _is_only_cpu() else _home(leaves)
-        if not traced and _is_standard() and (home is None or _is_host(home)):
-            with _outermost() as is_outermost, outside_traces(), np.errstate(all="ignore"):
-                if is_outermost:
-                    taken, _ = to_host(taken, lambda x: numbers_in(x) <= FEW_NUMBERS)
-                tail, kwargs = taken
-                result = function(*args[:unmade], *tail, **kwargs)
-                result = _as_jax(result) if is_outermost else result
-            result = _marked(result, refused)
-            return result if home is None else jax.tree.map(lambda x: _committed(x, home), result)
-        moved = (_platform_of(home) if home else default_platform()) in WITHOUT_FLOAT64
-        marked = traced and refused == "all"
-        with _standard_promotion(), _place(home, moved, traced), np.errstate(all="ignore"):
-            if moved:
-                leaves = [_on_host(x) for x in leaves]
-            if marked:
-                leaves = [_refused_on_tpu(x) for x in leaves]
-            if moved or marked:
-                tail, kwargs = jax.tree.unflatten(structure, leaves)
-                args = (*args[:unmade], *tail)
-            result = function(*args, **kwargs)
-        if home is not None and not moved:
-            return jax.tree.map(lambda x: _committed(x, home), result)
-        return _marked(result if traced else _as_jax(result), refused)
+        if _is_traced(taken):
+            _require_float64(taken)
+            to_side = side(**kwargs) if callable(side) else side
+            if not unmade:
+                return _in_traces(function, taken, to_side, is_refused)
+            made = _in_traces(lambda *x, **y: _made(function, args[0], x, y), taken, 0.0, False)
+            return assign(args[0], **vars(made))
+        with opened(), outside_traces(), np.errstate(all="ignore"):
+            known, kwargs = _on_numpy(taken)
+            return as_numpy(function(*args[:unmade], *known, **kwargs))
 
     return call
 
 
-_calls = threading.local()
+def _in_traces(
+    function: Callable[..., Any], taken: Any, side: float | tuple[float, ...], is_refused: bool
+) -> Any:
+    """The results of traced arguments, in the caller's types."""
+    leaves, structure = tree_flatten(taken)
+    traced = [isinstance(x, Tracer) for x in leaves]
+
+    def of(*operands: Any) -> Any:
+        rest = iter(operands)
+        filled = [next(rest) if t else x for x, t in zip(leaves, traced, strict=True)]
+        args, kwargs = jax.tree.unflatten(structure, filled)
+        place = with_float64() if is_refused else contextlib.nullcontext()
+        with place, np.errstate(all="ignore"):
+            return _traced_result(function(*args, **kwargs), side, is_refused)
+
+    with opened():
+        operands = [x for x, t in zip(leaves, traced, strict=True) if t]
+        return of(*operands) if callers_are_wide() else isolated(of, *operands)
 
 
-@contextlib.contextmanager
-def _outermost() -> Iterator[bool]:
-    """True in a call of a user's, False in what that calls."""
-    depth, was_plain = getattr(_calls, "depth", 0), getattr(_calls, "is_plain", False)
-    _calls.depth, _calls.is_plain = depth + 1, _is_only_cpu()
-    try:
-        yield depth == 0 and not in_kernel()
-    finally:
-        _calls.depth, _calls.is_plain = depth, was_plain
+def _made(initial: Any, record: Any, args: Any, kwargs: Any) -> Any:
+    """Another record of the same class, made from these arguments."""
+    made = object.__new__(type(record))
+    initial(made, *args, **kwargs)
+    return made
 
 
-def to_host(tree: Any, takes: Callable[[list[Any]], bool]) -> tuple[Any, bool]:
-    """The tree with known arrays of NumPy, and True, if `takes` of its leaves is.
-
-    Else the tree as it is, and False; so it is where an array is traced, committed to an
-    accelerator, or on several devices.
-    """
-    leaves, structure = tree_flatten(tree)
-    of_jax = [x for x in leaves if isinstance(x, jax.Array)]
-    is_few = all(map(_may_leave, of_jax)) and takes(leaves)
-    if is_few and of_jax:
-        leaves = [np.asarray(x) if isinstance(x, jax.Array) else x for x in leaves]
-        tree = jax.tree.unflatten(structure, leaves)
-    return tree, is_few
+def _is_traced(taken: Any) -> bool:
+    """True if an argument is traced, or a function that may read what is traced around it."""
+    leaves = tree_leaves(taken)
+    return not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
 
 
-def numbers_in(leaves: list[Any]) -> int:
-    """Number of entries of all leaves together."""
-    return sum([getattr(x, "size", 1) for x in leaves])
+def _on_numpy(taken: Any) -> Any:
+    """The arguments, with arrays of NumPy for those of JAX; keys stay as they are."""
+    leaves, structure = tree_flatten(taken)
+    if not any(isinstance(x, jax.Array) for x in leaves):
+        return taken
+    _require_float64(taken)
+    return jax.tree.unflatten(structure, map(host_array, leaves))
 
 
-def _may_leave(x: jax.Array) -> bool:
-    """True for a known array of numbers that no device holds on to."""
-    if isinstance(x, Tracer) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
-        return False
-    return len(x.devices()) == 1 and (not x.committed or _is_host(*x.devices()))
-
-
-def _is_host(device: Device) -> bool:
-    """True for the device that uncommitted arrays lie on, if it is the host's."""
-    return device.platform == "cpu" and device == _default_device()
-
-
-def _as_jax(result: Any) -> Any:
-    """The result, with JAX arrays for arrays of NumPy; records are left as they are."""
-    if isinstance(result, np.ndarray | np.generic):
-        if default_platform() in WITHOUT_FLOAT64:
-            with jax.default_device(_host()):
-                return jax.device_put(result)
-        return jax.device_put(result)
+def as_numpy(result: Any) -> Any:
+    """The result with numbers and arrays of NumPy; records keep their types."""
+    if isinstance(result, np.ndarray):
+        return result if result.ndim else result[()]
+    if isinstance(result, jax.Array):
+        return host_array(result)[()] if _is_numbers(result) else result
     if isinstance(result, tuple | list):
-        parts = [_as_jax(x) for x in result]
-        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+        return _rebuilt(result, map(as_numpy, result))
+    if any(isinstance(x, jax.Array) for x in tree_leaves(result)):
+        return jax.tree.map(host_array, result)
     return result
 
 
-def _marked(result: Any, refused: str) -> Any:
-    """The result, whose traced arrays cannot be compiled for a TPU."""
-    if refused == "nothing" or checks.all_concrete(result):
-        return result
-    # What is known may be traced, too: into the program around it.
-    return jax.tree.map(_refused_on_tpu, result)
+def host_array(x: Any) -> Any:
+    """The array of NumPy of a known array of JAX, on whatever device; anything else as it is."""
+    return np.asarray(x) if isinstance(x, jax.Array) and _is_numbers(x) else x
 
 
-@functools.cache
-def _is_only_cpu() -> bool:
-    """True if there is one device, the host's: nothing can come from elsewhere."""
-    return jax.default_backend() == "cpu" and jax.local_device_count() == 1
+def _traced_result(result: Any, side: float | tuple[float, ...], is_refused: bool) -> Any:
+    """The result, whose traced arrays cannot be compiled for a TPU, in the caller's types."""
+    if isinstance(result, tuple | list):
+        sides = side if isinstance(side, tuple) else (side,) * len(result)
+        parts = zip(result, sides, strict=True)
+        return _rebuilt(result, (_traced_result(x, each, is_refused) for x, each in parts))
+    if checks.all_concrete(result):
+        return as_numpy(result)
+    assert not isinstance(side, tuple)
+    marked = jax.tree.map(refused_on_tpu, result) if is_refused else result
+    return narrowed(marked, side) if isinstance(marked, Tracer) else marked
 
 
-def _home(leaves: list[Any]) -> Device | None:
-    """The device that known arrays are committed to; of several None, unless one has no float64."""
-    arrays = [x for x in leaves if _is_known(x) and x.committed]
-    devices = {device for x in arrays for device in x.devices()}
-    without = [device for device in devices if _platform_of(device) in WITHOUT_FLOAT64]
-    if without:
-        return without[0]
-    return devices.pop() if len(devices) == 1 else None
+def _rebuilt(result: tuple[Any, ...] | list[Any], parts: Iterable[Any]) -> Any:
+    return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
 
 
-def _platform_of(device: Device) -> str:
-    return device.platform
+def _is_numbers(x: Any) -> bool:
+    return not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
-@contextlib.contextmanager
-def _place(home: Device | None, moved: bool, traced: bool) -> Iterator[None]:
-    """Context of a call: the device that its arguments do not decide, and the promotion."""
-    if moved:
-        known = contextlib.nullcontext() if traced else outside_traces()
-        with jax.default_device(_host()), known:
-            yield
-    elif home is not None and home != _default_device():
-        with jax.default_device(home):
-            yield
-    else:
-        yield
-
-
-def _default_device() -> Any:
-    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    return _first_device() if device is None else device
-
-
-@functools.cache
-def _first_device() -> Device:
-    return jax.local_devices()[0]
-
-
-def _host() -> Device:
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError as error:
-        raise ValueError(
-            "privacy is computed on the host's CPU where JAX runs on a TPU, and JAX_PLATFORMS "
-            "excludes it: add it, as in JAX_PLATFORMS=tpu,cpu"
-        ) from error
-
-
-def _standard_promotion() -> contextlib.AbstractContextManager[None]:
-    """Context with the standard promotion of types, which the kernels assume."""
-    return contextlib.nullcontext() if _is_standard() else jax.numpy_dtype_promotion("standard")
-
-
-def _is_standard() -> bool:
-    return jax.config.jax_numpy_dtype_promotion == "standard"  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _is_known(x: Any) -> bool:
-    return isinstance(x, jax.Array) and not isinstance(x, Tracer)
-
-
-def _on_host(x: Any) -> Any:
-    if not _is_known(x) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
-        return x
-    return jnp.asarray(np.asarray(x))
-
-
-def _committed(x: Any, home: Device) -> Any:
-    known = isinstance(x, np.ndarray | np.generic) or (_is_known(x) and not x.committed)
-    return jax.device_put(x, home) if known else x
-
-
-def _refused_on_tpu(x: Any) -> Any:
-    """The value itself; where it is traced, no program for a TPU can hold it."""
-    if isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.inexact):
-        return _ieee.bind(x)
-    return x
-
-
-def _refuse(*_: Any) -> Any:
-    raise ValueError(_ON_TPU)
-
-
-def _evaluated(x: Any) -> Any:
-    """Outside of `jit`, in `vmap` or `grad`: it depends on where its operand is."""
-    home = _home([x])
-    if home is not None and _platform_of(home) in WITHOUT_FLOAT64:
-        _refuse()
-    return x
-
-
-_ieee = Primitive("ieee_float64")
-_ieee.def_impl(_evaluated)
-_ieee.def_abstract_eval(lambda x: x)
-ad.deflinear2(_ieee, lambda cotangent, _: [cotangent])
-batching.defvectorized(_ieee)
-mlir.register_lowering(_ieee, lambda _, x: [x])
-for _each in WITHOUT_FLOAT64:
-    mlir.register_lowering(_ieee, _refuse, platform=_each)
+def _require_float64(taken: Any) -> None:
+    """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
+    for record in tree_leaves(taken, is_leaf=is_record):
+        if is_record(record):
+            for leaf in tree_leaves(record):
+                if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
+                    checks.require_float64(leaf.dtype, type(record).__name__)

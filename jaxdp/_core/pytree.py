@@ -15,6 +15,13 @@ from jax.core import Tracer
 _MOST_SHOWN = 4
 
 T = TypeVar("T")
+# Types that `pytree` has made.
+_RECORDS: set[type] = set()
+
+
+def is_record(value: object) -> bool:
+    """True for an instance of a class that `pytree` has made."""
+    return type(value) in _RECORDS
 
 
 def static(**kwargs: Any) -> Any:
@@ -71,6 +78,7 @@ def pytree(cls: type[T]) -> type[T]:
         assign(tree, **dict(zip(leaves + statics, (*children, *values), strict=True)))
         return tree
 
+    _RECORDS.add(cls)
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
 

@@ -12,15 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._core.float64 import default_platform
+from jaxdp._core.devices import default_platform
+from jaxdp._core.precision import opened
 
 # What a user may have set for one thread alone.
 _SETTINGS = (
-    "jax_enable_x64",
     "jax_default_device",
     "jax_default_matmul_precision",
     "jax_numpy_rank_promotion",
-    "jax_numpy_dtype_promotion",
     "jax_debug_nans",
     "jax_disable_jit",
 )
@@ -53,7 +52,7 @@ def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
         return [function(*call) for call in calls]
 
     def run(call: tuple[Any, ...]) -> Any:
-        with np.errstate(all="ignore"):  # which a thread does not inherit
+        with opened(), np.errstate(all="ignore"):  # which a thread does not inherit
             return jax.block_until_ready(function(*call))
 
     return list(_pool().map(run, calls))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._core.float64 import default_platform
+from jaxdp._core.devices import default_platform
 from jaxdp._core.threads import cores, in_threads
 from jaxdp._core.tracing import outside_traces
 

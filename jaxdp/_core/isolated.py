@@ -1,0 +1,137 @@
+"""Traced calls in float64 inside of a caller's float32: one primitive a call.
+
+JAX applies most rules of a transformation when the call is over: it differentiates, batches and
+lowers what it has traced with the setting of that moment, and without float64 these rules round to
+float32. Here a call is traced to a primitive, whose rules open float64 themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray, Tracer, eval_jaxpr
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxdp._core.precision import opened
+
+
+def isolated(function: Callable[..., Any], *operands: Any) -> Any:
+    """function(*operands) of traced arrays as one primitive; what else it returns is known.
+
+    It may close over traced values.
+    """
+    kept: list[Any] = []
+    with opened():
+
+        def flat(*operands: Any) -> list[Any]:
+            leaves, structure = jax.tree.flatten(function(*operands))
+            kept[:] = structure, [None if isinstance(x, Tracer) else x for x in leaves]
+            return [x for x in leaves if isinstance(x, Tracer)]
+
+        found = iter(_bound(flat, operands))
+    structure, known = kept
+    leaves = [next(found) if x is None else x for x in known]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _bound(function: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
+    """The results of the function's primitive; traced values that it closes over are operands."""
+    closed = jax.make_jaxpr(function)(*operands)
+    traced = [isinstance(x, Tracer) for x in closed.consts]
+    hoisted = [x for x, is_traced in zip(closed.consts, traced, strict=True) if is_traced]
+    consts = [None if t else x for x, t in zip(closed.consts, traced, strict=True)]
+    program = _Program(closed.jaxpr, consts, [x.aval for x in closed.jaxpr.outvars])
+    return _call.bind(*hoisted, *operands, program=program)
+
+
+class _Program:
+    """A jaxpr, which takes the constants that are None before its operands."""
+
+    def __init__(self, jaxpr: Any, consts: list[Any], out_types: list[Any]):
+        self._jaxpr, self._consts, self.out_types = jaxpr, consts, out_types
+
+    def __call__(self, *operands: Any) -> list[Any]:
+        rest = iter(operands)
+        consts = [next(rest) if x is None else x for x in self._consts]
+        return eval_jaxpr(self._jaxpr, consts, *rest)
+
+
+def _evaluated(*operands: Any, program: _Program) -> list[Any]:
+    with opened():
+        return program(*operands)
+
+
+def _lowered(context: Any, *operands: Any, program: _Program) -> Any:
+    with opened():
+        return mlir.lower_fun(program, multiple_results=True)(context, *operands)
+
+
+def _batched(operands: Any, axes: Any, *, program: _Program) -> tuple[Any, Any]:
+    with opened():
+        found = _bound(jax.vmap(program, tuple(axes)), operands)
+    return found, [0] * len(found)
+
+
+def _with_tangents(primals: Any, tangents: Any, *, program: _Program) -> tuple[Any, Any]:
+    """The tangents by a primitive of their own, which is linear in them."""
+    results = _call.bind(*primals, program=program)
+    moves = [not isinstance(x, ad.Zero) for x in tangents]
+    real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in program.out_types]
+
+    def tangents_of(*operands: Any) -> list[Any]:
+        known, moving = operands[: len(primals)], operands[len(primals) :]
+        varied = [x for x, is_moving in zip(known, moves, strict=True) if is_moving]
+
+        def of_varied(*varied: Any) -> list[Any]:
+            values = program(*_merged(known, moves, varied))
+            return [x for x, is_real in zip(values, real, strict=True) if is_real]
+
+        return jax.jvp(of_varied, tuple(varied), moving)[1]
+
+    with opened():
+        moving = [x for x, is_moving in zip(tangents, moves, strict=True) if is_moving]
+        found = iter(_bound(tangents_of, [*primals, *moving]))
+        zeros = [ad.Zero(x.to_tangent_aval()) for x in program.out_types]
+    return results, [next(found) if r else z for r, z in zip(real, zeros, strict=True)]
+
+
+def _transposed(cotangents: Any, *operands: Any, program: _Program) -> list[Any]:
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    known = [x for x, is_linear in zip(operands, linear, strict=True) if not is_linear]
+    types = [x.aval for x, is_linear in zip(operands, linear, strict=True) if is_linear]
+
+    def back(*values: Any) -> Any:
+        given, cotangents = values[: len(known)], values[len(known) :]
+
+        def of_linear(*tangents: Any) -> list[Any]:
+            rest = iter(given)
+            filled = [next(rest) if not is_linear else None for is_linear in linear]
+            return program(*_merged(filled, linear, tangents))
+
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in types]
+        return jax.linear_transpose(of_linear, *shapes)(list(cotangents))
+
+    with opened():
+        filled = [ad.instantiate_zeros(x) for x in cotangents]
+        found = iter(_bound(back, [*known, *filled]))
+    return [next(found) if is_linear else None for is_linear in linear]
+
+
+def _merged(values: Sequence[Any], replaced: Sequence[bool], by: Sequence[Any]) -> list[Any]:
+    """The values, with others in the marked places."""
+    others = iter(by)
+    return [next(others) if r else x for x, r in zip(values, replaced, strict=True)]
+
+
+_call = Primitive("float64_call")
+_call.multiple_results = True
+_call.def_impl(_evaluated)
+_call.def_abstract_eval(lambda *_, program: program.out_types)
+mlir.register_lowering(_call, _lowered)
+batching.primitive_batchers[_call] = _batched
+ad.primitive_jvps[_call] = _with_tangents
+ad.primitive_transposes[_call] = _transposed

@@ -1,0 +1,109 @@
+"""The one place that opens float64, for the current thread and the length of a call.
+
+JAX keeps `jax_enable_x64` for each thread, and every program and every cache knows it. Nothing of
+the caller's setting changes. Traced results leave in the caller's widest type: float64 if its
+setting is on, else float32, rounded to the side that keeps a bound a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The caller's settings (float64, promotion) while float64 is open, else None.
+_state = threading.local()
+
+# Types of the results of a caller without float64.
+_NARROW = {"float64": "float32", "complex128": "complex64", "int64": "int32", "uint64": "uint32"}
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[bool]:
+    """Float64 and the standard promotion; True where the caller is a user, not this package."""
+    if getattr(_state, "callers", None) is not None:
+        yield False
+        return
+    config: Any = jax.config
+    _state.callers = config.jax_enable_x64, config.jax_numpy_dtype_promotion
+    try:
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+            yield True
+    finally:
+        _state.callers = None
+
+
+def in_callers_setting(function: F) -> F:
+    """A user's function, such as a loss, which runs in the setting that float64 was opened in."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        callers = getattr(_state, "callers", None)
+        if callers is None:
+            return function(*args, **kwargs)
+        _state.callers = None
+        try:
+            with jax.enable_x64(callers[0]), jax.numpy_dtype_promotion(callers[1]):
+                return function(*args, **kwargs)
+        finally:
+            _state.callers = callers
+
+    return cast(F, call)
+
+
+def is_inside() -> bool:
+    """True in what this package's functions call, where float64 is open."""
+    return getattr(_state, "callers", None) is not None
+
+
+def is_open() -> bool:
+    """True where JAX computes in float64."""
+    return bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def callers_are_wide() -> bool:
+    """True if the caller's setting has float64."""
+    callers = getattr(_state, "callers", None)
+    return is_open() if callers is None else bool(callers[0])
+
+
+def narrowed(x: Any, side: float) -> Any:
+    """A traced result in the caller's widest type, rounded up (side 1), down (-1) or to nearest."""
+    if callers_are_wide() or str(x.dtype) not in _NARROW:
+        return x
+    if x.dtype == jnp.float64 and side:
+        return _rounded(x, side)
+    return jax.lax.convert_element_type(x, _NARROW[str(x.dtype)])
+
+
+def narrowing(x: Any) -> Any:
+    """Bound on what `narrowed` moves a traced number by."""
+    if callers_are_wide():
+        return jnp.zeros_like(x)
+    kind = jnp.finfo(jnp.float32)
+    return jnp.maximum(2.0 * float(kind.eps) * jnp.abs(x), float(kind.tiny))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _rounded(x: jax.Array, side: float) -> jax.Array:
+    """float32 on one side of float64; not 0 where x is not, as subnormal numbers become 0."""
+    kind = jnp.finfo(jnp.float32)
+    near, end = x.astype(jnp.float32), np.float32(side * np.inf)
+    beyond = side * near.astype(jnp.float64) < side * x
+    near = jnp.where(beyond, jnp.nextafter(near, end), near)
+    lost = (side * x > 0) & (side * x < float(kind.tiny))
+    return jnp.where(lost, np.float32(side * float(kind.tiny)), near)
+
+
+@_rounded.defjvp
+def _(side: float, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    with opened():
+        return _rounded(*primals, side), jax.lax.convert_element_type(tangents[0], jnp.float32)
